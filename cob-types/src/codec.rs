@@ -1,0 +1,52 @@
+//! CBOR, with limits: the one place that encodes and decodes what is stored or sent.
+//!
+//! A decoder gets a size limit from its caller, consumes the whole input, and is bounded in depth
+//! (128, by `serde_cbor`). Hashes are taken of received bytes, never of a re-encoding.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Why bytes were refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// Longer than the caller allows.
+    #[error("{len} bytes; at most {max} are allowed here")]
+    TooLong {
+        /// The length found.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Not CBOR, or not of the expected shape.
+    #[error("not understood: {0}")]
+    Malformed(#[from] serde_cbor::Error),
+}
+
+/// Encodes with field names: for what is kept (bundles, manifests, snapshots).
+///
+/// # Errors
+/// Only for values that CBOR can't carry.
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
+    Ok(serde_cbor::to_vec(value)?)
+}
+
+/// Encodes with field numbers instead of names: for what travels often and is short (messages,
+/// journal records). Fields may only be added at the end.
+///
+/// # Errors
+/// Only for values that CBOR can't carry.
+pub fn encode_packed<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
+    Ok(serde_cbor::ser::to_vec_packed(value)?)
+}
+
+/// Decodes either form.
+///
+/// # Errors
+/// [`CodecError::TooLong`] before anything is read, [`CodecError::Malformed`] for anything that is
+/// not one whole value of this type.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecError> {
+    if bytes.len() > max {
+        return Err(CodecError::TooLong { len: bytes.len(), max });
+    }
+    Ok(serde_cbor::from_slice(bytes)?)
+}

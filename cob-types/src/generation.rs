@@ -1,0 +1,227 @@
+//! Generations: what is published, and the part of it that one host gets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cob::Cob;
+use crate::id::{CobId, HostName, KindName, StateName};
+use crate::kind::Kind;
+
+/// The format of bundles and manifests written here.
+pub const FORMAT: u32 = 1;
+/// The largest bundle that is read, in bytes.
+pub const MAX_BUNDLE: usize = 256 << 20;
+/// The largest manifest that is read, in bytes.
+pub const MAX_MANIFEST: usize = 64 << 20;
+
+/// The number of a generation: grows, never used again. Zero means "none yet".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GenerationNumber(pub u64);
+
+impl fmt::Display for GenerationNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// SHA-256 of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BlobHash(#[serde(with = "serde_bytes")] pub [u8; 32]);
+
+impl fmt::Display for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What all hosts share of a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Its number.
+    pub generation: GenerationNumber,
+    /// The generation that it was made after; zero: none.
+    pub parent: GenerationNumber,
+    /// How links are protected.
+    pub security: Security,
+    /// Every host of the model, also those without change objects.
+    pub hosts: BTreeMap<HostName, ManifestHost>,
+    /// The number of change objects in all bundles.
+    pub cobs: u64,
+}
+
+/// How links between hosts are protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Security {
+    /// No keys, no signatures; every address is a loopback address.
+    LoopbackOnly,
+}
+
+/// One host in the manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestHost {
+    /// `tcp://IP:PORT`; none: the host has no link to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Hash of the bundle's bytes.
+    pub bundle: BlobHash,
+    /// The number of change objects in the bundle.
+    pub cobs: u64,
+}
+
+/// One host's part of a generation. Does not hold the generation's number: an unchanged host's
+/// bundle is byte for byte the same in the next generation, and costs nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bundle {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The host.
+    pub host: HostName,
+    /// The kinds of its change objects, by name.
+    pub kinds: BTreeMap<KindName, Kind>,
+    /// Its change objects, by id.
+    pub cobs: BTreeMap<CobId, Cob>,
+    /// Contents of the files that travel with kinds and change objects.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub blobs: BTreeMap<BlobHash, serde_bytes::ByteBuf>,
+}
+
+/// A whole generation: what `cobgen` assembles and writes into the depot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generation {
+    /// What all hosts share.
+    pub manifest: Manifest,
+    /// One bundle a host.
+    pub bundles: BTreeMap<HostName, Bundle>,
+}
+
+/// What is wrong with a bundle that could be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("bundle of {host}: {what}")]
+pub struct BundleError {
+    /// The host.
+    pub host: HostName,
+    /// The first fault found, in words.
+    pub what: String,
+}
+
+impl Bundle {
+    /// An empty bundle.
+    #[must_use]
+    pub fn empty(host: HostName) -> Self {
+        Self { format: FORMAT, host, kinds: BTreeMap::new(), cobs: BTreeMap::new(), blobs: BTreeMap::new() }
+    }
+
+    /// Checks what the engine relies on: every name resolves, every state exists, every change
+    /// object is of this host, every rank is there. Bytes from a disk or the network pass through
+    /// here before anything acts on them.
+    ///
+    /// # Errors
+    /// [`BundleError`] with the first fault.
+    pub fn validate(&self) -> Result<(), BundleError> {
+        let fault = |what: String| Err(BundleError { host: self.host.clone(), what });
+        if self.format != FORMAT {
+            return fault(format!("format {} is not understood (this program reads {FORMAT})", self.format));
+        }
+        for (name, kind) in &self.kinds {
+            if let Err(what) = validate_kind(name, kind) {
+                return fault(format!("kind {name}: {what}"));
+            }
+        }
+        for (id, cob) in &self.cobs {
+            if let Err(what) = self.validate_cob(id, cob) {
+                return fault(format!("change object {id}: {what}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_cob(&self, id: &CobId, cob: &Cob) -> Result<(), String> {
+        if cob.id != *id {
+            return Err(format!("is filed under another id than its own, {}", cob.id));
+        }
+        if id.host_str() != self.host.as_str() {
+            return Err("belongs to another host".to_owned());
+        }
+        let Some(kind) = self.kinds.get(&cob.kind) else {
+            return Err(format!("its kind {} is not in the bundle", cob.kind));
+        };
+        let known = |state: &StateName| {
+            if kind.has_state(state) { Ok(()) } else { Err(format!("kind {} has no state {state}", kind.name)) }
+        };
+        known(&cob.preferred)?;
+        for state in &kind.states {
+            if !cob.ranks.contains_key(state) {
+                return Err(format!("the goal {state} has no rank"));
+            }
+        }
+        for t in &cob.transitions {
+            known(&t.from)?;
+            known(&t.to)?;
+            if !kind.transitions.iter().any(|k| k.from == t.from && k.to == t.to) {
+                return Err(format!("kind {} has no transition {} -> {}", kind.name, t.from, t.to));
+            }
+            validate_needs(id, &t.needs)?;
+        }
+        for l in &cob.locks {
+            known(&l.state)?;
+            validate_needs(id, &l.needs)?;
+        }
+        Ok(())
+    }
+}
+
+fn validate_needs(id: &CobId, needs: &[crate::cob::Need]) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    for need in needs {
+        if need.cob == *id {
+            return Err("depends on itself".to_owned());
+        }
+        if need.states.is_empty() {
+            return Err(format!("needs {} in no state at all", need.cob));
+        }
+        if !seen.insert(&need.cob) {
+            return Err(format!("names {} twice in one dependency", need.cob));
+        }
+    }
+    Ok(())
+}
+
+fn validate_kind(name: &KindName, kind: &Kind) -> Result<(), String> {
+    if kind.name != *name {
+        return Err(format!("is filed under another name than its own, {}", kind.name));
+    }
+    if kind.states.is_empty() || kind.states.len() > crate::kind::MAX_STATES {
+        return Err(format!("has {} states (1 to {} are allowed)", kind.states.len(), crate::kind::MAX_STATES));
+    }
+    let all: std::collections::BTreeSet<_> = kind.states.iter().collect();
+    if all.len() != kind.states.len() {
+        return Err("names a state twice".to_owned());
+    }
+    if all != kind.priority.iter().collect() || kind.priority.len() != kind.states.len() {
+        return Err("its priority does not hold every state once".to_owned());
+    }
+    let mut mentioned: Vec<&StateName> = vec![&kind.preferred, &kind.pre_remove];
+    for t in &kind.transitions {
+        mentioned.extend([&t.from, &t.to]);
+        mentioned.extend(t.failure.as_ref());
+        if t.from == t.to {
+            return Err(format!("has a transition from {} to itself", t.from));
+        }
+    }
+    match mentioned.into_iter().find(|s| !all.contains(s)) {
+        Some(state) => Err(format!("mentions the state {state}, which it does not have")),
+        None => Ok(()),
+    }
+}

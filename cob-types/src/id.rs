@@ -1,0 +1,243 @@
+//! Names: hosts, change objects, states, kinds.
+//!
+//! Every name is checked when it is made, so a value of these types is always well formed:
+//! segments of `[A-Za-z0-9_.-]+`, never `.` or `..`, at most 255 bytes in all. They are cheap to
+//! clone (a shared string).
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 255;
+
+/// Why a text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// Nothing at all, or an empty segment.
+    #[error("{what} {text:?} has an empty part")]
+    Empty {
+        /// What the text was meant to name.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// More than [`MAX_NAME`] bytes.
+    #[error("{what} is {len} bytes long; at most {MAX_NAME} are allowed")]
+    TooLong {
+        /// What the text was meant to name.
+        what: &'static str,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A character outside `[A-Za-z0-9_.-]`.
+    #[error("{what} {text:?} contains {bad:?}; allowed are letters, digits, `_`, `.` and `-`")]
+    Character {
+        /// What the text was meant to name.
+        what: &'static str,
+        /// The text.
+        text: String,
+        /// The first character that is not allowed.
+        bad: char,
+    },
+    /// A segment is `.` or `..`.
+    #[error("{what} {text:?} has the part `.` or `..`, which is not allowed")]
+    Dots {
+        /// What the text was meant to name.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// A change object's id without a host in front.
+    #[error("change object {text:?} names no host: write HOST/NAME")]
+    NoHost {
+        /// The text.
+        text: String,
+    },
+}
+
+fn segment(what: &'static str, whole: &str, part: &str) -> Result<(), IdError> {
+    if part.is_empty() {
+        return Err(IdError::Empty { what, text: whole.to_owned() });
+    }
+    if let Some(bad) = part.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))) {
+        return Err(IdError::Character { what, text: whole.to_owned(), bad });
+    }
+    if part == "." || part == ".." {
+        return Err(IdError::Dots { what, text: whole.to_owned() });
+    }
+    Ok(())
+}
+
+fn length(what: &'static str, text: &str) -> Result<(), IdError> {
+    if text.len() > MAX_NAME {
+        return Err(IdError::TooLong { what, len: text.len() });
+    }
+    Ok(())
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the text and makes a name of it.
+            ///
+            /// # Errors
+            /// [`IdError`] says what is wrong with the text.
+            pub fn new(text: &str) -> Result<Self, IdError> {
+                length($what, text)?;
+                let check: fn(&str) -> Result<(), IdError> = $check;
+                check(text)?;
+                Ok(Self(Arc::from(text)))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                Self::new(&text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.as_ref().to_owned()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.0.as_ref() == other
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.0.as_ref() == *other
+            }
+        }
+    };
+}
+
+name_type!(
+    /// A host: one machine with one `cobd`.
+    HostName, "host", |t| segment("host", t, t)
+);
+name_type!(
+    /// A state of a kind: a named resting point.
+    StateName, "state", |t| segment("state", t, t)
+);
+name_type!(
+    /// A kind: what a change object is.
+    KindName, "kind", |t| segment("kind", t, t)
+);
+name_type!(
+    /// A change object's id, `HOST/NAME`; `NAME` may contain `/`.
+    CobId, "change object", |t| {
+        let Some((host, rest)) = t.split_once('/') else {
+            return Err(IdError::NoHost { text: t.to_owned() });
+        };
+        segment("change object", t, host)?;
+        rest.split('/').try_for_each(|part| segment("change object", t, part))
+    }
+);
+
+impl CobId {
+    /// The id of `name` on `host`.
+    ///
+    /// # Errors
+    /// [`IdError`] when `name` is not well formed or the whole is too long.
+    pub fn on(host: &HostName, name: &str) -> Result<Self, IdError> {
+        Self::new(&format!("{host}/{name}"))
+    }
+
+    /// The host's part, as text.
+    #[must_use]
+    pub fn host_str(&self) -> &str {
+        self.0.split_once('/').map_or("", |(host, _)| host)
+    }
+
+    /// The host that the change object is on.
+    #[must_use]
+    pub fn host(&self) -> HostName {
+        HostName(Arc::from(self.host_str()))
+    }
+
+    /// The part after the host.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+}
+
+impl StateName {
+    /// The state whose name the protocol knows: content other than the wanted one was found.
+    pub const OUTDATED: &'static str = "outdated";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_checked() {
+        let id = CobId::new("n1/db/server").expect("well formed");
+        assert_eq!((id.host_str(), id.name()), ("n1", "db/server"));
+        for (text, word) in [
+            ("n1", "no host"),
+            ("n1/", "empty"),
+            ("/x", "empty"),
+            ("n1/a//b", "empty"),
+            ("n1/../x", "`..`"),
+            ("n1/a b", "contains ' '"),
+            ("n1/ä", "contains"),
+        ] {
+            let error = CobId::new(text).expect_err(text).to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert!(HostName::new("a/b").is_err());
+        assert!(CobId::new(&format!("h/{}", "x".repeat(300))).is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! Kinds as data: states, the sparse transition matrix, priority, and how each move is made.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::BlobHash;
+use crate::id::{KindName, StateName};
+
+/// The most states that a kind may have.
+pub const MAX_STATES: usize = 256;
+
+/// A kind as it stands in a bundle. Everything is explicit here: defaults have been filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kind {
+    /// Its name in the model.
+    pub name: KindName,
+    /// What carries out check and transitions: `command` (the commands below) or the name of a
+    /// built-in back end (`wait`, `tcp-check`, `http-check`, `service`, `noop`).
+    pub backend: String,
+    /// All states, without `unknown`.
+    pub states: Vec<StateName>,
+    /// Where it goes when nobody asks for anything else; the on state of the short words.
+    pub preferred: StateName,
+    /// Where it must be to leave; the off state of the short words.
+    pub pre_remove: StateName,
+    /// Which state wins when two are asked for: first wins. Holds every state once.
+    pub priority: Vec<StateName>,
+    /// How the state is found out.
+    pub check: Check,
+    /// The moves that exist, in the order that breaks ties between equally short routes.
+    pub transitions: Vec<Transition>,
+    /// Files that lie beside the model and travel with the kind: `./check.sh` and the like.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, PayloadFile>,
+}
+
+/// A file that travels in the bundle. Its name is relative (`check.sh`, `lib/x.sh`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PayloadFile {
+    /// Permission bits.
+    pub mode: u32,
+    /// Its content, kept once a bundle.
+    pub blob: BlobHash,
+}
+
+/// How a change object's state is found out; changes nothing, ever.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The command that prints the state's name. None for built-in back ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Command>,
+    /// The time that it may take.
+    pub timeout_ms: u64,
+    /// How often a settled change object is checked for drift; none: never on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<u64>,
+}
+
+/// One move of the transition matrix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// The state that it leaves.
+    pub from: StateName,
+    /// The state that it enters when it ends well.
+    pub to: StateName,
+    /// The command that makes the move. None for built-in back ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Command>,
+    /// The time that it may take.
+    pub timeout_ms: u64,
+    /// Between asking it to end and killing its process group.
+    pub grace_ms: u64,
+    /// How often it is tried again after a failure.
+    pub retries: u32,
+    /// Before the first retry; doubles with each further one, up to a minute.
+    pub retry_delay_ms: u64,
+    /// The state that it is in after a failure; none: `unknown`, and it is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<StateName>,
+    /// What takes the move back, given its saved result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revert: Option<Command>,
+    /// Marked by the author: this can't be taken back.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub irreversible: bool,
+}
+
+// serde calls it with a reference.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// What is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Command {
+    /// Given to `/bin/sh -c`.
+    Shell(String),
+    /// Executed as it stands; the first word is the program.
+    Argv(Vec<String>),
+}
+
+impl Kind {
+    /// Whether the kind has this state.
+    #[must_use]
+    pub fn has_state(&self, state: &StateName) -> bool {
+        self.states.contains(state)
+    }
+
+    /// The state `outdated`, if the kind has it.
+    #[must_use]
+    pub fn outdated(&self) -> Option<&StateName> {
+        self.states.iter().find(|s| **s == StateName::OUTDATED)
+    }
+}

@@ -1,0 +1,24 @@
+//! The vocabulary of COB: what every program of the system speaks of.
+//!
+//! Plain values with checked constructors, and the forms in which they are written to disk and to
+//! the wire. No I/O, no async, no decisions: the protocol lives in `cob-engine`, the solving and
+//! assembling in `cobgen`, the doing in `cobd`.
+//!
+//! Start with [`id`], [`kind`] and [`cob`]; then [`generation`] (what is published) and
+//! [`message`] (what two daemons say to each other); [`status`] is what people are shown.
+
+pub mod canonical;
+pub mod cob;
+pub mod codec;
+pub mod generation;
+pub mod history;
+pub mod id;
+pub mod kind;
+pub mod message;
+pub mod status;
+
+pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
+pub use generation::{Bundle, Generation, GenerationNumber, Manifest};
+pub use id::{CobId, HostName, IdError, KindName, StateName};
+pub use kind::{Command, Kind, Transition};
+pub use message::{Batch, Incarnation, Item, Number, Rank};

@@ -1,0 +1,415 @@
+//! What two daemons say to each other: the lock protocol's messages, in batches.
+//!
+//! Meaning and answers: `docs/lock-protocol.md`. Everything here may be lost, doubled or overtaken;
+//! every message carries the number that says which request it is about.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::cob::Fingerprint;
+use crate::codec::{self, CodecError};
+use crate::generation::GenerationNumber;
+use crate::id::{CobId, HostName, StateName};
+
+/// The protocol version spoken here.
+pub const PROTOCOL: u16 = 1;
+/// The largest batch, in bytes.
+pub const MAX_BATCH: usize = 1 << 20;
+/// The longest path that a probe carries; a longer one ends with "more".
+pub const MAX_PROBE_PATH: usize = 32;
+/// The most bytes of exported values that a grant carries.
+pub const MAX_VALUES: usize = 64 << 10;
+
+/// Values that a change object exports in a state, by name; canonical JSON each.
+pub type Values = BTreeMap<String, String>;
+
+/// One life of a daemon: a random id made with its state folder, and how often it has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// Random, made with the state folder: a reinstalled host has another.
+    pub id: u64,
+    /// Grows at each start.
+    pub start: u32,
+}
+
+/// The number of a request: unique for its requester, growing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Number {
+    /// The start of the daemon in which it was made.
+    pub start: u32,
+    /// Grows within one start.
+    pub counter: u64,
+}
+
+/// The rank of a request: less goes first in an ordered change object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rank {
+    /// 0: for a retirement; 1: all else.
+    pub phase: u8,
+    /// The generation that numbered the goal.
+    pub generation: GenerationNumber,
+    /// The goal's number in it.
+    pub rank: u64,
+}
+
+impl Rank {
+    /// Behind all others.
+    pub const LAST: Rank = Rank { phase: u8::MAX, generation: GenerationNumber(u64::MAX), rank: u64::MAX };
+}
+
+/// All that one daemon tells another in one turn of its loop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Who says it.
+    pub from: HostName,
+    /// The life of the sender in which it is said.
+    pub incarnation: Incarnation,
+    /// Lamport number of the sender.
+    pub lamport: u64,
+    /// What is said.
+    pub items: Vec<Item>,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Item {
+    /// Asks for a state lock, or revises what was asked.
+    Request(Request),
+    /// Gives back this number and all lower ones.
+    Release(About),
+    /// Confirms a release.
+    Released(About),
+    /// Promises a state.
+    Grant(Grant),
+    /// Asks for a lock back.
+    Recall(About),
+    /// Asks whether a request is still meant.
+    Query(About),
+    /// The promise is broken: the depended-on change object was found in another state.
+    Lapsed(About),
+    /// Looks for a circle of waiters.
+    Probe(Probe),
+    /// Said first in a life: the numbers that it kept.
+    Hello(Hello),
+    /// Answers a hello.
+    HelloAck(HelloAck),
+    /// The request can't be served: no route leads to any state of its set.
+    Refused(Refused),
+}
+
+/// A pair and a number: the shape of most messages. `asker` is always the dependent, whoever speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// The dependent.
+    pub asker: CobId,
+    /// The depended-on change object.
+    pub asked: CobId,
+    /// The number spoken of.
+    pub number: Number,
+}
+
+/// A request for a state lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The dependent.
+    pub asker: CobId,
+    /// The depended-on change object.
+    pub asked: CobId,
+    /// Its number.
+    pub number: Number,
+    /// Grows when set, rank or origin change under the same number.
+    pub rev: u32,
+    /// Acceptable states, in order.
+    pub set: Vec<StateName>,
+    /// The rank of its actor's goal.
+    pub rank: Rank,
+    /// Whose own wish began the chain.
+    pub origin: CobId,
+    /// The fingerprint that the asker expects of the asked.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// A promise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The dependent.
+    pub asker: CobId,
+    /// The depended-on change object.
+    pub asked: CobId,
+    /// The request's number.
+    pub number: Number,
+    /// The one state that is promised.
+    pub state: StateName,
+    /// What the depended-on change object exports in it.
+    pub values: Values,
+}
+
+/// A refusal, with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The pair and number.
+    pub about: About,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// Travels along what a change object waits for; one that comes home has found a circle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// The change object that it is sent on to.
+    pub to: CobId,
+    /// Who sent it out.
+    pub initiator: CobId,
+    /// Number of the probe, unique and growing for its initiator.
+    pub number: Number,
+    /// The initiator's generation.
+    pub generation: GenerationNumber,
+    /// Whom it passed, at most [`MAX_PROBE_PATH`].
+    pub path: Vec<CobId>,
+    /// The path was longer.
+    pub more: bool,
+}
+
+/// The first message of a life, repeated until it is acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Locks of earlier lives that are kept: they are under a running action or a grant.
+    pub kept: Vec<About>,
+}
+
+/// The answer: which of the kept locks are granted, and in which state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelloAck {
+    /// The incarnation that is answered.
+    pub incarnation: Incarnation,
+    /// The locks of the hello that are granted here.
+    pub granted: Vec<Grant>,
+}
+
+impl Item {
+    /// A stable name, for logs and counters.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Item::Request(_) => "request",
+            Item::Release(_) => "release",
+            Item::Released(_) => "released",
+            Item::Grant(_) => "grant",
+            Item::Recall(_) => "recall",
+            Item::Query(_) => "query",
+            Item::Lapsed(_) => "lapsed",
+            Item::Probe(_) => "probe",
+            Item::Hello(_) => "hello",
+            Item::HelloAck(_) => "hello-ack",
+            Item::Refused(_) => "refused",
+        }
+    }
+}
+
+/// The outer form on the wire: an unknown code is skipped and counted, it does not spoil the batch.
+#[derive(Serialize, Deserialize)]
+struct WireItem {
+    code: u16,
+    body: ByteBuf,
+}
+
+/// Follows the protocol version, which stands in front in two bytes (big-endian), so that a batch of
+/// another version is recognised before anything else of it is read.
+#[derive(Serialize, Deserialize)]
+struct WireBatch {
+    from: HostName,
+    incarnation: Incarnation,
+    lamport: u64,
+    items: Vec<WireItem>,
+}
+
+/// A decoded batch, and what of it was not understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// What was understood.
+    pub batch: Batch,
+    /// Items with a code that this version does not know.
+    pub unknown: usize,
+}
+
+/// Why a batch was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// The sender speaks a version that this one does not.
+    #[error("protocol version {0} is not spoken here (this program speaks {PROTOCOL})")]
+    Version(u16),
+    /// Not even a version.
+    #[error("a batch of less than two bytes")]
+    Short,
+    /// Broken bytes.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+impl Batch {
+    /// The batch as bytes.
+    ///
+    /// # Errors
+    /// Only for values that CBOR can't carry.
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        let items = self.items.iter().map(WireItem::encode).collect::<Result<_, _>>()?;
+        let wire = WireBatch { from: self.from.clone(), incarnation: self.incarnation, lamport: self.lamport, items };
+        let mut bytes = PROTOCOL.to_be_bytes().to_vec();
+        bytes.extend(codec::encode_packed(&wire)?);
+        Ok(bytes)
+    }
+
+    /// Reads what [`Batch::encode`] wrote; unknown items are counted.
+    ///
+    /// # Errors
+    /// [`BatchError`] for another version, and for bytes that are no batch.
+    pub fn decode(bytes: &[u8]) -> Result<Received, BatchError> {
+        let Some((version, body)) = bytes.split_first_chunk::<2>() else {
+            return Err(BatchError::Short);
+        };
+        let version = u16::from_be_bytes(*version);
+        if version != PROTOCOL {
+            return Err(BatchError::Version(version));
+        }
+        let wire: WireBatch = codec::decode(body, MAX_BATCH)?;
+        let mut items = Vec::with_capacity(wire.items.len().min(1024));
+        let mut unknown = 0;
+        for item in &wire.items {
+            match item.decode()? {
+                Some(item) => items.push(item),
+                None => unknown += 1,
+            }
+        }
+        let batch = Batch { from: wire.from, incarnation: wire.incarnation, lamport: wire.lamport, items };
+        Ok(Received { batch, unknown })
+    }
+}
+
+impl WireItem {
+    fn encode(item: &Item) -> Result<Self, CodecError> {
+        let (code, body) = match item {
+            Item::Request(m) => (1, codec::encode_packed(m)),
+            Item::Release(m) => (2, codec::encode_packed(m)),
+            Item::Released(m) => (3, codec::encode_packed(m)),
+            Item::Grant(m) => (4, codec::encode_packed(m)),
+            Item::Recall(m) => (5, codec::encode_packed(m)),
+            Item::Query(m) => (6, codec::encode_packed(m)),
+            Item::Lapsed(m) => (7, codec::encode_packed(m)),
+            Item::Probe(m) => (8, codec::encode_packed(m)),
+            Item::Hello(m) => (9, codec::encode_packed(m)),
+            Item::HelloAck(m) => (10, codec::encode_packed(m)),
+            Item::Refused(m) => (11, codec::encode_packed(m)),
+        };
+        Ok(Self { code, body: ByteBuf::from(body?) })
+    }
+
+    fn decode(&self) -> Result<Option<Item>, CodecError> {
+        let body = self.body.as_slice();
+        Ok(Some(match self.code {
+            1 => Item::Request(codec::decode(body, MAX_BATCH)?),
+            2 => Item::Release(codec::decode(body, MAX_BATCH)?),
+            3 => Item::Released(codec::decode(body, MAX_BATCH)?),
+            4 => Item::Grant(codec::decode(body, MAX_BATCH)?),
+            5 => Item::Recall(codec::decode(body, MAX_BATCH)?),
+            6 => Item::Query(codec::decode(body, MAX_BATCH)?),
+            7 => Item::Lapsed(codec::decode(body, MAX_BATCH)?),
+            8 => Item::Probe(codec::decode(body, MAX_BATCH)?),
+            9 => Item::Hello(codec::decode(body, MAX_BATCH)?),
+            10 => Item::HelloAck(codec::decode(body, MAX_BATCH)?),
+            11 => Item::Refused(codec::decode(body, MAX_BATCH)?),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// How two incarnations relate.
+impl Incarnation {
+    /// Compares two lives of one state folder; none when the folders differ.
+    #[must_use]
+    pub fn compare(self, other: Self) -> Option<Ordering> {
+        (self.id == other.id).then(|| self.start.cmp(&other.start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Batch {
+        let asker = CobId::new("n1/a").expect("id");
+        let asked = CobId::new("n2/b").expect("id");
+        let number = Number { start: 3, counter: 9 };
+        let about = About { asker: asker.clone(), asked: asked.clone(), number };
+        let up = StateName::new("up").expect("state");
+        Batch {
+            from: HostName::new("n1").expect("host"),
+            incarnation: Incarnation { id: 77, start: 3 },
+            lamport: 12,
+            items: vec![
+                Item::Request(Request {
+                    asker: asker.clone(),
+                    asked: asked.clone(),
+                    number,
+                    rev: 0,
+                    set: vec![up.clone()],
+                    rank: Rank { phase: 1, generation: GenerationNumber(4), rank: 5 },
+                    origin: asker.clone(),
+                    fingerprint: Some(Fingerprint([7; 16])),
+                }),
+                Item::Grant(Grant {
+                    asker,
+                    asked,
+                    number,
+                    state: up,
+                    values: Values::from([("ip".into(), "\"::1\"".into())]),
+                }),
+                Item::Recall(about.clone()),
+                Item::Refused(Refused { about, reason: "no route".into() }),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_batch_survives_the_wire() {
+        let batch = sample();
+        let bytes = batch.encode().expect("encodes");
+        assert_eq!(Batch::decode(&bytes).expect("decodes"), Received { batch, unknown: 0 });
+    }
+
+    #[test]
+    fn a_newer_item_is_counted_and_the_rest_is_read() {
+        let mut bytes = sample().encode().expect("encodes");
+        let mut wire: WireBatch = codec::decode(&bytes[2..], MAX_BATCH).expect("decodes");
+        wire.items[1].code = 999;
+        bytes.truncate(2);
+        bytes.extend(codec::encode_packed(&wire).expect("encodes"));
+        let received = Batch::decode(&bytes).expect("decodes");
+        assert_eq!((received.batch.items.len(), received.unknown), (3, 1));
+    }
+
+    #[test]
+    fn a_newer_protocol_is_refused() {
+        let mut bytes = sample().encode().expect("encodes");
+        bytes[..2].copy_from_slice(&2u16.to_be_bytes());
+        let error = Batch::decode(&bytes).expect_err("refused");
+        assert!(error.to_string().contains("version 2"), "{error}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
+            let _ = Batch::decode(&bytes);
+        }
+
+        #[test]
+        fn a_batch_with_a_changed_byte_never_panics(at in 0usize..400, to in proptest::num::u8::ANY) {
+            let mut bytes = sample().encode().expect("encodes");
+            let at = at % bytes.len();
+            bytes[at] = to;
+            let _ = Batch::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What people and their scripts are shown: the JSON of `cobctl status` and `cobctl explain`.
+//!
+//! Fields are only added. Times are nanoseconds since 1970-01-01 UTC by the clock of the host that
+//! tells them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::GenerationNumber;
+use crate::id::{CobId, HostName, StateName};
+
+/// The cluster, as `cobctl status --json` prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Every host that was asked.
+    pub hosts: Vec<HostStatus>,
+}
+
+/// One host. A host that could not be reached has only its name, `reachable: false` and `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: HostName,
+    /// Whether it answered.
+    pub reachable: bool,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The generation that is active on it; absent: none yet, or not known.
+    #[serde(default)]
+    pub generation: Option<GenerationNumber>,
+    /// The generation that it is switching to, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switching_to: Option<GenerationNumber>,
+    /// Every change object is in its preferred state under the active generation, checked in this
+    /// life of the daemon or recorded before it, and no switch is under way.
+    pub converged: bool,
+    /// No new transition starts: an operator's word.
+    #[serde(default)]
+    pub paused: bool,
+    /// How links are protected (`loopback-only`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<String>,
+    /// The host's clock when it answered.
+    #[serde(default)]
+    pub now_ns: u64,
+    /// Its links to other hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerStatus>,
+    /// Its change objects, by id.
+    #[serde(default)]
+    pub cobs: Vec<CobStatus>,
+}
+
+/// One link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// The host at its other end.
+    pub host: HostName,
+    /// Whether the link is up.
+    pub up: bool,
+    /// Since when it has been so.
+    pub since_ns: u64,
+    /// Why it is not, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What the engine is doing with a change object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// A check runs, or is about to.
+    Checking,
+    /// A transition runs.
+    Moving,
+    /// It is on its way and waits: for locks, for grants to come back, for a retry, for a rest.
+    Waiting,
+    /// It is where it should be.
+    Settled,
+}
+
+/// One change object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CobStatus {
+    /// `HOST/NAME`.
+    pub id: CobId,
+    /// Its kind.
+    #[serde(default)]
+    pub kind: String,
+    /// Its state; absent: unknown.
+    pub state: Option<StateName>,
+    /// Where it is to go now; absent while its state is unknown.
+    pub target: Option<StateName>,
+    /// Where it goes by itself.
+    pub preferred: StateName,
+    /// What is being done with it.
+    pub phase: Phase,
+    /// When it last changed its state or phase.
+    pub since_ns: u64,
+    /// It has used up its retries.
+    pub failed: bool,
+    /// It leaves with the switch under way.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub retiring: bool,
+    /// What it waits for.
+    pub waits_for: Vec<Wait>,
+    /// The action that runs, or the one that failed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<ActionStatus>,
+    /// Named trouble: stuck, chase, flap.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trouble: Vec<Trouble>,
+    /// Who holds a promise of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_by: Vec<Holder>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// A promise that is out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Who holds it.
+    pub cob: CobId,
+    /// The state promised.
+    pub state: StateName,
+    /// It was asked back.
+    pub recalled: bool,
+}
+
+/// One reason why a change object does not move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+pub enum Wait {
+    /// It needs a lock that it does not hold.
+    Lock {
+        /// Of whom.
+        cob: CobId,
+        /// In one of these states.
+        states: Vec<StateName>,
+        /// Since when it has asked.
+        since_ns: u64,
+        /// It holds it, but was asked to give it back.
+        #[serde(default, skip_serializing_if = "is_false")]
+        recalled: bool,
+        /// The asked one's refusal, if it refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
+    },
+    /// Promises that it gave must come back first.
+    Grant {
+        /// From whom.
+        cob: CobId,
+        /// For which state it holds one.
+        state: StateName,
+        /// Since when it has been asked back.
+        since_ns: u64,
+    },
+    /// A failed action is tried again later.
+    Retry {
+        /// When.
+        at_ns: u64,
+        /// The attempt that comes, from 1.
+        attempt: u32,
+        /// The attempts that there are in all.
+        of: u32,
+    },
+    /// It has used up its retries.
+    Failed,
+    /// An operator has paused it.
+    Paused,
+    /// It was braked: it asks or moves again and again.
+    Rest {
+        /// Until when.
+        until_ns: u64,
+    },
+    /// No route leads from its state to where it should be.
+    NoRoute {
+        /// Where it should be.
+        to: StateName,
+    },
+    /// It serves only those who help others to leave, until it is gone.
+    Leaving,
+}
+
+/// A running action or check, or the last one that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionStatus {
+    /// The state left; absent for a check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<StateName>,
+    /// The state to be entered; absent for a check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<StateName>,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// The attempts that there are in all.
+    pub of: u32,
+    /// It runs now.
+    pub running: bool,
+    /// When it began.
+    pub since_ns: u64,
+    /// Why it failed, if it did; else nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// The last line that it printed, filled in by the daemon.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_line: String,
+}
+
+/// Named trouble.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "trouble", rename_all = "kebab-case")]
+pub enum Trouble {
+    /// A circle of waiters that no rule can dissolve.
+    Stuck {
+        /// The circle, beginning with this change object.
+        circle: Vec<CobId>,
+        /// The circle is longer than shown.
+        #[serde(default, skip_serializing_if = "is_false")]
+        more: bool,
+    },
+    /// It asks the same of the same again and again and withdraws it.
+    Chase {
+        /// Of whom.
+        cob: CobId,
+        /// How often.
+        times: u32,
+    },
+    /// It leaves the same state again and again.
+    Flap {
+        /// The state.
+        state: StateName,
+        /// How often.
+        times: u32,
+        /// Whose request made it leave last; absent: its own preferred state.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        because_of: Option<CobId>,
+    },
+}

@@ -1,0 +1,101 @@
+//! A model after expansion: every change object with explicit dependencies, and where each came from.
+//!
+//! Made by `expand`, read by `generation` (which makes bundles of it) and, for positions only, by
+//! `check` (which reads the finished generation and must not trust what made it).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cob_types::generation::{BlobHash, Security};
+use cob_types::kind::PayloadFile;
+use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
+
+/// A place in the user's files.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file, as the user named it (relative to where the command was given).
+    pub file: Arc<PathBuf>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+}
+
+/// A value and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Where it was written.
+    pub place: Place,
+}
+
+/// A whole expanded model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// How links are protected.
+    pub security: Security,
+    /// All hosts.
+    pub hosts: BTreeMap<HostName, At<DraftHost>>,
+    /// All kinds that some change object is of; built-in ones too.
+    pub kinds: BTreeMap<KindName, At<Kind>>,
+    /// All change objects.
+    pub cobs: BTreeMap<CobId, At<DraftCob>>,
+    /// Contents of the files that kinds and change objects carry.
+    pub blobs: BTreeMap<BlobHash, Vec<u8>>,
+}
+
+/// A host of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraftHost {
+    /// `tcp://IP:PORT`.
+    pub address: Option<String>,
+}
+
+/// A change object with explicit dependencies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraftCob {
+    /// Its kind.
+    pub kind: KindName,
+    /// Where it goes when nobody asks for anything else.
+    pub preferred: StateName,
+    /// What the kind asks for.
+    pub content: serde_json::Value,
+    /// Files of its own.
+    pub files: BTreeMap<String, PayloadFile>,
+    /// What it names in `restarts_on` (resolved).
+    pub restarts_on: Vec<CobId>,
+    /// Every dependency, in the order written.
+    pub arrows: Vec<Arrow>,
+}
+
+/// One dependency of the change object that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrow {
+    /// Of which move or promise.
+    pub when: When,
+    /// On whom.
+    pub need: Need,
+    /// The words that it came from, as the user wrote them: `requires: [db/server]`, or the explicit form.
+    pub words: String,
+    /// Where they stand.
+    pub place: Place,
+}
+
+/// What a dependency guards.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// `(A, from, to) <- need`.
+    Transition {
+        /// The state left.
+        from: StateName,
+        /// The state entered.
+        to: StateName,
+    },
+    /// `(C, state) <- need`.
+    Lock {
+        /// The state promised.
+        state: StateName,
+    },
+}

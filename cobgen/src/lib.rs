@@ -1,0 +1,8 @@
+//! From a data model to generations of change objects.
+//!
+//! One run, anywhere: [`model`] (load, with positions) -> [`expand`] (services to change objects,
+//! short dependency words to the two forms) -> [`draft`] (what came out, with where it came from) ->
+//! [`generation`] (fingerprints, ranks, bundles, differences) -> [`check`] (independent of what made
+//! it) -> [`depot`] (bare git, one commit a generation). The same input gives the same bytes.
+
+pub mod draft;
