@@ -121,7 +121,7 @@ pub struct Request {
     /// Its number.
     pub number: Number,
     /// Grows when set, rank or origin change under the same number.
-    pub rev: u32,
+    pub rev: u64,
     /// Acceptable states, in order.
     pub set: Vec<StateName>,
     /// The rank of its actor's goal.

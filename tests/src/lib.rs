@@ -1,1 +1,5 @@
-//! placeholder
+//! What the tests of the whole share: small systems written down or drawn at random, and their way
+//! into bundles.
+
+pub mod draw;
+pub mod system;

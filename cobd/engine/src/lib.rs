@@ -1,1 +1,44 @@
-//! placeholder
+//! The lock protocol as a pure library: change objects that order their own transitions by
+//! negotiating state locks with their neighbours.
+//!
+//! An [`Event`](event::Event) goes in with the time, [`Effects`](effect::Effects) come out; no
+//! clock, socket, file, thread, environment variable or random number is read, and no hash map is
+//! iterated. The daemon, the simulator in [`sim`], the exhaustive explorer and the planner's
+//! forecast all run this same code.
+//!
+//! ```text
+//!   peers' batches, checks and actions ended, ticks, operator's words, generations
+//!                                   |  event
+//!                                   v
+//!          engine.rs  routes: local change objects by direct call, others by peers.rs
+//!             |  object/  one change object: asking side, granting side, target, activity
+//!             |  adopt.rs a generation against what is there;  recover.rs  records to state
+//!                                   |  effects
+//!                                   v
+//!               1 persist records      2 send items       3 run checks and actions
+//! ```
+//!
+//! Read `event.rs` and `effect.rs` first (everything that can happen; everything that we can
+//! cause), then `object/decide.rs`, which is the protocol.
+
+mod adopt;
+pub mod effect;
+pub mod engine;
+pub mod event;
+pub mod invariants;
+mod names;
+mod object;
+mod peers;
+pub mod record;
+mod recover;
+mod report;
+pub mod sim;
+mod spec;
+pub mod time;
+
+pub use effect::{Effects, Run};
+pub use engine::{Engine, Faults};
+pub use event::{Event, Order};
+pub use record::{Durable, Record};
+pub use recover::Return;
+pub use time::Time;

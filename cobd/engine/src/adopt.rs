@@ -1,0 +1,107 @@
+//! A generation against what is there: who leaves, who changes, who is new.
+//!
+//! `go` makes the change objects that the new generation lacks leave (their preferred state becomes
+//! the pre-remove state); when all have left, the generation is activated. Order between hosts is
+//! not decided here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cob_types::{Bundle, GenerationNumber};
+
+use crate::engine::{Engine, Going};
+use crate::names::CobRef;
+use crate::object::{Msg, Object};
+use crate::record::Body;
+use crate::spec::{self, Spec};
+use crate::time::Time;
+
+impl Engine {
+    pub(crate) fn go(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
+        let newest = self.going_to().unwrap_or(self.generation);
+        if generation <= newest {
+            return;
+        }
+        self.out.records.push(Body::Go(generation));
+        self.head_for(generation, bundle, in_process, now);
+    }
+
+    /// As `go`, for one that is on record already.
+    pub(crate) fn head_for(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
+        let specs = spec::compile(bundle, in_process, &mut self.names);
+        let specs: std::collections::BTreeMap<_, _> = specs.into_iter().map(|(id, s)| (id, Arc::new(s))).collect();
+        let mut leaving = BTreeSet::new();
+        let here: Vec<CobRef> = self.objects().map(|o| o.me).collect();
+        for cob in here {
+            let leaves = !specs.contains_key(self.names.cob_id(cob));
+            if leaves {
+                leaving.insert(cob);
+            }
+            self.with(cob, now, |o, _| {
+                if o.retiring != leaves {
+                    o.retiring = leaves;
+                    o.renew();
+                }
+            });
+        }
+        self.going = Some(Going { generation, specs, leaving });
+    }
+
+    /// Activates the generation that this host goes to, when everything that must leave has left.
+    pub(crate) fn try_activate(&mut self, now: Time) -> bool {
+        let Some(going) = &self.going else { return false };
+        if !going.leaving.iter().all(|c| self.object(*c).is_none_or(Object::is_final)) {
+            return false;
+        }
+        if let Some(going) = self.going.take() {
+            self.activate(going, now);
+        }
+        true
+    }
+
+    fn activate(&mut self, going: Going, now: Time) {
+        for cob in &going.leaving {
+            self.let_go(*cob);
+        }
+        self.generation = going.generation;
+        for (id, spec) in going.specs {
+            let cob = self.names.cob(&id);
+            self.note_dependencies(cob, &spec);
+            if self.slot(cob).is_some() {
+                self.with(cob, now, |o, cx| {
+                    if o.acting() {
+                        o.next_spec = Some(spec);
+                    } else {
+                        o.adopt(cx, spec);
+                    }
+                });
+            } else {
+                self.insert(Object::new(cob, spec, now));
+            }
+        }
+        self.out.records.push(Body::Activated(going.generation));
+        self.note_activation();
+    }
+
+    /// Takes a change object that has left out of this host's care; what it held is given back.
+    fn let_go(&mut self, cob: CobRef) {
+        let Some(object) = self.remove(cob) else { return };
+        let state = object.spec.kind.id(object.spec.kind.pre_remove);
+        for lock in &object.locks {
+            let mail = crate::object::Mail { from: cob, to: lock.asked, msg: Msg::Release(lock.number) };
+            self.out.mail.push_back(mail);
+        }
+        // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
+        self.gone.insert(cob, state);
+        let name = self.names.state_name(state).clone();
+        self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state: name });
+    }
+
+    pub(crate) fn note_dependencies(&mut self, cob: CobRef, spec: &Spec) {
+        let here = self.here;
+        let hosts: BTreeSet<_> = spec.depended_on().map(|c| self.names.host_of(c)).collect();
+        for host in hosts.into_iter().filter(|h| *h != here) {
+            self.peer(host).dependents.insert(cob);
+        }
+    }
+}

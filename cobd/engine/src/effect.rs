@@ -1,0 +1,56 @@
+//! Everything that the engine can cause, in the order in which it must be carried out.
+
+use cob_types::message::Values;
+use cob_types::{CobId, HostName, Item, Number, StateName};
+
+use crate::record::Record;
+
+/// What comes out of the engine. The caller performs the fields top to bottom: a record that is
+/// [durable](crate::record::Body::must_be_durable) is on the disk before the first item leaves, and
+/// before the first job starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// First: write these.
+    pub persist: Vec<Record>,
+    /// Then: say these.
+    pub send: Vec<(HostName, Item)>,
+    /// Then: start these.
+    pub run: Vec<Run>,
+    /// This generation was activated in this turn: older ones need not be kept for this host.
+    pub activated: bool,
+}
+
+impl Effects {
+    /// Nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.persist.is_empty() && self.send.is_empty() && self.run.is_empty()
+    }
+}
+
+/// Work outside the engine that reports back by an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Run {
+    /// Find out the state.
+    Check {
+        /// Whose.
+        cob: CobId,
+        /// Comes back with the result.
+        job: Number,
+    },
+    /// Make a transition.
+    Action {
+        /// Whose.
+        cob: CobId,
+        /// Comes back with the result.
+        job: Number,
+        /// The state that is left.
+        from: StateName,
+        /// The state that is entered.
+        to: StateName,
+        /// From 1.
+        attempt: u32,
+        /// What the held locks carry.
+        imports: Vec<(CobId, StateName, Values)>,
+    },
+}

@@ -1,0 +1,527 @@
+//! The engine: routes events to change objects, their messages to each other or to peers, and
+//! gathers what has to be done.
+//!
+//! One turn: apply the event, then deliver messages between change objects of this host and let
+//! every touched one decide, until all is quiet. Only touched ones are looked at (a queue), and
+//! deadlines stand in a heap: no event costs a scan of all change objects.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
+
+use crate::effect::Effects;
+use crate::event::{Event, Order};
+use crate::names::{CobRef, HostRef, Names, StateId};
+use crate::object::decide::Scratch;
+use crate::object::granting::Asked;
+use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
+use crate::peers::Peer;
+use crate::record::{Body, OrderRecord, Record};
+use crate::spec::Spec;
+use crate::time::Time;
+
+/// The most requests that are kept for change objects which this host does not have yet.
+const EARLY_MAX: usize = 100_000;
+const NOWHERE: u32 = u32::MAX;
+
+/// One host's change objects and all that they know.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(crate) names: Names,
+    pub(crate) here: HostRef,
+    pub(crate) life: Incarnation,
+    pub(crate) generation: GenerationNumber,
+    pub(crate) going: Option<Going>,
+    pub(crate) slots: Vec<Option<Object>>,
+    /// Slot of each change object of this host, by its number.
+    slot_of: Vec<u32>,
+    /// Change objects of this host that have left, and the state that they count as locked in.
+    pub(crate) gone: BTreeMap<CobRef, StateId>,
+    /// Requests for change objects that this host does not have yet: their generation may come.
+    early: BTreeMap<(CobRef, CobRef), Mail>,
+    pub(crate) peers: Vec<Peer>,
+    dirty: VecDeque<u32>,
+    timers: BinaryHeap<Reverse<(Time, Timer)>>,
+    counter: u64,
+    lamport: u64,
+    pub(crate) paused: bool,
+    pub(crate) out: Out,
+    scratch: Scratch,
+    pub(crate) send: Vec<(HostRef, Item)>,
+    /// Hosts to be spoken to in this turn whatever else there is to say.
+    pub(crate) greet: BTreeSet<HostRef>,
+    pub(crate) faults: Faults,
+    unsettled: usize,
+    activated: bool,
+}
+
+/// The generation that this host is on its way to.
+#[derive(Debug, Clone)]
+pub(crate) struct Going {
+    pub(crate) generation: GenerationNumber,
+    pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
+    /// Those that must have left before it is activated.
+    pub(crate) leaving: BTreeSet<CobRef>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    Object(u32),
+    Peer(u32),
+}
+
+/// Faults that tests plant, to show that they would be noticed. Without the feature
+/// `planted-faults` there are none, and none can be.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// No probe is ever sent.
+    #[cfg(feature = "planted-faults")]
+    pub no_probes: bool,
+    /// Grants leave without a record.
+    #[cfg(feature = "planted-faults")]
+    pub grants_not_durable: bool,
+    /// A grant counts whatever its number.
+    #[cfg(feature = "planted-faults")]
+    pub takes_any_grant: bool,
+    /// The hello names none of the locks that a running action is under.
+    #[cfg(feature = "planted-faults")]
+    pub hello_names_nothing: bool,
+    /// A running action is forgotten at a restart.
+    #[cfg(feature = "planted-faults")]
+    pub forgets_actions: bool,
+    /// The locks under a grant are not written with it.
+    #[cfg(feature = "planted-faults")]
+    pub forgets_locks_under_grants: bool,
+}
+
+impl Engine {
+    /// Some fault is planted, so that records and engine may differ.
+    pub(crate) fn has_faults(&self) -> bool {
+        self.faults.grants_not_durable() || self.faults.forgets_actions() || self.faults.takes_any_grant()
+    }
+}
+
+macro_rules! faults {
+    ($($name:ident),*) => {
+        impl Faults {
+            $(#[cfg(feature = "planted-faults")]
+            pub(crate) fn $name(&self) -> bool {
+                self.$name
+            }
+            #[cfg(not(feature = "planted-faults"))]
+            #[expect(clippy::unused_self, reason = "the planted twin reads a field")]
+            pub(crate) const fn $name(&self) -> bool {
+                false
+            })*
+        }
+    };
+}
+faults!(
+    no_probes,
+    grants_not_durable,
+    takes_any_grant,
+    hello_names_nothing,
+    forgets_actions,
+    forgets_locks_under_grants
+);
+
+impl Engine {
+    /// The engine of a host that has no generation yet, in the first life of its state folder.
+    #[must_use]
+    pub fn new(host: &HostName, life: Incarnation) -> Self {
+        let mut names = Names::default();
+        let here = names.host(host);
+        Self {
+            names,
+            here,
+            life,
+            generation: GenerationNumber(0),
+            going: None,
+            slots: Vec::new(),
+            slot_of: Vec::new(),
+            gone: BTreeMap::new(),
+            early: BTreeMap::new(),
+            peers: Vec::new(),
+            dirty: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            counter: 0,
+            lamport: 0,
+            paused: false,
+            out: Out::default(),
+            scratch: Scratch::default(),
+            send: Vec::new(),
+            greet: BTreeSet::new(),
+            faults: Faults::default(),
+            unsettled: 0,
+            activated: false,
+        }
+    }
+
+    /// Plants faults, for tests.
+    #[cfg(feature = "planted-faults")]
+    pub fn plant(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// Takes one event at a time that is not before that of the event before, and says what is to
+    /// be done.
+    pub fn handle(&mut self, event: Event, now: Time) -> Effects {
+        match event {
+            Event::Go { generation, bundle, in_process } => self.go(generation, &bundle, &in_process, now),
+            Event::Received(batch) => {
+                self.lamport = self.lamport.max(batch.lamport);
+                self.received(batch, now);
+            }
+            Event::LinkUp(host) => self.link_up(&host, now),
+            Event::CheckEnded { cob, job, found } => {
+                self.on_object(&cob, now, |o, cx| o.check_ended(cx, job, found));
+            }
+            Event::ActionEnded { cob, job, outcome, span } => {
+                self.on_object(&cob, now, |o, cx| o.action_ended(cx, job, outcome, span));
+            }
+            Event::CheckWanted(cob) => self.on_object(&cob, now, |o, cx| o.check_at = cx.now),
+            Event::Order(order) => self.order(order, now),
+            Event::Tick => {}
+        }
+        self.fire_timers(now);
+        self.settle(now);
+        self.effects(now)
+    }
+
+    /// When [`Event::Tick`] is due if nothing else happens before.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The active generation; zero: none.
+    #[must_use]
+    pub fn generation(&self) -> GenerationNumber {
+        self.generation
+    }
+
+    /// The generation to which `go` was said and which is not active yet.
+    #[must_use]
+    pub fn going_to(&self) -> Option<GenerationNumber> {
+        self.going.as_ref().map(|g| g.generation)
+    }
+
+    /// This life of the daemon.
+    #[must_use]
+    pub fn life(&self) -> Incarnation {
+        self.life
+    }
+
+    /// The Lamport number that what is said now carries.
+    #[must_use]
+    pub fn lamport(&self) -> u64 {
+        self.lamport
+    }
+
+    /// No new transition starts on this host.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Every change object is settled in its preferred state, under a generation, and no switch is
+    /// under way.
+    #[must_use]
+    pub fn is_converged(&self) -> bool {
+        self.generation != GenerationNumber(0) && self.going.is_none() && self.unsettled == 0
+    }
+
+    /// The actions that run, so that the daemon can wait for them after a return.
+    #[must_use]
+    pub fn running_actions(&self) -> Vec<(CobId, Number)> {
+        let running = self.slots.iter().flatten().filter_map(|o| match o.activity {
+            Activity::Acting { job, .. } => Some((self.names.cob_id(o.me).clone(), job)),
+            Activity::Idle | Activity::Checking { .. } => None,
+        });
+        running.collect()
+    }
+
+    pub(crate) fn unsettled(&self) -> usize {
+        self.unsettled
+    }
+
+    pub(crate) fn set_counters(&mut self, lamport: u64) {
+        self.lamport = lamport;
+    }
+
+    pub(crate) fn slot(&self, cob: CobRef) -> Option<usize> {
+        let slot = *self.slot_of.get(cob.0 as usize)?;
+        (slot != NOWHERE).then_some(slot as usize)
+    }
+
+    pub(crate) fn object(&self, cob: CobRef) -> Option<&Object> {
+        self.slots[self.slot(cob)?].as_ref()
+    }
+
+    pub(crate) fn object_mut(&mut self, cob: CobRef) -> Option<&mut Object> {
+        let slot = self.slot(cob)?;
+        self.slots[slot].as_mut()
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.slots.iter().flatten()
+    }
+
+    /// Adds a change object, and hands it what was asked of it before it was here.
+    pub(crate) fn insert(&mut self, object: Object) {
+        let (me, slot) = (object.me, self.slots.len() as u32);
+        if self.slot_of.len() <= me.0 as usize {
+            self.slot_of.resize(self.names.cob_count().max(me.0 as usize + 1), NOWHERE);
+        }
+        self.slot_of[me.0 as usize] = slot;
+        self.slots.push(Some(object));
+        self.unsettled += 1;
+        self.gone.remove(&me);
+        let from = (me, CobRef(0));
+        let waiting: Vec<_> = self.early.range(from..).take_while(|(k, _)| k.0 == me).map(|(k, _)| *k).collect();
+        for key in waiting {
+            self.out.mail.extend(self.early.remove(&key));
+        }
+        self.touch(me);
+    }
+
+    /// Takes a change object away.
+    pub(crate) fn remove(&mut self, me: CobRef) -> Option<Object> {
+        let slot = self.slot(me)?;
+        self.slot_of[me.0 as usize] = NOWHERE;
+        let object = self.slots[slot].take()?;
+        if !is_settled(&object) {
+            self.unsettled -= 1;
+        }
+        Some(object)
+    }
+
+    /// Puts a change object into the queue of those that decide.
+    pub(crate) fn touch(&mut self, cob: CobRef) {
+        if let Some(slot) = self.slot(cob)
+            && let Some(object) = self.slots[slot].as_mut()
+            && !object.dirty
+        {
+            object.dirty = true;
+            self.dirty.push_back(slot as u32);
+        }
+    }
+
+    /// Runs `f` on a change object of this host, with its surroundings, and lets it decide afterwards.
+    pub(crate) fn with<R>(
+        &mut self,
+        cob: CobRef,
+        now: Time,
+        f: impl FnOnce(&mut Object, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
+        let slot = self.slot(cob)?;
+        let result = self.with_slot(slot, now, f);
+        self.touch(cob);
+        result
+    }
+
+    fn with_slot<R>(&mut self, slot: usize, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>) -> R) -> Option<R> {
+        let object = self.slots[slot].as_mut()?;
+        let before = is_settled(object);
+        let mut cx = Cx {
+            now,
+            names: &self.names,
+            here: self.here,
+            generation: self.generation,
+            paused: self.paused,
+            start: self.life.start,
+            counter: &mut self.counter,
+            faults: &self.faults,
+            out: &mut self.out,
+            scratch: &mut self.scratch,
+        };
+        let result = f(object, &mut cx);
+        match (before, is_settled(object)) {
+            (true, false) => self.unsettled += 1,
+            (false, true) => self.unsettled -= 1,
+            (true, true) | (false, false) => {}
+        }
+        Some(result)
+    }
+
+    fn on_object(&mut self, cob: &CobId, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>)) {
+        if let Some(cob) = self.names.find_cob(cob) {
+            self.with(cob, now, f);
+        }
+    }
+
+    fn order(&mut self, order: Order, now: Time) {
+        match order {
+            Order::Pause | Order::Resume => {
+                self.paused = order == Order::Pause;
+                self.out.records.push(Body::Ordered(if self.paused {
+                    OrderRecord::Pause
+                } else {
+                    OrderRecord::Resume
+                }));
+                let all: Vec<_> = self.objects().map(|o| o.me).collect();
+                all.into_iter().for_each(|o| self.touch(o));
+            }
+            Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
+                o.renew();
+                o.check_failures = 0;
+                if o.state.is_none() {
+                    o.check_at = cx.now;
+                }
+                cx.record(Body::Ordered(OrderRecord::Retry(cob)));
+            }),
+            Order::Fence(host) => self.fence(&host, now),
+        }
+    }
+
+    /// Delivers messages and lets the touched decide, until nothing is left.
+    fn settle(&mut self, now: Time) {
+        loop {
+            if let Some(mail) = self.out.mail.pop_front() {
+                self.deliver(mail, now);
+            } else if let Some(slot) = self.dirty.pop_front() {
+                let slot = slot as usize;
+                let deadline = self.with_slot(slot, now, |o, cx| {
+                    o.dirty = false;
+                    o.decide(cx);
+                    o.deadline(cx)
+                });
+                if let Some(at) = deadline {
+                    self.schedule_object(slot, at);
+                }
+            } else if !self.try_activate(now) {
+                break;
+            }
+        }
+    }
+
+    fn deliver(&mut self, mail: Mail, now: Time) {
+        if self.names.host_of(mail.to) != self.here {
+            let host = self.names.host_of(mail.to);
+            let item = self.as_item(&mail);
+            self.send.push((host, item));
+            return;
+        }
+        let Mail { from, to, .. } = mail;
+        if self.slot(to).is_none() {
+            self.answer_for_absent(mail);
+            return;
+        }
+        self.with(to, now, |o, cx| match mail.msg {
+            Msg::Request { number, rev, set, rank, origin, fingerprint } => {
+                o.on_request(cx, Asked { asker: from, number, rev, set, rank, origin, fingerprint });
+            }
+            Msg::Release(number) => o.on_release(cx, from, number),
+            Msg::Released(number) => o.on_released(from, number),
+            Msg::Grant { number, state, values } => o.on_grant(cx, from, number, state, values),
+            Msg::Recall(number) => o.on_recall(cx, from, number),
+            Msg::Query(number) => o.on_query(cx, from, number),
+            Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
+            Msg::Refused { number, reason } => o.on_refused(from, number, reason),
+            Msg::Probe { initiator, number, generation, path, more } => {
+                o.on_probe(cx, initiator, number, generation, &path, more);
+            }
+        });
+    }
+
+    /// Speaks for a change object that this host does not have: one that has left counts as locked in
+    /// its last state; one that has not come yet is waited for.
+    fn answer_for_absent(&mut self, mail: Mail) {
+        let Mail { from, to, msg } = &mail;
+        let answer = match msg {
+            Msg::Request { number, set, .. } => match self.gone.get(to) {
+                Some(state) if set.contains(state) => {
+                    Some(Msg::Grant { number: *number, state: *state, values: Arc::default() })
+                }
+                Some(_) | None => {
+                    if self.early.len() < EARLY_MAX {
+                        self.early.insert((*to, *from), mail);
+                    }
+                    return;
+                }
+            },
+            Msg::Release(number) => {
+                self.early.remove(&(*to, *from));
+                Some(Msg::Released(*number))
+            }
+            Msg::Grant { number, .. } | Msg::Recall(number) | Msg::Query(number) | Msg::Lapsed(number) => {
+                Some(Msg::Release(*number))
+            }
+            Msg::Released(_) | Msg::Refused { .. } | Msg::Probe { .. } => None,
+        };
+        if let Some(msg) = answer {
+            self.out.mail.push_back(Mail { from: *to, to: *from, msg });
+        }
+    }
+
+    fn schedule_object(&mut self, slot: usize, at: Time) {
+        if let Some(object) = self.slots[slot].as_mut()
+            && at < object.scheduled
+        {
+            object.scheduled = at;
+            self.timers.push(Reverse((at, Timer::Object(slot as u32))));
+        }
+    }
+
+    pub(crate) fn schedule_peer(&mut self, host: HostRef, at: Time) {
+        self.timers.push(Reverse((at, Timer::Peer(host.0))));
+    }
+
+    fn fire_timers(&mut self, now: Time) {
+        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            match timer {
+                Timer::Peer(host) => self.peer_timer(HostRef(host), now),
+                Timer::Object(slot) => {
+                    let slot = slot as usize;
+                    let due = self.slots[slot].as_mut().filter(|o| o.scheduled == at);
+                    if let Some(object) = due {
+                        object.scheduled = Time::NEVER;
+                        let me = object.me;
+                        self.with(me, now, |o, cx| o.wake(cx));
+                    }
+                }
+            }
+        }
+    }
+
+    fn effects(&mut self, now: Time) -> Effects {
+        self.add_hellos(now);
+        let persist = std::mem::take(&mut self.out.records);
+        let persist = persist.into_iter().map(|body| {
+            self.lamport += 1;
+            Record { at: now, lamport: self.lamport, generation: self.generation, body }
+        });
+        let persist: Vec<_> = persist.collect();
+        let send = std::mem::take(&mut self.send);
+        if !send.is_empty() {
+            self.lamport += 1;
+        }
+        Effects {
+            persist,
+            send: send.into_iter().map(|(host, item)| (self.names.host_name(host).clone(), item)).collect(),
+            run: std::mem::take(&mut self.out.runs),
+            activated: std::mem::take(&mut self.activated),
+        }
+    }
+
+    pub(crate) fn note_activation(&mut self) {
+        self.activated = true;
+    }
+}
+
+/// In its preferred state, not about to leave it, nothing running that changes anything.
+pub(crate) fn is_settled(object: &Object) -> bool {
+    let home = object.spec.preferred;
+    object.state == Some(home)
+        && object.view.target == Some(home)
+        && !object.acting()
+        && !object.retiring
+        && !object.failed
+        && object.next_spec.is_none()
+}

@@ -1,0 +1,97 @@
+//! Everything that can happen to a daemon. Nothing else changes its state.
+
+use std::sync::Arc;
+
+use cob_types::message::Values;
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Number, StateName};
+
+/// What goes into the engine.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// An operator (or a host that follows the depot) has said `go` for this generation: what is
+    /// missing in it retires, then it is activated.
+    Go {
+        /// Its number.
+        generation: GenerationNumber,
+        /// This host's part of it, validated.
+        bundle: Arc<Bundle>,
+        /// Which backends do their work in processes that outlive the daemon, and which inside it.
+        in_process: Vec<String>,
+    },
+    /// Another daemon's messages of one turn.
+    Received(Batch),
+    /// The link to a host is new: what is unsettled with it is said again.
+    LinkUp(HostName),
+    /// A check has ended.
+    CheckEnded {
+        /// Whose.
+        cob: CobId,
+        /// Which.
+        job: Number,
+        /// What it found.
+        found: CheckOutcome,
+    },
+    /// An action has ended.
+    ActionEnded {
+        /// Whose.
+        cob: CobId,
+        /// Which.
+        job: Number,
+        /// How.
+        outcome: ActionOutcome,
+        /// When the action itself began and ended, in nanoseconds; zero: not known.
+        span: (u64, u64),
+    },
+    /// Something says that this change object may not be as recorded: look.
+    CheckWanted(CobId),
+    /// An operator's word.
+    Order(Order),
+    /// Time has passed.
+    Tick,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// This state, with these exported values.
+    Found {
+        /// A state of the kind.
+        state: StateName,
+        /// What it exports.
+        values: Values,
+        /// The difference to what is wanted, for people.
+        detail: String,
+    },
+    /// It could not tell.
+    Failed(String),
+}
+
+/// How an action ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActionOutcome {
+    /// Well: the change object is in the state that the transition enters.
+    Done {
+        /// What it exports there.
+        values: Values,
+    },
+    /// Not well.
+    Failed {
+        /// Why, with the last lines that it printed.
+        error: String,
+    },
+    /// Nobody knows: it was running when the daemon or the host died, and left no result.
+    Lost,
+}
+
+/// An operator's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// No new transition starts on this host.
+    Pause,
+    /// They may start again.
+    Resume,
+    /// Forget that this change object has given up.
+    Retry(CobId),
+    /// The host will not come back as it was: free what its change objects hold here.
+    Fence(HostName),
+}

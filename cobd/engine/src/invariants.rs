@@ -1,0 +1,88 @@
+//! What must hold of one engine after every event. Checked by the simulator and the explorer; a
+//! violation is a bug of ours.
+
+use cob_types::CobId;
+
+use crate::engine::{Engine, is_settled};
+use crate::object::{Activity, Object};
+use crate::record::Durable;
+
+/// The first thing found wrong with an engine, in words.
+///
+/// # Errors
+/// That thing.
+pub fn check(engine: &Engine) -> Result<(), String> {
+    let mut unsettled = 0;
+    for object in engine.objects() {
+        let id = engine.names.cob_id(object.me);
+        check_object(engine, object).map_err(|what| format!("{id}: {what}"))?;
+        unsettled += usize::from(!is_settled(object));
+    }
+    if unsettled != engine.unsettled() {
+        return Err(format!("{unsettled} change objects are not settled, but {} are counted", engine.unsettled()));
+    }
+    Ok(())
+}
+
+fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
+    if !o.requests.is_sorted_by_key(|r| r.asker) || !o.locks.is_sorted_by_key(|l| l.asked) {
+        return Err("its tables are not in order".to_owned());
+    }
+    if let Activity::Acting { transition, .. } = o.activity {
+        let t = &o.spec.kind.transitions[usize::from(transition)];
+        if o.state != Some(t.from) {
+            return Err("it leaves a state that it is not in".to_owned());
+        }
+        if o.has_grants_out() {
+            return Err("it acts with a promise out".to_owned());
+        }
+        for need in o.spec.hop_needs(transition) {
+            let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);
+            if !lock.is_ok_and(|l| l.held.is_some_and(|h| need.set.contains(&h))) {
+                let of = engine.names.cob_id(need.cob);
+                return Err(format!("it acts without its lock on {of}"));
+            }
+        }
+        return Ok(());
+    }
+    let state = o.state_id();
+    for r in &o.requests {
+        let known_elsewhere = state.is_some() && r.granted.is_some_and(|g| Some(g) != state);
+        if known_elsewhere && !r.recalled {
+            return Err("a promise of another state than its own is out and not asked back".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Compares what the records add up to with the living engine.
+///
+/// # Errors
+/// The first difference that matters for a return.
+pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
+    let living = engine.durable();
+    if living.active != recorded.active || living.going_to != recorded.going_to {
+        return Err("the generation on record is another".to_owned());
+    }
+    for (id, now) in &living.cobs {
+        let empty = crate::record::DurableCob::default();
+        let was = recorded.cobs.get(id).unwrap_or(&empty);
+        let differs = |what: &str| Err::<(), _>(format!("{id}: {what} on record is another"));
+        if was.action.as_ref().map(|a| a.job) != now.action.as_ref().map(|a| a.job) {
+            differs("the action")?;
+        }
+        if now.action.is_none() && was.state != now.state {
+            differs("the state")?;
+        }
+        let grants = |c: &crate::record::DurableCob| -> Vec<(CobId, _, _)> {
+            c.grants.iter().map(|(to, g)| (to.clone(), g.number, g.state.clone())).collect()
+        };
+        if grants(was) != grants(now) {
+            differs("a promise")?;
+        }
+        if was.failed != now.failed {
+            differs("whether it has given up")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Names made small: every change object, host and state that this daemon has heard of gets a
+//! number, so that the rules work on numbers and vectors.
+//!
+//! The maps are looked up, never iterated. Numbers are handed out in the order of first mention and
+//! are never reused; nothing that can be observed depends on them except through [`Names::cmp`],
+//! which compares the names themselves.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use cob_types::{CobId, HostName, StateName};
+
+/// A change object that was mentioned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CobRef(pub(crate) u32);
+
+/// A host that was mentioned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct HostRef(pub(crate) u32);
+
+/// A state that was mentioned, of whatever kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StateId(pub(crate) u32);
+
+/// Everything mentioned.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    cobs: Vec<(CobId, HostRef)>,
+    cob_refs: HashMap<CobId, CobRef>,
+    hosts: Vec<HostName>,
+    host_refs: HashMap<HostName, HostRef>,
+    states: Vec<StateName>,
+    state_ids: HashMap<StateName, StateId>,
+}
+
+impl Names {
+    pub(crate) fn cob(&mut self, id: &CobId) -> CobRef {
+        if let Some(r) = self.cob_refs.get(id) {
+            return *r;
+        }
+        let host = self.host_str(id.host_str(), id);
+        let r = CobRef(self.cobs.len() as u32);
+        self.cobs.push((id.clone(), host));
+        self.cob_refs.insert(id.clone(), r);
+        r
+    }
+
+    pub(crate) fn find_cob(&self, id: &CobId) -> Option<CobRef> {
+        self.cob_refs.get(id).copied()
+    }
+
+    pub(crate) fn host(&mut self, host: &HostName) -> HostRef {
+        if let Some(r) = self.host_refs.get(host) {
+            return *r;
+        }
+        let r = HostRef(self.hosts.len() as u32);
+        self.hosts.push(host.clone());
+        self.host_refs.insert(host.clone(), r);
+        r
+    }
+
+    fn host_str(&mut self, host: &str, id: &CobId) -> HostRef {
+        match self.host_refs.get(host) {
+            Some(r) => *r,
+            None => self.host(&id.host()),
+        }
+    }
+
+    pub(crate) fn state(&mut self, state: &StateName) -> StateId {
+        if let Some(s) = self.state_ids.get(state) {
+            return *s;
+        }
+        let s = StateId(self.states.len() as u32);
+        self.states.push(state.clone());
+        self.state_ids.insert(state.clone(), s);
+        s
+    }
+
+    pub(crate) fn find_state(&self, state: &StateName) -> Option<StateId> {
+        self.state_ids.get(state).copied()
+    }
+
+    pub(crate) fn cob_id(&self, r: CobRef) -> &CobId {
+        &self.cobs[r.0 as usize].0
+    }
+
+    pub(crate) fn host_of(&self, r: CobRef) -> HostRef {
+        self.cobs[r.0 as usize].1
+    }
+
+    pub(crate) fn host_name(&self, r: HostRef) -> &HostName {
+        &self.hosts[r.0 as usize]
+    }
+
+    pub(crate) fn state_name(&self, s: StateId) -> &StateName {
+        &self.states[s.0 as usize]
+    }
+
+    pub(crate) fn state_names(&self, set: &[StateId]) -> Vec<StateName> {
+        set.iter().map(|s| self.state_name(*s).clone()).collect()
+    }
+
+    pub(crate) fn cob_count(&self) -> usize {
+        self.cobs.len()
+    }
+
+    /// Compares by name: the order that people and other hosts see.
+    pub(crate) fn cmp(&self, a: CobRef, b: CobRef) -> Ordering {
+        if a == b { Ordering::Equal } else { self.cob_id(a).cmp(self.cob_id(b)) }
+    }
+}

@@ -1,0 +1,275 @@
+//! Checks and actions: what runs for a change object, and what its end means.
+
+use std::sync::Arc;
+
+use cob_types::Number;
+use cob_types::message::Values;
+
+use crate::effect::Run;
+use crate::event::{ActionOutcome, CheckOutcome};
+use crate::names::StateId;
+use crate::object::{Cx, LastAction, Object};
+use crate::record::{Begun, Body};
+use crate::spec::{Spec, StateIx};
+use crate::time::{Span, Time};
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Nothing.
+    Idle,
+    /// A check.
+    Checking { job: Number },
+    /// A transition of the kind.
+    Acting { job: Number, transition: u16 },
+}
+
+/// A check that could not tell is repeated after this time, doubling.
+const CHECK_RETRY: Span = Span::secs(1);
+const CHECK_RETRY_CAP: Span = Span::secs(60);
+/// From so many checks in a row that could not tell, the change object is shown as failed.
+pub(crate) const CHECKS_UNTIL_FAILED: u32 = 3;
+const RETRY_CAP: Span = Span::secs(60);
+
+impl Object {
+    pub(crate) fn start_check(&mut self, cx: &mut Cx<'_>) {
+        let job = cx.number();
+        self.activity = Activity::Checking { job };
+        self.check_at = Time::NEVER;
+        if self.state.is_none() {
+            self.since = cx.now;
+        }
+        cx.out.runs.push(Run::Check { cob: cx.names.cob_id(self.me).clone(), job });
+    }
+
+    /// Starts the periodic check when it is due. The state stays known meanwhile; only hops wait.
+    pub(crate) fn watch_drift(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.activity, Activity::Idle) {
+            return;
+        }
+        if self.check_at <= cx.now {
+            self.start_check(cx);
+        } else if self.check_at == Time::NEVER
+            && let Some(every) = self.spec.kind.recheck
+        {
+            self.check_at = cx.now + every;
+        }
+    }
+
+    pub(crate) fn check_ended(&mut self, cx: &mut Cx<'_>, job: Number, found: CheckOutcome) {
+        if self.activity != (Activity::Checking { job }) {
+            return;
+        }
+        self.activity = Activity::Idle;
+        let known = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
+        match found {
+            CheckOutcome::Found { state, values, detail } => match known(&state) {
+                Some(ix) => self.found(cx, ix, values, detail),
+                None => self.check_failed(cx, format!("the check found {state}, which is no state of its kind")),
+            },
+            CheckOutcome::Failed(reason) => self.check_failed(cx, reason),
+        }
+        self.changed();
+    }
+
+    fn found(&mut self, cx: &mut Cx<'_>, found: StateIx, values: Values, detail: String) {
+        self.check_failures = 0;
+        let state = self.judge_content(found);
+        let before = self.state;
+        let drift = before.is_some_and(|b| b != state);
+        if before == Some(state) && *self.values == values {
+            return;
+        }
+        if before != Some(state) {
+            self.since = cx.now;
+        }
+        self.state = Some(state);
+        self.values = Arc::new(values);
+        if !self.failed {
+            self.error = None;
+        }
+        self.record_check(cx, drift, detail);
+        // After an activation the old content is expected to be found: an ordinary recall follows.
+        if Some(state) != self.spec.kind.outdated || drift {
+            self.tell_lapsed(cx);
+        }
+    }
+
+    /// The on state was found, but what it rests on is no longer what it was started with.
+    fn judge_content(&mut self, found: StateIx) -> StateIx {
+        let spec = &self.spec;
+        if found != spec.preferred {
+            return found;
+        }
+        match (self.rested_on, spec.kind.outdated) {
+            (Some(was), Some(outdated)) if spec.rests_on != Some(was) => outdated,
+            (Some(_) | None, Some(_) | None) => {
+                self.rested_on = spec.rests_on;
+                found
+            }
+        }
+    }
+
+    fn check_failed(&mut self, cx: &mut Cx<'_>, reason: String) {
+        let times = self.check_failures;
+        self.check_failures = times.saturating_add(1);
+        self.check_at = cx.now + CHECK_RETRY.doubled(times.min(16), CHECK_RETRY_CAP);
+        self.error = Some(reason.clone().into());
+        // A recheck that could not tell takes nothing back: the state was known.
+        self.record_check(cx, false, reason);
+    }
+
+    fn record_check(&self, cx: &mut Cx<'_>, drift: bool, detail: String) {
+        cx.record(Body::Checked {
+            cob: cx.names.cob_id(self.me).clone(),
+            state: self.state_id().map(|s| cx.names.state_name(s).clone()),
+            drift,
+            failed: self.failed,
+            values: self.values.as_ref().clone(),
+            rests_on: self.rested_on,
+            detail,
+        });
+    }
+
+    pub(crate) fn start_action(&mut self, cx: &mut Cx<'_>, hop: u16) {
+        let job = cx.number();
+        let (from, to) = self.ends(hop);
+        let attempt = self.failures + 1;
+        let cob = cx.names.cob_id(self.me).clone();
+        let locks = self.locks_of_hop(cx, hop);
+        let imports = locks.iter().map(|l| (l.cob.clone(), l.state.clone(), l.values.clone())).collect();
+        let (from_name, to_name) = (cx.names.state_name(from.1).clone(), cx.names.state_name(to.1).clone());
+        let begun = Begun {
+            job,
+            from: from_name.clone(),
+            to: to_name.clone(),
+            attempt,
+            process: self.spec.kind.process,
+            locks,
+        };
+        cx.record(Body::Begun { cob: cob.clone(), begun });
+        cx.out.runs.push(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
+        self.activity = Activity::Acting { job, transition: hop };
+        self.last = Some(LastAction { from: from.0, to: to.0, attempt, since: cx.now });
+        self.since = cx.now;
+        self.resend_at = Time::NEVER;
+    }
+
+    fn ends(&self, hop: u16) -> ((StateIx, StateId), (StateIx, StateId)) {
+        let kind = &self.spec.kind;
+        let t = &kind.transitions[usize::from(hop)];
+        ((t.from, kind.id(t.from)), (t.to, kind.id(t.to)))
+    }
+
+    pub(crate) fn action_ended(&mut self, cx: &mut Cx<'_>, job: Number, outcome: ActionOutcome, span: (u64, u64)) {
+        let Activity::Acting { job: mine, transition } = self.activity else { return };
+        if mine != job {
+            return;
+        }
+        self.activity = Activity::Idle;
+        let spec = self.spec.clone();
+        let t = &spec.kind.transitions[usize::from(transition)];
+        let attempt = self.last.as_ref().map_or(1, |l| l.attempt);
+        let (ok, error) = match outcome {
+            ActionOutcome::Done { values } => {
+                self.state = Some(t.to);
+                self.values = Arc::new(values);
+                self.applied = Some(spec.fingerprint);
+                self.rested_on = spec.rests_on;
+                self.failures = 0;
+                self.retry_at = Time(0);
+                self.error = None;
+                self.brake.acted();
+                (Some(true), String::new())
+            }
+            ActionOutcome::Failed { error } => {
+                self.state = t.failure;
+                self.values = Arc::default();
+                self.failures = self.failures.saturating_add(1);
+                self.failed = self.failures > t.retries;
+                let delay = t.retry_delay.doubled(self.failures.saturating_sub(1).min(16), RETRY_CAP);
+                self.retry_at = if self.failed { Time(0) } else { cx.now + self.jittered(cx, delay) };
+                self.error = Some(error.clone().into());
+                (Some(false), error)
+            }
+            ActionOutcome::Lost => {
+                self.state = None;
+                self.values = Arc::default();
+                (None, "it left no result: the daemon or the host died while it ran".to_owned())
+            }
+        };
+        if std::mem::take(&mut self.suspect) {
+            self.state = None;
+        }
+        self.since = cx.now;
+        self.check_at = if self.state.is_none() { Time(0) } else { Time::NEVER };
+        self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
+        self.changed();
+        if let Some(next) = self.next_spec.take() {
+            self.adopt(cx, next);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one record's fields, used in one place")]
+    fn record_end(
+        &self,
+        cx: &mut Cx<'_>,
+        spec: &Spec,
+        job: Number,
+        transition: u16,
+        attempt: u32,
+        ok: Option<bool>,
+        error: String,
+        span: (u64, u64),
+    ) {
+        let (from, to) = self.ends(transition);
+        cx.record(Body::Ended {
+            cob: cx.names.cob_id(self.me).clone(),
+            job,
+            from: cx.names.state_name(from.1).clone(),
+            to: cx.names.state_name(to.1).clone(),
+            attempt,
+            ok,
+            state: self.state.map(|s| cx.names.state_name(spec.kind.id(s)).clone()),
+            failures: self.failures,
+            failed: self.failed,
+            values: self.values.as_ref().clone(),
+            applied: self.applied,
+            rests_on: self.rested_on,
+            span,
+            error,
+        });
+    }
+
+    /// A fifth more or less, told by name and attempt: many that fail together do not retry together.
+    fn jittered(&self, cx: &Cx<'_>, delay: Span) -> Span {
+        let seed = cx
+            .names
+            .cob_id(self.me)
+            .as_str()
+            .bytes()
+            .fold(u64::from(self.failures), |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+        let fifth = delay.0 / 5;
+        Span(delay.0 - fifth + (seed >> 16) % (2 * fifth + 1))
+    }
+
+    /// Another generation's spec takes the place of the present one. Not while an action runs.
+    pub(crate) fn adopt(&mut self, cx: &mut Cx<'_>, spec: Arc<Spec>) {
+        let same_content = self.spec.fingerprint == spec.fingerprint;
+        self.spec = spec;
+        self.renew();
+        if same_content {
+            return;
+        }
+        // Found out by a check; a check that runs is of the old content and counts for nothing.
+        self.activity = Activity::Idle;
+        self.state = None;
+        self.error = None;
+        self.last = None;
+        self.check_failures = 0;
+        self.check_at = Time(0);
+        self.since = cx.now;
+        let cob = cx.names.cob_id(self.me).clone();
+        cx.record(Body::Unknown { cob });
+    }
+}

@@ -1,0 +1,105 @@
+//! Messages about locks that this change object has asked for: the dependent's side.
+//!
+//! A message about another number than the current one means nothing, and where it could leave a
+//! promise hanging it is answered with a release of that number: this heals every grant that was on
+//! its way when its request was given back.
+
+use std::sync::Arc;
+
+use cob_types::Number;
+use cob_types::message::Values;
+
+use crate::names::{CobRef, StateId};
+use crate::object::{Activity, Cx, Msg, Object};
+use crate::record::Note;
+
+impl Object {
+    pub(crate) fn on_grant(
+        &mut self,
+        cx: &mut Cx<'_>,
+        asked: CobRef,
+        number: Number,
+        state: StateId,
+        values: Arc<Values>,
+    ) {
+        let Some(at) = self.current(cx, asked, number) else { return };
+        let lock = &mut self.locks[at];
+        if lock.held.is_some() {
+            return;
+        }
+        lock.held = Some(state);
+        lock.values = values;
+        lock.refused = None;
+        let (of, state) = (cx.names.cob_id(asked).clone(), cx.names.state_name(state).clone());
+        cx.note(self.me, Note::Holds { of, state });
+        self.changed();
+    }
+
+    pub(crate) fn on_recall(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
+        let Some(at) = self.current(cx, asked, number) else { return };
+        if !self.locks[at].recalled {
+            self.locks[at].recalled = true;
+            self.changed();
+        }
+    }
+
+    /// The promise is broken: as a recall, and what ran under it is checked.
+    pub(crate) fn on_lapsed(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
+        let Some(at) = self.current(cx, asked, number) else { return };
+        self.lose(at);
+    }
+
+    /// A held lock turned out to be worth nothing.
+    pub(crate) fn lose(&mut self, at: usize) {
+        self.locks[at].recalled = true;
+        self.locks[at].confirmed = true;
+        if let Activity::Acting { .. } = self.activity {
+            self.suspect = true;
+        }
+        self.changed();
+    }
+
+    pub(crate) fn on_released(&mut self, asked: CobRef, number: Number) {
+        if let Ok(i) = self.given_back.binary_search_by_key(&asked, |g| g.0)
+            && self.given_back[i].1 <= number
+        {
+            self.given_back.remove(i);
+        }
+        // The granter has forgotten a number that is still meant (a fence, a reinstalled host).
+        if let Ok(at) = self.lock_ix(asked)
+            && self.locks[at].number <= number
+        {
+            self.lose(at);
+        }
+    }
+
+    /// The granter asks whether a request is still meant.
+    pub(crate) fn on_query(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
+        match self.lock_ix(asked) {
+            Ok(at) if self.locks[at].number == number => self.say_request(cx, at),
+            // A newer request is under way, and replaces the one that is asked about.
+            Ok(at) if self.locks[at].number > number => {}
+            Ok(_) | Err(_) => cx.post(self.me, asked, Msg::Release(number)),
+        }
+    }
+
+    pub(crate) fn on_refused(&mut self, asked: CobRef, number: Number, reason: Box<str>) {
+        if let Ok(at) = self.lock_ix(asked)
+            && self.locks[at].number == number
+        {
+            self.locks[at].refused = Some(reason);
+        }
+    }
+
+    /// The place of the lock that a message is about, if its number is the current one. If not, the
+    /// number is given back.
+    fn current(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) -> Option<usize> {
+        if let Ok(at) = self.lock_ix(asked)
+            && (self.locks[at].number == number || cx.faults.takes_any_grant())
+        {
+            return Some(at);
+        }
+        cx.post(self.me, asked, Msg::Release(number));
+        None
+    }
+}

@@ -1,0 +1,146 @@
+//! Rests for what asks or moves again and again.
+//!
+//! Outside the conditions of progress two things send no probe home: a *chase* (the same asked and
+//! withdrawn with no action between) and a *flap* (actions that undo each other). A change object
+//! counts both since its lot last changed; from the eighth time on it rests before the next, 0.1 s
+//! doubling to 60 s, and the pair is reported. A rest only delays, so counting too much does no harm.
+
+use crate::names::{CobRef, StateId};
+use crate::object::{Cx, Object};
+use crate::record::Note;
+use crate::spec::{Set, StateIx};
+use crate::time::{Span, Time};
+
+/// So often something may happen before the next time is put off.
+const FREE: u32 = 8;
+const REST: Span = Span::millis(100);
+const REST_CAP: Span = Span::secs(60);
+/// Counts of a change object that has been quiet for so long begin anew.
+const FORGIVEN: Span = Span::secs(600);
+
+/// What is counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Brake {
+    asks: Vec<Ask>,
+    leaves: Vec<Leave>,
+}
+
+#[derive(Debug, Clone)]
+struct Ask {
+    of: CobRef,
+    set: Set,
+    tally: Tally,
+}
+
+#[derive(Debug, Clone)]
+struct Leave {
+    state: StateIx,
+    because_of: Option<CobRef>,
+    tally: Tally,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Tally {
+    times: u32,
+    last: Time,
+    /// The next time comes not before this; zero: not decided yet.
+    rest_until: Time,
+}
+
+impl Tally {
+    /// Whether the next time may come now. If so it is counted.
+    fn pass(&mut self, now: Time) -> Result<(), Time> {
+        if now > self.last + FORGIVEN && self.rest_until == Time(0) {
+            self.times = 0;
+        }
+        if self.times >= FREE {
+            if self.rest_until == Time(0) {
+                self.rest_until = now + REST.doubled(self.times - FREE, REST_CAP);
+            }
+            if now < self.rest_until {
+                return Err(self.rest_until);
+            }
+        }
+        self.times += 1;
+        self.last = now;
+        self.rest_until = Time(0);
+        Ok(())
+    }
+}
+
+impl Brake {
+    /// An action of its own ended well: whatever it asked for led to something.
+    pub(crate) fn acted(&mut self) {
+        self.asks.clear();
+    }
+
+    /// Counts a wish for a lock, or puts it off.
+    pub(crate) fn may_ask(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef, set: &Set) -> bool {
+        let at = match self.asks.iter().position(|a| a.of == of && a.set == *set) {
+            Some(at) => at,
+            None => {
+                self.asks.push(Ask { of, set: set.clone(), tally: Tally::default() });
+                self.asks.len() - 1
+            }
+        };
+        let tally = &mut self.asks[at].tally;
+        let fresh = tally.rest_until == Time(0);
+        let passed = tally.pass(cx.now).is_ok();
+        if !passed && fresh {
+            let times = tally.times;
+            let of = cx.names.cob_id(of).clone();
+            cx.note(me, Note::Chase { of, times });
+        }
+        passed
+    }
+
+    /// Counts the leaving of a state, or says until when it rests first.
+    pub(crate) fn rest_before_leaving(
+        &mut self,
+        cx: &mut Cx<'_>,
+        me: (CobRef, StateId),
+        state: StateIx,
+        because_of: Option<CobRef>,
+    ) -> Option<Time> {
+        let at = match self.leaves.iter().position(|l| l.state == state) {
+            Some(at) => at,
+            None => {
+                self.leaves.push(Leave { state, because_of, tally: Tally::default() });
+                self.leaves.len() - 1
+            }
+        };
+        let leave = &mut self.leaves[at];
+        leave.because_of = because_of;
+        let fresh = leave.tally.rest_until == Time(0);
+        let until = leave.tally.pass(cx.now).err();
+        if until.is_some() && fresh {
+            let times = leave.tally.times;
+            let because_of = because_of.map(|c| cx.names.cob_id(c).clone());
+            cx.note(me.0, Note::Flap { state: cx.names.state_name(me.1).clone(), times, because_of });
+        }
+        until
+    }
+
+    /// The earliest end of a rest that is on.
+    pub(crate) fn next_end(&self, now: Time) -> Option<Time> {
+        let tallies = self.asks.iter().map(|a| &a.tally).chain(self.leaves.iter().map(|l| &l.tally));
+        tallies.map(|t| t.rest_until).filter(|t| *t > now).min()
+    }
+
+    /// Chases to report: of whom, how often.
+    pub(crate) fn chases(&self) -> impl Iterator<Item = (CobRef, u32)> + '_ {
+        self.asks.iter().filter(|a| a.tally.times >= FREE).map(|a| (a.of, a.tally.times))
+    }
+
+    /// Flaps to report: which state, how often, because of whom.
+    pub(crate) fn flaps(&self) -> impl Iterator<Item = (StateIx, u32, Option<CobRef>)> + '_ {
+        self.leaves.iter().filter(|l| l.tally.times >= FREE).map(|l| (l.state, l.tally.times, l.because_of))
+    }
+}
+
+impl Object {
+    /// Some wish or hop is put off.
+    pub(crate) fn resting_until(&self, now: Time) -> Option<Time> {
+        self.brake.next_end(now)
+    }
+}

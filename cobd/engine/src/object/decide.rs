@@ -1,0 +1,466 @@
+//! The rules. Called after everything that may have changed something for a change object; tells
+//! what it gives back, asks for, grants, recalls and starts.
+//!
+//! The order inside is the protocol's: first the whole set of needs, then what is given back, then
+//! what is asked for, then grants, recalls and the start. A lock needed both before and after a hop
+//! is therefore never given back in between.
+
+use std::sync::Arc;
+
+use cob_types::{Number, Rank};
+
+use crate::names::{CobRef, StateId};
+use crate::object::target::Aim;
+use crate::object::{Activity, Cx, Lock, Msg, Object, View};
+use crate::record::{Body, GrantOut, HeldLock, Note};
+use crate::spec::{NeedSpec, Set, StateIx};
+
+/// One lock that is needed now.
+#[derive(Debug, Clone)]
+pub(crate) struct Need {
+    cob: CobRef,
+    set: Set,
+    rank: Rank,
+    origin: CobRef,
+    /// Asked for, but not waited for.
+    kept: bool,
+}
+
+/// Buffers that outlive one decision.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scratch {
+    /// Sorted by change object.
+    needs: Vec<Need>,
+}
+
+impl Scratch {
+    fn find(&self, cob: CobRef) -> Result<usize, usize> {
+        self.needs.binary_search_by_key(&cob, |n| n.cob)
+    }
+
+    /// Adds a need of a change object that is not there yet.
+    fn add(&mut self, need: Need) {
+        if let Err(at) = self.find(need.cob) {
+            self.needs.insert(at, need);
+        }
+    }
+}
+
+impl Object {
+    /// Applies the rules. Nothing while an action runs; nothing but a check while the state is unknown.
+    pub(crate) fn decide(&mut self, cx: &mut Cx<'_>) {
+        if self.acting() {
+            return;
+        }
+        let Some(state) = self.state else {
+            self.decide_unknown(cx);
+            return;
+        };
+        if self.requests.is_empty() {
+            self.ordered = false;
+        }
+        let aim = self.aim(cx, state, None);
+        self.refuse_unservable(cx, state);
+        // One who has given up stays where it is, and grants what it is.
+        let target = if self.failed { state } else { aim.target };
+        let hop = if state == target { None } else { self.spec.kind.hop(state, target) };
+        self.view = View {
+            target: Some(aim.target),
+            conflict: self.has_conflict(aim.target),
+            no_route: state != target && hop.is_none(),
+            ..View::default()
+        };
+
+        let mut scratch = std::mem::take(cx.scratch);
+        scratch.needs.clear();
+        self.collect_needs(cx, &mut scratch, state, target, aim, hop);
+        self.settle_locks(cx, &scratch);
+        self.ask(cx, &scratch);
+        let have_all = self.have_all(&scratch) && !self.view.hop_waits;
+        *cx.scratch = scratch;
+
+        if state == target {
+            if have_all {
+                self.grant_all(cx, state);
+            }
+            self.recall_where(cx, |granted, state| granted != state);
+        } else {
+            self.recall_where(cx, |_, _| true);
+            if let Some(hop) = hop
+                && have_all
+                && !self.has_grants_out()
+                && !cx.paused
+            {
+                self.try_start(cx, state, hop);
+            }
+        }
+        self.watch_drift(cx);
+        self.set_deadlines(cx);
+    }
+
+    fn has_conflict(&self, target: StateIx) -> bool {
+        let id = self.spec.kind.id(target);
+        self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id))
+    }
+
+    /// Rules 3 and 4, first half: everything that is needed now, and what is kept besides.
+    fn collect_needs(
+        &mut self,
+        cx: &Cx<'_>,
+        needs: &mut Scratch,
+        state: StateIx,
+        target: StateIx,
+        aim: Aim,
+        hop: Option<u16>,
+    ) {
+        let spec = self.spec.clone();
+        let id = spec.kind.id(state);
+        if state == target {
+            let served = self.requests.iter().filter(|r| self.serves(r) && r.set.contains(&id));
+            if let Some(first) = served.min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
+                add_all(needs, spec.lock_needs(state), first.rank, first.origin);
+            }
+        } else {
+            let granted = self.requests.iter().filter(|r| r.granted.is_some());
+            if let Some(first) = granted.min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
+                add_all(needs, spec.lock_needs(state), first.rank, first.origin);
+            }
+        }
+        if let Some(hop) = hop {
+            let rank = self.goal_rank(cx, target, aim.phase);
+            let origin = aim.origin.unwrap_or(self.me);
+            for need in spec.hop_needs(hop) {
+                match needs.find(need.cob) {
+                    // A lock under a grant is never narrowed past its held state (counterexample 4).
+                    Ok(at) => {
+                        let held = self.lock_ix(need.cob).ok().and_then(|i| self.locks[i].held);
+                        if held.is_some_and(|h| need.set.contains(&h)) {
+                            let both = &mut needs.needs[at].set;
+                            *both = both.iter().copied().filter(|s| need.set.contains(s)).collect();
+                        } else {
+                            self.view.hop_waits = true;
+                        }
+                    }
+                    Err(_) => {
+                        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: false });
+                    }
+                }
+            }
+        }
+        if self.failed {
+            return;
+        }
+        self.keep_own_wish(cx, needs, state);
+        self.keep_requests(needs, state, target);
+    }
+
+    /// Counterexample 12: what it asked for in its own name goes on being asked for while it serves
+    /// somebody who acts on that very wish.
+    fn keep_own_wish(&self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx) {
+        if !self.requests.iter().any(|r| r.origin == self.me) {
+            return;
+        }
+        let aim = self.aim(cx, state, Some(self.me));
+        if aim.target == state {
+            return;
+        }
+        let Some(hop) = self.spec.kind.hop(state, aim.target) else { return };
+        let rank = self.goal_rank(cx, aim.target, aim.phase);
+        let origin = aim.origin.unwrap_or(self.me);
+        for need in self.spec.hop_needs(hop) {
+            needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: true });
+        }
+    }
+
+    /// The rules K1 and K2: two kinds of requests that are not needed now and whose withdrawal
+    /// would make two change objects undo each other.
+    fn keep_requests(&self, needs: &mut Scratch, state: StateIx, target: StateIx) {
+        let coming = self.spec.lock_needs(target);
+        for lock in self.locks.iter().filter(|l| !l.recalled) {
+            if needs.find(lock.asked).is_ok() {
+                continue;
+            }
+            let as_it_is =
+                |rank| Need { cob: lock.asked, set: lock.set.clone(), rank, origin: lock.origin, kept: true };
+            if lock.held.is_none() && self.request_ix(lock.asked).is_ok() {
+                needs.add(as_it_is(lock.rank));
+            } else if state != target {
+                let of_target = coming.iter().find(|n| n.cob == lock.asked);
+                if of_target.is_some_and(|n| lock.held.is_none_or(|h| n.set.contains(&h))) {
+                    needs.add(as_it_is(Rank::LAST));
+                }
+            }
+        }
+    }
+
+    fn goal_rank(&self, cx: &Cx<'_>, target: StateIx, phase: u8) -> Rank {
+        Rank { phase, generation: cx.generation, rank: self.spec.rank(target) }
+    }
+
+    /// Rule 4, second half, and the holder's side of rule 8: gives back what is not needed, renews
+    /// what no longer fits, obeys recalls.
+    fn settle_locks(&mut self, cx: &mut Cx<'_>, needs: &Scratch) {
+        let grants_out = self.has_grants_out();
+        let mut recall_mine = false;
+        let mut at = 0;
+        while at < self.locks.len() {
+            let lock = &self.locks[at];
+            let Ok(i) = needs.find(lock.asked) else {
+                self.give_back(cx, at);
+                continue;
+            };
+            let need = &needs.needs[i];
+            let misfit = lock.held.is_some_and(|h| !need.set.contains(&h));
+            let other_content = self.spec.expects(lock.asked) != lock.fingerprint;
+            let recalled = lock.recalled || other_content;
+            if misfit {
+                // The brake counts this as one more wish of its own.
+                if self.brake.may_ask(cx, self.me, need.cob, &need.set) {
+                    self.ask_again(cx, at, need);
+                } else {
+                    self.give_back(cx, at);
+                    continue;
+                }
+            } else if recalled && grants_out {
+                recall_mine = true;
+            } else if recalled {
+                // Asking again under a new number is the release: nobody loses his place by a recall.
+                self.ask_again(cx, at, need);
+            }
+            at += 1;
+        }
+        if recall_mine {
+            self.recall_where(cx, |_, _| true);
+        }
+    }
+
+    /// Rule 4: asks for every needed lock that is not asked for; tells what changed of the others.
+    fn ask(&mut self, cx: &mut Cx<'_>, needs: &Scratch) {
+        let mut at = 0;
+        for need in &needs.needs {
+            while self.locks.get(at).is_some_and(|l| l.asked < need.cob) {
+                at += 1;
+            }
+            if self.locks.get(at).is_none_or(|l| l.asked != need.cob) {
+                if !self.brake.may_ask(cx, self.me, need.cob, &need.set) {
+                    continue;
+                }
+                let lock = self.new_lock(cx, need);
+                self.locks.insert(at, lock);
+                self.send_request(cx, at);
+                continue;
+            }
+            let lock = &mut self.locks[at];
+            lock.needed = true;
+            lock.kept = need.kept;
+            if lock.set != need.set || lock.rank != need.rank || lock.origin != need.origin {
+                lock.set = need.set.clone();
+                lock.rank = need.rank;
+                lock.origin = need.origin;
+                lock.rev += 1;
+                self.send_request(cx, at);
+            }
+        }
+    }
+
+    fn new_lock(&mut self, cx: &mut Cx<'_>, need: &Need) -> Lock {
+        Lock {
+            asked: need.cob,
+            number: cx.number(),
+            rev: 0,
+            set: need.set.clone(),
+            rank: need.rank,
+            origin: need.origin,
+            fingerprint: self.spec.expects(need.cob),
+            held: None,
+            values: Arc::default(),
+            recalled: false,
+            confirmed: true,
+            needed: true,
+            kept: need.kept,
+            refused: None,
+            since: cx.now,
+        }
+    }
+
+    fn ask_again(&mut self, cx: &mut Cx<'_>, at: usize, need: &Need) {
+        let since = self.locks[at].since;
+        let fresh = self.new_lock(cx, need);
+        self.locks[at] = Lock { since, ..fresh };
+        self.send_request(cx, at);
+    }
+
+    pub(crate) fn send_request(&self, cx: &mut Cx<'_>, at: usize) {
+        self.say_request(cx, at);
+        let lock = &self.locks[at];
+        if lock.rev == 0 && lock.held.is_none() {
+            let (of, set) = (cx.names.cob_id(lock.asked).clone(), cx.names.state_names(&lock.set));
+            cx.note(self.me, Note::Requested { of, set });
+        }
+    }
+
+    /// The request as it stands, without a word in the history.
+    pub(crate) fn say_request(&self, cx: &mut Cx<'_>, at: usize) {
+        let lock = &self.locks[at];
+        let msg = Msg::Request {
+            number: lock.number,
+            rev: lock.rev,
+            set: lock.set.clone(),
+            rank: lock.rank,
+            origin: lock.origin,
+            fingerprint: lock.fingerprint,
+        };
+        cx.post(self.me, lock.asked, msg);
+    }
+
+    /// Removes a lock and tells its granter.
+    pub(crate) fn give_back(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let lock = self.locks.remove(at);
+        cx.post(self.me, lock.asked, Msg::Release(lock.number));
+        if !cx.is_here(lock.asked) {
+            self.remember_given_back(lock.asked, lock.number);
+        }
+        if lock.held.is_some() {
+            let of = cx.names.cob_id(lock.asked).clone();
+            cx.note(self.me, Note::Released { of });
+        }
+    }
+
+    fn remember_given_back(&mut self, asked: CobRef, number: Number) {
+        match self.given_back.binary_search_by_key(&asked, |g| g.0) {
+            Ok(i) => self.given_back[i].1 = self.given_back[i].1.max(number),
+            Err(i) => self.given_back.insert(i, (asked, number)),
+        }
+    }
+
+    /// Every need that is waited for is held, confirmed and not recalled.
+    fn have_all(&mut self, needs: &Scratch) -> bool {
+        let usable = |need: &&Need| {
+            let lock = self.lock_ix(need.cob).map(|i| &self.locks[i]);
+            lock.is_ok_and(|l| l.usable() && l.held.is_some_and(|h| need.set.contains(&h)))
+        };
+        let all = needs.needs.iter().filter(|n| !n.kept).all(|n| usable(&n));
+        self.view.missing = !all;
+        all
+    }
+
+    /// Rule 5.
+    fn grant_all(&mut self, cx: &mut Cx<'_>, state: StateIx) {
+        let id = self.spec.kind.id(state);
+        let waiting = |r: &super::Request| r.granted.is_none() && !r.lapsed && r.set.contains(&id);
+        if !self.requests.iter().any(|r| waiting(r) && self.serves(r)) {
+            return;
+        }
+        let rests_on = self.rests_on(cx, state);
+        for i in 0..self.requests.len() {
+            let request = &self.requests[i];
+            let same_content = request.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
+            if !waiting(request) || !self.serves(request) || !same_content {
+                continue;
+            }
+            self.requests[i].granted = Some(id);
+            self.requests[i].recalled = false;
+            let request = &self.requests[i];
+            let grant = GrantOut {
+                number: request.number,
+                set: cx.names.state_names(&request.set),
+                state: cx.names.state_name(id).clone(),
+                rank: request.rank,
+                origin: cx.names.cob_id(request.origin).clone(),
+                fingerprint: request.fingerprint,
+                rests_on: rests_on.clone(),
+            };
+            let (cob, to) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
+            if !cx.faults.grants_not_durable() {
+                cx.record(Body::Granted { cob, to, grant });
+            }
+            let msg = Msg::Grant { number: request.number, state: id, values: self.values.clone() };
+            cx.post(self.me, request.asker, msg);
+        }
+    }
+
+    /// The own locks that a promise of this state rests on.
+    fn rests_on(&self, cx: &Cx<'_>, state: StateIx) -> Vec<HeldLock> {
+        if cx.faults.forgets_locks_under_grants() {
+            return Vec::new();
+        }
+        let of = |need: &NeedSpec| {
+            let lock = &self.locks[self.lock_ix(need.cob).ok()?];
+            Object::held_lock(lock, cx.names)
+        };
+        self.spec.lock_needs(state).iter().filter_map(of).collect()
+    }
+
+    /// Rule 8: asks back the promises that `which(granted, state)` picks.
+    fn recall_where(&mut self, cx: &mut Cx<'_>, which: impl Fn(StateId, StateId) -> bool) {
+        let Some(state) = self.state_id() else { return };
+        for i in 0..self.requests.len() {
+            let request = &mut self.requests[i];
+            let Some(granted) = request.granted else { continue };
+            if request.recalled || !which(granted, state) {
+                continue;
+            }
+            request.recalled = true;
+            request.since = cx.now;
+            let (asker, number) = (request.asker, request.number);
+            cx.post(self.me, asker, Msg::Recall(number));
+            let from = cx.names.cob_id(asker).clone();
+            cx.note(self.me, Note::Recalled { from });
+        }
+    }
+
+    /// The first rule of the target: a request whose every state is out of reach is told so.
+    fn refuse_unservable(&mut self, cx: &mut Cx<'_>, state: StateIx) {
+        for i in 0..self.requests.len() {
+            let unservable = !self.can_serve(&self.requests[i], state);
+            let request = &mut self.requests[i];
+            if unservable && !request.refused {
+                let states: Vec<_> = request.set.iter().map(|s| cx.names.state_name(*s).as_str()).collect();
+                let now = cx.names.state_name(self.spec.kind.id(state));
+                let reason = format!("no route leads from {now} to {}", states.join(" or ")).into();
+                let msg = Msg::Refused { number: request.number, reason };
+                cx.post(self.me, request.asker, msg);
+            }
+            request.refused = unservable;
+        }
+    }
+
+    fn decide_unknown(&mut self, cx: &mut Cx<'_>) {
+        self.view = View::default();
+        // Nothing rests on a lock of one whose state is not known, unless a promise is out.
+        if !self.has_grants_out() {
+            while let Some(at) = self.locks.iter().position(|l| l.recalled) {
+                self.give_back(cx, at);
+            }
+        }
+        if matches!(self.activity, Activity::Idle) && cx.now >= self.check_at {
+            self.start_check(cx);
+        }
+        self.set_deadlines(cx);
+    }
+
+    /// The locks that this hop runs under, as they are written before it starts.
+    pub(crate) fn locks_of_hop(&self, cx: &Cx<'_>, hop: u16) -> Vec<HeldLock> {
+        let of = |need: &NeedSpec| Object::held_lock(&self.locks[self.lock_ix(need.cob).ok()?], cx.names);
+        self.spec.hop_needs(hop).iter().filter_map(of).collect()
+    }
+
+    fn try_start(&mut self, cx: &mut Cx<'_>, state: StateIx, hop: u16) {
+        if !matches!(self.activity, Activity::Idle) || cx.now < self.retry_at {
+            return;
+        }
+        let me = (self.me, self.spec.kind.id(state));
+        let because_of = self.aim(cx, state, None).asker;
+        if let Some(until) = self.brake.rest_before_leaving(cx, me, state, because_of) {
+            self.view.rest_until = Some(until);
+            return;
+        }
+        self.start_action(cx, hop);
+    }
+}
+
+fn add_all(needs: &mut Scratch, specs: &[NeedSpec], rank: Rank, origin: CobRef) {
+    for need in specs {
+        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: false });
+    }
+}

@@ -1,0 +1,150 @@
+//! Messages about locks that are asked of this change object: the depended-on side.
+//!
+//! Nothing depends on the order of arrival: a higher number of the same asker replaces all lower
+//! ones, an older one is answered with what is known.
+
+use cob_types::cob::Fingerprint;
+use cob_types::{Number, Rank};
+
+use crate::names::CobRef;
+use crate::object::{Cx, Msg, Object, Request};
+use crate::record::{Body, Note};
+use crate::spec::Set;
+
+/// A request as it came in.
+pub(crate) struct Asked {
+    pub(crate) asker: CobRef,
+    pub(crate) number: Number,
+    pub(crate) rev: u64,
+    pub(crate) set: Set,
+    pub(crate) rank: Rank,
+    pub(crate) origin: CobRef,
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+impl Object {
+    pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, asked: Asked) {
+        let Asked { asker, number, .. } = asked;
+        match self.request_ix(asker) {
+            Ok(at) if number < self.requests[at].number => cx.post(self.me, asker, Msg::Released(number)),
+            Ok(at) if number == self.requests[at].number => self.on_repeat(cx, at, asked),
+            Ok(at) => {
+                self.note_return(cx, at);
+                self.remember_returned(cx, asker, self.requests[at].number);
+                self.requests[at] = fresh(cx, asked);
+                self.changed();
+            }
+            Err(_) if self.returned_up_to(asker).is_some_and(|n| number <= n) => {
+                cx.post(self.me, asker, Msg::Released(number));
+            }
+            Err(at) => {
+                self.requests.insert(at, fresh(cx, asked));
+                self.changed();
+            }
+        }
+    }
+
+    /// The same number again: perhaps a revision, perhaps a repeat by one who has not heard.
+    fn on_repeat(&mut self, cx: &mut Cx<'_>, at: usize, asked: Asked) {
+        let request = &mut self.requests[at];
+        request.restored = false;
+        if asked.rev > request.rev {
+            request.rev = asked.rev;
+            request.set = asked.set;
+            request.rank = asked.rank;
+            request.origin = asked.origin;
+            request.fingerprint = asked.fingerprint;
+            request.refused = false;
+            self.changed();
+        }
+        let request = &self.requests[at];
+        let (asker, number) = (request.asker, request.number);
+        if let Some(state) = request.granted {
+            let (recalled, lapsed) = (request.recalled, request.lapsed);
+            cx.post(self.me, asker, Msg::Grant { number, state, values: self.values.clone() });
+            if lapsed {
+                cx.post(self.me, asker, Msg::Lapsed(number));
+            } else if recalled {
+                cx.post(self.me, asker, Msg::Recall(number));
+            }
+        }
+    }
+
+    pub(crate) fn on_release(&mut self, cx: &mut Cx<'_>, asker: CobRef, number: Number) {
+        if let Ok(at) = self.request_ix(asker)
+            && self.requests[at].number <= number
+        {
+            self.drop_request(cx, at);
+        }
+        self.remember_returned(cx, asker, number);
+        if !cx.is_here(asker) {
+            cx.post(self.me, asker, Msg::Released(number));
+        }
+    }
+
+    /// Forgets a request, and with it the promise that was given for it.
+    pub(crate) fn drop_request(&mut self, cx: &mut Cx<'_>, at: usize) {
+        self.note_return(cx, at);
+        self.requests.remove(at);
+        self.changed();
+    }
+
+    fn note_return(&self, cx: &mut Cx<'_>, at: usize) {
+        let request = &self.requests[at];
+        if request.granted.is_some() {
+            let (cob, from) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
+            cx.record(Body::Returned { cob, from, number: request.number });
+        }
+    }
+
+    fn returned_up_to(&self, asker: CobRef) -> Option<Number> {
+        self.returned.binary_search_by_key(&asker, |r| r.0).ok().map(|i| self.returned[i].1)
+    }
+
+    /// Of askers on other hosts only: between two of one daemon nothing is overtaken.
+    fn remember_returned(&mut self, cx: &Cx<'_>, asker: CobRef, number: Number) {
+        if cx.is_here(asker) {
+            return;
+        }
+        match self.returned.binary_search_by_key(&asker, |r| r.0) {
+            Ok(i) => self.returned[i].1 = self.returned[i].1.max(number),
+            Err(i) => self.returned.insert(i, (asker, number)),
+        }
+    }
+
+    /// A check found it elsewhere than promised: the holders are told.
+    pub(crate) fn tell_lapsed(&mut self, cx: &mut Cx<'_>) {
+        let Some(state) = self.state_id() else { return };
+        for i in 0..self.requests.len() {
+            let request = &mut self.requests[i];
+            if request.granted.is_none_or(|g| g == state) || request.lapsed {
+                continue;
+            }
+            request.lapsed = true;
+            request.recalled = true;
+            request.since = cx.now;
+            let (asker, number) = (request.asker, request.number);
+            cx.post(self.me, asker, Msg::Lapsed(number));
+            let from = cx.names.cob_id(asker).clone();
+            cx.note(self.me, Note::Lapsed { from });
+        }
+    }
+}
+
+fn fresh(cx: &Cx<'_>, asked: Asked) -> Request {
+    Request {
+        asker: asked.asker,
+        number: asked.number,
+        rev: asked.rev,
+        set: asked.set,
+        rank: asked.rank,
+        origin: asked.origin,
+        fingerprint: asked.fingerprint,
+        granted: None,
+        recalled: false,
+        lapsed: false,
+        restored: false,
+        refused: false,
+        since: cx.now,
+    }
+}

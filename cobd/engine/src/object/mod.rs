@@ -1,0 +1,342 @@
+//! One change object's life, as its own daemon sees it.
+//!
+//! Knows its own state, what others ask of it and what it asks of others; nothing else. The engine
+//! hands it messages and the ends of its jobs, then calls [`Object::decide`]; what it wants done
+//! goes into [`Cx`].
+//!
+//! * [`decide`] the rules: needs, releases, requests, grants, recalls, the start of a hop
+//! * [`target`] where to go
+//! * [`asking`] messages about locks that this one asked for
+//! * [`granting`] messages about locks that are asked of this one
+//! * [`activity`] checks and actions
+//! * [`probe`] looking for circles of waiters
+//! * [`brake`] rests for what asks or moves again and again
+//! * [`timers`] deadlines, repeats
+
+mod activity;
+mod asking;
+mod brake;
+pub(crate) mod decide;
+pub(crate) mod granting;
+mod probe;
+mod target;
+mod timers;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
+use cob_types::message::Values;
+use cob_types::{GenerationNumber, Number, Rank};
+
+pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
+use brake::Brake;
+use probe::ProbeState;
+
+use crate::effect::Run;
+use crate::engine::Faults;
+use crate::names::{CobRef, HostRef, Names, StateId};
+use crate::record::{Body, HeldLock, Note};
+use crate::spec::{Set, Spec, StateIx};
+use crate::time::{Span, Time};
+
+/// A change object of this host.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(crate) me: CobRef,
+    pub(crate) spec: Arc<Spec>,
+    /// Adopted when the action that runs has ended.
+    pub(crate) next_spec: Option<Arc<Spec>>,
+    /// None: unknown.
+    pub(crate) state: Option<StateIx>,
+    pub(crate) activity: Activity,
+    /// It has given up: no hop starts until a retry or the next generation.
+    pub(crate) failed: bool,
+    /// It decides by rank instead of state priority, until it has no requests left.
+    pub(crate) ordered: bool,
+    /// It is missing in the generation that this host goes to.
+    pub(crate) retiring: bool,
+    /// The promise under which its last action ran was broken: check it when the action has ended.
+    pub(crate) suspect: bool,
+    /// Asked of this one, sorted by asker.
+    pub(crate) requests: Vec<Request>,
+    /// Asked of others, sorted by whom.
+    pub(crate) locks: Vec<Lock>,
+    /// Highest number given back to a change object of another host and not yet acknowledged.
+    pub(crate) given_back: Vec<(CobRef, Number)>,
+    /// Highest number that an asker has given back.
+    pub(crate) returned: Vec<(CobRef, Number)>,
+    pub(crate) values: Arc<Values>,
+    pub(crate) applied: Option<Fingerprint>,
+    pub(crate) rested_on: Option<Fingerprint>,
+    /// Failed attempts in a row, at the hop that it is to make.
+    pub(crate) failures: u32,
+    pub(crate) check_failures: u32,
+    pub(crate) error: Option<Box<str>>,
+    /// The last action, for reports.
+    pub(crate) last: Option<LastAction>,
+    pub(crate) retry_at: Time,
+    /// When the next check is due: at once for an unknown state, at intervals for a settled one.
+    pub(crate) check_at: Time,
+    pub(crate) resend_at: Time,
+    pub(crate) resends: u32,
+    pub(crate) brake: Brake,
+    pub(crate) probe: ProbeState,
+    /// When state or phase last changed.
+    pub(crate) since: Time,
+    /// The earliest wake-up that the engine has noted for it.
+    pub(crate) scheduled: Time,
+    /// It stands in the engine's queue.
+    pub(crate) dirty: bool,
+    /// What the last decision found; read by probes and reports.
+    pub(crate) view: View,
+}
+
+/// What the last decision found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    pub(crate) target: Option<StateIx>,
+    /// A need is not held, or its lock was recalled.
+    pub(crate) missing: bool,
+    /// The hop waits until grants are back, though every lock is held.
+    pub(crate) hop_waits: bool,
+    /// A request's set does not contain the target.
+    pub(crate) conflict: bool,
+    pub(crate) no_route: bool,
+    /// A need is not even asked for, or a hop not made: the brake is on until then.
+    pub(crate) rest_until: Option<Time>,
+}
+
+/// The last action that was started.
+#[derive(Debug, Clone)]
+pub(crate) struct LastAction {
+    pub(crate) from: StateIx,
+    pub(crate) to: StateIx,
+    pub(crate) attempt: u32,
+    pub(crate) since: Time,
+}
+
+/// Somebody's request for a state of this one.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) asker: CobRef,
+    pub(crate) number: Number,
+    pub(crate) rev: u64,
+    pub(crate) set: Set,
+    pub(crate) rank: Rank,
+    pub(crate) origin: CobRef,
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) granted: Option<StateId>,
+    pub(crate) recalled: bool,
+    /// The promise is broken, and the holder has been told.
+    pub(crate) lapsed: bool,
+    /// Restored from records: is it still meant?
+    pub(crate) restored: bool,
+    pub(crate) refused: bool,
+    pub(crate) since: Time,
+}
+
+/// A lock that this one has asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Lock {
+    pub(crate) asked: CobRef,
+    pub(crate) number: Number,
+    pub(crate) rev: u64,
+    pub(crate) set: Set,
+    pub(crate) rank: Rank,
+    pub(crate) origin: CobRef,
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) held: Option<StateId>,
+    pub(crate) values: Arc<Values>,
+    pub(crate) recalled: bool,
+    /// Since the last start its granter has said that it stands.
+    pub(crate) confirmed: bool,
+    /// Needed by the last decision.
+    pub(crate) needed: bool,
+    /// Asked for, but not waited for.
+    pub(crate) kept: bool,
+    pub(crate) refused: Option<Box<str>>,
+    pub(crate) since: Time,
+}
+
+impl Lock {
+    /// Good for a start or a grant.
+    pub(crate) fn usable(&self) -> bool {
+        self.held.is_some() && !self.recalled && self.confirmed
+    }
+}
+
+/// A message between two change objects, in small names. `to` and `from` are around it.
+#[derive(Debug, Clone)]
+pub(crate) enum Msg {
+    Request { number: Number, rev: u64, set: Set, rank: Rank, origin: CobRef, fingerprint: Option<Fingerprint> },
+    Release(Number),
+    Released(Number),
+    Grant { number: Number, state: StateId, values: Arc<Values> },
+    Recall(Number),
+    Query(Number),
+    Lapsed(Number),
+    Refused { number: Number, reason: Box<str> },
+    Probe { initiator: CobRef, number: Number, generation: GenerationNumber, path: Vec<CobRef>, more: bool },
+}
+
+/// A message on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Mail {
+    pub(crate) from: CobRef,
+    pub(crate) to: CobRef,
+    pub(crate) msg: Msg,
+}
+
+/// What a change object wants done.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Out {
+    pub(crate) mail: VecDeque<Mail>,
+    pub(crate) records: Vec<Body>,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// What a change object may see of the daemon around it, and where its wishes go.
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Time,
+    pub(crate) names: &'a Names,
+    pub(crate) here: HostRef,
+    pub(crate) generation: GenerationNumber,
+    pub(crate) paused: bool,
+    /// The start of this life, first half of every number.
+    pub(crate) start: u32,
+    /// Second half of the last number given out.
+    pub(crate) counter: &'a mut u64,
+    pub(crate) faults: &'a Faults,
+    pub(crate) out: &'a mut Out,
+    pub(crate) scratch: &'a mut decide::Scratch,
+}
+
+impl Cx<'_> {
+    pub(crate) fn number(&mut self) -> Number {
+        *self.counter += 1;
+        Number { start: self.start, counter: *self.counter }
+    }
+
+    pub(crate) fn post(&mut self, from: CobRef, to: CobRef, msg: Msg) {
+        self.out.mail.push_back(Mail { from, to, msg });
+    }
+
+    pub(crate) fn record(&mut self, body: Body) {
+        self.out.records.push(body);
+    }
+
+    pub(crate) fn note(&mut self, cob: CobRef, note: Note) {
+        let cob = self.names.cob_id(cob).clone();
+        self.record(Body::Note { cob, note });
+    }
+
+    pub(crate) fn is_here(&self, cob: CobRef) -> bool {
+        self.names.host_of(cob) == self.here
+    }
+}
+
+impl Object {
+    pub(crate) fn new(me: CobRef, spec: Arc<Spec>, now: Time) -> Self {
+        Self {
+            me,
+            spec,
+            next_spec: None,
+            state: None,
+            activity: Activity::Idle,
+            failed: false,
+            ordered: false,
+            retiring: false,
+            suspect: false,
+            requests: Vec::new(),
+            locks: Vec::new(),
+            given_back: Vec::new(),
+            returned: Vec::new(),
+            values: Arc::default(),
+            applied: None,
+            rested_on: None,
+            failures: 0,
+            check_failures: 0,
+            error: None,
+            last: None,
+            retry_at: Time(0),
+            check_at: Time(0),
+            resend_at: Time::NEVER,
+            resends: 0,
+            brake: Brake::default(),
+            probe: ProbeState::default(),
+            since: now,
+            scheduled: Time::NEVER,
+            dirty: false,
+            view: View::default(),
+        }
+    }
+
+    /// Where it goes by itself.
+    pub(crate) fn home(&self) -> StateIx {
+        if self.retiring { self.spec.kind.pre_remove } else { self.spec.preferred }
+    }
+
+    pub(crate) fn state_id(&self) -> Option<StateId> {
+        self.state.map(|s| self.spec.kind.id(s))
+    }
+
+    pub(crate) fn acting(&self) -> bool {
+        matches!(self.activity, Activity::Acting { .. })
+    }
+
+    pub(crate) fn has_grants_out(&self) -> bool {
+        self.requests.iter().any(|r| r.granted.is_some())
+    }
+
+    /// A leaving change object serves only those who help others to leave.
+    pub(crate) fn serves(&self, request: &Request) -> bool {
+        !self.retiring || request.rank.phase == 0
+    }
+
+    /// It has left: in its pre-remove state, with no promise of another state out, at rest.
+    pub(crate) fn is_final(&self) -> bool {
+        let off = self.spec.kind.pre_remove;
+        self.retiring
+            && self.state == Some(off)
+            && matches!(self.activity, Activity::Idle)
+            && self.requests.iter().all(|r| r.granted.is_none_or(|g| g == self.spec.kind.id(off)))
+    }
+
+    pub(crate) fn request_ix(&self, asker: CobRef) -> Result<usize, usize> {
+        self.requests.binary_search_by_key(&asker, |r| r.asker)
+    }
+
+    pub(crate) fn lock_ix(&self, asked: CobRef) -> Result<usize, usize> {
+        self.locks.binary_search_by_key(&asked, |l| l.asked)
+    }
+
+    /// Something changed for it: what waits, waits anew.
+    pub(crate) fn changed(&mut self) {
+        self.probe.restart();
+        self.resends = 0;
+        self.resend_at = Time::NEVER;
+    }
+
+    /// Its lot is a new one (generation, preferred state, operator's word): old counts mean nothing.
+    pub(crate) fn renew(&mut self) {
+        self.failed = false;
+        self.failures = 0;
+        self.retry_at = Time(0);
+        self.brake = Brake::default();
+        self.probe.forget();
+        self.changed();
+    }
+
+    /// A held lock, as it is written beside what rests on it.
+    pub(crate) fn held_lock(lock: &Lock, names: &Names) -> Option<HeldLock> {
+        let state = names.state_name(lock.held?).clone();
+        let values = lock.values.as_ref().clone();
+        Some(HeldLock { cob: names.cob_id(lock.asked).clone(), number: lock.number, state, values })
+    }
+}
+
+/// How long until the first repeat of what is unsettled; doubles up to [`RESEND_CAP`].
+pub(crate) const RESEND: Span = Span::secs(1);
+/// The longest time between two repeats.
+pub(crate) const RESEND_CAP: Span = Span::secs(60);

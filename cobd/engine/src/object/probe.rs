@@ -1,0 +1,176 @@
+//! Probes: looking for circles of waiters, and what a probe that comes home does.
+//!
+//! One who has waited sends a probe along what it waits for: the change objects of needs that it
+//! does not hold, and the holders of promises that it wants back. Each who waits sends it on. If it
+//! comes home to an initiator whose requests are in conflict, that one decides by rank from then on
+//! (until it has no requests left), which is enough to dissolve every circle that can be dissolved.
+//! A late or false return only turns state priority into rank order: it does no harm.
+//!
+//! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank
+//! order in place of an abort.
+
+use cob_types::message::MAX_PROBE_PATH;
+use cob_types::{GenerationNumber, Number};
+
+use crate::names::CobRef;
+use crate::object::{Cx, Msg, Object};
+use crate::record::Note;
+use crate::time::{Span, Time};
+
+const WAIT: Span = Span::millis(200);
+const WAIT_CAP: Span = Span::secs(60);
+/// After so long an initiator's last number is forgotten.
+const SEEN_FOR: Span = Span::secs(600);
+/// A probe of one that did not change came home so often in a row: no rule of ours can dissolve it.
+const RETURNS_UNTIL_STUCK: u32 = 3;
+/// The most initiators that are remembered; the oldest goes first.
+const SEEN_MAX: usize = 4096;
+
+/// What a change object keeps of probes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProbeState {
+    /// When the next is sent; none: it does not wait.
+    at: Option<Time>,
+    sent: u32,
+    number: Option<Number>,
+    /// The current number has come home.
+    home: bool,
+    returns: u32,
+    /// Highest number seen, by initiator (sorted), and when.
+    seen: Vec<(CobRef, Number, Time)>,
+    circle: Option<(Vec<CobRef>, bool)>,
+}
+
+impl ProbeState {
+    /// Something changed: it waits anew.
+    pub(crate) fn restart(&mut self) {
+        self.at = None;
+        self.sent = 0;
+        self.returns = 0;
+        self.circle = None;
+    }
+
+    pub(crate) fn forget(&mut self) {
+        *self = Self { number: self.number, seen: std::mem::take(&mut self.seen), ..Self::default() };
+    }
+
+    /// The circle that it is stuck in, if one was named.
+    pub(crate) fn circle(&self) -> Option<&(Vec<CobRef>, bool)> {
+        self.circle.as_ref()
+    }
+}
+
+impl Object {
+    /// It waits for somebody: for a lock, for a promise to come back, or with requests in conflict.
+    pub(crate) fn waits(&self) -> bool {
+        !self.acting()
+            && self.state.is_some()
+            && (self.view.missing || self.view.conflict || self.requests.iter().any(|r| r.recalled))
+    }
+
+    /// When the next probe is due.
+    pub(crate) fn probe_deadline(&mut self, cx: &Cx<'_>) -> Option<Time> {
+        if cx.faults.no_probes() || !self.waits() {
+            self.probe.at = None;
+            return None;
+        }
+        let times = self.probe.sent.min(16);
+        Some(*self.probe.at.get_or_insert(cx.now + WAIT.doubled(times, WAIT_CAP)))
+    }
+
+    pub(crate) fn send_probe_if_due(&mut self, cx: &mut Cx<'_>) {
+        if self.probe.at.is_none_or(|at| cx.now < at) || !self.waits() {
+            return;
+        }
+        self.probe.at = None;
+        self.probe.sent = self.probe.sent.saturating_add(1);
+        if !self.probe.home {
+            self.probe.returns = 0;
+        }
+        self.probe.home = false;
+        let number = cx.number();
+        self.probe.number = Some(number);
+        let generation = cx.generation;
+        self.pass_on(cx, self.me, number, generation, &[], false);
+    }
+
+    /// A probe has arrived.
+    pub(crate) fn on_probe(
+        &mut self,
+        cx: &mut Cx<'_>,
+        initiator: CobRef,
+        number: Number,
+        generation: GenerationNumber,
+        path: &[CobRef],
+        more: bool,
+    ) {
+        if initiator == self.me {
+            self.on_probe_home(cx, number, path, more);
+            return;
+        }
+        if self.acting() || self.state.is_none() || self.failed || !self.is_news(cx, initiator, number) {
+            return;
+        }
+        self.pass_on(cx, initiator, number, generation, path, more);
+    }
+
+    fn on_probe_home(&mut self, cx: &mut Cx<'_>, number: Number, path: &[CobRef], more: bool) {
+        if self.probe.number != Some(number) || self.probe.home || !self.waits() {
+            return;
+        }
+        self.probe.home = true;
+        self.probe.returns += 1;
+        if self.view.conflict && !self.ordered {
+            self.ordered = true;
+            cx.note(self.me, Note::Ordered);
+            self.changed();
+        } else if self.probe.returns >= RETURNS_UNTIL_STUCK {
+            let mut circle = vec![self.me];
+            circle.extend(path.iter().copied().filter(|c| *c != self.me));
+            if self.probe.circle.is_none() {
+                let names = circle.iter().map(|c| cx.names.cob_id(*c).clone()).collect();
+                cx.note(self.me, Note::Stuck { circle: names, more });
+            }
+            self.probe.circle = Some((circle, more));
+        }
+    }
+
+    fn is_news(&mut self, cx: &Cx<'_>, initiator: CobRef, number: Number) -> bool {
+        let seen = &mut self.probe.seen;
+        match seen.binary_search_by_key(&initiator, |s| s.0) {
+            Ok(i) if seen[i].1 >= number && cx.now < seen[i].2 + SEEN_FOR => return false,
+            Ok(i) => seen[i] = (initiator, number, cx.now),
+            Err(i) => seen.insert(i, (initiator, number, cx.now)),
+        }
+        if seen.len() > SEEN_MAX
+            && let Some(oldest) = (0..seen.len()).min_by_key(|i| seen[*i].2)
+        {
+            seen.remove(oldest);
+        }
+        true
+    }
+
+    /// To the change objects of needs not held, and to the holders of promises that are out.
+    fn pass_on(
+        &self,
+        cx: &mut Cx<'_>,
+        initiator: CobRef,
+        number: Number,
+        generation: GenerationNumber,
+        path: &[CobRef],
+        more: bool,
+    ) {
+        let mut path = path.to_vec();
+        let mut more = more;
+        if path.len() < MAX_PROBE_PATH {
+            path.push(self.me);
+        } else {
+            more = true;
+        }
+        let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
+        let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);
+        for to in needed.chain(holders) {
+            cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more });
+        }
+    }
+}

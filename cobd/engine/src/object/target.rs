@@ -1,0 +1,64 @@
+//! Where a change object is to go: rule 1.
+//!
+//! The request whose set's first state stands first in the kind's priority decides (in an ordered
+//! change object: the least rank); the further ones narrow. The own state never changes a request's
+//! priority (counterexample 3), so nothing here depends on the order of arrival.
+
+use crate::names::CobRef;
+use crate::object::{Cx, Object, Request};
+use crate::spec::StateIx;
+
+/// Where to, and for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Aim {
+    pub(crate) target: StateIx,
+    /// Whose request made the target; none: its own wish.
+    pub(crate) asker: Option<CobRef>,
+    /// The origin of the request that made the target; none: its own wish.
+    pub(crate) origin: Option<CobRef>,
+    /// 0 when it goes there for a retirement.
+    pub(crate) phase: u8,
+}
+
+impl Object {
+    /// The target by all requests but those with this origin.
+    pub(crate) fn aim(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>) -> Aim {
+        let own = Aim { target: self.home(), asker: None, origin: None, phase: u8::from(!self.retiring) };
+        let counts = |r: &&Request| self.serves(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
+        let mut wishes: Vec<&Request> = self.requests.iter().filter(counts).collect();
+        let first_place = |r: &Request| {
+            let first = r.set.first().and_then(|s| self.spec.kind.ix(*s));
+            first.map_or(u16::MAX, |s| self.spec.kind.priority(s))
+        };
+        wishes.sort_by(|a, b| {
+            let by_state = if self.ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
+            by_state.then(a.rank.cmp(&b.rank)).then_with(|| cx.names.cmp(a.asker, b.asker))
+        });
+        let Some(first) = wishes.first() else { return own };
+        let mut possible = self.reachable(first, state);
+        for wish in &wishes[1..] {
+            if possible.len() == 1 {
+                break;
+            }
+            let states = self.reachable(wish, state);
+            if possible.iter().any(|s| states.contains(s)) {
+                possible.retain(|s| states.contains(s));
+            }
+        }
+        let target = if possible.contains(&state) { state } else { possible.first().copied().unwrap_or(own.target) };
+        let phase = if self.retiring { 0 } else { first.rank.phase };
+        Aim { target, asker: Some(first.asker), origin: Some(first.origin), phase }
+    }
+
+    /// The states of the set that a route leads to, in the set's order.
+    fn reachable(&self, request: &Request, state: StateIx) -> Vec<StateIx> {
+        let kind = &self.spec.kind;
+        request.set.iter().filter_map(|s| kind.ix(*s)).filter(|s| kind.reaches(state, *s)).collect()
+    }
+
+    /// A route leads to some state of the set.
+    pub(crate) fn can_serve(&self, request: &Request, state: StateIx) -> bool {
+        let kind = &self.spec.kind;
+        request.set.iter().filter_map(|s| kind.ix(*s)).any(|s| kind.reaches(state, s))
+    }
+}

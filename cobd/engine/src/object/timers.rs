@@ -1,0 +1,93 @@
+//! Deadlines of a change object: when it must be looked at again though nothing happens, and what
+//! it then repeats.
+//!
+//! Only messages to other hosts can get lost, so only those are repeated.
+
+use cob_types::Number;
+
+use crate::names::CobRef;
+use crate::object::{Activity, Cx, Msg, Object, RESEND, RESEND_CAP};
+use crate::time::{Span, Time};
+
+/// A request that has not been served for so long is asked about.
+const QUERY_AFTER: Span = Span::secs(10);
+
+impl Object {
+    /// Notes when it must be looked at again.
+    pub(crate) fn set_deadlines(&mut self, cx: &mut Cx<'_>) {
+        if self.resend_at == Time::NEVER && self.is_unsettled(cx) {
+            self.resend_at = cx.now + RESEND.doubled(self.resends.min(16), RESEND_CAP);
+        }
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn deadline(&mut self, cx: &Cx<'_>) -> Time {
+        if self.acting() {
+            return Time::NEVER;
+        }
+        let idle = matches!(self.activity, Activity::Idle);
+        let check = if idle { self.check_at } else { Time::NEVER };
+        let retry = if self.retry_at > cx.now && !self.failed { self.retry_at } else { Time::NEVER };
+        let rest = self.brake.next_end(cx.now).unwrap_or(Time::NEVER);
+        let probe = self.probe_deadline(cx).unwrap_or(Time::NEVER);
+        check.min(retry).min(rest).min(probe).min(self.resend_at)
+    }
+
+    /// Does what is due; the caller decides afterwards.
+    pub(crate) fn wake(&mut self, cx: &mut Cx<'_>) {
+        if self.acting() {
+            return;
+        }
+        if cx.now >= self.resend_at {
+            self.resends = self.resends.saturating_add(1);
+            self.resend_at = Time::NEVER;
+            self.repeat_unsettled(cx, |_| true);
+        }
+        self.send_probe_if_due(cx);
+    }
+
+    fn is_unsettled(&self, cx: &Cx<'_>) -> bool {
+        let away = |c: CobRef| !cx.is_here(c);
+        !self.given_back.is_empty()
+            || self.locks.iter().any(|l| l.held.is_none() && away(l.asked))
+            || self.requests.iter().any(|r| away(r.asker) && (r.granted.is_none() || r.recalled || r.restored))
+    }
+
+    /// Says again what has no answer yet, to the hosts that `to` picks.
+    pub(crate) fn repeat_unsettled(&self, cx: &mut Cx<'_>, to: impl Fn(CobRef) -> bool) {
+        let away = |cx: &Cx<'_>, c: CobRef| !cx.is_here(c) && to(c);
+        for at in 0..self.locks.len() {
+            let lock = &self.locks[at];
+            if lock.held.is_none() && away(cx, lock.asked) {
+                self.say_request(cx, at);
+            }
+        }
+        for (asked, number) in &self.given_back {
+            if away(cx, *asked) {
+                cx.post(self.me, *asked, Msg::Release(*number));
+            }
+        }
+        for request in &self.requests {
+            if !away(cx, request.asker) {
+                continue;
+            }
+            if let Some(msg) = repeat_to_asker(request, cx.now) {
+                cx.post(self.me, request.asker, msg);
+            }
+        }
+    }
+}
+
+/// What is said again to an asker.
+fn repeat_to_asker(request: &super::Request, now: Time) -> Option<Msg> {
+    let number: Number = request.number;
+    if request.lapsed {
+        Some(Msg::Lapsed(number))
+    } else if request.recalled {
+        Some(Msg::Recall(number))
+    } else if request.restored || (request.granted.is_none() && now > request.since + QUERY_AFTER) {
+        Some(Msg::Query(number))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,452 @@
+//! Other hosts: which life they are in, greetings, and the wire form of messages.
+//!
+//! Nothing is taken from a host before its hello of this life, and every turn that says something to
+//! a host that has not acknowledged ours begins with it. A hello names the locks of earlier lives
+//! that are kept; all other old numbers of that host are forgotten by it.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Refused, Request};
+use cob_types::{Batch, HostName, Incarnation, Item, Number};
+
+use crate::engine::Engine;
+use crate::names::{CobRef, HostRef};
+use crate::object::{Mail, Msg};
+use crate::record::{Body, OrderRecord};
+use crate::time::{Span, Time};
+
+const HELLO: Span = Span::secs(1);
+const HELLO_CAP: Span = Span::secs(60);
+/// The most ids of reinstalled hosts that are remembered.
+const PAST_MAX: usize = 64;
+/// The most states in a set, and the most steps of a probe, that are taken from the wire.
+const SET_MAX: usize = cob_types::kind::MAX_STATES;
+
+/// What is known of another host.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peer {
+    /// The life that it is in; none: no hello yet.
+    pub(crate) life: Option<Incarnation>,
+    /// Ids of its state folders before the present one: late words of those are refused.
+    past: Vec<u64>,
+    /// It has acknowledged our hello of this life.
+    acked: bool,
+    hellos: u32,
+    /// A timer for the next hello is set.
+    timed: bool,
+    /// Locks on its change objects that we kept from earlier lives: dependent, depended-on, number.
+    pub(crate) restored: Vec<(CobRef, CobRef, Number)>,
+    /// Our change objects that depend on some of its.
+    pub(crate) dependents: BTreeSet<CobRef>,
+    /// Our change objects that some of its have asked.
+    pub(crate) asked: BTreeSet<CobRef>,
+    /// Words of this life and older ones are refused: an operator's word.
+    pub(crate) fenced: Option<Incarnation>,
+}
+
+impl Engine {
+    pub(crate) fn peer(&mut self, host: HostRef) -> &mut Peer {
+        let at = host.0 as usize;
+        if self.peers.len() <= at {
+            self.peers.resize_with(at + 1, Peer::default);
+        }
+        &mut self.peers[at]
+    }
+
+    /// Whether the engine has something at stake with a host: asked, held, granted or awaited.
+    #[must_use]
+    pub fn is_busy_with(&self, host: &HostName) -> bool {
+        let away = |cob: CobRef| self.names.host_name(self.names.host_of(cob)) == host;
+        let Some(peer) = (0..self.peers.len() as u32).find(|h| self.names.host_name(HostRef(*h)) == host) else {
+            return false;
+        };
+        let peer = &self.peers[peer as usize];
+        let holds = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.locks.iter().any(|l| away(l.asked)));
+        let owes = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.requests.iter().any(|r| away(r.asker)));
+        peer.dependents.iter().any(holds) || peer.asked.iter().any(owes)
+    }
+
+    pub(crate) fn received(&mut self, batch: Batch, now: Time) {
+        let host = self.names.host(&batch.from);
+        if host == self.here || !self.admit(host, &batch, now) {
+            return;
+        }
+        for item in batch.items {
+            match item {
+                Item::Hello(_) => {}
+                Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
+                Item::Request(_)
+                | Item::Release(_)
+                | Item::Released(_)
+                | Item::Grant(_)
+                | Item::Recall(_)
+                | Item::Query(_)
+                | Item::Lapsed(_)
+                | Item::Probe(_)
+                | Item::Refused(_) => {
+                    if let Some(mail) = self.as_mail(host, item) {
+                        self.out.mail.push_back(mail);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether words of this life count; a hello in the batch may open a new one.
+    fn admit(&mut self, host: HostRef, batch: &Batch, now: Time) -> bool {
+        let life = batch.incarnation;
+        let peer = self.peer(host);
+        let fenced = peer.fenced.is_some_and(|f| life.compare(f).is_some_and(Ordering::is_le));
+        if fenced || peer.past.contains(&life.id) {
+            return false;
+        }
+        let known = peer.life.and_then(|k| life.compare(k));
+        if peer.life.is_some() && known == Some(Ordering::Less) {
+            return false;
+        }
+        let hello = batch.items.iter().find_map(|i| if let Item::Hello(h) = i { Some(h) } else { None });
+        match hello {
+            Some(hello) => {
+                self.on_hello(host, life, hello, known == Some(Ordering::Equal), now);
+                true
+            }
+            None if known == Some(Ordering::Equal) => true,
+            // Somebody who thinks that we know this life: our hello makes him say his again.
+            None => {
+                self.greet.insert(host);
+                false
+            }
+        }
+    }
+
+    fn on_hello(&mut self, host: HostRef, life: Incarnation, hello: &Hello, known: bool, now: Time) {
+        let reinstalled = self.peer(host).life.is_some_and(|old| old.id != life.id);
+        let peer = self.peer(host);
+        if let Some(old) = peer.life
+            && reinstalled
+        {
+            peer.past.push(old.id);
+            if peer.past.len() > PAST_MAX {
+                peer.past.remove(0);
+            }
+        }
+        peer.life = Some(life);
+        if !known {
+            peer.acked = false;
+        }
+        let kept: BTreeSet<_> = hello
+            .kept
+            .iter()
+            .filter_map(|k| Some((self.names.find_cob(&k.asker)?, self.names.find_cob(&k.asked)?, k.number)))
+            .collect();
+        self.forget_numbers(host, life, reinstalled, &kept, now);
+        if reinstalled {
+            self.lose_locks_of(host);
+        }
+        if !known {
+            self.repeat_to(host, now);
+        }
+        let granted = kept.iter().filter_map(|k| self.granted_as(k.0, k.1, k.2)).collect();
+        self.send.push((host, Item::HelloAck(HelloAck { incarnation: life, granted })));
+    }
+
+    /// Drops the requests, and with them the promises, of numbers older than the life and not kept.
+    fn forget_numbers(
+        &mut self,
+        host: HostRef,
+        life: Incarnation,
+        reinstalled: bool,
+        kept: &BTreeSet<(CobRef, CobRef, Number)>,
+        now: Time,
+    ) {
+        for asked in self.peer(host).asked.clone() {
+            let names: Vec<CobRef> = match self.object(asked) {
+                Some(object) => object.requests.iter().map(|r| r.asker).collect(),
+                None => continue,
+            };
+            let of_host: Vec<_> = names.into_iter().filter(|a| self.names.host_of(*a) == host).collect();
+            self.with(asked, now, |o, cx| {
+                for asker in of_host {
+                    let Ok(at) = o.request_ix(asker) else { continue };
+                    let number = o.requests[at].number;
+                    let old = reinstalled || number.start < life.start;
+                    if old && !kept.contains(&(asker, asked, number)) {
+                        o.drop_request(cx, at);
+                    }
+                }
+            });
+        }
+    }
+
+    /// The host has lost its promises: what rests on them is checked.
+    fn lose_locks_of(&mut self, host: HostRef) {
+        for cob in self.peer(host).dependents.clone() {
+            let names: Vec<CobRef> = self.object(cob).map_or(Vec::new(), |o| o.locks.iter().map(|l| l.asked).collect());
+            for asked in names {
+                if self.names.host_of(asked) != host {
+                    continue;
+                }
+                if let Some(object) = self.object_mut(cob)
+                    && let Ok(at) = object.lock_ix(asked)
+                    && object.locks[at].held.is_some()
+                {
+                    object.lose(at);
+                }
+            }
+            self.touch(cob);
+        }
+    }
+
+    fn granted_as(&self, asker: CobRef, asked: CobRef, number: Number) -> Option<Grant> {
+        let object = self.object(asked)?;
+        let request = &object.requests[object.request_ix(asker).ok()?];
+        let state = request.granted.filter(|_| request.number == number && !request.lapsed)?;
+        Some(Grant {
+            asker: self.names.cob_id(asker).clone(),
+            asked: self.names.cob_id(asked).clone(),
+            number,
+            state: self.names.state_name(state).clone(),
+            values: object.values.as_ref().clone(),
+        })
+    }
+
+    fn on_hello_ack(&mut self, host: HostRef, ack: &HelloAck) {
+        if ack.incarnation != self.life {
+            return;
+        }
+        let peer = self.peer(host);
+        peer.acked = true;
+        peer.hellos = 0;
+        for (asker, asked, number) in std::mem::take(&mut peer.restored) {
+            let stands = ack.granted.iter().any(|g| {
+                g.number == number && g.asker == *self.names.cob_id(asker) && g.asked == *self.names.cob_id(asked)
+            });
+            if let Some(object) = self.object_mut(asker)
+                && let Ok(at) = object.lock_ix(asked)
+                && object.locks[at].number == number
+            {
+                if stands {
+                    object.locks[at].confirmed = true;
+                } else {
+                    object.lose(at);
+                }
+            }
+            self.touch(asker);
+        }
+    }
+
+    /// The link is new: what has no answer yet is said again.
+    pub(crate) fn link_up(&mut self, host: &HostName, now: Time) {
+        let host = self.names.host(host);
+        if host == self.here {
+            return;
+        }
+        let peer = self.peer(host);
+        peer.acked = false;
+        if !peer.dependents.is_empty() || !peer.asked.is_empty() || !peer.restored.is_empty() {
+            self.greet.insert(host);
+        }
+        self.repeat_to(host, now);
+    }
+
+    fn repeat_to(&mut self, host: HostRef, now: Time) {
+        let peer = self.peer(host);
+        let all: Vec<_> = peer.dependents.union(&peer.asked).copied().collect();
+        for cob in all {
+            let others: BTreeSet<_> = match self.object(cob) {
+                Some(o) => o
+                    .locks
+                    .iter()
+                    .map(|l| l.asked)
+                    .chain(o.requests.iter().map(|r| r.asker))
+                    .chain(o.given_back.iter().map(|g| g.0))
+                    .filter(|c| self.names.host_of(*c) == host)
+                    .collect(),
+                None => continue,
+            };
+            self.with(cob, now, |o, cx| o.repeat_unsettled(cx, |c| others.contains(&c)));
+        }
+    }
+
+    /// An operator says that the host will not come back as it was.
+    pub(crate) fn fence(&mut self, host: &HostName, now: Time) {
+        let named = self.names.host(host);
+        let life = self.peer(named).life;
+        self.peer(named).fenced = life;
+        self.peer(named).life = None;
+        self.out.records.push(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
+        let nothing = BTreeSet::new();
+        let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
+        self.forget_numbers(named, any, true, &nothing, now);
+    }
+
+    /// Puts our hello in front of what is said to hosts that have not acknowledged it.
+    pub(crate) fn add_hellos(&mut self, now: Time) {
+        let mut hosts = std::mem::take(&mut self.greet);
+        hosts.extend(self.send.iter().map(|(host, _)| *host));
+        let mut hellos = Vec::new();
+        for host in hosts {
+            if self.peer(host).acked {
+                continue;
+            }
+            hellos.push((host, Item::Hello(Hello { kept: self.kept_on(host) })));
+            let peer = self.peer(host);
+            if !std::mem::replace(&mut peer.timed, true) {
+                let at = now + HELLO.doubled(peer.hellos.min(16), HELLO_CAP);
+                self.schedule_peer(host, at);
+            }
+        }
+        if !hellos.is_empty() {
+            hellos.append(&mut self.send);
+            self.send = hellos;
+        }
+    }
+
+    fn kept_on(&self, host: HostRef) -> Vec<About> {
+        if self.faults.hello_names_nothing() {
+            return Vec::new();
+        }
+        let restored = self.peers.get(host.0 as usize).map_or(&[][..], |p| &p.restored);
+        let current = |(asker, asked, number): &(CobRef, CobRef, Number)| {
+            let object = self.object(*asker)?;
+            let lock = &object.locks[object.lock_ix(*asked).ok()?];
+            (lock.number == *number).then(|| self.about(*asker, *asked, *number))
+        };
+        restored.iter().filter_map(current).collect()
+    }
+
+    pub(crate) fn peer_timer(&mut self, host: HostRef, _now: Time) {
+        let peer = self.peer(host);
+        peer.timed = false;
+        if !peer.acked {
+            peer.hellos = peer.hellos.saturating_add(1);
+            self.greet.insert(host);
+        }
+    }
+
+    fn about(&self, asker: CobRef, asked: CobRef, number: Number) -> About {
+        About { asker: self.names.cob_id(asker).clone(), asked: self.names.cob_id(asked).clone(), number }
+    }
+
+    /// A message for a change object of another host, in names.
+    pub(crate) fn as_item(&self, mail: &Mail) -> Item {
+        let id = |c: CobRef| self.names.cob_id(c).clone();
+        let (from, to) = (mail.from, mail.to);
+        match &mail.msg {
+            Msg::Request { number, rev, set, rank, origin, fingerprint } => Item::Request(Request {
+                asker: id(from),
+                asked: id(to),
+                number: *number,
+                rev: *rev,
+                set: self.names.state_names(set),
+                rank: *rank,
+                origin: id(*origin),
+                fingerprint: *fingerprint,
+            }),
+            Msg::Release(n) => Item::Release(self.about(from, to, *n)),
+            Msg::Query(n) => Item::Query(self.about(to, from, *n)),
+            Msg::Released(n) => Item::Released(self.about(to, from, *n)),
+            Msg::Recall(n) => Item::Recall(self.about(to, from, *n)),
+            Msg::Lapsed(n) => Item::Lapsed(self.about(to, from, *n)),
+            Msg::Grant { number, state, values } => Item::Grant(Grant {
+                asker: id(to),
+                asked: id(from),
+                number: *number,
+                state: self.names.state_name(*state).clone(),
+                values: values.as_ref().clone(),
+            }),
+            Msg::Refused { number, reason } => {
+                Item::Refused(Refused { about: self.about(to, from, *number), reason: reason.to_string() })
+            }
+            Msg::Probe { initiator, number, generation, path, more } => Item::Probe(Probe {
+                to: id(to),
+                initiator: id(*initiator),
+                number: *number,
+                generation: *generation,
+                path: path.iter().map(|c| id(*c)).collect(),
+                more: *more,
+            }),
+        }
+    }
+
+    /// A message of another host in small names; none when it is not one that this host may send to a
+    /// change object of ours, or when it makes no sense.
+    fn as_mail(&mut self, host: HostRef, item: Item) -> Option<Mail> {
+        let names = &mut self.names;
+        // The speaker must be a change object of the sender, the listener one of ours.
+        let mut pair = |speaker: &cob_types::CobId, listener: &cob_types::CobId| {
+            let (from, to) = (names.cob(speaker), names.cob(listener));
+            let right = names.host_of(from) == host && names.host_of(to) == self.here;
+            right.then_some((from, to))
+        };
+        let (from, to, msg) = match item {
+            Item::Request(r) => {
+                let (from, to) = pair(&r.asker, &r.asked)?;
+                if r.set.is_empty() || r.set.len() > SET_MAX {
+                    return None;
+                }
+                let set = r.set.iter().map(|s| self.names.state(s)).collect();
+                let origin = self.names.cob(&r.origin);
+                let msg = Msg::Request {
+                    number: r.number,
+                    rev: r.rev,
+                    set,
+                    rank: r.rank,
+                    origin,
+                    fingerprint: r.fingerprint,
+                };
+                (from, to, msg)
+            }
+            Item::Release(a) => {
+                let (from, to) = pair(&a.asker, &a.asked)?;
+                (from, to, Msg::Release(a.number))
+            }
+            Item::Released(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Released(a.number))
+            }
+            Item::Recall(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Recall(a.number))
+            }
+            Item::Query(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Query(a.number))
+            }
+            Item::Lapsed(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Lapsed(a.number))
+            }
+            Item::Grant(g) => {
+                let (from, to) = pair(&g.asked, &g.asker)?;
+                let state = self.names.state(&g.state);
+                (from, to, Msg::Grant { number: g.number, state, values: Arc::new(g.values) })
+            }
+            Item::Refused(r) => {
+                let (from, to) = pair(&r.about.asked, &r.about.asker)?;
+                (from, to, Msg::Refused { number: r.about.number, reason: r.reason.into() })
+            }
+            Item::Probe(p) => {
+                if p.path.len() > cob_types::message::MAX_PROBE_PATH {
+                    return None;
+                }
+                let from = self.names.cob(p.path.last()?);
+                let to = self.names.cob(&p.to);
+                if self.names.host_of(from) != host || self.names.host_of(to) != self.here {
+                    return None;
+                }
+                let initiator = self.names.cob(&p.initiator);
+                let path = p.path.iter().map(|c| self.names.cob(c)).collect();
+                let msg = Msg::Probe { initiator, number: p.number, generation: p.generation, path, more: p.more };
+                (from, to, msg)
+            }
+            Item::Hello(_) | Item::HelloAck(_) => return None,
+        };
+        if let Msg::Request { .. } = msg {
+            self.peer(host).asked.insert(to);
+        }
+        Some(Mail { from, to, msg })
+    }
+}

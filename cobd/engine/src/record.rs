@@ -1,0 +1,321 @@
+//! Durable entries, and the state that they add up to.
+//!
+//! The journal is an intent log. [`Durable::apply`] is the only reading of it: recovery folds
+//! records through it, and the simulator compares its result with the living engine.
+
+use std::collections::BTreeMap;
+
+use cob_types::cob::Fingerprint;
+use cob_types::message::Values;
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// When.
+    pub at: Time,
+    /// Lamport number.
+    pub lamport: u64,
+    /// The active generation.
+    pub generation: GenerationNumber,
+    /// What.
+    pub body: Body,
+}
+
+/// A lock that something rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLock {
+    /// Of whom.
+    pub cob: CobId,
+    /// Under which number.
+    pub number: Number,
+    /// In which state.
+    pub state: StateName,
+    /// What it carries.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: Values,
+}
+
+/// A promise that is out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantOut {
+    /// The request's number.
+    pub number: Number,
+    /// Its acceptable states.
+    pub set: Vec<StateName>,
+    /// The state promised.
+    pub state: StateName,
+    /// The request's rank.
+    pub rank: Rank,
+    /// The request's origin.
+    pub origin: CobId,
+    /// The fingerprint that the asker expected.
+    pub fingerprint: Option<Fingerprint>,
+    /// The granter's own locks that the promise rests on.
+    pub rests_on: Vec<HeldLock>,
+}
+
+/// An action that has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// Names the job.
+    pub job: Number,
+    /// The state left.
+    pub from: StateName,
+    /// The state to be entered.
+    pub to: StateName,
+    /// From 1.
+    pub attempt: u32,
+    /// It is a process that outlives the daemon.
+    pub process: bool,
+    /// The locks that it runs under.
+    pub locks: Vec<HeldLock>,
+}
+
+/// What is written. `cob` is always the change object of this host that it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are named after what they hold")]
+pub enum Body {
+    /// Everything before is summed up here.
+    Snapshot(Box<Durable>),
+    /// A new life begins.
+    Life(Incarnation),
+    /// `go` for a generation.
+    Go(GenerationNumber),
+    /// A generation is active. What is in it is known from its bundle.
+    Activated(GenerationNumber),
+    /// A change object has left, in this state.
+    Gone { cob: CobId, state: StateName },
+    /// A promise is about to leave.
+    Granted { cob: CobId, to: CobId, grant: GrantOut },
+    /// A promise came back (or was never taken).
+    Returned { cob: CobId, from: CobId, number: Number },
+    /// An action is about to start.
+    Begun { cob: CobId, begun: Begun },
+    /// An action has ended.
+    Ended {
+        cob: CobId,
+        job: Number,
+        from: StateName,
+        to: StateName,
+        attempt: u32,
+        /// None: nobody knows.
+        ok: Option<bool>,
+        /// The state it is in now; none: unknown.
+        state: Option<StateName>,
+        /// Failed attempts in a row.
+        failures: u32,
+        /// It has given up.
+        failed: bool,
+        values: Values,
+        /// The content that it was made with.
+        applied: Option<Fingerprint>,
+        /// What it rests on, at that moment.
+        rests_on: Option<Fingerprint>,
+        /// When the action itself began and ended.
+        span: (u64, u64),
+        error: String,
+    },
+    /// A check has ended.
+    Checked {
+        cob: CobId,
+        /// None: it could not tell.
+        state: Option<StateName>,
+        /// The recorded state was another.
+        drift: bool,
+        failed: bool,
+        values: Values,
+        /// What it rests on, where that is known.
+        rests_on: Option<Fingerprint>,
+        detail: String,
+    },
+    /// The content changed, or a return found it running inside a daemon that died: its state is not known.
+    Unknown { cob: CobId },
+    /// An operator's word.
+    Ordered(OrderRecord),
+    /// Told for the history only.
+    Note { cob: CobId, note: Note },
+}
+
+/// An operator's word, as written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrderRecord {
+    /// No new transition starts.
+    Pause,
+    /// They may start again.
+    Resume,
+    /// A change object is tried again.
+    Retry(CobId),
+    /// A host's locks were freed; its words under this incarnation are refused from now on.
+    Fence(HostName, Option<Incarnation>),
+}
+
+/// What is written for people alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are named after what they hold")]
+pub enum Note {
+    /// Asked for a lock.
+    Requested { of: CobId, set: Vec<StateName> },
+    /// Gave a lock back.
+    Released { of: CobId },
+    /// Got a lock.
+    Holds { of: CobId, state: StateName },
+    /// Asked a holder to give back.
+    Recalled { from: CobId },
+    /// Told a holder that the promise is broken.
+    Lapsed { from: CobId },
+    /// A circle was named.
+    Stuck { circle: Vec<CobId>, more: bool },
+    /// A chase was named.
+    Chase { of: CobId, times: u32 },
+    /// A flap was named.
+    Flap { state: StateName, times: u32, because_of: Option<CobId> },
+    /// It goes by rank from now on.
+    Ordered,
+}
+
+impl Body {
+    /// Whether it must be on the disk before anything of its turn is sent or started. The others
+    /// are written with the next that must.
+    #[must_use]
+    pub fn must_be_durable(&self) -> bool {
+        match self {
+            Body::Granted { cob, to, .. } => cob.host_str() != to.host_str(),
+            Body::Snapshot(_)
+            | Body::Life(_)
+            | Body::Go(_)
+            | Body::Activated(_)
+            | Body::Gone { .. }
+            | Body::Begun { .. }
+            | Body::Ended { .. }
+            | Body::Ordered(_) => true,
+            // A state that a check found can be found again; a promise that is not known to be back is asked for.
+            Body::Checked { .. } | Body::Unknown { .. } | Body::Returned { .. } | Body::Note { .. } => false,
+        }
+    }
+}
+
+/// What the records add up to: all that a daemon must know when it returns.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Durable {
+    /// The last life.
+    pub life: Option<Incarnation>,
+    /// The highest Lamport number seen.
+    pub lamport: u64,
+    /// The active generation.
+    pub active: GenerationNumber,
+    /// The generation to which `go` was said, when it is not active yet.
+    pub going_to: Option<GenerationNumber>,
+    /// No new transition starts.
+    pub paused: bool,
+    /// Per change object of this host.
+    pub cobs: BTreeMap<CobId, DurableCob>,
+    /// Change objects that have left, and their last state.
+    pub gone: BTreeMap<CobId, StateName>,
+    /// Fenced hosts, with the incarnation that is refused.
+    pub fenced: BTreeMap<HostName, Option<Incarnation>>,
+}
+
+/// The durable part of one change object.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DurableCob {
+    /// None: unknown.
+    pub state: Option<StateName>,
+    /// It has given up.
+    pub failed: bool,
+    /// Failed attempts in a row.
+    pub failures: u32,
+    /// What it exports.
+    pub values: Values,
+    /// The content that its state was last made with.
+    pub applied: Option<Fingerprint>,
+    /// What it rested on then.
+    pub rests_on: Option<Fingerprint>,
+    /// The action under way.
+    pub action: Option<Begun>,
+    /// Promises out, by dependent.
+    pub grants: BTreeMap<CobId, GrantOut>,
+    /// When its state last changed.
+    pub since: Time,
+}
+
+impl Durable {
+    /// Adds one record. Total: a record that fits nothing changes nothing.
+    pub fn apply(&mut self, record: &Record) {
+        self.lamport = self.lamport.max(record.lamport);
+        match &record.body {
+            Body::Snapshot(all) => *self = (**all).clone(),
+            Body::Life(life) => self.life = Some(*life),
+            Body::Go(generation) => self.going_to = Some(*generation),
+            Body::Activated(generation) => {
+                self.active = *generation;
+                self.going_to = None;
+            }
+            Body::Gone { cob, state } => {
+                self.cobs.remove(cob);
+                self.gone.insert(cob.clone(), state.clone());
+            }
+            Body::Granted { cob, to, grant } => {
+                self.cob(cob).grants.insert(to.clone(), grant.clone());
+            }
+            Body::Returned { cob, from, number } => {
+                let grants = &mut self.cob(cob).grants;
+                if grants.get(from).is_some_and(|g| g.number <= *number) {
+                    grants.remove(from);
+                }
+            }
+            Body::Begun { cob, begun } => self.cob(cob).action = Some(begun.clone()),
+            Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, .. } => {
+                let c = self.cob(cob);
+                c.action = None;
+                c.state.clone_from(state);
+                c.failures = *failures;
+                c.failed = *failed;
+                c.values.clone_from(values);
+                if *ok == Some(true) {
+                    c.applied = *applied;
+                    c.rests_on = *rests_on;
+                }
+                c.since = record.at;
+            }
+            Body::Checked { cob, state, failed, values, rests_on, .. } => {
+                let c = self.cob(cob);
+                if c.state != *state {
+                    c.since = record.at;
+                }
+                c.state.clone_from(state);
+                c.values.clone_from(values);
+                c.failed = *failed;
+                c.rests_on = *rests_on;
+            }
+            Body::Unknown { cob } => {
+                let c = self.cob(cob);
+                c.state = None;
+                c.failed = false;
+                c.failures = 0;
+                c.since = record.at;
+            }
+            Body::Ordered(OrderRecord::Pause) => self.paused = true,
+            Body::Ordered(OrderRecord::Resume) => self.paused = false,
+            Body::Ordered(OrderRecord::Retry(cob)) => {
+                let c = self.cob(cob);
+                c.failed = false;
+                c.failures = 0;
+            }
+            Body::Ordered(OrderRecord::Fence(host, incarnation)) => {
+                self.fenced.insert(host.clone(), *incarnation);
+                for c in self.cobs.values_mut() {
+                    c.grants.retain(|asker, _| asker.host_str() != host.as_str());
+                }
+            }
+            Body::Note { .. } => {}
+        }
+    }
+
+    fn cob(&mut self, id: &CobId) -> &mut DurableCob {
+        self.cobs.entry(id.clone()).or_default()
+    }
+}

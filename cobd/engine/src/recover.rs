@@ -1,0 +1,323 @@
+//! From records to a living engine, and back to what is durable of it.
+//!
+//! What was promised is promised, what ran is waited for (or looked up, or checked), what rests on a
+//! promise or under an action is kept and named in the hello; everything else is asked for anew.
+
+use std::sync::Arc;
+
+use cob_types::{Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Rank};
+
+use crate::effect::Effects;
+use crate::engine::Engine;
+use crate::event::{ActionOutcome, Event};
+use crate::names::CobRef;
+use crate::object::{Activity, LastAction, Lock, Object, Request};
+use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock};
+use crate::spec;
+use crate::time::Time;
+
+/// All that a daemon comes back with.
+#[derive(Debug, Clone)]
+pub struct Return<'a> {
+    /// Its host.
+    pub host: &'a HostName,
+    /// The new life: same id as the last, a higher start.
+    pub life: Incarnation,
+    /// What the records add up to.
+    pub durable: &'a Durable,
+    /// The bundle of the active generation; none when there is none.
+    pub active: Option<&'a Bundle>,
+    /// The bundle of the generation to which `go` was said.
+    pub going: Option<&'a Bundle>,
+    /// As in [`Event::Go`].
+    pub in_process: &'a [String],
+    /// The host itself has not restarted since: recorded states still count.
+    pub same_boot: bool,
+}
+
+impl Engine {
+    /// The engine as it stands after a return, and what it does first. Each action of
+    /// [`Engine::running_actions`] must be reported by [`Event::ActionEnded`] when it has ended, at
+    /// once where it had ended before or left no result.
+    #[must_use]
+    pub fn recover(back: &Return<'_>, now: Time) -> (Self, Effects) {
+        let mut engine = Engine::new(back.host, back.life);
+        engine.restore(back, now);
+        let effects = engine.handle(Event::Tick, now);
+        (engine, effects)
+    }
+
+    /// As [`Engine::recover`], with faults planted.
+    #[cfg(feature = "planted-faults")]
+    #[must_use]
+    pub fn recover_with(back: &Return<'_>, faults: crate::Faults, now: Time) -> (Self, Effects) {
+        let mut engine = Engine::new(back.host, back.life);
+        engine.plant(faults);
+        engine.restore(back, now);
+        let effects = engine.handle(Event::Tick, now);
+        (engine, effects)
+    }
+
+    fn restore(&mut self, back: &Return<'_>, now: Time) {
+        let durable = back.durable;
+        self.set_counters(durable.lamport);
+        self.out.records.push(Body::Life(back.life));
+        self.generation = durable.active;
+        self.paused = durable.paused;
+        for (cob, state) in &durable.gone {
+            let (cob, state) = (self.names.cob(cob), self.names.state(state));
+            self.gone.insert(cob, state);
+        }
+        for (host, life) in &durable.fenced {
+            let host = self.names.host(host);
+            self.peer(host).fenced = *life;
+        }
+        if let Some(bundle) = back.active {
+            let specs = spec::compile(bundle, back.in_process, &mut self.names);
+            for (id, spec) in specs {
+                let cob = self.names.cob(&id);
+                self.note_dependencies(cob, &spec);
+                let object = Object::new(cob, Arc::new(spec), now);
+                self.insert(object);
+                if let Some(was) = durable.cobs.get(&id) {
+                    self.restore_object(cob, was, back.same_boot, now);
+                }
+            }
+            self.confirm_own_locks();
+        }
+        if let (Some(generation), Some(bundle)) = (durable.going_to, back.going) {
+            self.head_for(generation, bundle, back.in_process, now);
+        }
+    }
+
+    fn restore_object(&mut self, cob: CobRef, was: &DurableCob, same_boot: bool, now: Time) {
+        let state = was.state.as_ref().map(|s| self.names.state(s));
+        let grants: Vec<_> = was.grants.iter().map(|(asker, g)| self.restored_request(asker, g, now)).collect();
+        let mut held: Vec<&HeldLock> = was.grants.values().flat_map(|g| &g.rests_on).collect();
+        let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
+        held.extend(begun.iter().flat_map(|b| &b.locks));
+        let locks: Vec<_> = held.into_iter().map(|l| self.restored_lock(cob, l, now)).collect();
+        for lock in &locks {
+            let host = self.names.host_of(lock.asked);
+            if host != self.here {
+                self.peer(host).restored.push((cob, lock.asked, lock.number));
+                self.peer(host).dependents.insert(cob);
+                self.greet.insert(host);
+            }
+        }
+        for request in &grants {
+            let host = self.names.host_of(request.asker);
+            if host != self.here {
+                self.peer(host).asked.insert(cob);
+                self.greet.insert(host);
+            }
+        }
+        self.with(cob, now, |o, cx| {
+            let process = o.spec.kind.process;
+            // Actions inside the daemon died with it, and so did what they knew.
+            let known = process && same_boot;
+            o.state = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
+            o.failed = was.failed;
+            o.failures = was.failures;
+            o.values = Arc::new(was.values.clone());
+            o.applied = was.applied;
+            o.rested_on = was.rests_on;
+            o.since = if was.since == Time(0) { now } else { was.since };
+            o.check_at = if o.state.is_some() { Time::NEVER } else { Time(0) };
+            for request in grants {
+                if let Err(at) = o.request_ix(request.asker) {
+                    o.requests.insert(at, request);
+                }
+            }
+            for lock in locks {
+                match o.lock_ix(lock.asked) {
+                    Ok(at) if o.locks[at].number < lock.number => o.locks[at] = lock,
+                    Ok(_) => {}
+                    Err(at) => o.locks.insert(at, lock),
+                }
+            }
+            if o.state.is_none() && was.state.is_some() {
+                let id = cx.names.cob_id(cob).clone();
+                cx.record(Body::Unknown { cob: id });
+                // The record forgets these; what was given up stays given up until somebody says otherwise.
+                o.failed = false;
+                o.failures = 0;
+            }
+            if let Some(begun) = begun {
+                o.restore_action(cx, begun, process, now);
+            }
+        });
+    }
+
+    fn restored_request(&mut self, asker: &CobId, grant: &GrantOut, now: Time) -> Request {
+        Request {
+            asker: self.names.cob(asker),
+            number: grant.number,
+            rev: 0,
+            set: grant.set.iter().map(|s| self.names.state(s)).collect(),
+            rank: grant.rank,
+            origin: self.names.cob(&grant.origin),
+            fingerprint: grant.fingerprint,
+            granted: Some(self.names.state(&grant.state)),
+            recalled: false,
+            lapsed: false,
+            restored: true,
+            refused: false,
+            since: now,
+        }
+    }
+
+    fn restored_lock(&mut self, me: CobRef, held: &HeldLock, now: Time) -> Lock {
+        let state = self.names.state(&held.state);
+        Lock {
+            asked: self.names.cob(&held.cob),
+            number: held.number,
+            // Above every revision of an earlier life.
+            rev: u64::from(self.life.start) << 32,
+            set: [state].into(),
+            rank: Rank::LAST,
+            origin: me,
+            fingerprint: None,
+            held: Some(state),
+            values: Arc::new(held.values.clone()),
+            recalled: false,
+            confirmed: false,
+            needed: true,
+            kept: false,
+            refused: None,
+            since: now,
+        }
+    }
+
+    /// Promises between two of this host are in the same records: both sides are here, or neither.
+    fn confirm_own_locks(&mut self) {
+        let all: Vec<(CobRef, CobRef, Number)> = self
+            .objects()
+            .flat_map(|o| o.locks.iter().map(|l| (o.me, l.asked, l.number)))
+            .filter(|(_, asked, _)| self.names.host_of(*asked) == self.here)
+            .collect();
+        for (asker, asked, number) in all {
+            let gone = self.gone.contains_key(&asked);
+            let stands = gone
+                || self.object(asked).is_some_and(|o| {
+                    o.request_ix(asker).is_ok_and(|i| o.requests[i].number == number && o.requests[i].granted.is_some())
+                });
+            if let Some(object) = self.object_mut(asker)
+                && let Ok(at) = object.lock_ix(asked)
+            {
+                if stands {
+                    object.locks[at].confirmed = true;
+                } else {
+                    object.lose(at);
+                }
+            }
+        }
+        // The other way round: a promise to one of this host that does not name it is not held.
+        let granted: Vec<(CobRef, CobRef, Number)> = self
+            .objects()
+            .flat_map(|o| o.requests.iter().map(|r| (o.me, r.asker, r.number)))
+            .filter(|(_, asker, _)| self.names.host_of(*asker) == self.here)
+            .collect();
+        for (asked, asker, number) in granted {
+            let held = self.object(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number));
+            if !held {
+                self.with(asked, Time(0), |o, cx| {
+                    if let Ok(at) = o.request_ix(asker) {
+                        o.drop_request(cx, at);
+                    }
+                });
+            }
+        }
+    }
+
+    /// What the records must add up to, told by the living engine: the simulator compares the two.
+    #[must_use]
+    pub fn durable(&self) -> Durable {
+        let mut durable = Durable {
+            life: Some(self.life),
+            lamport: self.lamport(),
+            active: self.generation(),
+            going_to: self.going_to(),
+            paused: self.paused,
+            ..Durable::default()
+        };
+        for object in self.objects() {
+            let id = self.names.cob_id(object.me).clone();
+            durable.cobs.insert(id, self.durable_cob(object));
+        }
+        for (cob, state) in &self.gone {
+            durable.gone.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
+        }
+        durable
+    }
+
+    fn durable_cob(&self, object: &Object) -> DurableCob {
+        let action = match object.activity {
+            Activity::Acting { job, transition } => {
+                let t = &object.spec.kind.transitions[usize::from(transition)];
+                let name = |s| self.names.state_name(object.spec.kind.id(s)).clone();
+                let of =
+                    |n: &spec::NeedSpec| Object::held_lock(&object.locks[object.lock_ix(n.cob).ok()?], &self.names);
+                Some(Begun {
+                    job,
+                    from: name(t.from),
+                    to: name(t.to),
+                    attempt: object.last.as_ref().map_or(1, |l| l.attempt),
+                    process: object.spec.kind.process,
+                    locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
+                })
+            }
+            Activity::Idle | Activity::Checking { .. } => None,
+        };
+        let granted = object.requests.iter().filter_map(|r| {
+            let state = r.granted?;
+            let grant = GrantOut {
+                number: r.number,
+                set: self.names.state_names(&r.set),
+                state: self.names.state_name(state).clone(),
+                rank: r.rank,
+                origin: self.names.cob_id(r.origin).clone(),
+                fingerprint: r.fingerprint,
+                rests_on: Vec::new(),
+            };
+            Some((self.names.cob_id(r.asker).clone(), grant))
+        });
+        DurableCob {
+            state: object.state_id().map(|s| self.names.state_name(s).clone()),
+            failed: object.failed,
+            failures: object.failures,
+            values: object.values.as_ref().clone(),
+            applied: object.applied,
+            rests_on: object.rested_on,
+            action,
+            grants: granted.collect(),
+            since: object.since,
+        }
+    }
+}
+
+impl Object {
+    fn restore_action(&mut self, cx: &mut crate::object::Cx<'_>, begun: &Begun, process: bool, now: Time) {
+        let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
+        let (Some(from), Some(to)) = (find(&begun.from), find(&begun.to)) else { return };
+        let Some(transition) = self.spec.kind.transitions.iter().position(|t| t.from == from && t.to == to) else {
+            return;
+        };
+        self.state = Some(from);
+        self.activity = Activity::Acting { job: begun.job, transition: transition as u16 };
+        self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
+        if !process {
+            self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
+        }
+    }
+}
+
+/// A generation number that a daemon must find the bundle of when it returns.
+impl Durable {
+    /// The generations whose bundles are needed: the active one, and the one that was being switched to.
+    #[must_use]
+    pub fn needed_generations(&self) -> (Option<GenerationNumber>, Option<GenerationNumber>) {
+        let active = (self.active != GenerationNumber(0)).then_some(self.active);
+        (active, self.going_to)
+    }
+}

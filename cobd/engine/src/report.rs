@@ -1,0 +1,162 @@
+//! What people are shown of the engine: plain values made of its state.
+
+use cob_types::status::{ActionStatus, CobStatus, Holder, Phase, Trouble, Wait};
+use cob_types::{CobId, StateName};
+
+use crate::engine::Engine;
+use crate::object::{Activity, Object};
+use crate::spec::StateIx;
+use crate::time::Time;
+
+impl Engine {
+    /// Every change object of this host, by id.
+    #[must_use]
+    pub fn status(&self, now: Time) -> Vec<CobStatus> {
+        let mut all: Vec<_> = self.objects().map(|o| self.object_status(o, now)).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    /// One change object.
+    #[must_use]
+    pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
+        let object = self.object(self.names.find_cob(cob)?)?;
+        Some(self.object_status(object, now))
+    }
+
+    fn object_status(&self, o: &Object, now: Time) -> CobStatus {
+        let name = |s: StateIx| self.state(o, s);
+        let waits_for = self.waits_for(o, now);
+        let phase = match o.activity {
+            Activity::Acting { .. } => Phase::Moving,
+            _ if o.state.is_none() => Phase::Checking,
+            Activity::Idle | Activity::Checking { .. } if o.state == o.view.target && waits_for.is_empty() => {
+                Phase::Settled
+            }
+            Activity::Idle | Activity::Checking { .. } => Phase::Waiting,
+        };
+        CobStatus {
+            id: self.names.cob_id(o.me).clone(),
+            kind: o.spec.kind.name.to_string(),
+            state: o.state.map(name),
+            target: o.view.target.filter(|_| o.state.is_some()).map(name),
+            preferred: name(o.spec.preferred),
+            phase,
+            since_ns: o.since.0,
+            failed: o.failed || o.check_failures >= crate::object::CHECKS_UNTIL_FAILED,
+            retiring: o.retiring,
+            waits_for,
+            action: self.action_status(o),
+            trouble: self.trouble(o),
+            held_by: self.holders(o),
+        }
+    }
+
+    fn state(&self, o: &Object, s: StateIx) -> StateName {
+        self.names.state_name(o.spec.kind.id(s)).clone()
+    }
+
+    fn action_status(&self, o: &Object) -> Option<ActionStatus> {
+        let error = o.error.as_ref().map(ToString::to_string).unwrap_or_default();
+        if let (Some(last), true) = (&o.last, o.acting() || o.failures > 0) {
+            return Some(ActionStatus {
+                from: Some(self.state(o, last.from)),
+                to: Some(self.state(o, last.to)),
+                attempt: last.attempt,
+                of: self.attempts(o, last.from, last.to),
+                running: o.acting(),
+                since_ns: last.since.0,
+                error,
+                last_line: String::new(),
+            });
+        }
+        (o.check_failures > 0).then(|| ActionStatus {
+            from: None,
+            to: None,
+            attempt: o.check_failures,
+            of: 0,
+            running: matches!(o.activity, Activity::Checking { .. }),
+            since_ns: o.since.0,
+            error,
+            last_line: String::new(),
+        })
+    }
+
+    fn attempts(&self, o: &Object, from: StateIx, to: StateIx) -> u32 {
+        let of = o.spec.kind.transitions.iter().find(|t| t.from == from && t.to == to);
+        of.map_or(1, |t| t.retries.saturating_add(1))
+    }
+
+    fn waits_for(&self, o: &Object, now: Time) -> Vec<Wait> {
+        let mut waits = Vec::new();
+        if o.acting() || o.state.is_none() {
+            return waits;
+        }
+        let away = o.view.target.is_some() && o.state != o.view.target;
+        for lock in o.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()) {
+            waits.push(Wait::Lock {
+                cob: self.names.cob_id(lock.asked).clone(),
+                states: self.names.state_names(&lock.set),
+                since_ns: lock.since.0,
+                recalled: lock.held.is_some(),
+                refused: lock.refused.as_ref().map(ToString::to_string),
+            });
+        }
+        if away {
+            for r in &o.requests {
+                if let Some(state) = r.granted {
+                    waits.push(Wait::Grant {
+                        cob: self.names.cob_id(r.asker).clone(),
+                        state: self.names.state_name(state).clone(),
+                        since_ns: r.since.0,
+                    });
+                }
+            }
+        }
+        if let Some(target) = o.view.target.filter(|_| o.view.no_route) {
+            waits.push(Wait::NoRoute { to: self.state(o, target) });
+        }
+        if o.failed && away {
+            waits.push(Wait::Failed);
+        } else if o.retry_at > now && away {
+            let of = o.last.as_ref().map_or(1, |l| self.attempts(o, l.from, l.to));
+            waits.push(Wait::Retry { at_ns: o.retry_at.0, attempt: o.failures + 1, of });
+        }
+        if let Some(until) = o.resting_until(now) {
+            waits.push(Wait::Rest { until_ns: until.0 });
+        }
+        if self.paused && away && waits.is_empty() {
+            waits.push(Wait::Paused);
+        }
+        if o.retiring && o.requests.iter().any(|r| !o.serves(r)) {
+            waits.push(Wait::Leaving);
+        }
+        waits
+    }
+
+    fn trouble(&self, o: &Object) -> Vec<Trouble> {
+        let id = |c| self.names.cob_id(c).clone();
+        let mut all = Vec::new();
+        if let Some((circle, more)) = o.probe.circle() {
+            all.push(Trouble::Stuck { circle: circle.iter().map(|c| id(*c)).collect(), more: *more });
+        }
+        all.extend(o.brake.chases().map(|(of, times)| Trouble::Chase { cob: id(of), times }));
+        all.extend(o.brake.flaps().map(|(state, times, because_of)| Trouble::Flap {
+            state: self.state(o, state),
+            times,
+            because_of: because_of.map(id),
+        }));
+        all
+    }
+
+    fn holders(&self, o: &Object) -> Vec<Holder> {
+        let holder = |r: &crate::object::Request| {
+            Some(Holder {
+                cob: self.names.cob_id(r.asker).clone(),
+                state: self.names.state_name(r.granted?).clone(),
+                recalled: r.recalled,
+            })
+        };
+        o.requests.iter().filter_map(holder).collect()
+    }
+}

@@ -1,0 +1,13 @@
+//! A cluster in one process, on virtual time: many engines, a network that delays, loses, doubles
+//! and overtakes, hosts that crash and return, actions that fail.
+//!
+//! Everything random comes from one seed, so a run replays exactly. After every event each touched
+//! engine is checked ([`crate::invariants`]), and the *world itself* is watched: what is really the
+//! state of every change object and what really runs, independent of what engines believe. The
+//! safety invariant is stated on the world.
+
+mod random;
+mod world;
+
+pub use random::Random;
+pub use world::{Config, Initial, Outcome, World};

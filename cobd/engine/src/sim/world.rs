@@ -1,0 +1,838 @@
+//! The simulated cluster: hosts, network, the real state of things, and the event queue.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use cob_types::message::Values;
+use cob_types::status::Trouble;
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
+
+use crate::effect::{Effects, Run};
+use crate::engine::{Engine, Faults};
+use crate::event::{ActionOutcome, CheckOutcome, Event, Order};
+use crate::invariants;
+use crate::record::{Body, Durable, Record};
+use crate::recover::Return;
+use crate::sim::Random;
+use crate::time::{Span, Time};
+
+/// What may happen in a run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Batches that get lost, of a thousand.
+    pub loss: u32,
+    /// Batches that arrive twice, of a thousand.
+    pub double: u32,
+    /// How long a batch is under way, in microseconds, from and to.
+    pub delay_us: (u64, u64),
+    /// Batches of one sender never overtake each other.
+    pub fifo: bool,
+    /// How long an action takes, in microseconds, from and to.
+    pub action_us: (u64, u64),
+    /// How long a check takes, in microseconds, from and to.
+    pub check_us: (u64, u64),
+    /// Actions that fail, of a thousand, as long as failures are left.
+    pub fail: u32,
+    /// So many actions fail at the most.
+    pub failures: u32,
+    /// So many daemons are killed, at random moments of the first [`Config::trouble_us`].
+    pub crashes: u32,
+    /// The span in which crashes are spread, in microseconds.
+    pub trouble_us: u64,
+    /// Messages pass through their wire form.
+    pub codec: bool,
+    /// Engines are checked after every event, and records compared with them. Costs a scan.
+    pub check: bool,
+    /// The run ends after this virtual time.
+    pub limit: Span,
+    /// The run ends after so many events.
+    pub max_events: u64,
+    /// Planted faults.
+    pub faults: Faults,
+    /// A restart does not raise the incarnation: a planted fault.
+    pub same_incarnation: bool,
+    /// Keep a trace of what happens.
+    pub trace: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            loss: 0,
+            double: 0,
+            delay_us: (50, 200),
+            fifo: true,
+            action_us: (500, 5000),
+            check_us: (100, 500),
+            fail: 0,
+            failures: 0,
+            crashes: 0,
+            trouble_us: 500_000,
+            codec: false,
+            check: true,
+            limit: Span::secs(3600),
+            max_events: 2_000_000,
+            faults: Faults::default(),
+            same_incarnation: false,
+            trace: false,
+        }
+    }
+}
+
+/// Where change objects are in the beginning.
+#[derive(Debug, Clone)]
+pub enum Initial {
+    /// Each in its pre-remove state.
+    PreRemove,
+    /// As given; the others in their pre-remove states.
+    Given(BTreeMap<CobId, StateName>),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Every host has converged.
+    pub converged: bool,
+    /// Breaches of safety or of an engine's invariants, in words. Always empty unless we have a bug.
+    pub violations: Vec<String>,
+    /// Named trouble at the end.
+    pub troubles: Vec<(CobId, Trouble)>,
+    /// Virtual time at the end.
+    pub end: Time,
+    /// Events handled.
+    pub events: u64,
+    /// Batches sent.
+    pub batches: u64,
+    /// Messages sent between hosts.
+    pub messages: u64,
+    /// Of these: probes.
+    pub probes: u64,
+    /// Bytes of all batches, if they passed through their wire form.
+    pub bytes: u64,
+    /// Actions started, in order.
+    pub actions: Vec<(Time, CobId, StateName, StateName)>,
+    /// Times that a change object went over to rank order.
+    pub ordered: u64,
+    /// Daemons killed.
+    pub crashes: u64,
+}
+
+struct Host {
+    name: HostName,
+    bundle: Arc<Bundle>,
+    generation: GenerationNumber,
+    /// None: the daemon is down.
+    engine: Option<Engine>,
+    life: Incarnation,
+    durable: Durable,
+    /// Written, but not known to be on the disk.
+    unsynced: Vec<Record>,
+    /// Results of actions that ended, until their end is on record.
+    results: BTreeMap<Number, ActionOutcome>,
+    tick: Time,
+    /// The next turn is cut short by a crash, after so many of its parts.
+    cut: Option<u8>,
+}
+
+/// What is really there.
+struct Thing {
+    id: CobId,
+    host: usize,
+    state: StateName,
+    /// The action that really runs.
+    running: Option<Running>,
+    /// So many running actions rely on its state.
+    relied_on: u32,
+}
+
+struct Running {
+    job: Number,
+    to: StateName,
+    relies_on: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum What {
+    Deliver { to: usize, batch: Batch },
+    CheckDone { host: usize, start: u32, cob: CobId, job: Number },
+    ActionDone { thing: usize, job: Number },
+    Tick { host: usize },
+    Crash { host: usize, cut: u8 },
+    Return { host: usize },
+}
+
+struct Entry {
+    at: Time,
+    order: u64,
+    what: What,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A simulated cluster.
+pub struct World {
+    config: Config,
+    random: Random,
+    now: Time,
+    order: u64,
+    hosts: Vec<Host>,
+    /// Looked up, never iterated.
+    host_ix: HashMap<HostName, usize>,
+    things: Vec<Thing>,
+    thing_ix: HashMap<CobId, usize>,
+    queue: BinaryHeap<Reverse<Entry>>,
+    /// Latest arrival on each link, for first-in-first-out delivery.
+    last_arrival: HashMap<(usize, usize), Time>,
+    in_process: Vec<String>,
+    failures_left: u32,
+    crashes_pending: u32,
+    /// Hosts that have not converged or are down.
+    outcome: Outcome,
+    trace: String,
+}
+
+impl World {
+    /// A cluster in which no host has a generation yet. Back ends named in `in_process` do their
+    /// work inside the daemon.
+    #[must_use]
+    pub fn new(
+        bundles: &BTreeMap<HostName, Arc<Bundle>>,
+        initial: &Initial,
+        in_process: &[&str],
+        config: Config,
+    ) -> Self {
+        let mut random = Random::new(config.seed);
+        let mut world = Self {
+            random: random.clone(),
+            now: Time(1_000_000_000),
+            order: 0,
+            hosts: Vec::new(),
+            host_ix: HashMap::new(),
+            things: Vec::new(),
+            thing_ix: HashMap::new(),
+            queue: BinaryHeap::new(),
+            last_arrival: HashMap::new(),
+            in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
+            failures_left: config.failures,
+            crashes_pending: config.crashes,
+            outcome: Outcome::default(),
+            trace: String::new(),
+            config,
+        };
+        for (name, bundle) in bundles {
+            world.add_host(name, bundle.clone(), random.bits());
+        }
+        let places: Vec<_> = bundles.values().cloned().collect();
+        for bundle in places {
+            world.add_things(&bundle, initial);
+        }
+        world.random = random;
+        world
+    }
+
+    fn add_host(&mut self, name: &HostName, bundle: Arc<Bundle>, id: u64) {
+        let life = Incarnation { id, start: 1 };
+        let mut engine = Engine::new(name, life);
+        plant(&mut engine, &self.config.faults);
+        self.host_ix.insert(name.clone(), self.hosts.len());
+        self.hosts.push(Host {
+            name: name.clone(),
+            bundle,
+            generation: GenerationNumber(0),
+            engine: Some(engine),
+            life,
+            durable: Durable { life: Some(life), ..Durable::default() },
+            unsynced: Vec::new(),
+            results: BTreeMap::new(),
+            tick: Time::NEVER,
+            cut: None,
+        });
+    }
+
+    fn add_things(&mut self, bundle: &Bundle, initial: &Initial) {
+        let host = self.host_ix.get(&bundle.host).copied().unwrap_or(0);
+        for (id, cob) in &bundle.cobs {
+            if self.thing_ix.contains_key(id) {
+                continue;
+            }
+            let Some(kind) = bundle.kinds.get(&cob.kind) else { continue };
+            let state = match initial {
+                Initial::PreRemove => None,
+                Initial::Given(states) => states.get(id).cloned(),
+            };
+            let state = state.unwrap_or_else(|| kind.pre_remove.clone());
+            self.thing_ix.insert(id.clone(), self.things.len());
+            self.things.push(Thing { id: id.clone(), host, state, running: None, relied_on: 0 });
+        }
+    }
+
+    /// Says `go` on every host for this generation.
+    pub fn go(&mut self, generation: GenerationNumber, bundles: &BTreeMap<HostName, Arc<Bundle>>) {
+        for (name, bundle) in bundles {
+            self.add_things(bundle, &Initial::PreRemove);
+            let Some(host) = self.host_ix.get(name).copied() else { continue };
+            self.hosts[host].generation = generation;
+            self.hosts[host].bundle = bundle.clone();
+            let in_process = self.in_process.clone();
+            let event = Event::Go { generation, bundle: bundle.clone(), in_process };
+            self.event(host, event);
+        }
+    }
+
+    /// Changes the real state of a change object behind the engines' backs, and tells its daemon to look.
+    pub fn drift(&mut self, cob: &CobId, state: &StateName) {
+        let Some(thing) = self.thing_ix.get(cob).copied() else { return };
+        self.things[thing].state = state.clone();
+        self.event(self.things[thing].host, Event::CheckWanted(cob.clone()));
+    }
+
+    /// Gives an operator's word to one host.
+    pub fn order(&mut self, host: &HostName, order: Order) {
+        if let Some(host) = self.host_ix.get(host).copied() {
+            self.event(host, Event::Order(order));
+        }
+    }
+
+    /// The engine of a host, while its daemon is up.
+    #[must_use]
+    pub fn engine(&self, host: &HostName) -> Option<&Engine> {
+        self.hosts[*self.host_ix.get(host)?].engine.as_ref()
+    }
+
+    /// The real state of a change object.
+    #[must_use]
+    pub fn state_of(&self, cob: &CobId) -> Option<&StateName> {
+        Some(&self.things[*self.thing_ix.get(cob)?].state)
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What happened, a line each, if a trace was asked for.
+    #[must_use]
+    pub fn trace(&self) -> &str {
+        &self.trace
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Runs from a first generation until all have converged and every planned crash has happened, or
+    /// the limits are reached, or something is violated.
+    pub fn run(&mut self) -> Outcome {
+        for _ in 0..self.config.crashes {
+            let host = self.random.below(self.hosts.len() as u64) as usize;
+            let after = Span(self.random.below(self.config.trouble_us) * 1000);
+            let cut = self.random.below(5) as u8;
+            self.push(self.now + after, What::Crash { host, cut });
+        }
+        let end = self.now + self.config.limit;
+        while self.outcome.violations.is_empty() && self.outcome.events < self.config.max_events {
+            if self.crashes_pending == 0 && self.all_converged() {
+                break;
+            }
+            let Some(Reverse(entry)) = self.queue.pop() else { break };
+            if entry.at > end {
+                break;
+            }
+            self.now = self.now.max(entry.at);
+            self.outcome.events += 1;
+            self.happen(entry.what);
+        }
+        self.conclude()
+    }
+
+    /// Runs until nothing is under way any more but timers that lie further off than `quiet`.
+    pub fn run_until_quiet(&mut self, quiet: Span) -> Outcome {
+        while let Some(Reverse(entry)) = self.queue.peek() {
+            let only_timer = matches!(entry.what, What::Tick { .. });
+            if only_timer && entry.at > self.now + quiet {
+                break;
+            }
+            if !self.outcome.violations.is_empty() || self.outcome.events >= self.config.max_events {
+                break;
+            }
+            let Some(Reverse(entry)) = self.queue.pop() else { break };
+            self.now = self.now.max(entry.at);
+            self.outcome.events += 1;
+            self.happen(entry.what);
+        }
+        self.conclude()
+    }
+
+    fn conclude(&mut self) -> Outcome {
+        self.outcome.end = self.now;
+        self.outcome.converged = self.all_converged();
+        self.outcome.troubles.clear();
+        for host in &self.hosts {
+            let Some(engine) = &host.engine else { continue };
+            for cob in engine.status(self.now) {
+                self.outcome.troubles.extend(cob.trouble.into_iter().map(|t| (cob.id.clone(), t)));
+            }
+        }
+        self.outcome.clone()
+    }
+
+    fn all_converged(&self) -> bool {
+        self.hosts.iter().all(|h| h.engine.as_ref().is_some_and(Engine::is_converged))
+            && self.things.iter().all(|t| t.running.is_none())
+    }
+
+    fn push(&mut self, at: Time, what: What) {
+        self.order += 1;
+        self.queue.push(Reverse(Entry { at, order: self.order, what }));
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Deliver { to, batch } => self.event(to, Event::Received(batch)),
+            What::CheckDone { host, start, cob, job } => {
+                if self.hosts[host].life.start == start && self.hosts[host].engine.is_some() {
+                    let found = self.look(&cob);
+                    self.event(host, Event::CheckEnded { cob, job, found });
+                }
+            }
+            What::ActionDone { thing, job } => self.action_done(thing, job),
+            What::Tick { host } => {
+                if self.hosts[host].tick <= self.now {
+                    self.hosts[host].tick = Time::NEVER;
+                }
+                self.event(host, Event::Tick);
+            }
+            What::Crash { host, cut } => {
+                self.crashes_pending = self.crashes_pending.saturating_sub(1);
+                if self.hosts[host].engine.is_some() && self.hosts[host].cut.is_none() {
+                    if cut == 0 {
+                        self.crash(host);
+                    } else {
+                        self.hosts[host].cut = Some(cut);
+                        // A daemon with nothing to do is killed all the same.
+                        self.crashes_pending += 1;
+                        self.push(self.now + Span::millis(50), What::Crash { host, cut: 0 });
+                    }
+                }
+            }
+            What::Return { host } => self.come_back(host),
+        }
+    }
+
+    fn look(&self, cob: &CobId) -> CheckOutcome {
+        match self.thing_ix.get(cob) {
+            Some(thing) if self.things[*thing].running.is_none() => CheckOutcome::Found {
+                state: self.things[*thing].state.clone(),
+                values: Values::new(),
+                detail: String::new(),
+            },
+            Some(_) | None => CheckOutcome::Failed("an action of an earlier life still runs".to_owned()),
+        }
+    }
+
+    fn action_done(&mut self, thing: usize, job: Number) {
+        if self.things[thing].running.as_ref().is_none_or(|r| r.job != job) {
+            return;
+        }
+        let Some(running) = self.things[thing].running.take() else { return };
+        for other in &running.relies_on {
+            self.things[*other].relied_on -= 1;
+        }
+        let fails = self.failures_left > 0 && self.random.permille(self.config.fail);
+        let outcome = if fails {
+            self.failures_left -= 1;
+            // It may have got through all the same, or half-way: a check will tell.
+            if self.random.permille(500) {
+                self.things[thing].state = running.to;
+            }
+            ActionOutcome::Failed { error: "simulated".to_owned() }
+        } else {
+            self.things[thing].state = running.to;
+            ActionOutcome::Done { values: Values::new() }
+        };
+        let (host, cob) = (self.things[thing].host, self.things[thing].id.clone());
+        self.line(|w| format!("end {cob} {} {}", w.things[thing].state, if fails { "failed" } else { "ok" }));
+        self.hosts[host].results.insert(job, outcome.clone());
+        self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
+    }
+
+    /// One turn of a daemon: the event, then what it causes, perhaps cut short by a crash.
+    fn event(&mut self, host: usize, event: Event) {
+        let now = self.now;
+        let Some(engine) = self.hosts[host].engine.as_mut() else { return };
+        let effects = engine.handle(event, now);
+        self.perform(host, effects);
+    }
+
+    fn perform(&mut self, host: usize, effects: Effects) {
+        let cut = if effects.is_empty() { None } else { self.hosts[host].cut.take() };
+        if cut == Some(1) {
+            self.crash(host);
+            return;
+        }
+        self.persist(host, effects.persist);
+        self.verify(host);
+        if cut == Some(2) {
+            self.crash(host);
+            return;
+        }
+        self.send(host, effects.send);
+        if cut == Some(3) {
+            self.crash(host);
+            return;
+        }
+        for run in effects.run {
+            self.start(host, run);
+        }
+        if cut.is_some() {
+            self.crash(host);
+            return;
+        }
+        self.plan_tick(host);
+    }
+
+    fn plan_tick(&mut self, host: usize) {
+        let Some(at) = self.hosts[host].engine.as_ref().and_then(Engine::next_wakeup) else { return };
+        let at = at.max(self.now);
+        if at < self.hosts[host].tick {
+            self.hosts[host].tick = at;
+            self.push(at, What::Tick { host });
+        }
+    }
+
+    fn persist(&mut self, host: usize, records: Vec<Record>) {
+        let durable = records.iter().any(|r| r.body.must_be_durable());
+        for record in &records {
+            if let Body::Note { note: crate::record::Note::Ordered, .. } = record.body {
+                self.outcome.ordered += 1;
+            }
+        }
+        let host = &mut self.hosts[host];
+        host.unsynced.extend(records);
+        if durable {
+            for record in host.unsynced.drain(..) {
+                if let Body::Ended { job, .. } = &record.body {
+                    host.results.remove(job);
+                }
+                host.durable.apply(&record);
+            }
+        }
+    }
+
+    /// The engine's own invariants, and its agreement with the records.
+    fn verify(&mut self, host: usize) {
+        if !self.config.check {
+            return;
+        }
+        let h = &self.hosts[host];
+        let Some(engine) = &h.engine else { return };
+        let mut found = invariants::check(engine).err();
+        if found.is_none() && !engine.has_faults() {
+            let mut recorded = h.durable.clone();
+            h.unsynced.iter().for_each(|r| recorded.apply(r));
+            found = invariants::agrees(engine, &recorded).err();
+        }
+        if let Some(what) = found {
+            self.violation(what);
+        }
+    }
+
+    fn violation(&mut self, what: String) {
+        let at = self.now.0 / 1000;
+        self.outcome.violations.push(format!("seed {}, {at} us: {what}", self.config.seed));
+    }
+
+    fn send(&mut self, host: usize, send: Vec<(HostName, Item)>) {
+        if send.is_empty() {
+            return;
+        }
+        let mut by_host: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
+        for (to, item) in send {
+            self.outcome.messages += 1;
+            self.outcome.probes += u64::from(matches!(item, Item::Probe(_)));
+            if let Some(to) = self.host_ix.get(&to) {
+                by_host.entry(*to).or_default().push(item);
+            }
+        }
+        let Some((incarnation, lamport)) = self.hosts[host].engine.as_ref().map(|e| (e.life(), e.lamport())) else {
+            return;
+        };
+        for (to, items) in by_host {
+            let batch = Batch { from: self.hosts[host].name.clone(), incarnation, lamport, items };
+            self.outcome.batches += 1;
+            self.transmit(host, to, batch);
+        }
+    }
+
+    fn transmit(&mut self, from: usize, to: usize, batch: Batch) {
+        let batch = if self.config.codec {
+            match self.through_the_wire(&batch) {
+                Some(batch) => batch,
+                None => return,
+            }
+        } else {
+            batch
+        };
+        if self.config.trace {
+            for item in &batch.items {
+                let text = format!("{} -> {}: {}", batch.from, self.hosts[to].name, describe(item));
+                self.line(|_| text);
+            }
+        }
+        if self.random.permille(self.config.loss) {
+            self.line(|_| "  (lost)".to_owned());
+            return;
+        }
+        let copies = if self.random.permille(self.config.double) { 2 } else { 1 };
+        for _ in 0..copies {
+            let (low, high) = self.config.delay_us;
+            let mut at = self.now + Span(self.random.between(low, high) * 1000);
+            if self.config.fifo {
+                let last = self.last_arrival.entry((from, to)).or_insert(at);
+                at = at.max(*last);
+                *last = at;
+            }
+            self.push(at, What::Deliver { to, batch: batch.clone() });
+        }
+    }
+
+    fn through_the_wire(&mut self, batch: &Batch) -> Option<Batch> {
+        let read = batch.encode().ok().and_then(|bytes| {
+            self.outcome.bytes += bytes.len() as u64;
+            Batch::decode(&bytes).ok()
+        });
+        match read {
+            Some(received) if received.batch == *batch && received.unknown == 0 => Some(received.batch),
+            Some(_) | None => {
+                self.violation("a batch did not survive its wire form".to_owned());
+                None
+            }
+        }
+    }
+
+    fn start(&mut self, host: usize, run: Run) {
+        match run {
+            Run::Check { cob, job } => {
+                let (low, high) = self.config.check_us;
+                let at = self.now + Span(self.random.between(low, high) * 1000);
+                let start = self.hosts[host].life.start;
+                self.push(at, What::CheckDone { host, start, cob, job });
+            }
+            Run::Action { cob, job, from, to, .. } => self.start_action(host, cob, job, from, to),
+        }
+    }
+
+    fn start_action(&mut self, host: usize, cob: CobId, job: Number, from: StateName, to: StateName) {
+        let Some(thing) = self.thing_ix.get(&cob).copied() else { return };
+        self.line(|_| format!("start {cob} {from} -> {to}"));
+        self.outcome.actions.push((self.now, cob.clone(), from.clone(), to.clone()));
+        if self.things[thing].running.is_some() {
+            self.violation(format!("{cob} acts while an action of it runs"));
+            return;
+        }
+        if self.things[thing].state != from {
+            let real = &self.things[thing].state;
+            let what = format!("{cob} leaves {from}, but is in {real}");
+            self.violation(what);
+            return;
+        }
+        if self.things[thing].relied_on > 0 {
+            self.violation(format!("{cob} leaves {from} while an action relies on it"));
+            return;
+        }
+        let relies_on = self.relies_on(host, &cob, &from, &to);
+        for other in &relies_on {
+            self.things[*other].relied_on += 1;
+        }
+        self.things[thing].running = Some(Running { job, to, relies_on });
+        let (low, high) = self.config.action_us;
+        let at = self.now + Span(self.random.between(low, high) * 1000);
+        self.push(at, What::ActionDone { thing, job });
+    }
+
+    /// Everything that must stay as it is while this action runs, by the bundles alone: its needs, and
+    /// what those rest on through lock dependencies. Reports what is not as it must be.
+    fn relies_on(&mut self, host: usize, cob: &CobId, from: &StateName, to: &StateName) -> Vec<usize> {
+        let mut open: Vec<(CobId, Vec<StateName>)> = Vec::new();
+        if let Some(c) = self.active_bundle(host).cobs.get(cob) {
+            for t in c.transitions.iter().filter(|t| t.from == *from && t.to == *to) {
+                open.extend(t.needs.iter().map(|n| (n.cob.clone(), n.states.clone())));
+            }
+        }
+        let mut found = BTreeSet::new();
+        while let Some((other, states)) = open.pop() {
+            let Some(ix) = self.thing_ix.get(&other).copied() else { continue };
+            let thing = &self.things[ix];
+            if thing.running.is_some() {
+                self.violation(format!("{cob} goes from {from} to {to} while {other} is moving"));
+            } else if !states.contains(&thing.state) {
+                let real = &thing.state;
+                let what = format!("{cob} goes from {from} to {to} with {other} in {real}");
+                self.violation(what);
+            }
+            if !found.insert(ix) {
+                continue;
+            }
+            let (real, at) = (self.things[ix].state.clone(), self.things[ix].host);
+            if let Some(c) = self.active_bundle(at).cobs.get(&other) {
+                for l in c.locks.iter().filter(|l| l.state == real) {
+                    open.extend(l.needs.iter().map(|n| (n.cob.clone(), n.states.clone())));
+                }
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    fn active_bundle(&self, host: usize) -> &Bundle {
+        &self.hosts[host].bundle
+    }
+
+    fn crash(&mut self, host: usize) {
+        self.outcome.crashes += 1;
+        self.line(|w| format!("crash {}", w.hosts[host].name));
+        let h = &mut self.hosts[host];
+        h.engine = None;
+        h.cut = None;
+        h.tick = Time::NEVER;
+        // What was written but not synced may be there or not: the front part of it.
+        let kept = self.random.below(h.unsynced.len() as u64 + 1) as usize;
+        for record in h.unsynced.drain(..).take(kept) {
+            h.durable.apply(&record);
+        }
+        self.abort_in_process(host);
+        let after = Span(self.random.between(1_000, 400_000) * 1000);
+        self.push(self.now + after, What::Return { host });
+    }
+
+    /// Actions inside the daemon die with it, half-way.
+    fn abort_in_process(&mut self, host: usize) {
+        for ix in 0..self.things.len() {
+            if self.things[ix].host != host || !self.is_in_process(host, &self.things[ix].id) {
+                continue;
+            }
+            if let Some(running) = self.things[ix].running.take() {
+                for other in &running.relies_on {
+                    self.things[*other].relied_on -= 1;
+                }
+                if self.random.permille(500) {
+                    self.things[ix].state = running.to;
+                }
+            }
+        }
+    }
+
+    fn is_in_process(&self, host: usize, cob: &CobId) -> bool {
+        let bundle = &self.hosts[host].bundle;
+        let kind = bundle.cobs.get(cob).and_then(|c| bundle.kinds.get(&c.kind));
+        kind.is_some_and(|k| self.in_process.contains(&k.backend))
+    }
+
+    fn come_back(&mut self, host: usize) {
+        if self.hosts[host].engine.is_some() {
+            return;
+        }
+        let same = self.config.same_incarnation;
+        let h = &mut self.hosts[host];
+        h.life.start += u32::from(!same);
+        let bundle = h.bundle.clone();
+        let (active, going) = h.durable.needed_generations();
+        let back = Return {
+            host: &h.name,
+            life: h.life,
+            durable: &h.durable,
+            active: active.map(|_| &*bundle),
+            going: going.map(|_| &*bundle),
+            in_process: &self.in_process,
+            same_boot: true,
+        };
+        let (engine, effects) = recover(&back, &self.config.faults, self.now);
+        let running = engine.running_actions();
+        let generation = h.generation;
+        let lost_go = active.is_none() && going.is_none() && generation != GenerationNumber(0);
+        h.engine = Some(engine);
+        self.line(|w| format!("return {}", w.hosts[host].name));
+        self.perform(host, effects);
+        if lost_go {
+            // Whoever started the switch says `go` again to one who had not answered.
+            let event = Event::Go { generation, bundle, in_process: self.in_process.clone() };
+            self.event(host, event);
+        }
+        for (cob, job) in running {
+            let still =
+                self.thing_ix.get(&cob).is_some_and(|t| self.things[*t].running.as_ref().is_some_and(|r| r.job == job));
+            if still {
+                continue;
+            }
+            let outcome = self.hosts[host].results.get(&job).cloned().unwrap_or(ActionOutcome::Lost);
+            self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
+        }
+    }
+
+    fn line(&mut self, text: impl FnOnce(&Self) -> String) {
+        if self.config.trace {
+            let text = text(self);
+            let at = self.now.0.saturating_sub(1_000_000_000) / 1000;
+            let _ = writeln!(self.trace, "{at:>9} us  {text}");
+        }
+    }
+}
+
+/// One message in a line.
+fn describe(item: &Item) -> String {
+    let n = |n: Number| format!("#{}.{}", n.start, n.counter);
+    match item {
+        Item::Request(r) => {
+            let set: Vec<_> = r.set.iter().map(StateName::as_str).collect();
+            format!("request {} of {}@{} {} rev {}", r.asker, r.asked, set.join("|"), n(r.number), r.rev & 0xffff)
+        }
+        Item::Grant(g) => format!("grant {}@{} to {} {}", g.asked, g.state, g.asker, n(g.number)),
+        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => {
+            format!("{} {} of {} {}", item.name(), a.asker, a.asked, n(a.number))
+        }
+        Item::Refused(r) => format!("refused {} of {}: {}", r.about.asker, r.about.asked, r.reason),
+        Item::Probe(p) => format!("probe of {} to {}", p.initiator, p.to),
+        Item::Hello(h) => format!("hello, {} kept", h.kept.len()),
+        Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
+    }
+}
+
+#[cfg(feature = "planted-faults")]
+fn plant(engine: &mut Engine, faults: &Faults) {
+    engine.plant(faults.clone());
+}
+
+#[cfg(not(feature = "planted-faults"))]
+fn plant(_engine: &mut Engine, _faults: &Faults) {}
+
+#[cfg(feature = "planted-faults")]
+fn recover(back: &Return<'_>, faults: &Faults, now: Time) -> (Engine, Effects) {
+    Engine::recover_with(back, faults.clone(), now)
+}
+
+#[cfg(not(feature = "planted-faults"))]
+fn recover(back: &Return<'_>, _faults: &Faults, now: Time) -> (Engine, Effects) {
+    Engine::recover(back, now)
+}

@@ -1,0 +1,266 @@
+//! A bundle made ready for the rules: dense states, routes computed once a kind, needs sorted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
+use cob_types::{Bundle, Cob, CobId, Kind, KindName, Need};
+
+use crate::names::{CobRef, Names, StateId};
+use crate::time::Span;
+
+/// A state of one kind, by its place in the kind's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StateIx(pub(crate) u16);
+
+/// Acceptable states, in order. Shared: sets are copied into locks and requests.
+pub(crate) type Set = Arc<[StateId]>;
+
+const NO_HOP: u16 = u16::MAX;
+
+/// A kind as the rules use it.
+#[derive(Debug)]
+pub(crate) struct KindTable {
+    pub(crate) name: KindName,
+    pub(crate) states: Vec<StateId>,
+    /// Place of each state in the kind's priority.
+    priority: Vec<u16>,
+    pub(crate) pre_remove: StateIx,
+    pub(crate) outdated: Option<StateIx>,
+    pub(crate) transitions: Vec<TransitionTable>,
+    /// `next[from * n + to]`: the first transition of the shortest route.
+    next: Vec<u16>,
+    /// Its actions are processes that outlive the daemon.
+    pub(crate) process: bool,
+    pub(crate) recheck: Option<Span>,
+}
+
+/// One transition.
+#[derive(Debug)]
+pub(crate) struct TransitionTable {
+    pub(crate) from: StateIx,
+    pub(crate) to: StateIx,
+    pub(crate) retries: u32,
+    pub(crate) retry_delay: Span,
+    pub(crate) failure: Option<StateIx>,
+}
+
+impl KindTable {
+    pub(crate) fn new(kind: &Kind, process: bool, names: &mut Names) -> Self {
+        let ix = |state| StateIx(kind.states.iter().position(|s| s == state).unwrap_or(0) as u16);
+        let transitions: Vec<_> = kind
+            .transitions
+            .iter()
+            .map(|t| TransitionTable {
+                from: ix(&t.from),
+                to: ix(&t.to),
+                retries: t.retries,
+                retry_delay: Span::millis(t.retry_delay_ms),
+                failure: t.failure.as_ref().map(ix),
+            })
+            .collect();
+        let next = routes(kind.states.len(), &transitions);
+        Self {
+            name: kind.name.clone(),
+            states: kind.states.iter().map(|s| names.state(s)).collect(),
+            priority: kind
+                .states
+                .iter()
+                .map(|s| kind.priority.iter().position(|p| p == s).unwrap_or(usize::from(u16::MAX)) as u16)
+                .collect(),
+            pre_remove: ix(&kind.pre_remove),
+            outdated: kind.outdated().map(ix),
+            transitions,
+            next,
+            process,
+            recheck: kind.check.interval_ms.map(Span::millis),
+        }
+    }
+
+    pub(crate) fn ix(&self, state: StateId) -> Option<StateIx> {
+        self.states.iter().position(|s| *s == state).map(|i| StateIx(i as u16))
+    }
+
+    pub(crate) fn id(&self, state: StateIx) -> StateId {
+        self.states[usize::from(state.0)]
+    }
+
+    pub(crate) fn priority(&self, state: StateIx) -> u16 {
+        self.priority[usize::from(state.0)]
+    }
+
+    /// The first transition of the shortest route, if there is a route.
+    pub(crate) fn hop(&self, from: StateIx, to: StateIx) -> Option<u16> {
+        let hop = self.next[usize::from(from.0) * self.states.len() + usize::from(to.0)];
+        (hop != NO_HOP).then_some(hop)
+    }
+
+    pub(crate) fn reaches(&self, from: StateIx, to: StateIx) -> bool {
+        from == to || self.hop(from, to).is_some()
+    }
+}
+
+/// Shortest routes from every state to every state; of equally short ones the one whose first
+/// transition stands first in the kind's list.
+fn routes(n: usize, transitions: &[TransitionTable]) -> Vec<u16> {
+    let mut next = vec![NO_HOP; n * n];
+    let mut distance = vec![u32::MAX; n];
+    for to in 0..n {
+        // Backwards from the target; then each state takes its first transition that comes nearer.
+        distance.fill(u32::MAX);
+        distance[to] = 0;
+        let mut queue = VecDeque::from([to]);
+        while let Some(at) = queue.pop_front() {
+            for t in transitions.iter().filter(|t| usize::from(t.to.0) == at) {
+                let from = usize::from(t.from.0);
+                if distance[from] == u32::MAX {
+                    distance[from] = distance[at] + 1;
+                    queue.push_back(from);
+                }
+            }
+        }
+        for (i, t) in transitions.iter().enumerate() {
+            let (from, via) = (usize::from(t.from.0), usize::from(t.to.0));
+            let nearer = distance[via] != u32::MAX && distance[from] == distance[via] + 1;
+            let slot = &mut next[from * n + to];
+            if from != to && nearer && *slot == NO_HOP {
+                *slot = i as u16;
+            }
+        }
+    }
+    next
+}
+
+/// One need: a depended-on change object and the states of it that serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NeedSpec {
+    pub(crate) cob: CobRef,
+    pub(crate) set: Set,
+}
+
+/// A change object as the rules use it.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) kind: Arc<KindTable>,
+    pub(crate) preferred: StateIx,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) rests_on: Option<Fingerprint>,
+    /// By transition, sorted; needs sorted by change object.
+    hops: Box<[(u16, Box<[NeedSpec]>)]>,
+    /// By state, sorted.
+    locks: Box<[(StateIx, Box<[NeedSpec]>)]>,
+    ranks: Box<[u64]>,
+    expects: Box<[(CobRef, Fingerprint)]>,
+}
+
+impl Spec {
+    fn new(cob: &Cob, kind: Arc<KindTable>, names: &mut Names, sets: &mut Sets) -> Self {
+        let ix = |names: &Names, state| names.find_state(state).and_then(|s| kind.ix(s)).unwrap_or(StateIx(0));
+        let mut hops: BTreeMap<u16, Vec<NeedSpec>> = BTreeMap::new();
+        for t in &cob.transitions {
+            let (from, to) = (ix(names, &t.from), ix(names, &t.to));
+            let needs = sets.needs(&t.needs, names);
+            for (i, _) in kind.transitions.iter().enumerate().filter(|(_, k)| k.from == from && k.to == to) {
+                merge(hops.entry(i as u16).or_default(), needs.clone());
+            }
+        }
+        let mut locks: BTreeMap<StateIx, Vec<NeedSpec>> = BTreeMap::new();
+        for l in &cob.locks {
+            let needs = sets.needs(&l.needs, names);
+            merge(locks.entry(ix(names, &l.state)).or_default(), needs);
+        }
+        let boxed = |needs: Vec<NeedSpec>| needs.into_boxed_slice();
+        let mut expects: Vec<_> = cob.expects.iter().map(|(id, f)| (names.cob(id), *f)).collect();
+        expects.sort_unstable_by_key(|e| e.0);
+        Self {
+            preferred: ix(names, &cob.preferred),
+            fingerprint: cob.fingerprint,
+            rests_on: cob.rests_on,
+            hops: hops.into_iter().map(|(k, v)| (k, boxed(v))).collect(),
+            locks: locks.into_iter().map(|(k, v)| (k, boxed(v))).collect(),
+            ranks: kind
+                .states
+                .iter()
+                .map(|s| cob.ranks.get(names.state_name(*s)).copied().unwrap_or(u64::MAX))
+                .collect(),
+            expects: expects.into_boxed_slice(),
+            kind,
+        }
+    }
+
+    pub(crate) fn hop_needs(&self, transition: u16) -> &[NeedSpec] {
+        match self.hops.binary_search_by_key(&transition, |h| h.0) {
+            Ok(i) => &self.hops[i].1,
+            Err(_) => &[],
+        }
+    }
+
+    pub(crate) fn lock_needs(&self, state: StateIx) -> &[NeedSpec] {
+        match self.locks.binary_search_by_key(&state, |l| l.0) {
+            Ok(i) => &self.locks[i].1,
+            Err(_) => &[],
+        }
+    }
+
+    pub(crate) fn rank(&self, state: StateIx) -> u64 {
+        self.ranks[usize::from(state.0)]
+    }
+
+    pub(crate) fn expects(&self, cob: CobRef) -> Option<Fingerprint> {
+        self.expects.binary_search_by_key(&cob, |e| e.0).ok().map(|i| self.expects[i].1)
+    }
+
+    /// Every depended-on change object, in whatever dependency.
+    pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
+        let hops = self.hops.iter().flat_map(|h| h.1.iter());
+        let locks = self.locks.iter().flat_map(|l| l.1.iter());
+        hops.chain(locks).map(|n| n.cob)
+    }
+}
+
+/// Adds `more` to sorted `needs`; of the same change object only the common states stay.
+fn merge(needs: &mut Vec<NeedSpec>, more: Vec<NeedSpec>) {
+    for need in more {
+        match needs.binary_search_by_key(&need.cob, |n| n.cob) {
+            Ok(i) => needs[i].set = needs[i].set.iter().copied().filter(|s| need.set.contains(s)).collect(),
+            Err(i) => needs.insert(i, need),
+        }
+    }
+}
+
+/// Equal sets are kept once.
+#[derive(Default)]
+struct Sets(BTreeMap<Vec<StateId>, Set>);
+
+impl Sets {
+    fn needs(&mut self, needs: &[Need], names: &mut Names) -> Vec<NeedSpec> {
+        let mut result = Vec::new();
+        for need in needs {
+            let ids: Vec<_> = need.states.iter().map(|s| names.state(s)).collect();
+            let set = self.0.entry(ids).or_insert_with_key(|ids| ids.as_slice().into()).clone();
+            merge(&mut result, vec![NeedSpec { cob: names.cob(&need.cob), set }]);
+        }
+        result
+    }
+}
+
+/// All change objects of a bundle, compiled, by id.
+pub(crate) fn compile(bundle: &Bundle, in_process: &[String], names: &mut Names) -> BTreeMap<CobId, Spec> {
+    let kinds: BTreeMap<_, _> = bundle
+        .kinds
+        .iter()
+        .map(|(name, kind)| {
+            let process = !in_process.contains(&kind.backend);
+            (name, Arc::new(KindTable::new(kind, process, names)))
+        })
+        .collect();
+    let mut sets = Sets::default();
+    let mut result = BTreeMap::new();
+    for (id, cob) in &bundle.cobs {
+        // `Bundle::validate` has seen to it that the kind is there.
+        if let Some(kind) = kinds.get(&cob.kind) {
+            result.insert(id.clone(), Spec::new(cob, kind.clone(), names, &mut sets));
+        }
+    }
+    result
+}

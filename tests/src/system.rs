@@ -1,0 +1,213 @@
+//! A small system in numbers: change objects `0..n`, states `0..m`, hops, needs. It becomes bundles
+//! without any part of the generator, so that tests of the engine stand on their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cob_types::canonical;
+use cob_types::kind::Check;
+use cob_types::{
+    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds,
+};
+
+/// A need: which change object, in which of these states.
+pub type N = (usize, Vec<usize>);
+
+/// One change object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thing {
+    /// The number of its host.
+    pub host: usize,
+    /// How many states it has.
+    pub states: usize,
+    /// States by priority, the strongest first.
+    pub priority: Vec<usize>,
+    /// Its preferred state.
+    pub preferred: usize,
+    /// Its pre-remove state.
+    pub pre_remove: usize,
+    /// Where it is in the beginning.
+    pub initial: usize,
+    /// Its hops, in the kind's order: from, to, needs.
+    pub hops: Vec<(usize, usize, Vec<N>)>,
+    /// Its lock dependencies: state, needs.
+    pub locks: Vec<(usize, Vec<N>)>,
+    /// A state that only checks find: the name `outdated`.
+    pub outdated: Option<usize>,
+    /// Retries of each hop.
+    pub retries: u32,
+}
+
+/// A whole system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct System {
+    /// Its change objects.
+    pub things: Vec<Thing>,
+    /// Names, by number; `c0`, `c1` … where there is none.
+    pub names: Vec<String>,
+}
+
+impl System {
+    /// The id of a change object.
+    #[must_use]
+    pub fn id(&self, thing: usize) -> CobId {
+        let name = self.names.get(thing).cloned().unwrap_or_else(|| format!("c{thing}"));
+        CobId::new(&format!("h{}/{name}", self.things[thing].host)).expect("well formed")
+    }
+
+    /// The name of a state.
+    #[must_use]
+    pub fn state(&self, thing: usize, state: usize) -> StateName {
+        let text = if self.things[thing].outdated == Some(state) { "outdated".to_owned() } else { state.to_string() };
+        StateName::new(&text).expect("well formed")
+    }
+
+    /// Where everything is in the beginning.
+    #[must_use]
+    pub fn initial(&self) -> BTreeMap<CobId, StateName> {
+        (0..self.things.len()).map(|t| (self.id(t), self.state(t, self.things[t].initial))).collect()
+    }
+
+    fn needs(&self, needs: &[N]) -> Vec<Need> {
+        needs
+            .iter()
+            .map(|(cob, set)| Need { cob: self.id(*cob), states: set.iter().map(|s| self.state(*cob, *s)).collect() })
+            .collect()
+    }
+
+    /// Its bundles, one a host, with ranks.
+    ///
+    /// # Panics
+    /// When the system is not well formed.
+    #[must_use]
+    pub fn bundles(&self) -> BTreeMap<HostName, Arc<Bundle>> {
+        let ranks = self.ranks();
+        let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
+        for (t, thing) in self.things.iter().enumerate() {
+            let host = HostName::new(&format!("h{}", thing.host)).expect("well formed");
+            let bundle = bundles.entry(host.clone()).or_insert_with(|| Bundle::empty(host));
+            let kind = self.kind(t);
+            let state = |s: usize| self.state(t, s);
+            let cob = Cob {
+                id: self.id(t),
+                kind: kind.name.clone(),
+                preferred: state(thing.preferred),
+                content: "{}".to_owned(),
+                fingerprint: canonical::fingerprint(&[kind.name.as_str().as_bytes()]),
+                rests_on: None,
+                transitions: thing
+                    .hops
+                    .iter()
+                    .filter(|h| !h.2.is_empty())
+                    .map(|(from, to, n)| TransitionNeeds { from: state(*from), to: state(*to), needs: self.needs(n) })
+                    .collect(),
+                locks: thing
+                    .locks
+                    .iter()
+                    .map(|(s, n)| LockNeeds { state: state(*s), needs: self.needs(n) })
+                    .collect(),
+                ranks: (0..thing.states).map(|s| (state(s), ranks[&(t, s)])).collect(),
+                expects: BTreeMap::new(),
+                files: BTreeMap::new(),
+            };
+            bundle.kinds.insert(kind.name.clone(), kind);
+            bundle.cobs.insert(cob.id.clone(), cob);
+        }
+        for bundle in bundles.values() {
+            bundle.validate().expect("a drawn bundle is well formed");
+        }
+        bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect()
+    }
+
+    fn kind(&self, t: usize) -> Kind {
+        let thing = &self.things[t];
+        let state = |s: usize| self.state(t, s);
+        Kind {
+            name: KindName::new(&format!("k{t}")).expect("well formed"),
+            backend: "command".to_owned(),
+            states: (0..thing.states).map(state).collect(),
+            preferred: state(thing.preferred),
+            pre_remove: state(thing.pre_remove),
+            priority: thing.priority.iter().map(|s| state(*s)).collect(),
+            check: Check { run: None, timeout_ms: 1000, interval_ms: None },
+            transitions: thing
+                .hops
+                .iter()
+                .map(|(from, to, _)| Transition {
+                    from: state(*from),
+                    to: state(*to),
+                    run: None,
+                    timeout_ms: 1000,
+                    grace_ms: 1000,
+                    retries: thing.retries,
+                    retry_delay_ms: 20,
+                    failure: None,
+                    revert: None,
+                    irreversible: false,
+                })
+                .collect(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// Goals that a goal needs: `(C, t)` needs `(B, z)` when some hop on a route to `t`, or `t`'s lock
+    /// dependencies, name it.
+    fn goal_needs(&self, t: usize, target: usize) -> BTreeSet<(usize, usize)> {
+        let thing = &self.things[t];
+        let mut needs = BTreeSet::new();
+        let mut add = |n: &[N]| {
+            for (cob, set) in n {
+                needs.extend(set.iter().map(|s| (*cob, *s)));
+            }
+        };
+        for from in 0..thing.states {
+            if let Some(hop) = first_hop(thing, from, target) {
+                add(&thing.hops[hop].2);
+            }
+        }
+        for (_, n) in thing.locks.iter().filter(|l| l.0 == target) {
+            add(n);
+        }
+        needs
+    }
+
+    /// A topological order of the goals, what is needed first; circles are broken by number.
+    #[must_use]
+    pub fn ranks(&self) -> BTreeMap<(usize, usize), u64> {
+        let goals = (0..self.things.len()).flat_map(|t| (0..self.things[t].states).map(move |s| (t, s)));
+        let mut open: BTreeMap<(usize, usize), BTreeSet<(usize, usize)>> =
+            goals.map(|g| (g, self.goal_needs(g.0, g.1))).collect();
+        let mut ranks = BTreeMap::new();
+        while !open.is_empty() {
+            let free = open.iter().find(|(_, needs)| needs.iter().all(|n| ranks.contains_key(n))).map(|(g, _)| *g);
+            let goal = free.or_else(|| open.keys().next().copied()).expect("some goal is left");
+            open.remove(&goal);
+            ranks.insert(goal, ranks.len() as u64);
+        }
+        ranks
+    }
+}
+
+/// The first hop of the shortest route, ties by the order of the hops.
+#[must_use]
+pub fn first_hop(thing: &Thing, from: usize, to: usize) -> Option<usize> {
+    let distance = |start: usize| -> Option<usize> {
+        let mut seen = BTreeSet::from([start]);
+        let mut front = vec![start];
+        let mut steps = 0;
+        while !front.contains(&to) {
+            let next: Vec<usize> = thing.hops.iter().filter(|h| front.contains(&h.0)).map(|h| h.1).collect();
+            front = next.into_iter().filter(|s| seen.insert(*s)).collect();
+            steps += 1;
+            if front.is_empty() {
+                return None;
+            }
+        }
+        Some(steps)
+    };
+    if from == to {
+        return None;
+    }
+    let whole = distance(from)?;
+    thing.hops.iter().position(|h| h.0 == from && distance(h.1) == Some(whole - 1))
+}
