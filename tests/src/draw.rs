@@ -27,7 +27,16 @@ pub struct Draw {
 
 impl Default for Draw {
     fn default() -> Self {
-        Self { things: (2, 12), hosts: (1, 4), states: (2, 4), needs: 500, locks: 0, sets: 0, circular: 0, traps: false }
+        Self {
+            things: (2, 12),
+            hosts: (1, 4),
+            states: (2, 4),
+            needs: 500,
+            locks: 0,
+            sets: 0,
+            circular: 0,
+            traps: false,
+        }
     }
 }
 
@@ -125,9 +134,8 @@ pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) ->
         let m = if outdated.is_some() { 3 } else { 2 };
         let mut hops = vec![(0, 1, Vec::new()), (1, 0, Vec::new())];
         if outdated.is_some() {
+            hops.push((2, 0, Vec::new()));
             if random.permille(500) {
-                hops.push((2, 0, Vec::new()));
-            } else {
                 hops.push((2, 1, Vec::new()));
             }
         }

@@ -101,11 +101,7 @@ impl System {
                     .filter(|h| !h.2.is_empty())
                     .map(|(from, to, n)| TransitionNeeds { from: state(*from), to: state(*to), needs: self.needs(n) })
                     .collect(),
-                locks: thing
-                    .locks
-                    .iter()
-                    .map(|(s, n)| LockNeeds { state: state(*s), needs: self.needs(n) })
-                    .collect(),
+                locks: thing.locks.iter().map(|(s, n)| LockNeeds { state: state(*s), needs: self.needs(n) }).collect(),
                 ranks: (0..thing.states).map(|s| (state(s), ranks[&(t, s)])).collect(),
                 expects: BTreeMap::new(),
                 files: BTreeMap::new(),

@@ -8,9 +8,12 @@ use cob_types::GenerationNumber;
 
 fn run(system: &System, config: Config) -> Outcome {
     let bundles = system.bundles();
-    let mut world = World::new(&bundles, &Initial::Given(system.initial()), &[], config);
+    let trace = std::env::var_os("COB_TRACE").is_some();
+    let mut world = World::new(&bundles, &Initial::Given(system.initial()), &[], Config { trace, ..config });
     world.go(GenerationNumber(1), &bundles);
-    world.run()
+    let outcome = world.run();
+    print!("{}", world.trace());
+    outcome
 }
 
 fn hostile(seed: u64) -> Config {
@@ -36,7 +39,10 @@ fn all_converge(name: &str, runs: u64, make: impl Fn(&mut Random) -> System, con
         assert!(
             outcome.converged,
             "{name}: seed {seed} does not converge: {:?} after {} events, {:?}, {} actions\n{system:#?}",
-            outcome.troubles, outcome.events, outcome.end, outcome.actions.len()
+            outcome.troubles,
+            outcome.events,
+            outcome.end,
+            outcome.actions.len()
         );
     }
 }
@@ -53,12 +59,12 @@ fn acyclic_systems_converge_under_faults() {
 
 #[test]
 fn graphs_of_words_converge() {
-    all_converge("words", 2000, |r| draw::with_words((2, 12), (1, 4), r), |seed| Config {
-        seed,
-        fifo: false,
-        delay_us: (10, 5000),
-        ..Config::default()
-    });
+    all_converge(
+        "words",
+        2000,
+        |r| draw::with_words((2, 12), (1, 4), r),
+        |seed| Config { seed, fifo: false, delay_us: (10, 5000), ..Config::default() },
+    );
 }
 
 #[test]

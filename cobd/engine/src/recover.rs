@@ -10,7 +10,7 @@ use cob_types::{Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, 
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
-use crate::names::CobRef;
+use crate::names::{CobRef, HostRef};
 use crate::object::{Activity, LastAction, Lock, Object, Request};
 use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock};
 use crate::spec;
@@ -84,10 +84,18 @@ impl Engine {
                 }
             }
             self.confirm_own_locks();
+            self.greet_all();
         }
         if let (Some(generation), Some(bundle)) = (durable.going_to, back.going) {
             self.head_for(generation, bundle, back.in_process, now);
         }
+    }
+
+    /// A release of the last life may have left no trace: every host that was ever asked must hear which
+    /// numbers are still meant.
+    fn greet_all(&mut self) {
+        let asked = (0..self.peers.len()).filter(|h| !self.peers[*h].dependents.is_empty());
+        self.greet.extend(asked.map(|h| HostRef(h as u32)));
     }
 
     fn restore_object(&mut self, cob: CobRef, was: &DurableCob, same_boot: bool, now: Time) {
