@@ -141,6 +141,8 @@ pub struct Grant {
     pub asked: CobId,
     /// The request's number.
     pub number: Number,
+    /// The newest revision of the request that the granter has seen.
+    pub rev: u64,
     /// The one state that is promised.
     pub state: StateName,
     /// What the depended-on change object exports in it.
@@ -363,6 +365,7 @@ mod tests {
                     asker,
                     asked,
                     number,
+                    rev: 2,
                     state: up,
                     values: Values::from([("ip".into(), "\"::1\"".into())]),
                 }),

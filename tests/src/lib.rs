@@ -2,4 +2,5 @@
 //! into bundles.
 
 pub mod draw;
+pub mod large;
 pub mod system;

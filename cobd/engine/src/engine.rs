@@ -415,7 +415,7 @@ impl Engine {
             }
             Msg::Release(number) => o.on_release(cx, from, number),
             Msg::Released(number) => o.on_released(from, number),
-            Msg::Grant { number, state, values } => o.on_grant(cx, from, number, state, values),
+            Msg::Grant { number, rev, state, values } => o.on_grant(cx, from, number, rev, state, values),
             Msg::Recall(number) => o.on_recall(cx, from, number),
             Msg::Query(number) => o.on_query(cx, from, number),
             Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
@@ -431,9 +431,9 @@ impl Engine {
     fn answer_for_absent(&mut self, mail: Mail) {
         let Mail { from, to, msg } = &mail;
         let answer = match msg {
-            Msg::Request { number, set, .. } => match self.gone.get(to) {
+            Msg::Request { number, rev, set, .. } => match self.gone.get(to) {
                 Some(state) if set.contains(state) => {
-                    Some(Msg::Grant { number: *number, state: *state, values: Arc::default() })
+                    Some(Msg::Grant { number: *number, rev: *rev, state: *state, values: Arc::default() })
                 }
                 Some(_) | None => {
                     if self.early.len() < EARLY_MAX {

@@ -1,7 +1,7 @@
 //! Other hosts: which life they are in, greetings, and the wire form of messages.
 //!
-//! Nothing is taken from a host before its hello of this life, and every turn that says something to
-//! a host that has not acknowledged ours begins with it. A hello names the locks of earlier lives
+//! Nothing is taken from a host before its hello of this life, and the first turn that says something
+//! to a host begins with ours; it is repeated until it is acknowledged. A hello names the locks of earlier lives
 //! that are kept; all other old numbers of that host are forgotten by it.
 
 use std::cmp::Ordering;
@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     past: Vec<u64>,
     /// It has acknowledged our hello of this life.
     acked: bool,
+    /// Ours was said since it last mattered; it is repeated by a timer alone.
+    greeted: bool,
     hellos: u32,
     /// A timer for the next hello is set.
     timed: bool,
@@ -135,6 +137,7 @@ impl Engine {
         peer.life = Some(life);
         if !known {
             peer.acked = false;
+            peer.greeted = false;
         }
         let kept: BTreeSet<_> = hello
             .kept
@@ -207,6 +210,7 @@ impl Engine {
             asker: self.names.cob_id(asker).clone(),
             asked: self.names.cob_id(asked).clone(),
             number,
+            rev: request.rev,
             state: self.names.state_name(state).clone(),
             values: object.values.as_ref().clone(),
         })
@@ -219,13 +223,16 @@ impl Engine {
         let peer = self.peer(host);
         peer.acked = true;
         peer.hellos = 0;
-        for (asker, asked, number) in std::mem::take(&mut peer.restored) {
+        // They stay on the list: whoever returns later must hear of them again.
+        let mut restored = std::mem::take(&mut peer.restored);
+        restored.retain(|(asker, asked, number)| self.holds(*asker, *asked, *number));
+        self.peer(host).restored.clone_from(&restored);
+        for (asker, asked, number) in restored {
             let stands = ack.granted.iter().any(|g| {
                 g.number == number && g.asker == *self.names.cob_id(asker) && g.asked == *self.names.cob_id(asked)
             });
             if let Some(object) = self.object_mut(asker)
                 && let Ok(at) = object.lock_ix(asked)
-                && object.locks[at].number == number
             {
                 if stands {
                     object.locks[at].confirmed = true;
@@ -245,6 +252,7 @@ impl Engine {
         }
         let peer = self.peer(host);
         peer.acked = false;
+        peer.greeted = false;
         if !peer.dependents.is_empty() || !peer.asked.is_empty() || !peer.restored.is_empty() {
             self.greet.insert(host);
         }
@@ -288,7 +296,8 @@ impl Engine {
         hosts.extend(self.send.iter().map(|(host, _)| *host));
         let mut hellos = Vec::new();
         for host in hosts {
-            if self.peer(host).acked {
+            let peer = self.peer(host);
+            if peer.acked || std::mem::replace(&mut peer.greeted, true) {
                 continue;
             }
             hellos.push((host, Item::Hello(Hello { kept: self.kept_on(host) })));
@@ -309,12 +318,13 @@ impl Engine {
             return Vec::new();
         }
         let restored = self.peers.get(host.0 as usize).map_or(&[][..], |p| &p.restored);
-        let current = |(asker, asked, number): &(CobRef, CobRef, Number)| {
-            let object = self.object(*asker)?;
-            let lock = &object.locks[object.lock_ix(*asked).ok()?];
-            (lock.number == *number).then(|| self.about(*asker, *asked, *number))
-        };
-        restored.iter().filter_map(current).collect()
+        let current = restored.iter().filter(|(asker, asked, number)| self.holds(*asker, *asked, *number));
+        current.map(|(asker, asked, number)| self.about(*asker, *asked, *number)).collect()
+    }
+
+    /// Whether this is the number under which a change object of ours has asked.
+    fn holds(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
+        self.object(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number))
     }
 
     pub(crate) fn peer_timer(&mut self, host: HostRef, _now: Time) {
@@ -322,6 +332,7 @@ impl Engine {
         peer.timed = false;
         if !peer.acked {
             peer.hellos = peer.hellos.saturating_add(1);
+            peer.greeted = false;
             self.greet.insert(host);
         }
     }
@@ -350,10 +361,11 @@ impl Engine {
             Msg::Released(n) => Item::Released(self.about(to, from, *n)),
             Msg::Recall(n) => Item::Recall(self.about(to, from, *n)),
             Msg::Lapsed(n) => Item::Lapsed(self.about(to, from, *n)),
-            Msg::Grant { number, state, values } => Item::Grant(Grant {
+            Msg::Grant { number, rev, state, values } => Item::Grant(Grant {
                 asker: id(to),
                 asked: id(from),
                 number: *number,
+                rev: *rev,
                 state: self.names.state_name(*state).clone(),
                 values: values.as_ref().clone(),
             }),
@@ -422,7 +434,7 @@ impl Engine {
             Item::Grant(g) => {
                 let (from, to) = pair(&g.asked, &g.asker)?;
                 let state = self.names.state(&g.state);
-                (from, to, Msg::Grant { number: g.number, state, values: Arc::new(g.values) })
+                (from, to, Msg::Grant { number: g.number, rev: g.rev, state, values: Arc::new(g.values) })
             }
             Item::Refused(r) => {
                 let (from, to) = pair(&r.about.asked, &r.about.asker)?;

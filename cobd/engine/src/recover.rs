@@ -192,6 +192,8 @@ impl Engine {
             confirmed: false,
             needed: true,
             kept: false,
+            answered: u64::from(self.life.start) << 32,
+            untold: true,
             refused: None,
             since: now,
         }

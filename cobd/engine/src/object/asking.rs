@@ -19,11 +19,13 @@ impl Object {
         cx: &mut Cx<'_>,
         asked: CobRef,
         number: Number,
+        rev: u64,
         state: StateId,
         values: Arc<Values>,
     ) {
         let Some(at) = self.current(cx, asked, number) else { return };
         let lock = &mut self.locks[at];
+        lock.answered = lock.answered.max(rev);
         if lock.held.is_some() {
             return;
         }

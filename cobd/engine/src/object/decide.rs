@@ -253,12 +253,34 @@ impl Object {
             let lock = &mut self.locks[at];
             lock.needed = true;
             lock.kept = need.kept;
-            if lock.set != need.set || lock.rank != need.rank || lock.origin != need.origin {
+            let other_set = lock.set != need.set;
+            if other_set || lock.rank != need.rank || lock.origin != need.origin {
                 lock.set = need.set.clone();
                 lock.rank = need.rank;
                 lock.origin = need.origin;
-                lock.rev += 1;
-                self.send_request(cx, at);
+                if other_set || lock.held.is_none() {
+                    self.revise(cx, at);
+                } else {
+                    lock.untold = true;
+                }
+            }
+        }
+    }
+
+    /// Tells the granter what has changed of a request: same number, next revision.
+    fn revise(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let lock = &mut self.locks[at];
+        lock.rev += 1;
+        lock.untold = false;
+        self.say_request(cx, at);
+    }
+
+    /// Ranks and origins of held locks change with every request that comes and goes, and matter only
+    /// where somebody waits: they are told when a probe passes.
+    pub(crate) fn tell_untold(&mut self, cx: &mut Cx<'_>) {
+        for at in 0..self.locks.len() {
+            if self.locks[at].untold {
+                self.revise(cx, at);
             }
         }
     }
@@ -278,6 +300,8 @@ impl Object {
             confirmed: true,
             needed: true,
             kept: need.kept,
+            answered: 0,
+            untold: false,
             refused: None,
             since: cx.now,
         }
@@ -374,7 +398,7 @@ impl Object {
             if !cx.faults.grants_not_durable() {
                 cx.record(Body::Granted { cob, to, grant });
             }
-            let msg = Msg::Grant { number: request.number, state: id, values: self.values.clone() };
+            let msg = Msg::Grant { number: request.number, rev: request.rev, state: id, values: self.values.clone() };
             cx.post(self.me, request.asker, msg);
         }
     }

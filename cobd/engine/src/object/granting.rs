@@ -60,8 +60,8 @@ impl Object {
         let request = &self.requests[at];
         let (asker, number) = (request.asker, request.number);
         if let Some(state) = request.granted {
-            let (recalled, lapsed) = (request.recalled, request.lapsed);
-            cx.post(self.me, asker, Msg::Grant { number, state, values: self.values.clone() });
+            let (recalled, lapsed, rev) = (request.recalled, request.lapsed, request.rev);
+            cx.post(self.me, asker, Msg::Grant { number, rev, state, values: self.values.clone() });
             if lapsed {
                 cx.post(self.me, asker, Msg::Lapsed(number));
             } else if recalled {

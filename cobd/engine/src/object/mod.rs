@@ -155,6 +155,11 @@ pub(crate) struct Lock {
     pub(crate) needed: bool,
     /// Asked for, but not waited for.
     pub(crate) kept: bool,
+    /// The newest revision that the granter has answered.
+    pub(crate) answered: u64,
+    /// It is held, and its rank or origin is another than the granter knows: told when a probe says
+    /// that somebody waits.
+    pub(crate) untold: bool,
     pub(crate) refused: Option<Box<str>>,
     pub(crate) since: Time,
 }
@@ -172,7 +177,7 @@ pub(crate) enum Msg {
     Request { number: Number, rev: u64, set: Set, rank: Rank, origin: CobRef, fingerprint: Option<Fingerprint> },
     Release(Number),
     Released(Number),
-    Grant { number: Number, state: StateId, values: Arc<Values> },
+    Grant { number: Number, rev: u64, state: StateId, values: Arc<Values> },
     Recall(Number),
     Query(Number),
     Lapsed(Number),

@@ -88,6 +88,7 @@ impl Object {
             self.probe.returns = 0;
         }
         self.probe.home = false;
+        self.tell_untold(cx);
         let number = cx.number();
         self.probe.number = Some(number);
         let generation = cx.generation;
@@ -108,7 +109,11 @@ impl Object {
             self.on_probe_home(cx, number, path, more);
             return;
         }
-        if self.acting() || self.state.is_none() || self.failed || !self.is_news(cx, initiator, number) {
+        if self.acting() || self.state.is_none() {
+            return;
+        }
+        self.tell_untold(cx);
+        if self.failed || !self.is_news(cx, initiator, number) {
             return;
         }
         self.pass_on(cx, initiator, number, generation, path, more);

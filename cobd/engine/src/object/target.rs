@@ -14,7 +14,7 @@ pub(crate) struct Aim {
     pub(crate) target: StateIx,
     /// Whose request made the target; none: its own wish.
     pub(crate) asker: Option<CobRef>,
-    /// The origin of the request that made the target; none: its own wish.
+    /// The origin of the request that made the target; none: its own wish, or one with it.
     pub(crate) origin: Option<CobRef>,
     /// 0 when it goes there for a retirement.
     pub(crate) phase: u8,
@@ -46,8 +46,10 @@ impl Object {
             }
         }
         let target = if possible.contains(&state) { state } else { possible.first().copied().unwrap_or(own.target) };
+        // What it would do by itself it does in its own name, whoever asks for it too.
+        let origin = (target != own.target).then_some(first.origin);
         let phase = if self.retiring { 0 } else { first.rank.phase };
-        Aim { target, asker: Some(first.asker), origin: Some(first.origin), phase }
+        Aim { target, asker: Some(first.asker), origin, phase }
     }
 
     /// The states of the set that a route leads to, in the set's order.

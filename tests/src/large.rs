@@ -1,0 +1,120 @@
+//! Large systems for measurements: many hosts, one kind, `requires` among change objects whose arrows
+//! run in no circle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_engine::sim::Random;
+use cob_types::kind::Check;
+use cob_types::{
+    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds, canonical,
+};
+
+/// What is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Large {
+    /// Hosts.
+    pub hosts: usize,
+    /// Change objects on each.
+    pub per_host: usize,
+    /// Dependencies of each, at most.
+    pub dependencies: u64,
+    /// Of these across hosts, of a thousand.
+    pub across: u32,
+    /// The seed of who depends on whom.
+    pub seed: u64,
+}
+
+fn name(text: &str) -> StateName {
+    StateName::new(text).expect("well formed")
+}
+
+/// The kind of all: down and up.
+#[must_use]
+pub fn on_off(backend: &str) -> Kind {
+    let transition = |from: &str, to: &str| Transition {
+        from: name(from),
+        to: name(to),
+        run: None,
+        timeout_ms: 60_000,
+        grace_ms: 1000,
+        retries: 2,
+        retry_delay_ms: 100,
+        failure: None,
+        revert: None,
+        irreversible: false,
+    };
+    Kind {
+        name: KindName::new(backend).expect("well formed"),
+        backend: backend.to_owned(),
+        states: vec![name("down"), name("up")],
+        preferred: name("up"),
+        pre_remove: name("down"),
+        priority: vec![name("down"), name("up")],
+        check: Check { run: None, timeout_ms: 60_000, interval_ms: None },
+        transitions: vec![transition("down", "up"), transition("up", "down")],
+        files: BTreeMap::new(),
+    }
+}
+
+/// The bundles of a large system, and the number of its dependencies.
+#[must_use]
+pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
+    let mut random = Random::new(large.seed);
+    let n = large.hosts * large.per_host;
+    let host = |i: usize| i % large.hosts;
+    let ids: Vec<CobId> = (0..n).map(|i| CobId::new(&format!("h{}/c{i}", host(i))).expect("well formed")).collect();
+    let mut requires: Vec<Vec<usize>> = vec![Vec::new(); n];
+    let mut required_by: Vec<Vec<usize>> = vec![Vec::new(); n];
+    let mut count = 0;
+    for i in large.hosts..n {
+        for _ in 0..large.dependencies {
+            // Of the ones before it: on the same host, or anywhere.
+            let on = if random.permille(large.across) {
+                random.below((i - i % large.hosts) as u64) as usize
+            } else {
+                host(i) + large.hosts * random.below((i / large.hosts) as u64) as usize
+            };
+            if on != i && !requires[i].contains(&on) {
+                requires[i].push(on);
+                required_by[on].push(i);
+                count += 1;
+            }
+        }
+    }
+    let kind = on_off("noop");
+    let needs = |of: &[usize], state: &str| -> Vec<Need> {
+        of.iter().map(|o| Need { cob: ids[*o].clone(), states: vec![name(state)] }).collect()
+    };
+    let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
+    for (i, id) in ids.iter().enumerate() {
+        let bundle = bundles.entry(id.host()).or_insert_with(|| Bundle::empty(id.host()));
+        bundle.kinds.insert(kind.name.clone(), kind.clone());
+        let mut transitions = Vec::new();
+        let mut locks = Vec::new();
+        if !requires[i].is_empty() {
+            let up = needs(&requires[i], "up");
+            transitions.push(TransitionNeeds { from: name("down"), to: name("up"), needs: up.clone() });
+            locks.push(LockNeeds { state: name("up"), needs: up });
+        }
+        if !required_by[i].is_empty() {
+            let down = needs(&required_by[i], "down");
+            transitions.push(TransitionNeeds { from: name("up"), to: name("down"), needs: down });
+        }
+        let cob = Cob {
+            id: id.clone(),
+            kind: kind.name.clone(),
+            preferred: name("up"),
+            content: "{}".to_owned(),
+            fingerprint: canonical::fingerprint(&[b"noop"]),
+            rests_on: None,
+            transitions,
+            locks,
+            ranks: BTreeMap::from([(name("up"), (n + i) as u64), (name("down"), (n - i) as u64)]),
+            expects: BTreeMap::new(),
+            files: BTreeMap::new(),
+        };
+        bundle.cobs.insert(id.clone(), cob);
+    }
+    (bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect(), count)
+}
