@@ -1,1 +1,4 @@
-//! placeholder
+//! The daemon of one host: it keeps the journal, runs actions, and lets the engine decide.
+
+pub mod durable;
+pub mod journal;

@@ -1,0 +1,101 @@
+//! Files that are whole or not there: written beside their place, made durable, renamed over.
+//!
+//! Used wherever something must survive a crash: journal segments, results of actions, payload
+//! files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The ending of files that are not yet in their place. Whoever finds one may delete it.
+pub const TEMP_SUFFIX: &str = ".tmp";
+
+/// Whether [`write_file`] waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// The content and the name survive a power failure once the call returns.
+    Now,
+    /// They survive the end of this process; after a power failure the file is old, new or absent,
+    /// and on some file systems empty.
+    Later,
+}
+
+/// Writes `bytes` to `folder/name`: a reader sees the whole old content or the whole new one.
+///
+/// # Errors
+/// What the file system says; the old content is untouched then.
+pub fn write_file(folder: &Path, name: &str, mode: u32, bytes: &[u8], sync: Sync) -> io::Result<()> {
+    let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
+    let written = fill(&temp, mode, bytes, sync).and_then(|()| fs::rename(&temp, folder.join(name)));
+    if let Err(error) = written {
+        // The first error is the one that counts; a left-over is deleted by whoever finds it.
+        let _ = fs::remove_file(&temp);
+        return Err(error);
+    }
+    match sync {
+        Sync::Now => sync_folder(folder),
+        Sync::Later => Ok(()),
+    }
+}
+
+fn fill(temp: &Path, mode: u32, bytes: &[u8], sync: Sync) -> io::Result<()> {
+    match fs::remove_file(temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    // `create_new` follows no link that somebody may have put there.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temp)?;
+    file.write_all(bytes)?;
+    match sync {
+        Sync::Now => file.sync_data(),
+        Sync::Later => Ok(()),
+    }
+}
+
+/// Makes the names in a folder durable.
+///
+/// # Errors
+/// What the file system says.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_leaves_no_temp() {
+        let folder = tempfile::tempdir().expect("folder");
+        fs::write(folder.path().join("x.tmp"), "left over").expect("written");
+        for (text, sync) in [("one", Sync::Now), ("two", Sync::Later)] {
+            write_file(folder.path(), "x", 0o640, text.as_bytes(), sync).expect("written");
+            assert_eq!(fs::read_to_string(folder.path().join("x")).expect("read"), text);
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
+        let mode = fs::metadata(folder.path().join("x")).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let folder = tempfile::tempdir().expect("folder");
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "keep").expect("written");
+        std::os::unix::fs::symlink(&outside, folder.path().join("x.tmp")).expect("link");
+        write_file(folder.path(), "x", 0o600, b"new", Sync::Later).expect("written");
+        assert_eq!(fs::read_to_string(&outside).expect("read"), "keep");
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_content() {
+        let folder = tempfile::tempdir().expect("folder");
+        fs::create_dir(folder.path().join("x")).expect("a folder in the way");
+        write_file(folder.path(), "x", 0o600, b"new", Sync::Later).expect_err("a file can't replace a folder");
+        assert!(folder.path().join("x").is_dir());
+        assert!(!folder.path().join("x.tmp").exists());
+    }
+}

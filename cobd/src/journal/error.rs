@@ -1,0 +1,102 @@
+//! What can go wrong with a journal, and the way out of it.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::record::MAX_PAYLOAD;
+
+/// Why the journal can't be opened or can't take a record.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another process holds the folder.
+    #[error(
+        "{} is in use by another daemon{}: stop that one, or give this one a `state_dir` of its own",
+        .folder.display(), .holder.as_deref().unwrap_or("")
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// ` (process N)`, as the holder wrote it down.
+        holder: Option<String>,
+    },
+    /// A record that was durable is damaged or missing.
+    #[error(
+        "{}: damaged at byte {offset}: {what}. It is not the end of the file, so records that this host has \
+         answered for are lost, and going on without them could break a promise to another host. Way out: look after \
+         the disk; put this file back from a copy; if there is none, move the state folder away and start again: the \
+         host then returns as a new one, every change object is checked, and `cobctl fence` frees what it had promised",
+        .file.display()
+    )]
+    Damaged {
+        /// The segment.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A record of a format that this program does not know.
+    #[error(
+        "{}: the record at byte {offset} has format {format}, which is newer than this program: start the newer \
+         program again, or one after it",
+        .file.display()
+    )]
+    Newer {
+        /// The segment.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// The format found.
+        format: u16,
+    },
+    /// The payload is too long.
+    #[error("a record of {len} bytes; at most {MAX_PAYLOAD} are taken")]
+    TooLong {
+        /// Its length.
+        len: usize,
+    },
+    /// More was appended between two commits than is held in memory.
+    #[error("{len} bytes wait for a commit; at most {max} are held: commit more often")]
+    Uncommitted {
+        /// What would be held.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The file system refused.
+    #[error("{}: {doing}: {source}{}", .path.display(), hint(.source))]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A commit failed before.
+    #[error("the journal takes nothing more since a commit failed ({because}): start the daemon again")]
+    Stopped {
+        /// The first failure.
+        because: String,
+    },
+}
+
+impl JournalError {
+    pub(super) fn io(path: impl Into<PathBuf>, doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, doing, source }
+    }
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        ": make room, then start the daemon again"
+    } else if kind == io::ErrorKind::ReadOnlyFilesystem {
+        ": mount it writable, then start the daemon again"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        ": the daemon needs the state folder for itself"
+    } else {
+        ""
+    }
+}

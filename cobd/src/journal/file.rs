@@ -1,0 +1,315 @@
+//! The journal in files: one segment after the other in a folder of its own.
+//!
+//! A segment is named after its first record and begins with a snapshot (the very first one with
+//! nothing). It comes into its place whole, by renaming, so the newest segment alone is enough to
+//! recover; older ones are kept for the history, as many as the caller wants.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use tracing::warn;
+
+use super::Journal;
+use super::error::JournalError;
+use super::lock::FolderLock;
+use super::record::{self, End, Entry, MAX_PAYLOAD, Scan, What};
+use crate::durable::{self, Sync, TEMP_SUFFIX};
+
+/// The ending of a segment's name.
+const SUFFIX: &str = ".journal";
+/// What is held in memory between two commits, at most: one payload of the largest size, and more.
+const MAX_UNCOMMITTED: usize = MAX_PAYLOAD + (64 << 20);
+
+/// A journal in a folder.
+#[derive(Debug)]
+pub struct FileJournal {
+    folder: PathBuf,
+    keep: usize,
+    /// The first record's number of the current segment, which is its name.
+    segment: u64,
+    file: File,
+    /// The bytes of the current segment that are durable.
+    committed: u64,
+    /// The number of the next record.
+    next: u64,
+    uncommitted: Vec<u8>,
+    /// Records in `uncommitted`.
+    group: u32,
+    stopped: Option<String>,
+    _lock: FolderLock,
+}
+
+/// A journal that was opened, and what it held.
+#[derive(Debug)]
+pub struct Opened {
+    /// The journal.
+    pub journal: FileJournal,
+    /// The last snapshot, if there ever was one, and everything after it.
+    pub entries: Vec<Entry>,
+    /// What had to be cut off.
+    pub torn: Option<TornTail>,
+}
+
+/// An unfinished commit that was cut off: the last daemon ended in the middle of it, so nothing had
+/// been done yet that rested on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TornTail {
+    /// The segment.
+    pub file: PathBuf,
+    /// Where the cut is.
+    pub offset: u64,
+    /// The bytes cut off.
+    pub bytes: u64,
+    /// What stood there.
+    pub what: String,
+}
+
+impl FileJournal {
+    /// Opens the journal of a folder, or begins it. `keep` older segments stay for the history.
+    ///
+    /// # Errors
+    /// [`JournalError::InUse`] when another process has it, [`JournalError::Damaged`] when a record
+    /// that had been committed can't be read.
+    pub fn open(folder: &Path, keep: usize) -> Result<Opened, JournalError> {
+        let lock = FolderLock::take(folder)?;
+        remove_temps(folder)?;
+        let segment = match segments(folder)?.last() {
+            Some(newest) => *newest,
+            None => {
+                durable::write_file(folder, &name(1), 0o600, &[], Sync::Now)
+                    .map_err(JournalError::io(folder, "beginning the journal"))?;
+                1
+            }
+        };
+        let path = folder.join(name(segment));
+        let bytes = read(&path)?;
+        let length = bytes.len() as u64;
+        let scan = record::scan(&bytes, segment);
+        let torn = judge(&path, segment, &scan, length)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::io(&path, "opening"))?;
+        if let Some(torn) = &torn {
+            warn!(file = %path.display(), offset = torn.offset, bytes = torn.bytes, what = torn.what,
+                "an unfinished commit at the journal's end was cut off");
+            file.set_len(torn.offset)
+                .and_then(|()| file.sync_all())
+                .map_err(JournalError::io(&path, "cutting off the unfinished commit"))?;
+        }
+        let committed = scan.good as u64;
+        file.seek(SeekFrom::Start(committed)).map_err(JournalError::io(&path, "seeking"))?;
+        let next = segment + scan.entries.len() as u64;
+        let journal = Self {
+            folder: folder.to_owned(),
+            keep,
+            segment,
+            file,
+            committed,
+            next,
+            uncommitted: Vec::new(),
+            group: 0,
+            stopped: None,
+            _lock: lock,
+        };
+        journal.prune();
+        Ok(Opened { journal, entries: scan.entries, torn })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(name(self.segment))
+    }
+
+    fn usable(&self) -> Result<(), JournalError> {
+        match &self.stopped {
+            Some(because) => Err(JournalError::Stopped { because: because.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// From here on nothing is taken: what is on the disk is no longer known.
+    fn stop(&mut self, error: JournalError) -> JournalError {
+        self.stopped = Some(error.to_string());
+        error
+    }
+
+    /// Old segments beyond the number to keep. A failure costs room, not truth.
+    fn prune(&self) {
+        let Ok(all) = segments(&self.folder) else { return };
+        let old = all.into_iter().filter(|s| *s < self.segment).collect::<Vec<_>>();
+        for segment in &old[..old.len().saturating_sub(self.keep)] {
+            let path = self.folder.join(name(*segment));
+            if let Err(error) = fs::remove_file(&path) {
+                warn!(file = %path.display(), %error, "an old journal segment could not be deleted");
+            }
+        }
+    }
+}
+
+impl Journal for FileJournal {
+    fn append(&mut self, payload: &[u8]) -> Result<u64, JournalError> {
+        self.usable()?;
+        if payload.len() > MAX_PAYLOAD {
+            return Err(JournalError::TooLong { len: payload.len() });
+        }
+        let len = self.uncommitted.len() + payload.len();
+        if len > MAX_UNCOMMITTED {
+            return Err(JournalError::Uncommitted { len, max: MAX_UNCOMMITTED });
+        }
+        let seq = self.next;
+        record::encode(&mut self.uncommitted, seq, What::Change, self.group, payload);
+        self.next += 1;
+        self.group += 1;
+        Ok(seq)
+    }
+
+    fn commit(&mut self) -> Result<(), JournalError> {
+        self.usable()?;
+        if self.uncommitted.is_empty() {
+            return Ok(());
+        }
+        if let Err(source) = self.file.write_all(&self.uncommitted).and_then(|()| self.file.sync_data()) {
+            let error = JournalError::io(self.path(), "committing")(source);
+            return Err(self.stop(error));
+        }
+        self.committed += self.uncommitted.len() as u64;
+        self.uncommitted.clear();
+        // A snapshot's or a burst's worth of memory is not kept for the usual few hundred bytes.
+        self.uncommitted.shrink_to(64 << 10);
+        self.group = 0;
+        Ok(())
+    }
+
+    fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError> {
+        if snapshot.len() > MAX_PAYLOAD {
+            return Err(JournalError::TooLong { len: snapshot.len() });
+        }
+        self.commit()?;
+        // An empty segment has the name that the new one would get: leave a number out.
+        let seq = if self.next == self.segment { self.next + 1 } else { self.next };
+        let mut bytes = Vec::with_capacity(record::HEADER + snapshot.len());
+        record::encode(&mut bytes, seq, What::Snapshot, 0, snapshot);
+        let path = self.folder.join(name(seq));
+        if let Err(source) = durable::write_file(&self.folder, &name(seq), 0o600, &bytes, Sync::Now) {
+            let error = JournalError::io(&path, "beginning a new segment")(source);
+            // If it got its name, the next daemon would begin with it: what follows must go there.
+            return Err(if path.exists() { self.stop(error) } else { error });
+        }
+        let opened = OpenOptions::new().read(true).append(true).open(&path);
+        self.file = match opened {
+            Ok(file) => file,
+            Err(source) => {
+                let error = JournalError::io(&path, "opening the new segment")(source);
+                return Err(self.stop(error));
+            }
+        };
+        self.segment = seq;
+        self.next = seq + 1;
+        self.committed = bytes.len() as u64;
+        self.prune();
+        Ok(seq)
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.next - 1
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.committed + self.uncommitted.len() as u64
+    }
+
+    fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
+        let all = match segments(&self.folder) {
+            Ok(all) => all,
+            Err(error) => return Box::new(std::iter::once(Err(error))),
+        };
+        // The last segment that begins at or before `seq`, and all later ones.
+        let begin = all.iter().rposition(|first| *first <= seq).unwrap_or(0);
+        let wanted = all.into_iter().skip(begin).filter(|first| *first <= self.segment);
+        Box::new(
+            wanted.flat_map(move |first| self.kept(first)).filter(move |e| e.as_ref().map_or(true, |e| e.seq >= seq)),
+        )
+    }
+}
+
+impl FileJournal {
+    /// The committed records of one kept segment; a fault in it comes after its good records.
+    fn kept(&self, segment: u64) -> Vec<Result<Entry, JournalError>> {
+        let path = self.folder.join(name(segment));
+        let mut bytes = match read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => return vec![Err(error)],
+        };
+        if segment == self.segment {
+            bytes.truncate(usize::try_from(self.committed).unwrap_or(usize::MAX));
+        }
+        let scan = record::scan(&bytes, segment);
+        let fault = fault(&path, &scan);
+        scan.entries.into_iter().map(Ok).chain(fault.map(Err)).collect()
+    }
+}
+
+/// Decides whether what was read may be gone on with, and what of it has to be cut off.
+fn judge(path: &Path, segment: u64, scan: &Scan, length: u64) -> Result<Option<TornTail>, JournalError> {
+    if let Some(error) = fault(path, scan).filter(|_| !matches!(scan.end, End::Torn(_))) {
+        return Err(error);
+    }
+    // All segments but the very first came into their place with a durable snapshot in front.
+    if segment != 1 && scan.entries.first().is_none_or(|e| e.what != What::Snapshot) {
+        let what = "the snapshot that the segment begins with is damaged".to_owned();
+        return Err(JournalError::Damaged { file: path.to_owned(), offset: 0, what });
+    }
+    Ok(match &scan.end {
+        End::Torn(what) => Some(TornTail {
+            file: path.to_owned(),
+            offset: scan.good as u64,
+            bytes: length - scan.good as u64,
+            what: what.clone(),
+        }),
+        End::Clean | End::Damaged(_) | End::Newer(_) => None,
+    })
+}
+
+/// The scan's end as an error; a torn tail in a segment that was rotated away is one too.
+fn fault(path: &Path, scan: &Scan) -> Option<JournalError> {
+    let (file, offset) = (path.to_owned(), scan.good as u64);
+    match &scan.end {
+        End::Clean => None,
+        End::Torn(what) | End::Damaged(what) => Some(JournalError::Damaged { file, offset, what: what.clone() }),
+        End::Newer(format) => Some(JournalError::Newer { file, offset, format: *format }),
+    }
+}
+
+fn name(segment: u64) -> String {
+    format!("{segment:020}{SUFFIX}")
+}
+
+fn read(path: &Path) -> Result<Bytes, JournalError> {
+    fs::read(path).map(Bytes::from).map_err(JournalError::io(path, "reading"))
+}
+
+/// The first numbers of all segments, in order.
+fn segments(folder: &Path) -> Result<Vec<u64>, JournalError> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).map_err(JournalError::io(folder, "listing"))? {
+        let entry = entry.map_err(JournalError::io(folder, "listing"))?;
+        let name = entry.file_name();
+        all.extend(name.to_str().and_then(|n| n.strip_suffix(SUFFIX)).and_then(|n| n.parse::<u64>().ok()));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn remove_temps(folder: &Path) -> Result<(), JournalError> {
+    for entry in fs::read_dir(folder).map_err(JournalError::io(folder, "listing"))? {
+        let path = entry.map_err(JournalError::io(folder, "listing"))?.path();
+        if path.to_str().is_some_and(|p| p.ends_with(TEMP_SUFFIX)) {
+            fs::remove_file(&path).map_err(JournalError::io(&path, "deleting an unfinished file"))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "file_test.rs"]
+mod tests;

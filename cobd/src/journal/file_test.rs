@@ -1,0 +1,267 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn open(folder: &Path) -> Opened {
+    FileJournal::open(folder, 2).expect("opens")
+}
+
+fn payloads(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|e| String::from_utf8_lossy(&e.payload).into_owned()).collect()
+}
+
+fn history(journal: &FileJournal, seq: u64) -> Vec<String> {
+    payloads(&journal.entries_since(seq).map(|e| e.expect("readable")).collect::<Vec<_>>())
+}
+
+/// Appends each text in a commit of its own.
+fn write(journal: &mut FileJournal, texts: &[&str]) {
+    for text in texts {
+        journal.append(text.as_bytes()).expect("taken");
+        journal.commit().expect("committed");
+    }
+}
+
+#[test]
+fn what_is_committed_comes_back_and_the_rest_does_not() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut opened = open(folder.path());
+    assert!(opened.entries.is_empty() && opened.torn.is_none());
+    assert_eq!(opened.journal.append(b"a").expect("taken"), 1);
+    assert_eq!(opened.journal.append(b"").expect("taken"), 2);
+    opened.journal.commit().expect("committed");
+    assert_eq!(opened.journal.append(b"never").expect("taken"), 3);
+    drop(opened);
+    let opened = open(folder.path());
+    assert_eq!(payloads(&opened.entries), ["a", ""]);
+    assert_eq!(opened.journal.last_seq(), 2);
+}
+
+#[test]
+fn a_second_daemon_is_kept_out() {
+    let folder = tempfile::tempdir().expect("folder");
+    let first = open(folder.path());
+    assert!(matches!(FileJournal::open(folder.path(), 2), Err(JournalError::InUse { .. })));
+    drop(first);
+    open(folder.path());
+}
+
+#[test]
+fn a_crash_at_every_byte_leaves_a_prefix() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    journal.rotate(b"snapshot").expect("rotated");
+    let whole = usize::try_from(journal.segment_bytes()).expect("small");
+    write(&mut journal, &["one", "two", "three"]);
+    let path = journal.path();
+    drop(journal);
+    let bytes = fs::read(&path).expect("read");
+    for length in (whole..=bytes.len()).rev() {
+        fs::write(&path, &bytes[..length]).expect("written");
+        let mut opened = open(folder.path());
+        let found = payloads(&opened.entries);
+        assert_eq!(found, ["snapshot", "one", "two", "three"][..found.len()], "cut at {length}");
+        let torn = opened.torn.as_ref().map_or(0, |t| t.bytes);
+        assert_eq!(opened.journal.segment_bytes() + torn, length as u64, "no more than the tail is cut");
+        // It goes on from there.
+        let seq = opened.journal.append(b"next").expect("taken");
+        assert_eq!(seq, 2 + found.len() as u64);
+        opened.journal.commit().expect("committed");
+        drop(opened);
+        assert_eq!(payloads(&open(folder.path()).entries).last().map(String::as_str), Some("next"));
+    }
+    // The snapshot was durable before the segment got its name: it can't be torn.
+    fs::write(&path, &bytes[..whole - 1]).expect("written");
+    let error = FileJournal::open(folder.path(), 2).expect_err("refused").to_string();
+    assert!(error.contains("snapshot") && error.contains("byte 0"), "{error}");
+}
+
+#[test]
+fn damage_in_the_middle_stops_with_the_place_and_the_way_out() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one", "two", "three"]);
+    let path = journal.path();
+    drop(journal);
+    let mut bytes = fs::read(&path).expect("read");
+    bytes[27 + 25] ^= 4;
+    fs::write(&path, &bytes).expect("written");
+    let error = FileJournal::open(folder.path(), 2).expect_err("refused").to_string();
+    for word in [path.to_str().expect("text"), "byte 27", "record 2", "record 3", "Way out", "fence"] {
+        assert!(error.contains(word), "{word}: {error}");
+    }
+    assert_eq!(fs::read(&path).expect("read"), bytes, "nothing was touched");
+}
+
+#[test]
+fn rotation_keeps_a_bounded_history() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    for round in 0..5 {
+        write(&mut journal, &[&format!("r{round}a"), &format!("r{round}b")]);
+        assert_eq!(journal.rotate(format!("s{round}").as_bytes()).expect("rotated"), 3 * (round + 1));
+    }
+    write(&mut journal, &["last"]);
+    assert_eq!(segments(folder.path()).expect("list").len(), 3, "two old ones and the current one");
+    assert_eq!(history(&journal, 0), ["s2", "r3a", "r3b", "s3", "r4a", "r4b", "s4", "last"]);
+    assert_eq!(history(&journal, 14), ["r4b", "s4", "last"]);
+    assert_eq!(history(&journal, 17), [""; 0]);
+    drop(journal);
+    assert_eq!(payloads(&open(folder.path()).entries), ["s4", "last"], "recovery needs the newest alone");
+}
+
+#[test]
+fn recovery_does_not_read_old_segments_and_history_names_their_damage() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one", "two"]);
+    let old = journal.path();
+    journal.rotate(b"snapshot").expect("rotated");
+    drop(journal);
+    let mut bytes = fs::read(&old).expect("read");
+    bytes[30] ^= 1;
+    fs::write(&old, bytes).expect("written");
+    let opened = open(folder.path());
+    assert_eq!(payloads(&opened.entries), ["snapshot"]);
+    let found = opened.journal.entries_since(0).collect::<Vec<_>>();
+    let good = found.iter().filter_map(|e| e.as_ref().ok()).map(|e| e.seq).collect::<Vec<_>>();
+    assert_eq!(good, [1, 3]);
+    assert!(matches!(found[1], Err(JournalError::Damaged { .. })), "{:?}", found[1]);
+}
+
+#[test]
+fn an_empty_journal_can_be_rotated() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    assert_eq!(journal.rotate(b"s").expect("rotated"), 2);
+    drop(journal);
+    let opened = open(folder.path());
+    assert_eq!((payloads(&opened.entries), opened.journal.last_seq()), (vec!["s".to_owned()], 2));
+}
+
+/// The states that a crash during a rotation leaves behind.
+#[test]
+fn a_crash_at_each_step_of_a_rotation_loses_nothing() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one", "two"]);
+    drop(journal);
+    let mut snapshot = Vec::new();
+    record::encode(&mut snapshot, 3, What::Snapshot, 0, b"snapshot");
+    // 1: while the new segment is written under its temporary name.
+    let temp = folder.path().join(format!("{}{TEMP_SUFFIX}", name(3)));
+    for length in 0..=snapshot.len() {
+        fs::write(&temp, &snapshot[..length]).expect("written");
+        assert_eq!(payloads(&open(folder.path()).entries), ["one", "two"]);
+        assert!(!temp.exists(), "left-overs are cleared away");
+    }
+    // 2: renamed, the old one not yet deleted.
+    fs::write(folder.path().join(name(3)), &snapshot).expect("written");
+    let opened = FileJournal::open(folder.path(), 0).expect("opens");
+    assert_eq!(payloads(&opened.entries), ["snapshot"]);
+    // 3: deleting it is made up for.
+    assert_eq!(segments(folder.path()).expect("list"), [3]);
+}
+
+#[test]
+fn a_full_disk_stops_the_journal_and_loses_nothing_committed() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one"]);
+    let real = std::mem::replace(&mut journal.file, OpenOptions::new().write(true).open("/dev/full").expect("device"));
+    journal.append(b"two").expect("taken");
+    let error = journal.commit().expect_err("no room");
+    assert!(error.to_string().contains("make room"), "{error}");
+    // Even when there is room again: what stands on the disk is not known any more.
+    journal.file = real;
+    for result in [journal.commit(), journal.append(b"three").map(|_| ()), journal.rotate(b"s").map(|_| ())] {
+        assert!(matches!(result, Err(JournalError::Stopped { .. })), "{result:?}");
+    }
+    drop(journal);
+    assert_eq!(payloads(&open(folder.path()).entries), ["one"]);
+}
+
+#[test]
+fn a_rotation_that_fails_leaves_the_journal_in_use() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one"]);
+    // A folder under the temporary name can't be replaced by a file.
+    let obstacle = folder.path().join(format!("{}{TEMP_SUFFIX}", name(2)));
+    fs::create_dir(&obstacle).expect("made");
+    assert!(matches!(journal.rotate(b"s"), Err(JournalError::Io { .. })));
+    write(&mut journal, &["two"]);
+    fs::remove_dir(&obstacle).expect("removed");
+    journal.rotate(b"s").expect("rotated");
+    drop(journal);
+    assert_eq!(payloads(&open(folder.path()).entries), ["s"]);
+}
+
+#[test]
+fn too_long_a_record_is_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    let payload = vec![0; MAX_PAYLOAD + 1];
+    assert!(matches!(journal.append(&payload), Err(JournalError::TooLong { .. })));
+    assert!(matches!(journal.rotate(&payload), Err(JournalError::TooLong { .. })));
+    write(&mut journal, &["fine"]);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append(Vec<u8>),
+    Commit,
+    Rotate(Vec<u8>),
+    /// The process dies; this much of the open commit had reached the disk.
+    Crash(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => proptest::collection::vec(any::<u8>(), 0..30).prop_map(Step::Append),
+        2 => Just(Step::Commit),
+        1 => proptest::collection::vec(any::<u8>(), 0..30).prop_map(Step::Rotate),
+        1 => any::<prop::sample::Index>().prop_map(Step::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    /// What comes back is all that was committed, and of the open commit a prefix.
+    #[test]
+    fn any_life_with_crashes_keeps_what_was_committed(steps in proptest::collection::vec(step(), 1..25)) {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut journal = open(folder.path()).journal;
+        let mut durable: Vec<Vec<u8>> = Vec::new();
+        let mut open_commit: Vec<Vec<u8>> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Append(payload) => {
+                    journal.append(&payload).expect("taken");
+                    open_commit.push(payload);
+                }
+                Step::Commit => {
+                    journal.commit().expect("committed");
+                    durable.append(&mut open_commit);
+                }
+                Step::Rotate(snapshot) => {
+                    journal.rotate(&snapshot).expect("rotated");
+                    open_commit.clear();
+                    durable = vec![snapshot];
+                }
+                Step::Crash(reached) => {
+                    let torn = journal.uncommitted[..reached.index(journal.uncommitted.len() + 1)].to_vec();
+                    journal.file.write_all(&torn).expect("written");
+                    drop(journal);
+                    let opened = open(folder.path());
+                    journal = opened.journal;
+                    let found: Vec<_> = opened.entries.iter().map(|e| e.payload.to_vec()).collect();
+                    prop_assert!(found.starts_with(&durable));
+                    prop_assert!(open_commit.starts_with(&found[durable.len()..]));
+                    durable = found;
+                    open_commit.clear();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Records as bytes: how an entry is written, and how a segment is read back.
+//!
+//! ```text
+//!   0      4      8         16       18    19    20      24
+//!   length CRC-32C sequence  format   what  zero  in group payload …       (numbers big-endian)
+//! ```
+//!
+//! The checksum covers everything but itself. `in group` counts from 0 within one commit: a disk may
+//! write the pages of one commit in any order, so a bad record followed by good ones *of the same
+//! commit* is a torn tail; followed by one of a later commit it is damage.
+
+use bytes::Bytes;
+
+/// The longest payload.
+pub const MAX_PAYLOAD: usize = 256 << 20;
+/// The format that is written.
+pub(super) const FORMAT: u16 = 1;
+/// The bytes in front of a payload.
+pub(super) const HEADER: usize = 24;
+
+/// One record, as it is read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number: grows by one with each record.
+    pub seq: u64,
+    /// What it is.
+    pub what: What,
+    /// What was appended.
+    pub payload: Bytes,
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// One change of state.
+    Change,
+    /// The whole state at the beginning of a segment.
+    Snapshot,
+}
+
+/// What a segment's bytes hold.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// All records before the end or the first fault.
+    pub(super) entries: Vec<Entry>,
+    /// The bytes that they take.
+    pub(super) good: usize,
+    /// How the reading ended.
+    pub(super) end: End,
+}
+
+/// How the reading of a segment ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With its last byte.
+    Clean,
+    /// In an unfinished commit, at `Scan::good`.
+    Torn(String),
+    /// At a record that had been committed, at `Scan::good`.
+    Damaged(String),
+    /// At a record of a newer format, at `Scan::good`.
+    Newer(u16),
+}
+
+/// Adds a record to `out`. The caller has checked the length.
+pub(super) fn encode(out: &mut Vec<u8>, seq: u64, what: What, in_group: u32, payload: &[u8]) {
+    let start = out.len();
+    let length = u32::try_from(payload.len()).expect("payloads are capped far below 4 GiB");
+    out.extend(length.to_be_bytes());
+    out.extend([0; 4]);
+    out.extend(seq.to_be_bytes());
+    out.extend(FORMAT.to_be_bytes());
+    out.extend([what.code(), 0]);
+    out.extend(in_group.to_be_bytes());
+    out.extend(payload);
+    let sum = checksum(&out[start..]);
+    out[start + 4..start + 8].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Reads a segment whose first record has the number `first`.
+pub(super) fn scan(bytes: &Bytes, first: u64) -> Scan {
+    let mut entries = Vec::new();
+    let mut good = 0;
+    let mut expected = first;
+    let end = loop {
+        if good == bytes.len() {
+            break End::Clean;
+        }
+        match Header::read(bytes, good) {
+            Ok(header) if header.format > FORMAT => break End::Newer(header.format),
+            Ok(header) if header.seq != expected => {
+                break End::Damaged(format!("record {expected} should stand here, found is record {}", header.seq));
+            }
+            Ok(header) => {
+                let Some(what) = What::from_code(header.what) else {
+                    break End::Damaged(format!("record {expected} is of the unknown sort {}", header.what));
+                };
+                let start = good + HEADER;
+                good = start + header.length;
+                entries.push(Entry { seq: expected, what, payload: bytes.slice(start..good) });
+                expected += 1;
+            }
+            Err(fault) => {
+                break match later_commit(bytes, good, expected) {
+                    Some((offset, seq)) => End::Damaged(format!(
+                        "{fault} where record {expected} should stand, though record {seq} of a later commit is \
+                         whole at byte {offset}"
+                    )),
+                    None => End::Torn(fault.to_owned()),
+                };
+            }
+        }
+    };
+    Scan { entries, good, end }
+}
+
+/// Looks behind a bad record for a whole one of a later commit.
+fn later_commit(bytes: &[u8], bad: usize, expected: u64) -> Option<(usize, u64)> {
+    // No more records can follow than there is room for: this makes chance hits impossible.
+    let room = ((bytes.len() - bad) / HEADER) as u64;
+    let mut at = bad + 1;
+    while at + HEADER <= bytes.len() {
+        let seq = u64::from_be_bytes(bytes[at + 8..at + 16].try_into().expect("eight bytes"));
+        if seq > expected
+            && seq - expected <= room
+            && let Ok(header) = Header::read(bytes, at)
+        {
+            if seq - u64::from(header.in_group).min(seq) > expected {
+                return Some((at, seq));
+            }
+            at += HEADER + header.length;
+        } else {
+            at += 1;
+        }
+    }
+    None
+}
+
+struct Header {
+    length: usize,
+    seq: u64,
+    format: u16,
+    what: u8,
+    in_group: u32,
+}
+
+impl Header {
+    /// Reads the header at an offset and checks the record's sum.
+    fn read(bytes: &[u8], at: usize) -> Result<Self, &'static str> {
+        let rest = &bytes[at..];
+        let Some((head, body)) = rest.split_first_chunk::<HEADER>() else {
+            return Err("less than a record's header");
+        };
+        let [l0, l1, l2, l3, c0, c1, c2, c3, s0, s1, s2, s3, s4, s5, s6, s7, f0, f1, what, _, g0, g1, g2, g3] = *head;
+        let length = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
+        if length > MAX_PAYLOAD {
+            return Err("a length beyond all bounds");
+        }
+        if length > body.len() {
+            return Err("less than the announced length");
+        }
+        if checksum(&rest[..HEADER + length]) != u32::from_be_bytes([c0, c1, c2, c3]) {
+            return Err("a checksum that does not fit");
+        }
+        Ok(Self {
+            length,
+            seq: u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
+            format: u16::from_be_bytes([f0, f1]),
+            what,
+            in_group: u32::from_be_bytes([g0, g1, g2, g3]),
+        })
+    }
+}
+
+/// Of a whole record, without the place where the sum itself stands.
+fn checksum(record: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..])
+}
+
+impl What {
+    fn code(self) -> u8 {
+        match self {
+            What::Change => 0,
+            What::Snapshot => 1,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(What::Change),
+            1 => Some(What::Snapshot),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Groups of payloads, one group a commit, as the bytes of a segment that begins with record 5.
+    fn segment(groups: &[Vec<Vec<u8>>]) -> (Vec<u8>, Vec<usize>) {
+        let (mut bytes, mut ends, mut seq) = (Vec::new(), vec![0], 5);
+        for group in groups {
+            for (i, payload) in group.iter().enumerate() {
+                encode(&mut bytes, seq, What::Change, u32::try_from(i).expect("few"), payload);
+                ends.push(bytes.len());
+                seq += 1;
+            }
+        }
+        (bytes, ends)
+    }
+
+    fn sample() -> (Vec<u8>, Vec<usize>) {
+        segment(&[vec![b"a".to_vec()], vec![vec![], b"longer than one".to_vec()], vec![b"z".to_vec()]])
+    }
+
+    #[test]
+    fn a_cut_at_every_length_leaves_a_prefix() {
+        let (bytes, ends) = sample();
+        for length in 0..=bytes.len() {
+            let scan = scan(&Bytes::copy_from_slice(&bytes[..length]), 5);
+            let whole = ends.iter().filter(|e| **e > 0 && **e <= length).count();
+            assert_eq!(scan.entries.len(), whole, "cut at {length}");
+            assert_eq!(scan.good, ends[whole]);
+            assert_eq!(scan.end == End::Clean, ends.contains(&length), "cut at {length}: {:?}", scan.end);
+            assert!(!matches!(scan.end, End::Damaged(_)), "cut at {length}: {:?}", scan.end);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage_before_the_last_commit_and_a_tail_in_it() {
+        let (bytes, ends) = sample();
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1 << bit;
+                let scan = scan(&Bytes::from(bytes), 5);
+                let hit = ends.iter().filter(|e| **e > 0 && **e <= at).count();
+                assert_eq!(scan.entries.len(), hit, "byte {at}: records before the hit one, and no more");
+                match scan.end {
+                    End::Damaged(_) => assert!(hit < 3, "byte {at}"),
+                    End::Torn(_) => assert_eq!(hit, 3, "byte {at}"),
+                    End::Clean | End::Newer(_) => panic!("byte {at}: {:?}", scan.end),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hole_in_the_last_commit_is_a_torn_tail() {
+        let (mut bytes, ends) = segment(&[vec![b"a".to_vec()], vec![b"b".to_vec(), b"c".to_vec(), b"d".to_vec()]]);
+        bytes[ends[1]..ends[2]].fill(0);
+        let result = scan(&Bytes::from(bytes), 5);
+        assert!(matches!(result.end, End::Torn(_)), "{:?}", result.end);
+        assert_eq!(result.entries.len(), 1);
+    }
+
+    #[test]
+    fn a_missing_record_and_a_wrong_beginning_are_damage() {
+        let (bytes, ends) = sample();
+        let mut short = bytes.clone();
+        short.drain(ends[1]..ends[2]);
+        let result = scan(&Bytes::from(short), 5);
+        assert_eq!(result.end, End::Damaged("record 6 should stand here, found is record 7".into()));
+        let result = scan(&Bytes::from(bytes), 4);
+        assert!(matches!(result.end, End::Damaged(_)), "{:?}", result.end);
+    }
+
+    #[test]
+    fn a_newer_format_is_named() {
+        let (mut bytes, _) = sample();
+        bytes[17] = 9;
+        let sum = checksum(&bytes[..HEADER + 1]);
+        bytes[4..8].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(scan(&Bytes::from(bytes), 5).end, End::Newer(9));
+    }
+
+    #[test]
+    fn zeros_behind_the_end_are_a_torn_tail() {
+        let (mut bytes, ends) = sample();
+        bytes.extend([0; 4096]);
+        let result = scan(&Bytes::from(bytes), 5);
+        assert!(matches!(result.end, End::Torn(_)), "{:?}", result.end);
+        assert_eq!(result.good, *ends.last().expect("some"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = scan(&Bytes::from(bytes), 5);
+        }
+
+        /// Whatever is overwritten: records that are given out are the ones that were written.
+        #[test]
+        fn damage_never_gives_wrong_data(
+            groups in proptest::collection::vec(
+                proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..4), 1..6),
+            at in any::<proptest::sample::Index>(),
+            noise in proptest::collection::vec(any::<u8>(), 1..80),
+        ) {
+            let (mut bytes, ends) = segment(&groups);
+            let at = at.index(bytes.len());
+            let until = (at + noise.len()).min(bytes.len());
+            let changed = bytes[at..until] != noise[..until - at];
+            bytes[at..until].copy_from_slice(&noise[..until - at]);
+            let written: Vec<Vec<u8>> = groups.concat();
+            let result = scan(&Bytes::from(bytes), 5);
+            for (entry, payload) in result.entries.iter().zip(&written) {
+                prop_assert_eq!(entry.payload.as_ref(), payload.as_slice());
+            }
+            let before = ends.iter().filter(|e| **e > 0 && **e <= at).count();
+            prop_assert!(result.entries.len() >= before);
+            prop_assert_eq!(result.end == End::Clean, !changed);
+        }
+    }
+}
