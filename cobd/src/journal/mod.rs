@@ -18,6 +18,7 @@
 
 mod error;
 mod file;
+pub mod index;
 
 mod lock;
 mod memory;
