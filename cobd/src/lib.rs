@@ -2,3 +2,5 @@
 
 pub mod durable;
 pub mod journal;
+pub mod kinds;
+pub mod run;

@@ -1,0 +1,267 @@
+//! Jobs as they lie on disk: the spec that the daemon writes, the result that the runner writes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cob_types::message::{MAX_VALUES, Values};
+use cob_types::{Command, canonical};
+use serde::{Deserialize, Serialize};
+
+use super::output;
+
+/// The format of `spec` and `result`.
+pub(super) const FORMAT: u32 = 1;
+/// What the daemon wants done.
+pub(super) const SPEC: &str = "spec";
+/// Held (flock) as long as the runner lives; says which process it is.
+pub(super) const LOCK: &str = "lock";
+/// What the action prints.
+pub(super) const OUTPUT: &str = "output";
+/// What it prints on its standard output, where that is kept apart.
+pub(super) const STDOUT: &str = "stdout";
+/// How it ended.
+pub(super) const RESULT: &str = "result";
+/// Put there to make the runner end the action.
+pub(super) const CANCEL: &str = "cancel";
+/// `COB_CONTENT`.
+pub(super) const CONTENT: &str = "content.json";
+/// `COB_IMPORTS_FILE`.
+pub(super) const IMPORTS: &str = "imports.json";
+/// `COB_EXPORT_OUT`.
+pub(super) const EXPORTS: &str = "exports.json";
+/// `COB_RESULT_OUT`.
+pub(super) const SAVED: &str = "saved";
+/// The variable that names the job folder; what is left of an action is found by it.
+pub(super) const JOB_VARIABLE: &str = "COB_JOB";
+
+/// The longest text that an action may leave in `COB_RESULT_OUT`.
+const MAX_SAVED: usize = 64 << 10;
+/// The longest spec or result that is read: imports and content are files of their own.
+const MAX_FILE: usize = 4 << 20;
+/// How much of a separate standard output is given back: its end.
+const MAX_STDOUT: usize = 4 << 10;
+
+/// The number of a job: unique in its folder of jobs, also over restarts of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl JobId {
+    pub(super) fn folder(self, root: &Path) -> PathBuf {
+        root.join(format!("{:016x}", self.0))
+    }
+
+    pub(super) fn from_folder(name: &str) -> Option<Self> {
+        (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok()).flatten().map(Self)
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// The job.
+    pub id: JobId,
+    /// The caller's own words about it; [`super::Runner::scan`] gives them back.
+    pub label: String,
+    /// What is executed.
+    pub command: Command,
+    /// The whole environment, but for the variables that point into the job folder.
+    pub environment: BTreeMap<String, String>,
+    /// The working folder.
+    pub folder: PathBuf,
+    /// The time that it may take.
+    pub timeout: Duration,
+    /// Between asking it to end and killing its process group.
+    pub grace: Duration,
+    /// The change object's content, for `COB_CONTENT`.
+    pub content: String,
+    /// What the held locks carry, for `COB_IMPORTS`: JSON.
+    pub imports: String,
+    /// The standard output is wanted by itself.
+    pub stdout_apart: bool,
+    /// The result must survive a power failure.
+    pub durable: bool,
+}
+
+/// A [`Spec`] as the runner reads it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SpecFile {
+    pub(super) format: u32,
+    pub(super) label: String,
+    pub(super) command: Command,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) folder: PathBuf,
+    pub(super) timeout_ms: u64,
+    pub(super) grace_ms: u64,
+    pub(super) stdout_apart: bool,
+    pub(super) durable: bool,
+}
+
+/// How an action ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// By itself, with this exit status.
+    Exited(i32),
+    /// By a signal that was not ours.
+    Signal(i32),
+    /// It was ended because its time was over.
+    TimedOut,
+    /// It was ended because the daemon asked for it, or never begun.
+    Cancelled,
+    /// It could not be begun; the reason.
+    SpawnFailed(String),
+    /// Its runner was killed: nobody knows. What was left of it has been ended.
+    Lost,
+}
+
+/// What an action wrote into one of the files that were named to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Written {
+    Nothing,
+    Text(String),
+    Unusable(String),
+}
+
+/// The runner's word.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ResultFile {
+    pub(super) format: u32,
+    pub(super) exit: Exit,
+    pub(super) exports: Written,
+    pub(super) saved: Written,
+    pub(super) began_ns: u64,
+    pub(super) ended_ns: u64,
+}
+
+/// How a job ended, and what it left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobResult {
+    /// How it ended.
+    pub exit: Exit,
+    /// What it wrote to `COB_EXPORT_OUT`; an error is a reason to count it as failed.
+    pub exports: Result<Values, String>,
+    /// What it wrote to `COB_RESULT_OUT`, to be given to a revert.
+    pub saved: Result<Option<String>, String>,
+    /// The end of its standard output, where that was kept apart.
+    pub stdout: String,
+    /// The last lines that it printed, at most 2 KiB, fit for a terminal.
+    pub last_lines: String,
+    /// When it began, in nanoseconds since 1970; zero: not known.
+    pub began_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+}
+
+impl JobResult {
+    /// Reads the result from a job folder; none when there is none that can be understood.
+    pub(super) fn read(folder: &Path) -> Option<Self> {
+        let bytes = read_capped(&folder.join(RESULT), MAX_FILE).ok()?;
+        let file: ResultFile = serde_json::from_slice(&bytes).ok().filter(|f: &ResultFile| f.format == FORMAT)?;
+        let saved = match file.saved {
+            Written::Nothing => Ok(None),
+            Written::Text(text) => Ok(Some(text)),
+            Written::Unusable(why) => Err(why),
+        };
+        Some(Self {
+            exit: file.exit,
+            exports: exports(file.exports),
+            saved,
+            stdout: output::tail(&folder.join(STDOUT), MAX_STDOUT),
+            last_lines: output::last_lines(folder),
+            began_ns: file.began_ns,
+            ended_ns: file.ended_ns,
+        })
+    }
+
+    /// The result of a job whose runner is gone without one.
+    pub(super) fn lost(folder: &Path, ended_ns: u64) -> Self {
+        Self {
+            exit: Exit::Lost,
+            exports: Ok(Values::new()),
+            saved: Ok(None),
+            stdout: String::new(),
+            last_lines: output::last_lines(folder),
+            began_ns: 0,
+            ended_ns,
+        }
+    }
+}
+
+/// Checks what an action exported: an object, each value kept as canonical JSON.
+fn exports(written: Written) -> Result<Values, String> {
+    let text = match written {
+        Written::Nothing => return Ok(Values::new()),
+        Written::Text(text) if text.trim().is_empty() => return Ok(Values::new()),
+        Written::Text(text) => text,
+        Written::Unusable(why) => return Err(format!("exported values: {why}")),
+    };
+    let object: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&text).map_err(|e| format!("exported values are no JSON object: {e}"))?;
+    Ok(object.into_iter().map(|(name, value)| (name, canonical::json(&value))).collect())
+}
+
+impl Written {
+    /// Reads `COB_EXPORT_OUT`.
+    pub(super) fn exports(folder: &Path) -> Self {
+        Self::read(&folder.join(EXPORTS), MAX_VALUES)
+    }
+
+    /// Reads `COB_RESULT_OUT`.
+    pub(super) fn saved(folder: &Path) -> Self {
+        Self::read(&folder.join(SAVED), MAX_SAVED)
+    }
+
+    fn read(path: &Path, max: usize) -> Self {
+        match read_capped(path, max).map(String::from_utf8) {
+            Ok(Ok(text)) => Self::Text(text),
+            Ok(Err(_)) => Self::Unusable("not UTF-8".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Nothing,
+            Err(error) => Self::Unusable(error.to_string()),
+        }
+    }
+}
+
+impl SpecFile {
+    pub(super) fn read(folder: &Path) -> Result<Self, String> {
+        let bytes = read_capped(&folder.join(SPEC), MAX_FILE).map_err(|e| format!("its spec: {e}"))?;
+        let file: Self = serde_json::from_slice(&bytes).map_err(|e| format!("its spec: {e}"))?;
+        if file.format != FORMAT {
+            return Err(format!("its spec has format {}; this program reads {FORMAT}", file.format));
+        }
+        Ok(file)
+    }
+}
+
+/// Reads a regular file of at most `max` bytes. Neither a link nor a pipe that an action may have put
+/// there is followed or waited for.
+pub(crate) fn read_capped(path: &Path, max: usize) -> io::Result<Vec<u8>> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).expect("flags are small numbers");
+    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Whether a file is there.
+pub(crate) fn present(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}

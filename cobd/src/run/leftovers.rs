@@ -1,0 +1,126 @@
+//! Processes of others, as `/proc` shows them: who of a group still lives, and what a killed runner
+//! left behind.
+//!
+//! A process id alone means nothing: it may have been given to somebody else. A leftover is known by
+//! the session of its runner *and* by the variable in its environment that names the job, and it is
+//! signalled through a handle that was opened before both were looked at.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Between two looks at a group that was asked to end.
+const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// What the kernel tells of a process.
+struct Stat {
+    state: char,
+    group: i32,
+    session: i32,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may contain anything.
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let _parent = fields.next()?;
+        let group = fields.next()?.parse().ok()?;
+        let session = fields.next()?.parse().ok()?;
+        Some(Self { state, group, session })
+    }
+
+    fn lives(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
+fn all_processes() -> io::Result<impl Iterator<Item = i32>> {
+    Ok(fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+}
+
+/// Whether anybody in a process group still lives. The caller holds the group's leader unreaped, so the
+/// number can't have been given away. When `/proc` can't be read: no.
+fn group_lives(group: Pid) -> bool {
+    let group = group.as_raw_nonzero().get();
+    all_processes().is_ok_and(|mut all| all.any(|pid| Stat::read(pid).is_some_and(|s| s.group == group && s.lives())))
+}
+
+/// Waits until nobody in a group lives; false: the time was over first.
+pub(crate) fn wait_for_group(group: Pid, limit: Option<Instant>) -> bool {
+    wait_until(limit, || !group_lives(group))
+}
+
+fn wait_until(limit: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
+    let mut pause = LOOK.0;
+    loop {
+        if done() {
+            return true;
+        }
+        let left = limit.map_or(LOOK.1, |limit| limit.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return false;
+        }
+        thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LOOK.1);
+    }
+}
+
+/// Ends what a killed runner or keeper left behind: asks, waits, kills. Returns how many processes it
+/// found.
+///
+/// `session` is the process id of the runner, which leads a session of its own; `variable` is the
+/// `NAME=VALUE` that its action has in its environment.
+pub(crate) fn end_leftovers(session: i32, variable: &str, grace: Duration) -> usize {
+    let found = leftovers(session, variable);
+    let count = found.len();
+    signal(&found, Signal::TERM);
+    let limit = Instant::now() + grace;
+    if !found.is_empty() && !wait_until(Some(limit), || leftovers(session, variable).is_empty()) {
+        // New ones may have been forked meanwhile; one that can't be killed (it waits for a disk) is
+        // waited for: as long as it lives, the action is not over.
+        wait_until(None, || {
+            let left = leftovers(session, variable);
+            signal(&left, Signal::KILL);
+            left.is_empty()
+        });
+    }
+    count
+}
+
+/// Whether a killed runner or keeper left anything behind.
+pub(crate) fn has_leftovers(session: i32, variable: &str) -> bool {
+    !leftovers(session, variable).is_empty()
+}
+
+fn leftovers(session: i32, variable: &str) -> Vec<OwnedFd> {
+    let Ok(all) = all_processes() else { return Vec::new() };
+    let mut found = Vec::new();
+    for pid in all {
+        if !is_leftover(pid, session, variable) {
+            continue;
+        }
+        // The second look is at the process that the handle stands for.
+        let handle = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        found.extend(handle.filter(|_| is_leftover(pid, session, variable)));
+    }
+    found
+}
+
+fn is_leftover(pid: i32, session: i32, variable: &str) -> bool {
+    Stat::read(pid).is_some_and(|s| s.session == session && s.lives())
+        && fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|environment| environment.split(|b| *b == 0).any(|v| v == variable.as_bytes()))
+}
+
+fn signal(handles: &[OwnedFd], signal: Signal) {
+    for handle in handles {
+        // Who has ended meanwhile need not be told.
+        let _ = pidfd_send_signal(handle, signal);
+    }
+}

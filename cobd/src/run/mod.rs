@@ -1,0 +1,40 @@
+//! Actions as processes that outlive the daemon, and what is left of them when it returns.
+//!
+//! Between the daemon and the action stands a small runner: this very program, executed again with a
+//! hidden first argument. Each action has a job folder; all that has to be known later is in it.
+//!
+//! ```text
+//!   daemon ── start ──> runner ── own process group ──> action (/bin/sh -c …, or argv)
+//!     |                   |                               |
+//!     | writes            | writes, durably               | writes
+//!     v                   v                               v
+//!   JOB/ spec content   result   lock (flock held)      output  exports  saved
+//! ```
+//!
+//! Rules:
+//! - The lock is taken by the daemon before the runner exists and handed over as its standard input,
+//!   so there is no moment at which an action runs, or is about to, and the lock is free. The action
+//!   does not inherit it: what an action leaves in the background keeps no lock.
+//! - The result is in its place before the lock is let go. Lock free and no result: the runner was
+//!   killed. Then what is left of the action is ended before anybody checks anything, found by its
+//!   environment and session, never by a process id alone.
+//! - What an action prints is bounded while it runs: the head and the tail are kept.
+//! - The daemon may come and go; `systemd` must be told `KillMode=process`.
+
+mod environment;
+mod job;
+mod leftovers;
+mod output;
+pub mod payload;
+mod program;
+mod runner;
+mod start;
+pub(crate) mod supervise;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use environment::base_environment;
+pub use job::{Exit, JobId, JobResult, Spec};
+pub use output::{escape, last_lines};
+pub use program::{Program, main_if_runner};
+pub use start::{Canceller, FoundJob, FoundState, Runner, StartError, Started};

@@ -1,0 +1,266 @@
+//! Files that travel with kinds and change objects, laid out in a folder for their actions.
+//!
+//! The folder is the working folder of the actions, so `./check.sh` is found. It is named after its
+//! content: same files, same folder, made once and checked when it is used again.
+//!
+//! Rules: it appears whole or not at all; a name leads nowhere but below it; no link is followed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cob_types::canonical;
+use cob_types::generation::BlobHash;
+use cob_types::kind::PayloadFile;
+use serde_bytes::ByteBuf;
+
+use super::job::read_capped;
+use crate::durable::{self, TEMP_SUFFIX};
+
+/// The longest name, and the longest part of one.
+const MAX_NAME: usize = 1024;
+const MAX_PART: usize = 255;
+
+/// Why the files can't be laid out.
+#[derive(Debug, thiserror::Error)]
+pub enum PayloadError {
+    /// A name that could lead elsewhere.
+    #[error("payload file {name:?}: {what}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The bundle names content that it does not hold.
+    #[error("payload file {name:?}: its content {blob} is not in the bundle")]
+    Missing {
+        /// The file.
+        name: String,
+        /// The content.
+        blob: BlobHash,
+    },
+    /// The content is not what its hash says.
+    #[error("payload file {name:?}: its content does not have the hash {blob}")]
+    Corrupt {
+        /// The file.
+        name: String,
+        /// The hash.
+        blob: BlobHash,
+    },
+    /// The file system refused.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Lays the files out below `root` and returns their folder. Without files it is an empty one.
+///
+/// # Errors
+/// [`PayloadError`]; nothing is in place then that was not before.
+pub fn materialise(
+    root: &Path,
+    files: &BTreeMap<String, PayloadFile>,
+    blobs: &BTreeMap<BlobHash, ByteBuf>,
+) -> Result<PathBuf, PayloadError> {
+    check_names(files)?;
+    let folder = root.join(name_of(files));
+    if is_whole(&folder, files) {
+        return Ok(folder);
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed(root))?;
+    let temp = PathBuf::from(format!("{}{TEMP_SUFFIX}", folder.display()));
+    remove(&temp)?;
+    if let Err(error) = fill(&temp, files, blobs) {
+        // What stopped it is the error to tell; the next attempt clears the rest.
+        let _ = remove(&temp);
+        return Err(error);
+    }
+    // Somebody has changed what stands there: an action that writes into its working folder.
+    remove(&folder)?;
+    fs::rename(&temp, &folder).map_err(failed(&folder))?;
+    durable::sync_folder(root).map_err(failed(root))?;
+    Ok(folder)
+}
+
+/// A name made of all names, modes and contents.
+fn name_of(files: &BTreeMap<String, PayloadFile>) -> String {
+    let modes: Vec<_> = files.values().map(|f| mode(f).to_be_bytes()).collect();
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(files.len() * 3);
+    for ((name, file), mode) in files.iter().zip(&modes) {
+        parts.extend([name.as_bytes(), mode.as_slice(), file.blob.0.as_slice()]);
+    }
+    canonical::fingerprint(&parts).to_string()
+}
+
+/// Permission bits; nothing that travels gets rights of its own (set-uid and the like).
+fn mode(file: &PayloadFile) -> u32 {
+    file.mode & 0o777
+}
+
+fn check_names(files: &BTreeMap<String, PayloadFile>) -> Result<(), PayloadError> {
+    for name in files.keys() {
+        let fault = |what| Err(PayloadError::Name { name: name.clone(), what });
+        if name.len() > MAX_NAME || name.split('/').any(|part| part.len() > MAX_PART) {
+            return fault("too long");
+        }
+        if name.contains('\0') {
+            return fault("a name holds no NUL");
+        }
+        if name.starts_with('/') {
+            return fault("must be relative to the model");
+        }
+        if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return fault("must be plain names with single slashes between, without `.` and `..`");
+        }
+        let mut parts: &str = name;
+        while let Some((above, _)) = parts.rsplit_once('/') {
+            if files.contains_key(above) {
+                return fault("a part of it is a file itself");
+            }
+            parts = above;
+        }
+    }
+    Ok(())
+}
+
+fn fill(
+    temp: &Path,
+    files: &BTreeMap<String, PayloadFile>,
+    blobs: &BTreeMap<BlobHash, ByteBuf>,
+) -> Result<(), PayloadError> {
+    fs::DirBuilder::new().mode(0o755).create(temp).map_err(failed(temp))?;
+    let mut folders = std::collections::BTreeSet::from([temp.to_owned()]);
+    for (name, file) in files {
+        let missing = || PayloadError::Missing { name: name.clone(), blob: file.blob };
+        let bytes = blobs.get(&file.blob).ok_or_else(missing)?;
+        if canonical::blob_hash(bytes) != file.blob {
+            return Err(PayloadError::Corrupt { name: name.clone(), blob: file.blob });
+        }
+        let path = temp.join(name);
+        let parent = path.parent().unwrap_or(temp);
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed(parent))?;
+        folders.extend(parent.ancestors().take_while(|a| a.starts_with(temp)).map(Path::to_owned));
+        let write = || -> io::Result<()> {
+            let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            out.write_all(bytes)?;
+            // Not left to the mask of the daemon.
+            out.set_permissions(fs::Permissions::from_mode(mode(file)))?;
+            out.sync_all()
+        };
+        write().map_err(failed(&path))?;
+    }
+    folders.iter().try_for_each(|f| durable::sync_folder(f).map_err(failed(f)))
+}
+
+/// Whether the folder holds each file as it should be.
+fn is_whole(folder: &Path, files: &BTreeMap<String, PayloadFile>) -> bool {
+    folder.is_dir()
+        && files.iter().all(|(name, file)| {
+            let path = folder.join(name);
+            let Ok(meta) = fs::symlink_metadata(&path) else { return false };
+            let length = usize::try_from(meta.len()).unwrap_or(usize::MAX);
+            meta.permissions().mode() & 0o7777 == mode(file)
+                && read_capped(&path, length).is_ok_and(|bytes| canonical::blob_hash(&bytes) == file.blob)
+        })
+}
+
+fn remove(folder: &Path) -> Result<(), PayloadError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(folder)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> PayloadError {
+    let path = path.to_owned();
+    move |source| PayloadError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Blobs = BTreeMap<BlobHash, ByteBuf>;
+
+    fn payload(files: &[(&str, u32, &str)]) -> (BTreeMap<String, PayloadFile>, Blobs) {
+        let (mut all, mut blobs) = (BTreeMap::new(), Blobs::new());
+        for (name, mode, text) in files {
+            let blob = canonical::blob_hash(text.as_bytes());
+            all.insert((*name).to_owned(), PayloadFile { mode: *mode, blob });
+            blobs.insert(blob, ByteBuf::from(text.as_bytes()));
+        }
+        (all, blobs)
+    }
+
+    #[test]
+    fn files_get_their_place_mode_and_content() {
+        let root = tempfile::tempdir().expect("folder");
+        let (files, blobs) = payload(&[("check.sh", 0o755, "#!/bin/sh\n"), ("lib/a/x", 0o4640, "x")]);
+        let folder = materialise(root.path(), &files, &blobs).expect("made");
+        assert_eq!(fs::read_to_string(folder.join("lib/a/x")).expect("read"), "x");
+        let mode = |name: &str| fs::metadata(folder.join(name)).expect("there").permissions().mode() & 0o7777;
+        assert_eq!((mode("check.sh"), mode("lib/a/x")), (0o755, 0o640));
+        assert_eq!(materialise(root.path(), &files, &blobs).expect("there"), folder);
+        let (other, blobs) = payload(&[("check.sh", 0o700, "#!/bin/sh\n"), ("lib/a/x", 0o640, "x")]);
+        assert_ne!(materialise(root.path(), &other, &blobs).expect("made"), folder);
+        let empty = materialise(root.path(), &BTreeMap::new(), &Blobs::new()).expect("made");
+        assert_eq!(fs::read_dir(empty).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn what_was_changed_or_left_half_done_is_made_again() {
+        let root = tempfile::tempdir().expect("folder");
+        let (files, blobs) = payload(&[("a", 0o644, "one"), ("b", 0o644, "two")]);
+        let folder = materialise(root.path(), &files, &blobs).expect("made");
+        let outside = root.path().join("outside");
+        fs::write(&outside, "keep").expect("written");
+        for spoil in [
+            &|| fs::write(folder.join("a"), "other").expect("written") as (),
+            &|| fs::remove_file(folder.join("b")).expect("removed"),
+            &|| fs::set_permissions(folder.join("a"), fs::Permissions::from_mode(0o777)).expect("set"),
+            &|| {
+                fs::remove_file(folder.join("a")).expect("removed");
+                std::os::unix::fs::symlink(&outside, folder.join("a")).expect("linked");
+            },
+            &|| fs::create_dir_all(folder.with_extension("tmp").join("x")).expect("made"),
+        ] as [&dyn Fn(); 5]
+        {
+            spoil();
+            assert_eq!(materialise(root.path(), &files, &blobs).expect("made"), folder);
+            assert_eq!(fs::read_to_string(folder.join("a")).expect("read"), "one");
+            assert!(is_whole(&folder, &files));
+        }
+        assert_eq!(fs::read_to_string(&outside).expect("read"), "keep");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let root = tempfile::tempdir().expect("folder");
+        let long = "x".repeat(256);
+        for name in ["/etc/x", "../x", "a/../../x", "./x", "a//b", "", "a/", "a\0b", &long] {
+            let (files, blobs) = payload(&[(name, 0o644, "x")]);
+            let error = materialise(root.path(), &files, &blobs);
+            assert!(matches!(error, Err(PayloadError::Name { .. })), "{name:?}: {error:?}");
+        }
+        let (files, blobs) = payload(&[("a", 0o644, "x"), ("a/b/c", 0o644, "y")]);
+        assert!(matches!(materialise(root.path(), &files, &blobs), Err(PayloadError::Name { .. })));
+        assert_eq!(fs::read_dir(root.path()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn content_that_is_missing_or_wrong_is_named() {
+        let root = tempfile::tempdir().expect("folder");
+        let (files, mut blobs) = payload(&[("a", 0o644, "x")]);
+        assert!(matches!(materialise(root.path(), &files, &Blobs::new()), Err(PayloadError::Missing { .. })));
+        blobs.values_mut().for_each(|b| b.push(1));
+        assert!(matches!(materialise(root.path(), &files, &blobs), Err(PayloadError::Corrupt { .. })));
+        assert_eq!(fs::read_dir(root.path()).expect("list").count(), 0);
+    }
+}

@@ -1,0 +1,95 @@
+//! How this program executes itself again, and what it does when it was.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use super::runner;
+use crate::kinds::service;
+
+/// First argument of a runner; the second is the job folder.
+pub(super) const RUN_ACTION: &str = "__run-action";
+/// First argument of a service's keeper; the second is the service's folder.
+pub(crate) const KEEP_SERVICE: &str = "__keep-service";
+/// First argument of an action on a service; then the word and the service's folder.
+pub(crate) const MOVE_SERVICE: &str = "__move-service";
+
+/// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
+/// executed as a runner, it does that work and returns the exit code to end with.
+#[must_use]
+pub fn main_if_runner() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    hidden(&args.next()?, args)
+}
+
+/// Does what a hidden first argument asks for.
+pub(super) fn hidden(word: &OsStr, mut rest: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let word = word.to_str()?;
+    if ![RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE].contains(&word) {
+        return None;
+    }
+    let folder = rest.next().map(PathBuf::from);
+    Some(match (word, folder) {
+        (RUN_ACTION, Some(folder)) => runner::run(&folder),
+        (KEEP_SERVICE, Some(folder)) => service::keep(&folder),
+        (MOVE_SERVICE, Some(word)) => service::make_move(word.as_os_str(), rest.next().map(PathBuf::from)),
+        _ => ExitCode::from(2),
+    })
+}
+
+/// This program, as it can be executed again.
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: PathBuf,
+    /// Device and inode: another file may stand under the path after an upgrade.
+    identity: Option<(u64, u64)>,
+    first: Vec<OsString>,
+}
+
+impl Program {
+    /// The program that this process runs.
+    ///
+    /// # Errors
+    /// When `/proc` does not tell.
+    pub fn this() -> io::Result<Self> {
+        Ok(Self::with_first_arguments(&std::env::current_exe()?, Vec::new()))
+    }
+
+    /// A program that calls [`main_if_runner`], or does the same after these first arguments.
+    #[must_use]
+    pub fn with_first_arguments(path: &Path, first: Vec<OsString>) -> Self {
+        Self { path: path.to_owned(), identity: identity(path), first }
+    }
+
+    /// The arguments that make it do `word`.
+    pub(crate) fn argv(&self, word: &str) -> Vec<OsString> {
+        let mut argv = vec![self.executable().into()];
+        argv.extend(self.first.iter().cloned());
+        argv.push(word.into());
+        argv
+    }
+
+    /// A command that makes it do `word` in a folder: nothing of ours is inherited but what the caller
+    /// adds.
+    pub(crate) fn command(&self, word: &str, folder: &Path) -> Command {
+        let argv = self.argv(word);
+        let mut command = Command::new(&argv[0]);
+        command.arg0(&self.path).args(&argv[1..]).arg(folder).env_clear().current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// The path, as long as it leads to the file that this process runs; after an upgrade the kernel's
+    /// own handle, because spec and runner must be of one version.
+    fn executable(&self) -> PathBuf {
+        if identity(&self.path) == self.identity { self.path.clone() } else { "/proc/self/exe".into() }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}

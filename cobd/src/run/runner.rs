@@ -1,0 +1,130 @@
+//! The runner: the small process between the daemon and one action.
+//!
+//! It holds the job's lock (its standard input, see [`super`]), begins the action, watches it, writes
+//! the result and ends. It needs nothing from the daemon and tells it nothing but by the job folder.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::fstat;
+
+use super::job::{self, Exit, FORMAT, JOB_VARIABLE, ResultFile, SpecFile, Written};
+use super::output::OutputFile;
+use super::supervise::{self, Group};
+use crate::durable::{self, Sync};
+
+/// Beyond this a variable is refused by the kernel (`MAX_ARG_STRLEN`, 128 KiB, with its name).
+const MAX_VARIABLE: usize = 120 << 10;
+
+/// Does one job. The exit code is for people who try it by hand: the daemon reads the result.
+pub(super) fn run(folder: &Path) -> ExitCode {
+    if !holds_lock(folder) || job::present(&folder.join(job::RESULT)) {
+        // Not begun by the daemon: an action run beside its protocol could do harm.
+        return ExitCode::from(2);
+    }
+    // Away from the daemon's terminal and group. Fails only for a group leader, who is that already.
+    let _ = rustix::process::setsid();
+    // Whoever finds the lock free and no result looks for what is left in this session.
+    let _ = rustix::io::pwrite(io::stdin(), std::process::id().to_string().as_bytes(), 0);
+    let began_ns = now_ns();
+    let (durable, exit) = match SpecFile::read(folder) {
+        Ok(spec) => (spec.durable, act(folder, &spec)),
+        Err(why) => (true, Exit::SpawnFailed(why)),
+    };
+    let result = ResultFile {
+        format: FORMAT,
+        exit,
+        exports: Written::exports(folder),
+        saved: Written::saved(folder),
+        began_ns,
+        ended_ns: now_ns(),
+    };
+    match write_result(folder, &result, if durable { Sync::Now } else { Sync::Later }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn holds_lock(folder: &Path) -> bool {
+    let (Ok(stdin), Ok(lock)) = (fstat(io::stdin()), fs::symlink_metadata(folder.join(job::LOCK))) else {
+        return false;
+    };
+    (stdin.st_dev, stdin.st_ino) == (lock.dev(), lock.ino())
+}
+
+fn act(folder: &Path, spec: &SpecFile) -> Exit {
+    let words = supervise::words(&spec.command);
+    let begun = Instant::now();
+    let cancel = folder.join(job::CANCEL);
+    if job::present(&cancel) {
+        return Exit::Cancelled;
+    }
+    let Some((program, arguments)) = words.split_first() else {
+        return Exit::SpawnFailed("an empty command".to_owned());
+    };
+    let mut outputs = match outputs(folder, spec.stdout_apart) {
+        Ok(outputs) => outputs,
+        Err(error) => return Exit::SpawnFailed(format!("its output can't be written: {error}")),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&spec.folder).env_clear().envs(&spec.environment);
+    pass_files(&mut command, folder);
+    let stdout = outputs.first().expect("there are one or two");
+    let stderr = outputs.last().expect("there are one or two");
+    let group = match Group::begin(&mut command, [stdout, stderr]) {
+        Ok(group) => group,
+        Err(error) => return Exit::SpawnFailed(supervise::why_not_begun(&words, &spec.folder, &error)),
+    };
+    let limit = begun + Duration::from_millis(spec.timeout_ms);
+    let grace = Duration::from_millis(spec.grace_ms);
+    let ended = group.wait(&mut outputs, Some(limit), grace, || job::present(&cancel));
+    for output in outputs {
+        output.finish();
+    }
+    match ended {
+        Ok((status, ended)) => supervise::exit(status, ended),
+        Err(_) => Exit::Lost,
+    }
+}
+
+fn outputs(folder: &Path, stdout_apart: bool) -> io::Result<Vec<OutputFile>> {
+    let both = OutputFile::open(folder, job::OUTPUT)?;
+    Ok(if stdout_apart { vec![OutputFile::open(folder, job::STDOUT)?, both] } else { vec![both] })
+}
+
+/// The variables that point into the job folder.
+fn pass_files(command: &mut Command, folder: &Path) {
+    command
+        .env(JOB_VARIABLE, folder)
+        .env("COB_CONTENT", folder.join(job::CONTENT))
+        .env("COB_IMPORTS_FILE", folder.join(job::IMPORTS))
+        .env("COB_EXPORT_OUT", folder.join(job::EXPORTS))
+        .env("COB_RESULT_OUT", folder.join(job::SAVED));
+    // Longer ones have to be read from the file.
+    if let Ok(imports) = fs::read_to_string(folder.join(job::IMPORTS))
+        && imports.len() <= MAX_VARIABLE
+    {
+        command.env("COB_IMPORTS", imports);
+    }
+}
+
+fn write_result(folder: &Path, result: &ResultFile, sync: Sync) -> io::Result<()> {
+    let bytes = serde_json::to_vec(result).map_err(io::Error::other)?;
+    durable::write_file(folder, job::RESULT, 0o600, &bytes, sync).or_else(|_| {
+        // On a full disk the result is worth more than the output.
+        for name in [job::OUTPUT, job::STDOUT] {
+            let _ = fs::write(folder.join(name), "");
+        }
+        durable::write_file(folder, job::RESULT, 0o600, &bytes, sync)
+    })
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

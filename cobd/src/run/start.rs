@@ -1,0 +1,266 @@
+//! The daemon's side: begins jobs, learns how they end, finds them again.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::job::{self, FORMAT, JOB_VARIABLE, JobId, JobResult, Spec, SpecFile};
+use super::leftovers;
+use super::output;
+use super::program::{Program, RUN_ACTION};
+use super::runner::now_ns;
+use crate::durable::{self, Sync};
+
+/// Between two looks at the lock of a job that an earlier daemon began.
+const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// What is left of a lost job gets this long to end when its spec can't be read.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Begins jobs in a folder of job folders, and finds those that are there.
+#[derive(Debug, Clone)]
+pub struct Runner {
+    program: Program,
+    root: PathBuf,
+}
+
+/// Why a job could not be begun. Nothing of it runs.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {doing}: {source}", .path.display())]
+pub struct StartError {
+    /// The file or program.
+    pub path: PathBuf,
+    /// What was tried.
+    pub doing: &'static str,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// A job that was begun, by this daemon or an earlier one.
+#[derive(Debug)]
+pub struct Started {
+    folder: PathBuf,
+    /// None for a job that an earlier daemon began: its lock tells when it has ended.
+    child: Option<tokio::process::Child>,
+}
+
+/// Ends a job before its time.
+#[derive(Debug, Clone)]
+pub struct Canceller(PathBuf);
+
+/// A job that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundJob {
+    /// Its number.
+    pub id: JobId,
+    /// The caller's words about it; none when the daemon ended before it had written them.
+    pub label: Option<String>,
+    /// What became of it.
+    pub state: FoundState,
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoundState {
+    /// Its runner lives.
+    Running,
+    /// It has ended and left its result.
+    Finished(Box<JobResult>),
+    /// Its runner is gone and left no result. Adopt it: what is left of it must be ended.
+    Lost,
+}
+
+impl Runner {
+    /// Job folders are made in `root`.
+    ///
+    /// # Errors
+    /// When the folder can't be made.
+    pub fn new(program: Program, root: &Path) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        Ok(Self { program, root: root.to_owned() })
+    }
+
+    /// Begins a job. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub fn start(&self, spec: &Spec) -> Result<Started, StartError> {
+        let folder = spec.id.folder(&self.root);
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder, "making the job's folder"))?;
+        let begun = self.begin(&folder, spec);
+        if begun.is_err() {
+            // Nothing of it is worth keeping, and a folder left here would be taken for a lost job.
+            let _ = fs::remove_dir_all(&folder);
+        }
+        begun.map(|child| Started { folder, child: Some(child) })
+    }
+
+    fn begin(&self, folder: &Path, spec: &Spec) -> Result<tokio::process::Child, StartError> {
+        let lock = make_lock(folder)?;
+        write_files(folder, spec)?;
+        // The runner inherits the locked file: there is no gap between our holding it and its.
+        let mut command = self.program.command(RUN_ACTION, folder);
+        command.stdin(Stdio::from(lock));
+        tokio::process::Command::from(command).spawn().map_err(failed(folder, "starting the runner"))
+    }
+
+    /// A job that an earlier daemon began, in whatever state it is.
+    #[must_use]
+    pub fn adopt(&self, id: JobId) -> Started {
+        Started { folder: id.folder(&self.root), child: None }
+    }
+
+    /// All jobs whose folders are there, in the order of their numbers.
+    ///
+    /// # Errors
+    /// When the folder of jobs can't be listed.
+    pub fn scan(&self) -> io::Result<Vec<FoundJob>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            let Some(id) = entry.file_name().to_str().and_then(JobId::from_folder) else { continue };
+            let folder = entry.path();
+            let label = SpecFile::read(&folder).ok().map(|s| s.label);
+            let state = if is_locked(&folder) {
+                FoundState::Running
+            } else {
+                JobResult::read(&folder).map_or(FoundState::Lost, |r| FoundState::Finished(Box::new(r)))
+            };
+            found.push(FoundJob { id, label, state });
+        }
+        found.sort_by_key(|job| job.id);
+        Ok(found)
+    }
+
+    /// The last lines that a job has printed so far.
+    #[must_use]
+    pub fn last_lines(&self, id: JobId) -> String {
+        output::last_lines(&id.folder(&self.root))
+    }
+
+    /// Deletes a job that has ended; call it once its result is in the journal.
+    ///
+    /// # Errors
+    /// When something of it can't be deleted. No error when there is nothing.
+    pub fn remove(&self, id: JobId) -> io::Result<()> {
+        match fs::remove_dir_all(id.folder(&self.root)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Started {
+    /// What ends the job before its time; works as long as the job runs.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.folder.clone())
+    }
+
+    /// Waits for the job's end. When its runner was killed, ends what is left of it first.
+    pub async fn ended(mut self) -> JobResult {
+        match &mut self.child {
+            Some(child) => {
+                // How the runner ended does not matter: the result tells.
+                if let Err(error) = child.wait().await {
+                    warn!(job = %self.folder.display(), %error, "a runner can't be waited for; looking at its lock");
+                    wait_for_lock(&self.folder).await;
+                }
+            }
+            None => wait_for_lock(&self.folder).await,
+        }
+        let folder = self.folder;
+        let read = tokio::task::spawn_blocking(move || match JobResult::read(&folder) {
+            Some(result) => result,
+            None => end_lost(&folder),
+        });
+        read.await.expect("reading a result does not panic")
+    }
+}
+
+impl Canceller {
+    /// Asks the runner to end the action with its whole process group. The result comes as always.
+    ///
+    /// # Errors
+    /// When the job's folder can't be written to.
+    pub fn cancel(&self) -> io::Result<()> {
+        match OpenOptions::new().write(true).create(true).truncate(false).open(self.0.join(job::CANCEL)) {
+            // It has ended, was recorded and is deleted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+fn make_lock(folder: &Path) -> Result<File, StartError> {
+    let path = folder.join(job::LOCK);
+    let lock = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let lock = lock.map_err(failed(&path, "making the lock"))?;
+    lock.try_lock().map_err(|e| failed(&path, "locking")(e.into()))?;
+    Ok(lock)
+}
+
+fn write_files(folder: &Path, spec: &Spec) -> Result<(), StartError> {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let file = SpecFile {
+        format: FORMAT,
+        label: spec.label.clone(),
+        command: spec.command.clone(),
+        environment: spec.environment.clone(),
+        folder: spec.folder.clone(),
+        timeout_ms: millis(spec.timeout),
+        grace_ms: millis(spec.grace),
+        stdout_apart: spec.stdout_apart,
+        durable: spec.durable,
+    };
+    let bytes = serde_json::to_vec(&file).map_err(|e| failed(folder, "describing the job")(e.into()))?;
+    for (name, bytes) in [
+        (job::CONTENT, spec.content.as_bytes()),
+        (job::IMPORTS, spec.imports.as_bytes()),
+        // After a power failure nothing of the job runs: none of these has to survive one.
+        (job::SPEC, &bytes),
+    ] {
+        durable::write_file(folder, name, 0o600, bytes, Sync::Later)
+            .map_err(failed(folder, "writing the job's files"))?;
+    }
+    Ok(())
+}
+
+/// Whether a runner holds the job's lock.
+fn is_locked(folder: &Path) -> bool {
+    File::open(folder.join(job::LOCK)).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+async fn wait_for_lock(folder: &Path) {
+    let mut pause = LOOK.0;
+    while is_locked(folder) {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOK.1);
+    }
+}
+
+/// Ends what is left of a job whose runner was killed.
+fn end_lost(folder: &Path) -> JobResult {
+    let text = fs::read_to_string(folder.join(job::LOCK)).unwrap_or_default();
+    // No number: the runner had not got as far as beginning anything.
+    if let Ok(session) = text.trim().parse::<i32>() {
+        let grace = SpecFile::read(folder).map_or(GRACE, |s| Duration::from_millis(s.grace_ms));
+        let variable = format!("{JOB_VARIABLE}={}", folder.display());
+        let count = leftovers::end_leftovers(session, &variable, grace);
+        warn!(job = %folder.display(), processes = count, "a runner was killed; what was left of its action was ended");
+    }
+    JobResult::lost(folder, now_ns())
+}
+
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    let path = path.to_owned();
+    move |source| StartError { path, doing, source }
+}
+
+#[cfg(test)]
+#[path = "start_test.rs"]
+mod tests;

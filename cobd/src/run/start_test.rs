@@ -1,0 +1,324 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use cob_types::Command;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::testing::{anybody_with, number_in, program, wait_for};
+use super::super::{Exit, base_environment};
+use super::*;
+
+/// A folder of jobs that must not leave processes behind.
+struct Bench {
+    folder: tempfile::TempDir,
+    runner: Runner,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let runner = Runner::new(program(), &folder.path().join("jobs")).expect("made");
+        Self { folder, runner }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn spec(&self, command: Command) -> Spec {
+        Spec {
+            id: JobId(7),
+            label: "what it is".to_owned(),
+            command,
+            environment: base_environment(),
+            folder: self.folder.path().to_owned(),
+            timeout: Duration::from_secs(20),
+            grace: Duration::from_secs(10),
+            content: r#"{"a":1}"#.to_owned(),
+            imports: "{}".to_owned(),
+            stdout_apart: false,
+            durable: false,
+        }
+    }
+
+    fn shell(&self, text: &str) -> Spec {
+        self.spec(Command::Shell(text.to_owned()))
+    }
+
+    async fn run(&self, spec: Spec) -> JobResult {
+        let result = self.runner.start(&spec).expect("started").ended().await;
+        self.runner.remove(spec.id).expect("removed");
+        result
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let root = self.folder.path().to_str().expect("text").to_owned();
+            wait_for("no process of the test is left", || !anybody_with(&root));
+        }
+    }
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).expect("a process id"), Signal::KILL).expect("killed");
+}
+
+#[tokio::test]
+async fn an_action_gets_its_files_and_gives_its_values() {
+    let bench = Bench::new();
+    let mut spec = bench.shell(
+        r#"[ "$(cat "$COB_CONTENT")" = '{"a":1}' ] && [ "$COB_IMPORTS" = '{"n1/b":{}}' ] || exit 9
+           [ "$(cat "$COB_IMPORTS_FILE")" = "$COB_IMPORTS" ] || exit 8
+           [ -z "$CARGO$CARGO_PKG_NAME" ] && [ "$LANG" = C.UTF-8 ] && [ "$MINE" = yes ] || exit 7
+           read -r line && exit 6
+           echo '{"ip": "::1", "n": {"b": 1, "a": [2]}}' > "$COB_EXPORT_OUT"
+           printf 'undo me' > "$COB_RESULT_OUT"
+           echo out; echo err >&2; pwd; exit 3"#,
+    );
+    spec.imports = r#"{"n1/b":{}}"#.to_owned();
+    spec.environment.insert("MINE".to_owned(), "yes".to_owned());
+    spec.durable = true;
+    let result = bench.run(spec).await;
+    assert_eq!(result.exit, Exit::Exited(3), "{result:?}");
+    let values = BTreeMap::from([("ip".into(), "\"::1\"".into()), ("n".into(), r#"{"a":[2],"b":1}"#.into())]);
+    assert_eq!(result.exports, Ok(values));
+    assert_eq!(result.saved, Ok(Some("undo me".to_owned())));
+    let folder = bench.folder.path().canonicalize().expect("there");
+    assert_eq!(result.last_lines, format!("out\nerr\n{}", folder.display()));
+    assert!(result.began_ns > 0 && result.ended_ns >= result.began_ns);
+}
+
+#[tokio::test]
+async fn standard_output_can_be_kept_apart() {
+    let bench = Bench::new();
+    let mut spec = bench.spec(Command::Argv(["/bin/sh", "-c", "echo up; echo noise >&2"].map(Into::into).to_vec()));
+    spec.stdout_apart = true;
+    let result = bench.run(spec).await;
+    assert_eq!((result.exit, result.stdout.as_str()), (Exit::Exited(0), "up\n"));
+    assert_eq!(result.last_lines, "noise");
+}
+
+#[tokio::test]
+async fn what_can_not_be_begun_says_why() {
+    let bench = Bench::new();
+    fs::write(bench.path("plain"), "no program").expect("written");
+    fs::write(bench.path("lost.sh"), "#!/no/such/interpreter\n").expect("written");
+    fs::write(bench.path("noise"), [0u8, 1, 2]).expect("written");
+    for name in ["lost.sh", "noise"] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(bench.path(name), mode).expect("set");
+    }
+    for (program, word) in [
+        ("no-such-program", "not found"),
+        ("./missing.sh", "not found"),
+        ("./plain", "not executable"),
+        ("./lost.sh", "interpreter"),
+        ("./noise", "neither a program"),
+    ] {
+        let result = bench.run(bench.spec(Command::Argv(vec![program.to_owned()]))).await;
+        let Exit::SpawnFailed(why) = &result.exit else { panic!("{program}: {result:?}") };
+        assert!(why.contains(word) && why.contains(program), "{why}");
+    }
+    let mut spec = bench.spec(Command::Argv(vec!["/bin/true".to_owned()]));
+    spec.folder = bench.path("nowhere");
+    let result = bench.run(spec).await;
+    assert!(matches!(&result.exit, Exit::SpawnFailed(why) if why.contains("working folder")), "{result:?}");
+    let result = bench.run(bench.spec(Command::Argv(vec![]))).await;
+    assert!(matches!(&result.exit, Exit::SpawnFailed(why) if why.contains("empty")), "{result:?}");
+    let result = bench.run(bench.shell("no-such-program")).await;
+    assert_eq!(result.exit, Exit::Exited(127));
+    assert!(result.last_lines.contains("not found"), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_signal_is_told() {
+    let bench = Bench::new();
+    let result = bench.run(bench.shell("echo before; kill -SEGV $$")).await;
+    assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Signal(11), "before"));
+}
+
+#[tokio::test]
+async fn a_timeout_ends_the_whole_group_politely() {
+    let bench = Bench::new();
+    let mut spec = bench.shell(
+        "(trap 'echo worker cleans up; exit 0' TERM; while :; do sleep 0.02; done) & \
+         trap '' TERM; echo begun; wait; wait; echo leader ends; exit 5",
+    );
+    spec.timeout = Duration::from_millis(300);
+    let begun = Instant::now();
+    let result = bench.run(spec).await;
+    assert_eq!(result.exit, Exit::TimedOut);
+    for word in ["begun", "worker cleans up", "leader ends"] {
+        assert!(result.last_lines.contains(word), "{word}: {result:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "nobody waited for the grace to pass");
+}
+
+#[tokio::test]
+async fn who_does_not_listen_is_killed_after_the_grace() {
+    let bench = Bench::new();
+    let mut spec =
+        bench.shell("trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & while :; do sleep 0.05; done");
+    spec.timeout = Duration::from_millis(150);
+    spec.grace = Duration::from_millis(150);
+    assert_eq!(bench.run(spec).await.exit, Exit::TimedOut);
+}
+
+#[tokio::test]
+async fn a_job_can_be_cancelled() {
+    let bench = Bench::new();
+    let spec = bench.shell("echo $$ > pid; exec sleep 600");
+    let started = bench.runner.start(&spec).expect("started");
+    number_in(&bench.path("pid"));
+    let canceller = started.canceller();
+    canceller.cancel().expect("asked");
+    assert_eq!(started.ended().await.exit, Exit::Cancelled);
+    bench.runner.remove(spec.id).expect("removed");
+    canceller.cancel().expect("nothing to do");
+}
+
+#[tokio::test]
+async fn a_background_child_keeps_neither_lock_nor_result() {
+    let bench = Bench::new();
+    let begun = Instant::now();
+    let result = bench.run(bench.shell("sleep 600 & echo $! > pid; exit 0")).await;
+    assert_eq!(result.exit, Exit::Exited(0));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    let pid = number_in(&bench.path("pid"));
+    assert!(Path::new(&format!("/proc/{pid}")).exists(), "a service may be left in the background");
+    kill(pid);
+}
+
+#[tokio::test]
+async fn a_flood_is_bounded_and_its_end_is_kept() {
+    let bench = Bench::new();
+    let spec = bench.shell("yes 0123456789012345678901234567890123456789 | head -c 10000000; echo; echo the end");
+    let result = bench.runner.start(&spec).expect("started").ended().await;
+    assert_eq!(result.exit, Exit::Exited(0));
+    assert!(result.last_lines.len() <= 2048 && result.last_lines.ends_with("the end"), "{}", result.last_lines);
+    let room = fs::metadata(spec.id.folder(&bench.runner.root).join(job::OUTPUT)).expect("there").len();
+    assert!(room < 1 << 20, "{room}");
+}
+
+#[tokio::test]
+async fn closed_output_and_bad_exports_do_no_harm() {
+    let bench = Bench::new();
+    let result = bench.run(bench.shell("exec >&- 2>&-; exit 4")).await;
+    assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(4), ""));
+    for (script, word) in [
+        ("echo '{\"a\": ' > $COB_EXPORT_OUT", "no JSON object"),
+        ("echo '[1]' > $COB_EXPORT_OUT", "no JSON object"),
+        ("printf '\\377' > $COB_EXPORT_OUT", "UTF-8"),
+        ("head -c 70000 /dev/zero > $COB_EXPORT_OUT", "more than 65536"),
+        ("mkfifo $COB_EXPORT_OUT", "regular file"),
+        ("ln -s /etc/passwd $COB_EXPORT_OUT", "symbolic"),
+    ] {
+        let result = bench.run(bench.shell(script)).await;
+        let error = result.exports.expect_err(script);
+        assert!(error.contains(word), "{script}: {error}");
+    }
+    let result = bench.run(bench.shell(": > $COB_EXPORT_OUT")).await;
+    assert_eq!(result.exports, Ok(BTreeMap::new()));
+}
+
+#[tokio::test]
+async fn large_imports_are_in_the_file_alone() {
+    let bench = Bench::new();
+    let mut spec = bench.shell("[ -z \"$COB_IMPORTS\" ] && wc -c < $COB_IMPORTS_FILE");
+    spec.imports = format!("\"{}\"", "x".repeat(300_000));
+    let result = bench.run(spec).await;
+    assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(0), "300002"));
+}
+
+#[tokio::test]
+async fn a_killed_runner_takes_its_action_with_it_but_not_strangers() {
+    let bench = Bench::new();
+    // A service that went its own way (its own session) is not part of the action any more.
+    let spec = bench.shell(
+        "setsid sh -c 'echo $$ > service; exec sleep 600' & \
+         sh -c 'trap \"\" TERM; echo $$ > deaf; while :; do sleep 0.05; done' & echo $$ > pid; wait",
+    );
+    let spec = Spec { grace: Duration::from_millis(200), ..spec };
+    let started = bench.runner.start(&spec).expect("started");
+    let (pid, deaf, service) =
+        (number_in(&bench.path("pid")), number_in(&bench.path("deaf")), number_in(&bench.path("service")));
+    kill(number_in(&spec.id.folder(&bench.runner.root).join(job::LOCK)));
+    let result = started.ended().await;
+    assert_eq!(result.exit, Exit::Lost);
+    for gone in [pid, deaf] {
+        wait_for("the action is gone", || {
+            let stat = fs::read_to_string(format!("/proc/{gone}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z")
+        });
+    }
+    assert!(Path::new(&format!("/proc/{service}")).exists());
+    kill(service);
+}
+
+#[tokio::test]
+async fn a_job_outlives_its_daemon_and_is_found() {
+    let bench = Bench::new();
+    let long =
+        Spec { id: JobId(1), ..bench.shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; cat $COB_CONTENT") };
+    let short = Spec { id: JobId(2), ..bench.shell("exit 4") };
+    let lost = Spec { id: JobId(3), ..bench.shell("echo $$ > lost; exec sleep 600") };
+    // Dropping all handles is what the end of the daemon does to them.
+    drop(bench.runner.start(&long).expect("started"));
+    let folder = short.id.folder(&bench.runner.root);
+    drop(bench.runner.start(&short).expect("started"));
+    wait_for("the short one has ended", || folder.join(job::RESULT).exists() && !is_locked(&folder));
+    drop(bench.runner.start(&lost).expect("started"));
+    let left = number_in(&bench.path("lost"));
+    kill(number_in(&lost.id.folder(&bench.runner.root).join(job::LOCK)));
+    let folder = lost.id.folder(&bench.runner.root);
+    wait_for("the killed runner is gone", || !is_locked(&folder));
+    // A daemon killed right after it had made the folder.
+    fs::create_dir(JobId(4).folder(&bench.runner.root)).expect("made");
+    number_in(&bench.path("pid"));
+
+    let returned = Runner::new(program(), &bench.runner.root).expect("there");
+    let found = returned.scan().expect("listed");
+    assert_eq!(found.iter().map(|j| j.id.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(found[0].state, FoundState::Running);
+    assert_eq!(found[0].label.as_deref(), Some("what it is"));
+    assert!(matches!(&found[1].state, FoundState::Finished(r) if r.exit == Exit::Exited(4)), "{:?}", found[1]);
+    assert_eq!((&found[2].state, &found[3].state), (&FoundState::Lost, &FoundState::Lost));
+    assert_eq!(found[3].label, None);
+    for id in [3, 4] {
+        assert_eq!(returned.adopt(JobId(id)).ended().await.exit, Exit::Lost);
+    }
+    assert!(!Path::new(&format!("/proc/{left}/exe")).exists(), "ended before anybody checks anything");
+    let adopted = returned.adopt(JobId(1));
+    fs::write(bench.path("go"), "").expect("written");
+    let result = adopted.ended().await;
+    assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(0), r#"{"a":1}"#));
+}
+
+#[tokio::test]
+async fn an_adopted_job_can_be_cancelled() {
+    let bench = Bench::new();
+    let spec = bench.shell("echo $$ > pid; exec sleep 600");
+    drop(bench.runner.start(&spec).expect("started"));
+    number_in(&bench.path("pid"));
+    let adopted = bench.runner.adopt(spec.id);
+    adopted.canceller().cancel().expect("asked");
+    assert_eq!(adopted.ended().await.exit, Exit::Cancelled);
+}
+
+#[tokio::test]
+async fn a_job_begins_once() {
+    let bench = Bench::new();
+    let spec = bench.shell("echo x >> ran");
+    let started = bench.runner.start(&spec).expect("started");
+    let error = bench.runner.start(&spec).expect_err("refused");
+    assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(started.ended().await.exit, Exit::Exited(0));
+    // By hand, without the daemon's lock: refused.
+    let folder = spec.id.folder(&bench.runner.root);
+    fs::remove_file(folder.join(job::RESULT)).expect("removed");
+    program().command(RUN_ACTION, &folder).status().expect("executed");
+    assert!(!folder.join(job::RESULT).exists());
+    assert_eq!(fs::read_to_string(bench.path("ran")).expect("read"), "x\n");
+}
