@@ -1,5 +1,5 @@
-//! Processes of others, as `/proc` shows them: who of a group still lives, and what a killed runner
-//! left behind.
+//! Processes, as `/proc` shows them: who of an action still lives, and what a killed runner left
+//! behind.
 //!
 //! A process id alone means nothing: it may have been given to somebody else. A leftover is known by
 //! the session of its runner *and* by the variable in its environment that names the job, and it is
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getsid, kill_process_group, pidfd_open, pidfd_send_signal};
 
 /// Between two looks at a group that was asked to end.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -44,16 +44,63 @@ fn all_processes() -> io::Result<impl Iterator<Item = i32>> {
     Ok(fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
 }
 
-/// Whether anybody in a process group still lives. The caller holds the group's leader unreaped, so the
-/// number can't have been given away. When `/proc` can't be read: no.
-fn group_lives(group: Pid) -> bool {
-    let group = group.as_raw_nonzero().get();
-    all_processes().is_ok_and(|mut all| all.any(|pid| Stat::read(pid).is_some_and(|s| s.group == group && s.lives())))
+/// All that a child of ours has begun: its process group, and whoever else is in the session that this
+/// process leads. Neither number can be given away while this process lives and has not reaped the
+/// child.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kin {
+    leader: Pid,
+    session: Option<i32>,
 }
 
-/// Waits until nobody in a group lives; false: the time was over first.
-pub(crate) fn wait_for_group(group: Pid, limit: Option<Instant>) -> bool {
-    wait_until(limit, || !group_lives(group))
+impl Kin {
+    /// The kin of a child that leads a process group.
+    pub(crate) fn of(leader: Pid) -> Self {
+        let own = getpid();
+        Self { leader, session: getsid(None).ok().filter(|s| *s == own).map(|s| s.as_raw_nonzero().get()) }
+    }
+
+    /// Asks all to end, waits, kills who is left.
+    pub(crate) fn end(self, grace: Duration) {
+        self.signal(Signal::TERM);
+        // Who was stopped can't end.
+        self.signal(Signal::CONT);
+        if wait_until(Some(Instant::now() + grace), || self.members().is_empty()) {
+            return;
+        }
+        // New ones may have been forked meanwhile. One that can't be killed (it waits for a disk) is
+        // waited for without a limit: as long as it lives, the action is not over.
+        wait_until(None, || {
+            self.signal(Signal::KILL);
+            self.members().is_empty()
+        });
+    }
+
+    fn signal(self, signal: Signal) {
+        // The group all at once, so that nobody forks between two signals. It fails when nobody is left.
+        let _ = kill_process_group(self.leader, signal);
+        for (pid, _) in self.members().into_iter().filter(|(_, group)| *group != self.group()) {
+            let handle = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            if let Some(handle) = handle.filter(|_| self.member(pid).is_some()) {
+                let _ = pidfd_send_signal(handle, signal);
+            }
+        }
+    }
+
+    /// Process and group of all that live. When `/proc` can't be read: none.
+    fn members(self) -> Vec<(i32, i32)> {
+        all_processes().map(|all| all.filter_map(|pid| self.member(pid)).collect()).unwrap_or_default()
+    }
+
+    fn member(self, pid: i32) -> Option<(i32, i32)> {
+        let stat = Stat::read(pid)?;
+        let kin = stat.group == self.group() || (self.session == Some(stat.session) && self.session != Some(pid));
+        (kin && stat.lives()).then_some((pid, stat.group))
+    }
+
+    fn group(self) -> i32 {
+        self.leader.as_raw_nonzero().get()
+    }
 }
 
 fn wait_until(limit: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
@@ -82,8 +129,7 @@ pub(crate) fn end_leftovers(session: i32, variable: &str, grace: Duration) -> us
     signal(&found, Signal::TERM);
     let limit = Instant::now() + grace;
     if !found.is_empty() && !wait_until(Some(limit), || leftovers(session, variable).is_empty()) {
-        // New ones may have been forked meanwhile; one that can't be killed (it waits for a disk) is
-        // waited for: as long as it lives, the action is not over.
+        // As above: new ones, and no limit.
         wait_until(None, || {
             let left = leftovers(session, variable);
             signal(&left, Signal::KILL);

@@ -14,11 +14,14 @@ use rustix::fs::fstat;
 
 use super::job::{self, Exit, FORMAT, JOB_VARIABLE, ResultFile, SpecFile, Written};
 use super::output::OutputFile;
-use super::supervise::{self, Group};
+use super::supervise::{self, Group, Rest, Watch};
 use crate::durable::{self, Sync};
 
 /// Beyond this a variable is refused by the kernel (`MAX_ARG_STRLEN`, 128 KiB, with its name).
 const MAX_VARIABLE: usize = 120 << 10;
+
+/// Between two looks at a long action's output and at cancellation.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Does one job. The exit code is for people who try it by hand: the daemon reads the result.
 pub(super) fn run(folder: &Path) -> ExitCode {
@@ -81,7 +84,8 @@ fn act(folder: &Path, spec: &SpecFile) -> Exit {
     };
     let limit = begun + Duration::from_millis(spec.timeout_ms);
     let grace = Duration::from_millis(spec.grace_ms);
-    let ended = group.wait(&mut outputs, Some(limit), grace, || job::present(&cancel));
+    let watch = Watch { asked: &|| job::present(&cancel), alarm: None, longest: LOOK, rest: Rest::Leave };
+    let ended = group.wait(&mut outputs, Some(limit), grace, &watch);
     for output in outputs {
         output.finish();
     }

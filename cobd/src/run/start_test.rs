@@ -296,6 +296,62 @@ async fn a_job_outlives_its_daemon_and_is_found() {
     assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(0), r#"{"a":1}"#));
 }
 
+/// Executed as a process of its own by the test below: a daemon that begins one job.
+#[test]
+fn as_daemon() {
+    let Ok(root) = std::env::var("COB_TEST_DAEMON") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let _inside = runtime.enter();
+    let runner = Runner::new(program(), &Path::new(&root).join("jobs")).expect("made");
+    let command = Command::Shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done".to_owned());
+    let spec = Spec {
+        id: JobId(1),
+        label: String::new(),
+        command,
+        environment: base_environment(),
+        folder: root.into(),
+        timeout: Duration::from_secs(20),
+        grace: Duration::from_secs(1),
+        content: String::new(),
+        imports: String::new(),
+        stdout_apart: false,
+        durable: true,
+    };
+    let _started = runner.start(&spec).expect("started");
+    std::thread::sleep(Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn a_daemon_killed_at_any_moment_finds_what_it_had_begun() {
+    // From before the runner exists until its action runs: these are some 3 ms here.
+    for delay in [0, 100, 200, 400, 800, 1600, 3200, 20_000] {
+        let bench = Bench::new();
+        let mut daemon = std::process::Command::new(std::env::current_exe().expect("known"))
+            .args(["--exact", "run::start::tests::as_daemon", "--nocapture"])
+            .env("COB_TEST_DAEMON", bench.folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("spawned");
+        let folder = JobId(1).folder(&bench.runner.root);
+        wait_for("the daemon begins its job", || folder.exists());
+        std::thread::sleep(Duration::from_micros(delay));
+        daemon.kill().expect("killed");
+        daemon.wait().expect("reaped");
+
+        let found = bench.runner.scan().expect("listed");
+        let state = found[0].state.clone();
+        let adopted = bench.runner.adopt(JobId(1));
+        if state == FoundState::Running {
+            fs::write(bench.path("go"), "").expect("written");
+            assert_eq!(adopted.ended().await.exit, Exit::Exited(0), "after {delay} us");
+        } else {
+            assert_eq!(state, FoundState::Lost, "after {delay} us");
+            assert_eq!(adopted.ended().await.exit, Exit::Lost);
+            assert!(!bench.path("pid").exists(), "the lock was free, so nothing had begun");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_adopted_job_can_be_cancelled() {
     let bench = Bench::new();

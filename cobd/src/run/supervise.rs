@@ -13,14 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::job::Exit;
-use super::leftovers;
+use super::leftovers::Kin;
 use super::output::OutputFile;
 
-/// Between two looks at output and cancellation: short at first, because most actions are short.
-const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+/// Between the first two looks at output and cancellation: most actions are short.
+const SHORTEST: Duration = Duration::from_millis(10);
 /// Growth between two looks that makes the next one come soon.
 const FLOOD: u64 = 64 << 10;
 
@@ -44,6 +44,27 @@ pub(crate) enum Ended {
     Asked,
 }
 
+/// What else ends a child, and how closely it is looked after.
+pub(crate) struct Watch<'a> {
+    /// Whether somebody asks for its end.
+    pub(crate) asked: &'a dyn Fn() -> bool,
+    /// Becomes readable when `asked` may have changed its mind.
+    pub(crate) alarm: Option<OwnedFd>,
+    /// Between two looks, at most.
+    pub(crate) longest: Duration,
+    /// What becomes of those that the child leaves behind.
+    pub(crate) rest: Rest,
+}
+
+/// What becomes of processes that outlive the one that began them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// They may stay: services that an action has started.
+    Leave,
+    /// They end with it.
+    End,
+}
+
 impl Group {
     /// Begins a child. Its environment is what the command says and nothing else.
     pub(crate) fn begin(command: &mut Command, output: [&OutputFile; 2]) -> io::Result<Self> {
@@ -54,72 +75,57 @@ impl Group {
         Ok(Self { child, handle: pidfd_open(leader, PidfdFlags::empty()).ok(), leader })
     }
 
-    /// Waits for the child's end, and brings it about when its time is over or `asked` says so.
+    /// Waits for the child's end, and brings it about when its time is over or `watch` says so.
     pub(crate) fn wait(
         mut self,
         outputs: &mut [OutputFile],
         limit: Option<Instant>,
         grace: Duration,
-        mut asked: impl FnMut() -> bool,
+        watch: &Watch<'_>,
     ) -> io::Result<(ExitStatus, Ended)> {
-        let (mut pause, mut held) = (LOOK.0, 0);
+        let (mut pause, mut held) = (SHORTEST, 0);
         let ended = loop {
-            let left = limit.map_or(LOOK.1, |limit| limit.saturating_duration_since(Instant::now()));
-            if self.has_ended_within(pause.min(left)) {
+            let left = limit.map_or(pause, |limit| limit.saturating_duration_since(Instant::now()));
+            if self.has_ended_within(pause.min(left), watch.alarm.as_ref()) {
                 break Ended::Itself;
             }
             let holds = outputs.iter_mut().map(OutputFile::bound).sum::<u64>();
-            pause = if holds > held + FLOOD { LOOK.0 } else { (pause * 2).min(LOOK.1) };
+            pause = if holds > held + FLOOD { SHORTEST } else { (pause * 2).min(watch.longest) };
             held = holds;
-            if asked() {
+            if (watch.asked)() {
                 break Ended::Asked;
             }
             if limit.is_some_and(|limit| Instant::now() >= limit) {
                 break Ended::TimedOut;
             }
         };
-        if ended != Ended::Itself {
-            self.end(grace);
+        if ended != Ended::Itself || watch.rest == Rest::End {
+            // The leader is not reaped before, so that the group's number stays its own.
+            Kin::of(self.leader).end(grace);
         }
         Ok((self.child.wait()?, ended))
     }
 
-    /// Asks the whole group to end, waits, kills what is left. The leader is not reaped before that, so
-    /// the group's number stays its own.
-    fn end(&self, grace: Duration) {
-        let tell = |signal| {
-            // It fails when nobody is left, and then nobody has to be told.
-            let _ = kill_process_group(self.leader, signal);
-        };
-        tell(Signal::TERM);
-        // Who was stopped can't end.
-        tell(Signal::CONT);
-        if leftovers::wait_for_group(self.leader, Some(Instant::now() + grace)) {
-            return;
-        }
-        tell(Signal::KILL);
-        // One that can't be killed (it waits for a disk) still acts: there is no limit to this.
-        leftovers::wait_for_group(self.leader, None);
-    }
-
     /// Whether the child ends within this time. It is not reaped.
-    fn has_ended_within(&self, time: Duration) -> bool {
+    fn has_ended_within(&self, time: Duration, alarm: Option<&OwnedFd>) -> bool {
         let limit = Instant::now() + time;
         loop {
             let left = limit.saturating_duration_since(Instant::now());
-            match &self.handle {
-                Some(handle) => {
-                    let spec = Timespec {
-                        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                        tv_nsec: i64::from(left.subsec_nanos()),
-                    };
-                    match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&spec)) {
-                        Ok(ready) => return ready > 0,
-                        Err(rustix::io::Errno::INTR) => {}
-                        Err(_) => thread::sleep(left.min(LOOK.0)),
-                    }
+            if let Some(handle) = &self.handle {
+                let spec = Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                };
+                let fds = [Some(handle), alarm].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
+                match poll(&mut fds.collect::<Vec<_>>(), Some(&spec)) {
+                    Ok(0) => return false,
+                    Ok(_) if alarm.is_some_and(silence) => return self.has_ended_within(Duration::ZERO, None),
+                    Ok(_) => return true,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => thread::sleep(left.min(SHORTEST)),
                 }
-                None => thread::sleep(left.min(LOOK.0)),
+            } else {
+                thread::sleep(left.min(SHORTEST));
             }
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             if matches!(waitid(WaitId::Pid(self.leader), options), Ok(Some(_))) {
@@ -130,6 +136,12 @@ impl Group {
             }
         }
     }
+}
+
+/// Takes what an alarm has to tell. Whether it had something to tell.
+fn silence(alarm: &OwnedFd) -> bool {
+    let mut buffer = [0; 4096];
+    rustix::io::read(alarm, &mut buffer).is_ok_and(|n| n > 0)
 }
 
 /// The exit of a child, in the words of a result.
