@@ -4,3 +4,4 @@ pub mod durable;
 pub mod journal;
 pub mod kinds;
 pub mod run;
+pub mod web;

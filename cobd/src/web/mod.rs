@@ -1,0 +1,29 @@
+//! The daemon's HTTP/JSON API: what operators and their programs are told, and what they may order.
+//!
+//! ```text
+//! unix socket --> [serve] --+
+//!                           +--> [guard] --> [routes] --> [`Api`] --Ask--> the daemon's loop
+//! TCP, handed over --> -----+
+//! ```
+//!
+//! It knows nothing of the loop but its queue: every question and every order is an [`Ask`] with a
+//! place for the answer. The reference for users is `docs/api.md`.
+//!
+//! Rules: every queue, body, connection count and wait has a bound; nothing here changes anything but
+//! through an [`Ask::Order`]; a page of another origin can neither read nor order.
+
+mod api;
+mod guard;
+mod routes;
+mod serve;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use api::{Api, Ask, Caller, Command};
+pub use routes::router;
+pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
+pub use wire::{
+    API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalBody, RefusalKind, Version,
+};

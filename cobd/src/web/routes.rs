@@ -1,0 +1,231 @@
+//! The paths of the API: each turns a request into an [`Ask`] and its answer into JSON.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Path, Query, Request, State};
+use axum::http::{Method, Uri, header};
+use axum::middleware::from_fn;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use cob_types::CobId;
+use cob_types::status::{CobStatus, HostStatus};
+use futures_util::stream;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::api::{Api, Ask, Caller, Command};
+use super::guard::guard;
+use super::serve::LongLived;
+use super::wire::{API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalKind, Version};
+
+/// The longest body that is read.
+const MAX_BODY: usize = 64 << 10;
+/// How long a body may take to arrive.
+const BODY: Duration = Duration::from_secs(10);
+/// The entries of an answer to `/v1/history`, unless asked for fewer or more.
+const HISTORY: usize = 1000;
+/// The most that may be asked for.
+const MAX_HISTORY: usize = 10_000;
+/// The least time between two events for one watcher: a busy daemon is not asked for its status at
+/// every turn of its loop.
+const EVENT_EVERY: Duration = Duration::from_millis(50);
+/// How often a watcher to whom nothing happens gets a comment, so that both ends see a dead link.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The API as a service. Every request must carry a [`Caller`] as an extension.
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/version", get(version))
+        .route("/v1/status", get(status))
+        .route("/v1/cobs/{*id}", get(cob))
+        .route("/v1/history", get(history))
+        .route("/v1/output/{*id}", get(output))
+        .route("/v1/events", get(events))
+        .route("/v1/prepare", post(prepare))
+        .route("/v1/switch", post(switch))
+        .route("/v1/retry", post(retry))
+        .route("/v1/pause", post(pause))
+        .route("/v1/resume", post(resume))
+        .route("/v1/fence", post(fence))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(guard))
+        .with_state(api)
+}
+
+async fn version() -> Json<Version> {
+    Json(Version { program: "cobd".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), api: API_VERSION })
+}
+
+async fn status(State(api): State<Api>) -> Result<Json<HostStatus>, Refusal> {
+    Ok(Json(api.ask(|reply| Ask::Status { reply }).await?))
+}
+
+async fn cob(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<CobStatus>, Refusal> {
+    let id = cob_id(&id)?;
+    let found = api.ask(|reply| Ask::Cob { id: id.clone(), reply }).await?;
+    found.map(Json).ok_or_else(|| no_cob(&id))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryQuery {
+    #[serde(default)]
+    since: u64,
+    cob: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn history(
+    State(api): State<Api>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|e| {
+        Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `since`, `cob` and `limit`, each once")
+    })?;
+    let limit = query.limit.unwrap_or(HISTORY).clamp(1, MAX_HISTORY);
+    let cob = query.cob.as_deref().map(cob_id).transpose()?;
+    let mut entries = api.ask(|reply| Ask::History { since: query.since, cob, limit, reply }).await?;
+    entries.truncate(limit);
+    let mut lines = Vec::new();
+    for entry in &entries {
+        serde_json::to_writer(&mut lines, entry)
+            .map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("an entry can't be written: {e}"), ""))?;
+        lines.push(b'\n');
+    }
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
+}
+
+async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let id = cob_id(&id)?;
+    let text = api.ask(|reply| Ask::Output { cob: id.clone(), reply }).await?.ok_or_else(|| {
+        Refusal::new(
+            RefusalKind::NotFound,
+            format!("no output of {id} is kept"),
+            "output is kept of the last action or check that ran as a process",
+        )
+    })?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}
+
+/// An event at once, and one for every change after it; changes close to each other share one.
+async fn events(
+    State(api): State<Api>,
+    Extension(long_lived): Extension<LongLived>,
+) -> Result<impl IntoResponse, Refusal> {
+    let Ok(place) = api.watchers.clone().try_acquire_owned() else {
+        return Err(Refusal::new(
+            RefusalKind::Unavailable,
+            "too many watchers",
+            "ask /v1/status at intervals, or end another watcher",
+        ));
+    };
+    let mut changes = api.ask(|reply| Ask::Watch { reply }).await?;
+    changes.mark_changed();
+    long_lived.set();
+    let changes = stream::unfold((changes, place, true), |(mut changes, place, first)| async move {
+        if !first {
+            tokio::time::sleep(EVENT_EVERY).await;
+        }
+        changes.changed().await.ok()?;
+        let count = *changes.borrow_and_update();
+        let event = Event::default().event("change").data(format!("{{\"change\":{count}}}"));
+        Some((Ok::<_, Infallible>(event), (changes, place, false)))
+    });
+    Ok(Sse::new(changes).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+type Answer = Result<Json<Done>, Refusal>;
+
+async fn prepare(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+    let GenerationOrder { generation, who } = body(request).await?;
+    order(&api, Command::Prepare { generation }, &caller, who).await
+}
+
+async fn switch(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+    let GenerationOrder { generation, who } = body(request).await?;
+    order(&api, Command::Switch { generation }, &caller, who).await
+}
+
+async fn retry(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+    let CobOrder { cob, who } = body(request).await?;
+    order(&api, Command::Retry { cob }, &caller, who).await
+}
+
+async fn pause(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+    let PlainOrder { who } = body(request).await?;
+    order(&api, Command::Pause, &caller, who).await
+}
+
+async fn resume(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+    let PlainOrder { who } = body(request).await?;
+    order(&api, Command::Resume, &caller, who).await
+}
+
+async fn fence(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+    let HostOrder { host, who } = body(request).await?;
+    order(&api, Command::Fence { host }, &caller, who).await
+}
+
+async fn order(api: &Api, order: Command, caller: &Caller, who: Option<String>) -> Answer {
+    Ok(Json(api.order(order, caller.named(who.as_deref())).await?))
+}
+
+async fn unknown_path(uri: Uri) -> Refusal {
+    Refusal::new(
+        RefusalKind::NotFound,
+        format!("there is no path {:?}", uri.path()),
+        "paths begin with /v1/; docs/api.md lists them",
+    )
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    Refusal::new(
+        RefusalKind::Method,
+        format!("{:?} does not know the method {method}", uri.path()),
+        "what shows is asked with GET, what changes is ordered with POST",
+    )
+}
+
+/// Reads and parses a body within its limits. An empty one is `{}`.
+async fn body<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+    let bytes = tokio::time::timeout(BODY, collect(request.into_body())).await.map_err(|_| {
+        Refusal::new(RefusalKind::Invalid, format!("the body did not arrive within {} s", BODY.as_secs()), "")
+    })??;
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    serde_json::from_slice(text).map_err(|e| {
+        Refusal::new(
+            RefusalKind::Invalid,
+            format!("the body is not what this order takes: {e}"),
+            "docs/api.md shows it",
+        )
+    })
+}
+
+async fn collect(body: Body) -> Result<bytes::Bytes, Refusal> {
+    to_bytes(body, MAX_BODY).await.map_err(|e| {
+        let too_long = std::error::Error::source(&e).is_some_and(|s| s.is::<http_body_util::LengthLimitError>());
+        if too_long {
+            Refusal::new(RefusalKind::TooLong, format!("the body is longer than {MAX_BODY} bytes"), "")
+        } else {
+            Refusal::new(RefusalKind::Invalid, format!("the body broke off: {e}"), "")
+        }
+    })
+}
+
+fn cob_id(text: &str) -> Result<CobId, Refusal> {
+    CobId::new(text).map_err(|e| Refusal::new(RefusalKind::Invalid, e.to_string(), "an id is HOST/NAME"))
+}
+
+fn no_cob(id: &CobId) -> Refusal {
+    Refusal::new(
+        RefusalKind::NotFound,
+        format!("{id} is no change object of the active generation of this host"),
+        "/v1/status lists them",
+    )
+}

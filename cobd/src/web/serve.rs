@@ -1,0 +1,206 @@
+//! Connections: where they come from, how many there may be and how long they may last.
+//!
+//! The unix socket is this module's own; TCP connections are accepted elsewhere (the daemon has one
+//! port for its peers and for this) and handed over. One request a connection: what a client may hold
+//! is then bounded by the number of connections and the time that each may take.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tower::ServiceExt;
+
+use super::api::{Api, Caller};
+use super::routes::router;
+
+/// How long the head of a request may take to arrive.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection may last that watches nothing: an order's time and then some.
+const CONNECTION: Duration = Duration::from_secs(120);
+/// The most of a request's head that is kept.
+const MAX_HEAD: usize = 16 << 10;
+/// How long to rest when a connection can't be accepted (mostly: no file descriptor is left).
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Why the unix socket can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A daemon answers at it.
+    #[error("another daemon answers at {}: end it first, or give this one a socket of its own", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is no socket has its name.
+    #[error("{} is no socket: it is left alone; move it away or name another socket", path.display())]
+    NoSocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("the socket {} can't be made", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The API's unix socket, bound: only its owner may connect.
+#[derive(Debug)]
+pub struct UnixServer {
+    listener: UnixListener,
+    /// Drops after the listener: the name goes last.
+    name: SocketName,
+}
+
+/// Binds the unix socket and serves it until the returned future is dropped.
+///
+/// # Errors
+/// [`ServeError`] when the socket can't be bound.
+pub async fn serve_unix(path: &Path, api: Api) -> Result<(), ServeError> {
+    UnixServer::bind(path).await?.run(api).await;
+    Ok(())
+}
+
+impl UnixServer {
+    /// Binds the socket with mode 0600. A socket file that a dead daemon left behind is replaced; one
+    /// at which somebody answers is not.
+    ///
+    /// # Errors
+    /// [`ServeError`] says what is in the way.
+    pub async fn bind(path: &Path) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Io { path: path.to_owned(), source };
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => return Err(ServeError::NoSocket { path: path.to_owned() }),
+            Ok(_) => match UnixStream::connect(path).await {
+                Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
+                Ok(_) => return Err(ServeError::InUse { path: path.to_owned() }),
+                Err(e) => return Err(failed(e)),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(failed(e)),
+        }
+        // Bound inside a private folder and renamed: at no moment can others connect, and the old
+        // name is replaced in one step.
+        let folder = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let private = tempfile::Builder::new().prefix(".s").rand_bytes(4).tempdir_in(folder).map_err(failed)?;
+        let inner = private.path().join("s");
+        let listener = UnixListener::bind(&inner).map_err(failed)?;
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let inode = std::fs::symlink_metadata(&inner).map_err(failed)?.ino();
+        std::fs::rename(&inner, path).map_err(failed)?;
+        Ok(Self { listener, name: SocketName { path: path.to_owned(), inode } })
+    }
+
+    /// Serves until the returned future is dropped; then the socket's name is gone.
+    pub async fn run(self, api: Api) {
+        let app = router(api.clone());
+        loop {
+            let Ok(place) = api.connections.clone().acquire_owned().await else { return };
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(socket = %self.name.path.display(), %error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                    continue;
+                }
+            };
+            let Ok(peer) = stream.peer_cred() else { continue };
+            let app = app.clone();
+            tokio::spawn(async move {
+                connection(stream, app, Caller::Unix { uid: peer.uid() }).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Removes the socket's name, if it is still this socket's.
+#[derive(Debug)]
+struct SocketName {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for SocketName {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            // A name that stays behind is found stale by the next daemon.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Serves one request on a TCP connection that was accepted elsewhere; nothing of it may have been
+/// consumed.
+pub async fn serve_connection(stream: TcpStream, api: Api) {
+    let Ok(peer) = stream.peer_addr() else { return };
+    let caller = Caller::Tcp { peer };
+    match api.connections.clone().try_acquire_owned() {
+        Ok(place) => {
+            connection(stream, router(api), caller).await;
+            drop(place);
+        }
+        Err(_) => tracing::debug!(%peer, "too many connections to the API: one is closed unanswered"),
+    }
+}
+
+/// Set by a request whose answer does not end by itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LongLived(Arc<AtomicBool>);
+
+impl LongLived {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, app: Router, caller: Caller) {
+    let long_lived = LongLived::default();
+    let flag = long_lived.clone();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(flag.clone());
+        app.clone().oneshot(request)
+    });
+    let serving = http1::Builder::new()
+        .keep_alive(false)
+        .half_close(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    let deadline = async {
+        tokio::time::sleep(CONNECTION).await;
+        if long_lived.is_set() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        served = serving => if let Err(error) = served {
+            tracing::debug!(%error, "a connection to the API broke off");
+        },
+        () = deadline => tracing::debug!("a connection to the API took too long"),
+    }
+}

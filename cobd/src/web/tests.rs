@@ -1,0 +1,350 @@
+//! The API over real sockets, with a loop that answers from a table.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cob_types::history::HistoryEntry;
+use cob_types::status::HostStatus;
+use cob_types::{CobId, GenerationNumber, HostName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{mpsc, watch};
+
+use super::{Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
+
+/// A limit for what should happen at once.
+const SOON: Duration = Duration::from_secs(10);
+
+fn host_status() -> HostStatus {
+    HostStatus {
+        name: HostName::new("n1").expect("a name"),
+        reachable: true,
+        error: None,
+        generation: Some(GenerationNumber(7)),
+        switching_to: None,
+        converged: true,
+        paused: false,
+        security: None,
+        now_ns: 5,
+        peers: Vec::new(),
+        cobs: Vec::new(),
+    }
+}
+
+fn entry(seq: u64) -> HistoryEntry {
+    HistoryEntry {
+        ts_ns: seq,
+        host: HostName::new("n1").expect("a name"),
+        seq,
+        lamport: seq,
+        generation: GenerationNumber(7),
+        cob: None,
+        event: "activate".to_owned(),
+        from: None,
+        to: None,
+        attempt: None,
+        ok: None,
+        detail: String::new(),
+    }
+}
+
+/// A loop that takes every order once and knows 20 entries of history.
+struct Fake {
+    api: Api,
+    changes: watch::Sender<u64>,
+    orders: mpsc::Receiver<(Command, String)>,
+}
+
+fn fake() -> Fake {
+    let (tx, mut asked) = mpsc::channel(4);
+    let (changes, seen) = watch::channel(1);
+    let (told, orders) = mpsc::channel(16);
+    tokio::spawn(async move {
+        let mut paused = false;
+        while let Some(ask) = asked.recv().await {
+            match ask {
+                Ask::Status { reply } => drop(reply.send(host_status())),
+                Ask::Cob { reply, .. } => drop(reply.send(None)),
+                Ask::History { since, limit, reply, .. } => {
+                    drop(reply.send((since..20).take(limit).map(entry).collect()));
+                }
+                Ask::Output { cob, reply } => drop(reply.send((cob.name() == "a/b").then(|| "hello\n".to_owned()))),
+                Ask::Watch { reply } => drop(reply.send(seen.clone())),
+                Ask::Order { order, who, reply } => {
+                    let answer = match &order {
+                        Command::Pause => {
+                            Ok(Done { changed: !std::mem::replace(&mut paused, true), detail: "paused".to_owned() })
+                        }
+                        Command::Prepare { .. } => Err(Refusal::new(RefusalKind::NotFound, "no generation 9", "wait")),
+                        Command::Switch { .. } | Command::Retry { .. } | Command::Resume | Command::Fence { .. } => {
+                            Ok(Done { changed: true, detail: String::new() })
+                        }
+                    };
+                    told.send((order, who)).await.expect("the test listens");
+                    drop(reply.send(answer));
+                }
+            }
+        }
+    });
+    Fake { api: Api::new(tx), changes, orders }
+}
+
+struct Served {
+    folder: tempfile::TempDir,
+    fake: Fake,
+}
+
+impl Served {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fake = fake();
+        let server = UnixServer::bind(&folder.path().join("s")).await.expect("bound");
+        tokio::spawn(server.run(fake.api.clone()));
+        Self { folder, fake }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+
+    /// Status and body of the answer to this request.
+    async fn ask(&self, request: &str) -> (u16, String) {
+        let stream = UnixStream::connect(self.socket()).await.expect("connects");
+        exchange(stream, request).await
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await
+    }
+
+    async fn post(&self, path: &str, body: &str) -> (u16, String) {
+        self.ask(&posted(path, "x", "application/json", body)).await
+    }
+}
+
+fn posted(path: &str, host: &str, content_type: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+async fn exchange(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> (u16, String) {
+    let talk = async {
+        // The answer may come, and the connection go, before all is written.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).expect("text")
+    };
+    let answer = tokio::time::timeout(SOON, talk).await.expect("an answer in time");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+/// Sends a request over TCP to a server that hands its connections over.
+async fn over_tcp(api: &Api, request: impl FnOnce(u16) -> String) -> (u16, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let api = api.clone();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        serve_connection(stream, api).await;
+    });
+    exchange(TcpStream::connect(address).await.expect("connects"), &request(address.port())).await
+}
+
+#[tokio::test]
+async fn questions_are_answered_as_json() {
+    let served = Served::new().await;
+    let (code, body) = served.get("/v1/status").await;
+    assert_eq!((code, serde_json::from_str::<HostStatus>(&body).expect("a status")), (200, host_status()));
+    let (code, body) = served.get("/v1/version").await;
+    assert!(code == 200 && body.contains("\"api\":1"), "{body}");
+    assert_eq!(served.get("/v1/output/n1/a/b").await, (200, "hello\n".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_with_a_hint() {
+    let served = Served::new().await;
+    for (path, code, word) in [
+        ("/v1/cobs/n1/x/y", 404, "n1/x/y is no change object"),
+        ("/v1/cobs/n1", 400, "names no host"),
+        ("/v1/cobs/n1/%2e%2e/x", 400, "`..`"),
+        ("/v1/output/n1/other", 404, "no output"),
+        ("/v2/status", 404, "no path"),
+        ("/v1/pause", 405, "method GET"),
+        ("/v1/history?since=x", 400, "known are"),
+        ("/v1/history?sinec=1", 400, "known are"),
+    ] {
+        let (found, body) = served.get(path).await;
+        assert!(found == code && body.contains(word) && body.contains("\"hint\":"), "{path}: {found} {body}");
+    }
+}
+
+#[tokio::test]
+async fn the_history_comes_in_pages_of_one_object_a_line() {
+    let served = Served::new().await;
+    let (_, body) = served.get("/v1/history?since=3&limit=2").await;
+    let seqs: Vec<u64> = body.lines().map(|l| serde_json::from_str::<HistoryEntry>(l).expect("an entry").seq).collect();
+    assert_eq!(seqs, [3, 4]);
+    let (_, body) = served.get("/v1/history").await;
+    assert_eq!(body.lines().count(), 20);
+    assert_eq!(served.get("/v1/history?since=20").await, (200, String::new()));
+}
+
+#[tokio::test]
+async fn orders_reach_the_loop_with_their_author() {
+    let mut served = Served::new().await;
+    assert_eq!(served.post("/v1/pause", "{\"who\":\"ann\"}").await.1, "{\"changed\":true,\"detail\":\"paused\"}");
+    assert_eq!(served.post("/v1/pause", "").await.1, "{\"changed\":false,\"detail\":\"paused\"}");
+    assert_eq!(served.post("/v1/switch", "{\"generation\":8}").await.0, 200);
+    assert_eq!(served.post("/v1/retry", "{\"cob\":\"n1/a/b\"}").await.0, 200);
+    assert_eq!(served.post("/v1/fence", "{\"host\":\"n2\"}").await.0, 200);
+    assert_eq!(
+        served.post("/v1/prepare", "{\"generation\":9}").await,
+        (404, "{\"error\":\"no generation 9\",\"hint\":\"wait\"}".to_owned())
+    );
+    let uid = rustix::process::getuid().as_raw();
+    let mut seen = Vec::new();
+    while let Ok(order) = served.fake.orders.try_recv() {
+        seen.push(order);
+    }
+    let me = format!("uid {uid}");
+    assert_eq!(
+        seen,
+        [
+            (Command::Pause, format!("ann ({me})")),
+            (Command::Pause, me.clone()),
+            (Command::Switch { generation: GenerationNumber(8) }, me.clone()),
+            (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
+            (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
+            (Command::Prepare { generation: GenerationNumber(9) }, me),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn bodies_that_are_not_orders_change_nothing() {
+    let mut served = Served::new().await;
+    for (path, body, code) in [
+        ("/v1/switch", "", 400),
+        ("/v1/switch", "{\"generation\":-1}", 400),
+        ("/v1/switch", "{\"generation\":1,\"force\":true}", 400),
+        ("/v1/switch", "[[[[", 400),
+        ("/v1/retry", "{\"cob\":\"n1\"}", 400),
+        ("/v1/fence", "{\"host\":\"a/b\"}", 400),
+    ] {
+        let (found, answer) = served.post(path, body).await;
+        assert!(found == code && answer.contains("\"error\":"), "{path} {body}: {found} {answer}");
+    }
+    let long = format!("{{\"who\":\"{}\"}}", "x".repeat(70_000));
+    assert_eq!(served.post("/v1/pause", &long).await.0, 413);
+    assert_eq!(served.ask(&posted("/v1/pause", "x", "text/plain", "{}")).await.0, 415);
+    assert!(served.fake.orders.try_recv().is_err(), "nothing was ordered");
+}
+
+#[tokio::test]
+async fn a_web_page_can_neither_ask_nor_order() {
+    let mut fake = fake();
+    let get = |headers: &str| format!("GET /v1/status HTTP/1.1\r\n{headers}\r\n\r\n");
+    let ok =
+        over_tcp(&fake.api, |port| get(&format!("host: 127.0.0.1:{port}\r\norigin: http://127.0.0.1:{port}"))).await;
+    assert_eq!(ok.0, 200, "{}", ok.1);
+    assert_eq!(over_tcp(&fake.api, |_| get("host: localhost")).await.0, 200);
+    for (headers, code) in [
+        ("host: evil.example", 403),
+        ("host: 127.0.0.1\r\norigin: http://evil.example", 403),
+        ("host: 127.0.0.1\r\norigin: null", 403),
+        ("host: 127.0.0.1\r\norigin: http://127.0.0.1\r\norigin: http://evil.example", 403),
+        ("x: y", 400),
+        ("host: 127.0.0.1\r\nhost: evil.example", 400),
+    ] {
+        assert_eq!(over_tcp(&fake.api, |_| get(headers)).await.0, code, "{headers}");
+    }
+    let absolute = "GET http://evil.example/v1/status HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    assert_eq!(over_tcp(&fake.api, |_| absolute.to_owned()).await.0, 403);
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", ""] {
+        let order = posted("/v1/pause", "127.0.0.1", content_type, "{}");
+        assert_eq!(over_tcp(&fake.api, |_| order).await.0, 415);
+    }
+    assert!(fake.orders.try_recv().is_err(), "nothing was ordered");
+    let order = posted("/v1/pause", "127.0.0.1", "application/json; charset=utf-8", "{}");
+    assert_eq!(over_tcp(&fake.api, |_| order).await.0, 200);
+}
+
+#[tokio::test]
+async fn garbage_and_endless_heads_end_the_connection_alone() {
+    let served = Served::new().await;
+    assert_eq!(served.ask("\0\u{1}\u{2}garbage\r\n\r\n").await.0, 400);
+    let endless = format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(100_000));
+    assert_eq!(served.ask(&endless).await.0, 431);
+    assert_eq!(served.get("/v1/version").await.0, 200);
+}
+
+#[tokio::test]
+async fn watchers_hear_at_once_and_at_each_change() {
+    let served = Served::new().await;
+    let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    let mut text = String::new();
+    let mut hear = async |what: &str| {
+        let heard = async {
+            while !text.contains(what) {
+                let mut part = [0; 1024];
+                let n = stream.read(&mut part).await.expect("read");
+                assert!(n > 0, "ended: {text}");
+                text.push_str(std::str::from_utf8(&part[..n]).expect("text"));
+            }
+        };
+        tokio::time::timeout(SOON, heard).await.expect("an event in time");
+    };
+    hear("data: {\"change\":1}").await;
+    served.fake.changes.send_replace(17);
+    hear("data: {\"change\":17}").await;
+}
+
+#[tokio::test]
+async fn watchers_leave_room_for_orders() {
+    let served = Served::new().await;
+    let places = served.fake.api.watchers.clone().acquire_many_owned(64).await.expect("all places");
+    let (code, body) = served.get("/v1/events").await;
+    assert!(code == 503 && body.contains("too many watchers"), "{code} {body}");
+    assert_eq!(served.post("/v1/pause", "{}").await.0, 200);
+    drop(places);
+}
+
+#[tokio::test]
+async fn a_daemon_that_stops_is_told_from_one_that_is_there() {
+    let served = Served::new().await;
+    let (tx, rx) = mpsc::channel(1);
+    drop(rx);
+    let (code, body) =
+        over_tcp(&Api::new(tx), |_| "GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()).await;
+    assert!(code == 503 && body.contains("stopping"), "{code} {body}");
+    assert_eq!(served.get("/v1/status").await.0, 200);
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_taken_over_only_from_the_dead() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cobd.sock");
+    let first = UnixServer::bind(&path).await.expect("bound");
+    assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    assert!(matches!(UnixServer::bind(&path).await, Err(ServeError::InUse { .. })));
+    drop(first);
+    assert!(!path.exists(), "the name went with the server");
+
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("a stale socket"));
+    assert!(path.exists());
+    let second = UnixServer::bind(&path).await.expect("a stale socket is replaced");
+    drop(second);
+
+    std::fs::write(&path, "precious").expect("written");
+    assert!(matches!(UnixServer::bind(&path).await, Err(ServeError::NoSocket { .. })));
+    assert_eq!(std::fs::read_to_string(&path).expect("still there"), "precious");
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("read").collect();
+    assert_eq!(left.len(), 1, "no private folder is left: {left:?}");
+}

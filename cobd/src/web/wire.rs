@@ -1,0 +1,147 @@
+//! The JSON of orders and their answers, used by the daemon to read and by its clients to write.
+//!
+//! What is shown of hosts and change objects stands in `cob_types::status`, the history in
+//! `cob_types::history`. Fields are only added.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use cob_types::{CobId, GenerationNumber, HostName};
+use serde::{Deserialize, Serialize};
+
+/// The version of the API that is spoken here: the first part of every path.
+pub const API_VERSION: u32 = 1;
+
+/// Who answers, at `/v1/version`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The program, `cobd`.
+    pub program: String,
+    /// Its version.
+    pub version: String,
+    /// The version of the API.
+    pub api: u32,
+}
+
+/// Body of `prepare` and `switch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenerationOrder {
+    /// The generation meant.
+    pub generation: GenerationNumber,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `retry`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CobOrder {
+    /// The change object meant, one of this host.
+    pub cob: CobId,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `fence`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostOrder {
+    /// The host that will not come back as it was.
+    pub host: HostName,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `pause` and `resume`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlainOrder {
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// An order was taken, and is durable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Whether it changed anything: the same order a second time does not.
+    pub changed: bool,
+    /// What it did, in words.
+    #[serde(default)]
+    pub detail: String,
+}
+
+/// An order or a question was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Refusal {
+    /// Who has to act.
+    pub kind: RefusalKind,
+    /// What was refused and why.
+    pub error: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// Why something was refused, as a caller tells it apart: by the status of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// 400: the request makes no sense.
+    Invalid,
+    /// 403: not from there.
+    Forbidden,
+    /// 404: there is no such thing here.
+    NotFound,
+    /// 405: the path knows another method.
+    Method,
+    /// 409: not in the state that the host is in.
+    Conflict,
+    /// 413: the body is too long.
+    TooLong,
+    /// 415: not JSON.
+    NotJson,
+    /// 503: not now; the same may be asked again.
+    Unavailable,
+}
+
+impl RefusalKind {
+    fn status(self) -> StatusCode {
+        match self {
+            RefusalKind::Invalid => StatusCode::BAD_REQUEST,
+            RefusalKind::Forbidden => StatusCode::FORBIDDEN,
+            RefusalKind::NotFound => StatusCode::NOT_FOUND,
+            RefusalKind::Method => StatusCode::METHOD_NOT_ALLOWED,
+            RefusalKind::Conflict => StatusCode::CONFLICT,
+            RefusalKind::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            RefusalKind::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// The JSON of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalBody {
+    /// What was refused and why.
+    pub error: String,
+    /// What to do; empty: nothing is known to help.
+    #[serde(default)]
+    pub hint: String,
+}
+
+impl Refusal {
+    /// A refusal of this kind.
+    pub fn new(kind: RefusalKind, error: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind, error: error.into(), hint: hint.into() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.kind.status(), Json(RefusalBody { error: self.error, hint: self.hint })).into_response()
+    }
+}
