@@ -5,7 +5,8 @@
 //! assembling in `cobgen`, the doing in `cobd`.
 //!
 //! Start with [`id`], [`kind`] and [`cob`]; then [`generation`] (what is published) and
-//! [`message`] (what two daemons say to each other); [`status`] is what people are shown.
+//! [`message`] (what two daemons say to each other) with [`link`] (what carries it); [`status`] is
+//! what people are shown.
 
 pub mod canonical;
 pub mod cob;
@@ -14,6 +15,7 @@ pub mod generation;
 pub mod history;
 pub mod id;
 pub mod kind;
+pub mod link;
 pub mod message;
 pub mod status;
 

@@ -1,0 +1,264 @@
+//! Frames of a link: how two daemons number, acknowledge and carry each other's batches.
+//!
+//! One frame is one message of the transport below. It starts with two bytes, the format and the
+//! kind of frame; what carries a batch or an acknowledgement has a fixed binary header, so that the
+//! batch behind it is never copied. The first frame of both sides is a [`Hello`], and nothing else
+//! is said before the other's has arrived.
+//!
+//! ```text
+//! hello  | 1 | 1 | packed CBOR of Hello
+//! data   | 1 | 2 | number (8) | ack (8) | a batch
+//! ack    | 1 | 3 | ack (8)
+//! beat   | 1 | 4 | ack (8) | interval in milliseconds (4)
+//! bye    | 1 | 5 |
+//! ```
+//!
+//! Numbers are big-endian. A number counts the batches from one life of one daemon to one life of
+//! another, from 1 and without gaps; an ack names the highest number received, 0 for none.
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{self, CodecError};
+use crate::id::HostName;
+use crate::message::{Incarnation, MAX_BATCH, PROTOCOL};
+
+/// The format of the frames on this page. A later one still opens with a [`Hello`] in this format.
+pub const FORMAT: u8 = 1;
+/// The oldest protocol that this program still understands.
+pub const OLDEST_PROTOCOL: u16 = PROTOCOL;
+/// What a data frame adds to its batch.
+pub const DATA_OVERHEAD: usize = 2 + 8 + 8;
+/// The longest frame.
+pub const MAX_FRAME: usize = MAX_BATCH + DATA_OVERHEAD;
+/// The longest hello.
+pub const MAX_HELLO: usize = 2048;
+
+/// One message of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Opens a link.
+    Hello(Hello),
+    /// Carries a batch.
+    Data {
+        /// The batch's number.
+        number: u64,
+        /// The highest number received from the other side.
+        ack: u64,
+        /// The batch, as [`crate::Batch::encode`] made it.
+        payload: &'a [u8],
+    },
+    /// Tells what was received, when there is no batch to tell it with.
+    Ack {
+        /// The highest number received from the other side.
+        ack: u64,
+    },
+    /// A sign of life.
+    Beat {
+        /// The highest number received from the other side.
+        ack: u64,
+        /// How often the sender wants to give and to get one.
+        interval_ms: u32,
+    },
+    /// The sender ends this link on purpose.
+    Bye,
+}
+
+/// Opens a link: who speaks, to whom, and where the two left off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The newest protocol that the sender speaks.
+    pub newest: u16,
+    /// The oldest that it still speaks.
+    pub oldest: u16,
+    /// Who says it.
+    pub from: HostName,
+    /// To whom.
+    pub to: HostName,
+    /// This life of the sender: its numbers count within it.
+    pub session: Incarnation,
+    /// What the sender has received from the other side; absent: nothing in this life.
+    pub received: Option<Received>,
+}
+
+/// What has arrived from one life of a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    /// The life of the one who sent it.
+    pub session: Incarnation,
+    /// The highest number that arrived, with all lower ones.
+    pub number: u64,
+}
+
+/// Why a frame was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Another format than ours.
+    #[error("link format {0} is not spoken here (this program speaks {FORMAT})")]
+    Format(u8),
+    /// A kind of frame that this format does not have.
+    #[error("link format {FORMAT} has no frame of kind {0}")]
+    Kind(u8),
+    /// Too short or too long for its kind.
+    #[error("a {what} frame of {len} bytes")]
+    Length {
+        /// The kind of frame.
+        what: &'static str,
+        /// Its length.
+        len: usize,
+    },
+    /// A hello that is none.
+    #[error("the hello is {0}")]
+    Hello(#[from] CodecError),
+}
+
+impl Frame<'_> {
+    /// The frame as bytes.
+    ///
+    /// # Errors
+    /// Only for values that CBOR can't carry.
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        Ok(match self {
+            Frame::Hello(hello) => [vec![FORMAT, 1], codec::encode_packed(hello)?].concat(),
+            Frame::Data { number, ack, payload } => {
+                let mut bytes = Vec::with_capacity(DATA_OVERHEAD + payload.len());
+                bytes.extend([FORMAT, 2]);
+                bytes.extend(number.to_be_bytes());
+                bytes.extend(ack.to_be_bytes());
+                bytes.extend_from_slice(payload);
+                bytes
+            }
+            Frame::Ack { ack } => [&[FORMAT, 3], &ack.to_be_bytes()[..]].concat(),
+            Frame::Beat { ack, interval_ms } => {
+                [&[FORMAT, 4], &ack.to_be_bytes()[..], &interval_ms.to_be_bytes()[..]].concat()
+            }
+            Frame::Bye => vec![FORMAT, 5],
+        })
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Reads what [`Frame::encode`] wrote; a batch stays where it is.
+    ///
+    /// # Errors
+    /// [`FrameError`] for anything that is not one whole frame of this format.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let Some((&[format, kind], body)) = bytes.split_first_chunk::<2>() else {
+            return Err(FrameError::Length { what: "headless", len: bytes.len() });
+        };
+        if format != FORMAT {
+            return Err(FrameError::Format(format));
+        }
+        let wrong_length = |what| FrameError::Length { what, len: bytes.len() };
+        match kind {
+            1 => Ok(Frame::Hello(codec::decode(body, MAX_HELLO)?)),
+            2 => {
+                let (number, rest) = split_u64(body).ok_or_else(|| wrong_length("data"))?;
+                let (ack, payload) = split_u64(rest).ok_or_else(|| wrong_length("data"))?;
+                if payload.len() > MAX_BATCH {
+                    return Err(wrong_length("data"));
+                }
+                Ok(Frame::Data { number, ack, payload })
+            }
+            3 => match split_u64(body) {
+                Some((ack, [])) => Ok(Frame::Ack { ack }),
+                Some(_) | None => Err(wrong_length("ack")),
+            },
+            4 => match split_u64(body) {
+                Some((ack, &[a, b, c, d])) => Ok(Frame::Beat { ack, interval_ms: u32::from_be_bytes([a, b, c, d]) }),
+                Some(_) | None => Err(wrong_length("beat")),
+            },
+            5 if body.is_empty() => Ok(Frame::Bye),
+            5 => Err(wrong_length("bye")),
+            other => Err(FrameError::Kind(other)),
+        }
+    }
+
+    /// A stable name, for logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Frame::Hello(_) => "hello",
+            Frame::Data { .. } => "data",
+            Frame::Ack { .. } => "ack",
+            Frame::Beat { .. } => "beat",
+            Frame::Bye => "bye",
+        }
+    }
+}
+
+fn split_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*number), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            newest: 1,
+            oldest: 1,
+            from: HostName::new("n1").expect("host"),
+            to: HostName::new(&"n".repeat(255)).expect("host"),
+            session: Incarnation { id: u64::MAX, start: u32::MAX },
+            received: Some(Received { session: Incarnation { id: 3, start: 4 }, number: u64::MAX }),
+        }
+    }
+
+    #[test]
+    fn every_frame_survives_the_wire() {
+        for frame in [
+            Frame::Hello(hello()),
+            Frame::Hello(Hello { received: None, ..hello() }),
+            Frame::Data { number: 1, ack: u64::MAX, payload: b"batch" },
+            Frame::Data { number: u64::MAX, ack: 0, payload: b"" },
+            Frame::Ack { ack: 7 },
+            Frame::Beat { ack: 7, interval_ms: 15_000 },
+            Frame::Bye,
+        ] {
+            let bytes = frame.encode().expect("encodes");
+            assert_eq!(Frame::decode(&bytes).expect("decodes"), frame);
+        }
+    }
+
+    #[test]
+    fn the_largest_batch_fits_and_a_larger_one_is_refused() {
+        let batch = vec![0; MAX_BATCH + 1];
+        let fits = Frame::Data { number: 1, ack: 0, payload: &batch[..MAX_BATCH] }.encode().expect("encodes");
+        assert_eq!(fits.len(), MAX_FRAME);
+        assert!(Frame::decode(&fits).is_ok());
+        let larger = Frame::Data { number: 1, ack: 0, payload: &batch }.encode().expect("encodes");
+        assert!(matches!(Frame::decode(&larger), Err(FrameError::Length { what: "data", .. })));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (bytes, word) in [
+            (&[][..], "headless frame of 0 bytes"),
+            (&[1], "headless"),
+            (&[2, 1, 0], "format 2"),
+            (&[1, 9], "kind 9"),
+            (&[1, 2, 0, 0], "data frame of 4 bytes"),
+            (&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0], "ack frame of 11"),
+            (&[1, 4, 0, 0, 0, 0, 0, 0, 0, 0], "beat"),
+            (&[1, 5, 0], "bye"),
+            (&[1, 1, 0xFF], "hello is not understood"),
+        ] {
+            let error = Frame::decode(bytes).expect_err(word).to_string();
+            assert!(error.contains(word), "{bytes:?}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300), kind in 0u8..7) {
+            let _ = Frame::decode(&bytes);
+            bytes.splice(0..0, [FORMAT, kind]);
+            if let Ok(frame) = Frame::decode(&bytes) {
+                let again = frame.encode().expect("encodes");
+                proptest::prop_assert_eq!(Frame::decode(&again).expect("decodes"), frame);
+            }
+        }
+    }
+}
