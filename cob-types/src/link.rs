@@ -13,8 +13,10 @@
 //! bye    | 1 | 5 |
 //! ```
 //!
-//! Numbers are big-endian. A number counts the batches from one life of one daemon to one life of
-//! another, from 1 and without gaps; an ack names the highest number received, 0 for none.
+//! Numbers are big-endian. A number counts the batches of one stream, from 1 and without gaps; an ack
+//! names the highest number received, 0 for none. A stream goes from one life of one daemon to one
+//! life of another; it ends when one of the two has lost what it knew of it, and the next has another
+//! name.
 
 use serde::{Deserialize, Serialize};
 
@@ -74,17 +76,21 @@ pub struct Hello {
     pub from: HostName,
     /// To whom.
     pub to: HostName,
-    /// This life of the sender: its numbers count within it.
+    /// This life of the sender.
     pub session: Incarnation,
+    /// What the sender calls the stream that its numbers count.
+    pub stream: u64,
     /// What the sender has received from the other side; absent: nothing in this life.
     pub received: Option<Received>,
 }
 
-/// What has arrived from one life of a daemon.
+/// What has arrived of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
     /// The life of the one who sent it.
     pub session: Incarnation,
+    /// What that one called the stream.
+    pub stream: u64,
     /// The highest number that arrived, with all lower ones.
     pub number: u64,
 }
@@ -202,7 +208,8 @@ mod tests {
             from: HostName::new("n1").expect("host"),
             to: HostName::new(&"n".repeat(255)).expect("host"),
             session: Incarnation { id: u64::MAX, start: u32::MAX },
-            received: Some(Received { session: Incarnation { id: 3, start: 4 }, number: u64::MAX }),
+            stream: u64::MAX,
+            received: Some(Received { session: Incarnation { id: 3, start: 4 }, stream: 5, number: u64::MAX }),
         }
     }
 

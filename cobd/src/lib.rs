@@ -3,5 +3,6 @@
 pub mod durable;
 pub mod journal;
 pub mod kinds;
+pub mod peer;
 pub mod run;
 pub mod web;

@@ -1,0 +1,188 @@
+//! The links of a daemon to all its peers.
+//!
+//! The daemon's loop holds [`Links`], tells it who exists and what to send, and reads
+//! [`LinkEvent`]s from a channel. Nothing here waits but start and shutdown.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cob_types::HostName;
+use cob_types::message::MAX_BATCH;
+use cob_types::status::PeerStatus;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::config::{LinkConfig, LinkError, only_loopback};
+use super::door::{Directory, keep_open};
+use super::event::{Counters, LinkEvent};
+use super::keeper::{Accepted, Keeper, Shared, Wish};
+use super::peer_state::Peer;
+use super::quiet::{Quiet, Topic};
+use super::session::Session;
+use super::socket_dir::SocketDir;
+use super::task::Owned;
+use super::transport::Transport;
+
+/// The links of one daemon, over TCP on this machine. Dropping it cuts them all.
+#[derive(Debug)]
+pub struct Links {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    directory: Arc<Directory>,
+    /// Every host that has been in the roster in this life.
+    peers: BTreeMap<HostName, Kept>,
+    _door: Owned<()>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    peer: Arc<Peer>,
+    wish: watch::Sender<Wish>,
+    accepted: mpsc::Sender<Accepted>,
+    keeper: Owned<()>,
+}
+
+impl Links {
+    /// Starts to listen. Links come up once [`Transport::roster`] has said who exists.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the address is not of this machine alone, or the port or the folder can't be
+    /// used.
+    pub async fn start(config: LinkConfig, events: mpsc::Sender<LinkEvent>) -> Result<Self, LinkError> {
+        let LinkConfig { me, listen, socket_dir, session, limits } = config;
+        only_loopback("refusing to listen:", listen)?;
+        let sockets =
+            SocketDir::open(&socket_dir).map_err(|source| LinkError::SocketDir { path: socket_dir, source })?;
+        let (listener, address) =
+            bind(listen).await.map_err(|source| LinkError::Listen { address: listen, source })?;
+        let quiet = Quiet::default();
+        let shared = Arc::new(Shared { me, session, limits, sockets, events, links: AtomicU64::new(0), quiet });
+        let directory = Arc::new(Directory::default());
+        let door = Owned::spawn(keep_open(listener, shared.clone(), directory.clone()));
+        Ok(Self { shared, address, directory, peers: BTreeMap::new(), _door: door })
+    }
+
+    /// Where this daemon listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn keep(shared: &Arc<Shared>, host: &HostName, wish: Wish) -> Kept {
+        let peer = Arc::new(Peer::new(host.clone(), Session::new(shared.session, &shared.limits)));
+        let (wish, wished) = watch::channel(wish);
+        // One connection waits while its keeper is busy; a second one is a peer out of its mind.
+        let (accepted, accepts) = mpsc::channel(1);
+        let keeper = Keeper { shared: shared.clone(), peer: peer.clone(), wish: wished, accepted: accepts };
+        Kept { peer, wish, accepted, keeper: Owned::spawn(keeper.run()) }
+    }
+}
+
+async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+impl Transport for Links {
+    fn roster(&mut self, hosts: BTreeMap<HostName, SocketAddr>) {
+        let shared = &self.shared;
+        for (host, &address) in hosts.iter().filter(|(host, _)| **host != shared.me) {
+            let wish = Wish::Linked(address);
+            let kept = self.peers.entry(host.clone()).or_insert_with(|| Self::keep(shared, host, wish));
+            kept.wish.send_if_modified(|current| std::mem::replace(current, wish) != wish);
+        }
+        for (_, kept) in self.peers.iter().filter(|(host, _)| !hosts.contains_key(*host)) {
+            kept.wish.send_if_modified(|current| std::mem::replace(current, Wish::Absent) != Wish::Absent);
+        }
+        let present = self.peers.iter().filter(|(_, kept)| kept.is_present());
+        self.directory.set(present.map(|(host, kept)| (host.clone(), kept.accepted.clone())).collect());
+    }
+
+    fn send(&mut self, host: &HostName, batch: Bytes) {
+        let refused = if batch.len() > MAX_BATCH {
+            Some(format!("{} bytes are more than a batch may have ({MAX_BATCH})", batch.len()))
+        } else if self.peers.get(host).is_none_or(|kept| !kept.is_present()) {
+            Some("this host is not in the roster".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            self.shared.quiet.say(Topic::Send, Some(host), |more| {
+                tracing::error!(%host, "a batch is not sent: {why}{more}");
+            });
+            return;
+        }
+        let Some(kept) = self.peers.get(host) else { return };
+        if !kept.peer.lock().session.push(batch) {
+            self.shared.quiet.say(Topic::Send, Some(host), |more| {
+                tracing::warn!(%host, "batches are dropped: too many wait; all is said again when it is back{more}");
+            });
+        }
+        kept.peer.wake.notify_one();
+    }
+
+    fn busy(&mut self, host: &HostName, busy: bool) {
+        if let Some(kept) = self.peers.get(host)
+            && std::mem::replace(&mut kept.peer.lock().busy, busy) != busy
+        {
+            kept.peer.wake.notify_one();
+        }
+    }
+
+    fn status(&self) -> Vec<PeerStatus> {
+        self.peers.values().filter(|kept| kept.is_present()).map(|kept| kept.peer.status()).collect()
+    }
+
+    fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        for kept in self.peers.values() {
+            sum.add(kept.peer.lock().session.counters());
+        }
+        sum
+    }
+
+    async fn shutdown(self, limit: Duration) -> Vec<HostName> {
+        for kept in self.peers.values() {
+            kept.peer.lock().stopping = true;
+            kept.peer.wake.notify_one();
+        }
+        let settled = async {
+            for kept in self.peers.values().filter(|kept| kept.is_present()) {
+                while !kept.peer.lock().session.is_settled() {
+                    kept.peer.settled.notified().await;
+                }
+            }
+        };
+        // At the limit the unsettled are named.
+        let _ = timeout(limit, settled).await;
+        let missing = self.peers.values().filter(|kept| kept.is_present());
+        let missing = missing.filter(|kept| !kept.peer.lock().session.is_settled());
+        let missing = missing.map(|kept| kept.peer.host.clone()).collect();
+        for kept in self.peers.values() {
+            kept.peer.lock().leaving = true;
+            kept.wish.send_replace(Wish::Leave);
+            kept.peer.wake.notify_one();
+        }
+        let left = async {
+            for kept in self.peers.into_values() {
+                // A keeper that came to grief has nothing more to say.
+                let _ = kept.keeper.await;
+            }
+        };
+        let _ = timeout(self.shared.limits.bye_time, left).await;
+        missing
+    }
+}
+
+impl Kept {
+    fn is_present(&self) -> bool {
+        matches!(*self.wish.borrow(), Wish::Linked(_))
+    }
+}

@@ -1,0 +1,42 @@
+//! Links to other hosts: one between two daemons, carrying the engine's batches.
+//!
+//! The daemon's loop gives batches to a [`Transport`] and reads [`LinkEvent`]s; it never waits for a
+//! peer. What is in a batch is not known here.
+//!
+//! ```text
+//! daemon --- send --> session (numbers, window, outbox)
+//!    ^                   | link: frames, acknowledgements, heartbeats
+//!    |                   v
+//!  events            wire: DEALER <-- Unix socket --> relay + guard <-- TCP --> the other host
+//! ```
+//!
+//! [`session`] and [`guard`] are free of input and output and hold all rules about numbers and bytes;
+//! [`link`] runs one link, [`keeper`] sees to it that a peer has one, [`door`] is the listening port.
+//!
+//! Rules: only loopback addresses, since there are no identities yet; every queue is bounded; what a
+//! host sends can cut its own link and touch nothing else; a link that is cut is built again, and
+//! what was not acknowledged is sent again.
+
+mod config;
+mod event;
+mod transport;
+
+mod links;
+mod door;
+mod keeper;
+mod link;
+mod peer_state;
+mod session;
+
+mod wire;
+mod guard;
+mod relay;
+mod socket_dir;
+
+mod quiet;
+mod task;
+
+pub use config::{Limits, LinkConfig, LinkError};
+pub use event::{Counters, LinkEvent};
+pub use links::Links;
+pub use transport::Transport;

@@ -1,0 +1,121 @@
+//! Log lines about the same trouble, held down: the first at once, later ones at intervals with how
+//! many were left out.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cob_types::HostName;
+use tokio::time::Instant;
+
+/// More troubles than this at a time share their intervals: names may come from strangers.
+const MAX_KEYS: usize = 256;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    /// A link came up or went down.
+    Link,
+    /// A host can't be dialled.
+    Dial,
+    /// A connection was sent away in its setup.
+    Setup,
+    /// No connection can be accepted.
+    Accept,
+    /// A batch could not be sent.
+    Send,
+}
+
+impl Topic {
+    fn interval(self) -> Duration {
+        match self {
+            Topic::Link => Duration::from_secs(1),
+            Topic::Dial | Topic::Setup | Topic::Accept | Topic::Send => Duration::from_secs(60),
+        }
+    }
+}
+
+/// Remembers what was logged when.
+#[derive(Debug, Default)]
+pub(super) struct Quiet {
+    said: Mutex<BTreeMap<(Topic, Option<HostName>), Said>>,
+}
+
+#[derive(Debug)]
+struct Said {
+    at: Instant,
+    left_out: u64,
+}
+
+impl Quiet {
+    /// Logs a line with `log`, unless one about the same was logged a short while ago. The argument is
+    /// what to append: how many were left out, or nothing.
+    pub(super) fn say(&self, topic: Topic, host: Option<&HostName>, log: impl FnOnce(String)) {
+        match self.due(topic, host, Instant::now()) {
+            Some(0) => log(String::new()),
+            Some(left_out) => log(format!(" (and {left_out} more like it since the last line)")),
+            None => {}
+        }
+    }
+
+    /// Whether a line is due, and how many were left out before it.
+    fn due(&self, topic: Topic, host: Option<&HostName>, now: Instant) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = (topic, host.cloned());
+        if said.len() >= MAX_KEYS && !said.contains_key(&key) {
+            key.1 = None;
+        }
+        match said.get_mut(&key) {
+            Some(last) if now.duration_since(last.at) < topic.interval() => {
+                last.left_out += 1;
+                None
+            }
+            Some(last) => {
+                last.at = now;
+                Some(std::mem::take(&mut last.left_out))
+            }
+            None => {
+                said.insert(key, Said { at: now, left_out: 0 });
+                Some(0)
+            }
+        }
+    }
+
+    /// The trouble is over: the next line about it comes at once.
+    pub(super) fn over(&self, topic: Topic, host: &HostName) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(&(topic, Some(host.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_comes_at_once_and_the_next_after_the_interval() {
+        let quiet = Quiet::default();
+        let host = HostName::new("n1").expect("host");
+        let start = Instant::now();
+        let lines: Vec<_> = (0..120)
+            .filter_map(|second| {
+                let left_out = quiet.due(Topic::Dial, Some(&host), start + Duration::from_secs(second))?;
+                Some((second, left_out))
+            })
+            .collect();
+        assert_eq!(lines, [(0, 0), (60, 59)]);
+        quiet.over(Topic::Dial, &host);
+        assert_eq!(quiet.due(Topic::Dial, Some(&host), start + Duration::from_secs(120)), Some(0));
+    }
+
+    #[test]
+    fn names_made_up_by_strangers_do_not_fill_the_memory() {
+        let quiet = Quiet::default();
+        let now = Instant::now();
+        let lines = (0..10_000).filter(|number| {
+            let host = HostName::new(&format!("n{number}")).expect("host");
+            quiet.due(Topic::Setup, Some(&host), now).is_some()
+        });
+        assert_eq!(lines.count(), MAX_KEYS + 1);
+        assert_eq!(quiet.said.lock().expect("lock").len(), MAX_KEYS + 1);
+    }
+}

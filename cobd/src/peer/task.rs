@@ -1,0 +1,31 @@
+//! Tasks that end with their owner.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::task::{JoinError, JoinHandle};
+
+/// A task that is aborted when this is dropped. A panic in it stays in it: whoever waits is told.
+#[derive(Debug)]
+pub(super) struct Owned<T>(JoinHandle<T>);
+
+impl<T: Send + 'static> Owned<T> {
+    pub(super) fn spawn(task: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(tokio::spawn(task))
+    }
+}
+
+impl<T> Future for Owned<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,175 @@
+//! A wire: whole frames to and from another host, over a pair of `zeromq` sockets.
+//!
+//! One DEALER here, one at the other end, a relay between each of them and the connection. Nothing is
+//! shared between wires, so one host can't touch another's. The only module that knows `zeromq`.
+//!
+//! What `zeromq` =0.7.0 leaves to us: it queues 100,000 messages before it holds anybody back, so
+//! [`Wire::backlog`] tells what still waits; it waits for ever on a connection that ended cleanly, so
+//! the relay's end is what counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use tokio::io::{AsyncRead, AsyncWrite};
+use zeromq::{DealerRecvHalf, DealerSendHalf, DealerSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqError};
+
+use super::guard::Guard;
+use super::relay::{Outflow, RelayEnd, relay};
+use super::socket_dir::SocketDir;
+use super::task::Owned;
+
+/// What a DEALER sends before its first message: the greeting, and a READY with its socket type.
+const HANDSHAKE_BYTES: u64 = 64 + 30;
+/// How long the relay's own reason is waited for when `zeromq` fails first.
+const REASON_TIME: Duration = Duration::from_millis(20);
+/// How often the runtime may look for new input before a wire counts as read to its end.
+const LAST_LOOKS: usize = 3;
+
+/// A connection on which both DEALERs have shaken hands. Dropping it cuts it; after its end it is good
+/// for nothing else.
+pub(super) struct Wire {
+    send: DealerSendHalf,
+    recv: DealerRecvHalf,
+    relay: Owned<RelayEnd>,
+    outflow: Arc<Outflow>,
+    handed_over: u64,
+    end: Option<WireEnd>,
+}
+
+/// Why a wire is at its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WireEnd {
+    #[error(transparent)]
+    Relay(#[from] RelayEnd),
+    #[error("zeromq failed: {0}")]
+    Zmq(#[from] ZmqError),
+    #[error("no socket to be had for it: {0}")]
+    Socket(#[from] std::io::Error),
+    #[error("it came to a defect of the program: {0}")]
+    Panic(#[from] tokio::task::JoinError),
+}
+
+impl Wire {
+    /// Shakes hands over a stream. Returns when the other side's handshake is through. The caller
+    /// limits the time; `time` only keeps `zeromq` from trying on after that.
+    pub(super) async fn open<S>(
+        stream: S,
+        sockets: &SocketDir,
+        max_frame: usize,
+        time: Duration,
+    ) -> Result<Self, WireEnd>
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (listener, name) = sockets.bind()?;
+        let outflow = Arc::new(Outflow::default());
+        let mut relay = Owned::spawn(relay(listener, stream, Guard::new(max_frame), outflow.clone()));
+        let mut options = SocketOptions::default();
+        options.connect_timeout(time);
+        let mut socket = DealerSocket::with_options(options);
+        tokio::select! {
+            biased;
+            end = &mut relay => return Err(end?.into()),
+            connected = socket.connect(name.endpoint()) => if let Err(error) = connected {
+                return Err(reason(&mut relay, error).await);
+            },
+        }
+        let (send, recv) = socket.split();
+        Ok(Self { send, recv, relay, outflow, handed_over: HANDSHAKE_BYTES, end: None })
+    }
+
+    /// Hands a frame over. Never waits long: see [`Wire::backlog`].
+    pub(super) async fn send(&mut self, frame: Vec<u8>) -> Result<(), WireEnd> {
+        let header = if frame.len() > 255 { 9 } else { 2 };
+        self.handed_over += header + frame.len() as u64;
+        match self.send.send(frame.into()).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.reason(error).await),
+        }
+    }
+
+    /// The next frame; safe to cancel. A wire that has ended is read empty first.
+    pub(super) async fn next(&mut self) -> Result<Bytes, WireEnd> {
+        if self.end.is_none() {
+            tokio::select! {
+                biased;
+                message = self.recv.recv() => return match message {
+                    Ok(message) => Ok(only_frame(message)),
+                    Err(error) => Err(self.reason(error).await),
+                },
+                end = &mut self.relay => self.end = Some(end.map_or_else(WireEnd::from, WireEnd::from)),
+            }
+        }
+        for _ in 0..LAST_LOOKS {
+            tokio::task::yield_now().await;
+            if let Some(frame) = self.ready() {
+                return Ok(frame);
+            }
+        }
+        // Taken only here, so that a cancelled call leaves it for the next.
+        Err(self.end.take().unwrap_or(WireEnd::Relay(RelayEnd::Closed)))
+    }
+
+    /// The next frame if it has already arrived.
+    pub(super) fn ready(&mut self) -> Option<Bytes> {
+        match self.recv.recv().now_or_never() {
+            Some(Ok(message)) => Some(only_frame(message)),
+            // The failure shows again in `next`, with its reason.
+            Some(Err(_)) | None => None,
+        }
+    }
+
+    /// The next frame, or only the end; safe to cancel.
+    pub(super) async fn next_if(&mut self, reads: bool) -> Result<Bytes, WireEnd> {
+        if reads {
+            return self.next().await;
+        }
+        Err(match self.end.take() {
+            Some(end) => end,
+            None => (&mut self.relay).await.map_or_else(WireEnd::from, WireEnd::from),
+        })
+    }
+
+    /// Bytes that were handed over and have not left for the other host.
+    pub(super) fn backlog(&self) -> u64 {
+        self.handed_over.saturating_sub(self.outflow.bytes())
+    }
+
+    /// Tells when some of the backlog has left.
+    pub(super) fn outflow(&self) -> Arc<Outflow> {
+        self.outflow.clone()
+    }
+
+    /// Waits until all of it has left, or nothing can leave any more.
+    pub(super) async fn flush(&mut self) {
+        while self.end.is_none() && self.backlog() > 0 {
+            tokio::select! {
+                () = self.outflow.moved.notified() => {}
+                end = &mut self.relay => self.end = Some(end.map_or_else(WireEnd::from, WireEnd::from)),
+            }
+        }
+    }
+
+    async fn reason(&mut self, error: ZmqError) -> WireEnd {
+        match self.end.take() {
+            Some(end) => end,
+            None => reason(&mut self.relay, error).await,
+        }
+    }
+}
+
+/// The relay knows better than `zeromq` why a connection failed, if it was the relay that ended it.
+async fn reason(relay: &mut Owned<RelayEnd>, error: ZmqError) -> WireEnd {
+    match tokio::time::timeout(REASON_TIME, relay).await {
+        Ok(Ok(RelayEnd::Local(_))) | Err(_) => error.into(),
+        Ok(Ok(end)) => end.into(),
+        Ok(Err(panic)) => panic.into(),
+    }
+}
+
+/// The guard lets only messages of one frame through.
+fn only_frame(message: zeromq::ZmqMessage) -> Bytes {
+    message.into_vecdeque().pop_front().unwrap_or_default()
+}
