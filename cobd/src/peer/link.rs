@@ -225,7 +225,9 @@ impl Link {
             (state.busy, state.session.is_settled())
         };
         let ours = pulse.wanted(busy, settled, now, &self.limits);
-        let beat_at = pulse.spoke + pulse.interval;
+        // Who does not read does not learn how often the other side wants to hear of it.
+        let every = if not_reading { pulse.interval.min(self.limits.heartbeat_busy) } else { pulse.interval };
+        let beat_at = pulse.spoke + every;
         if (pulse.told != Some(ours) || beat_at <= now) && self.wire.backlog() <= MAX_BACKLOG {
             let ack = self.peer.lock().session.ack();
             let interval_ms = u32::try_from(ours.as_millis()).unwrap_or(u32::MAX);
@@ -238,8 +240,8 @@ impl Link {
             return Err(LinkEnd::Silent(limit));
         }
         let unsettled_at = pulse.unsettled.map(|since| since + self.limits.heartbeat_busy);
-        let alarms = [Some(pulse.spoke.max(now) + pulse.interval), Some(silent_at), unsettled_at];
-        Ok(alarms.into_iter().flatten().filter(|&at| at > now).min().unwrap_or(now + pulse.interval))
+        let alarms = [Some(pulse.spoke + every), Some(silent_at), unsettled_at];
+        Ok(alarms.into_iter().flatten().filter(|&at| at > now).min().unwrap_or(now + every))
     }
 
     /// What waited for the daemon goes nowhere: it stops, and all is said again in its next life.

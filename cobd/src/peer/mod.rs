@@ -40,3 +40,8 @@ pub use config::{Limits, LinkConfig, LinkError};
 pub use event::{Counters, LinkEvent};
 pub use links::Links;
 pub use transport::Transport;
+
+#[cfg(test)]
+mod links_test;
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,245 @@
+//! Hosts, a network that can be cut, and captured log lines, for the tests of the links.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cob_types::{HostName, Incarnation};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::task::Owned;
+use super::{Limits, LinkConfig, LinkEvent, Links, Transport};
+
+/// The longest that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
+}
+
+pub(super) fn host(name: &str) -> HostName {
+    HostName::new(name).expect("host")
+}
+
+pub(super) fn life(id: u64, start: u32) -> Incarnation {
+    Incarnation { id, start }
+}
+
+/// Limits with times that suit a test.
+pub(super) fn quick() -> Limits {
+    Limits {
+        setup_time: Duration::from_secs(2),
+        heartbeat_busy: Duration::from_millis(50),
+        heartbeat_idle: Duration::from_millis(400),
+        redial_min: Duration::from_millis(2),
+        redial_max: Duration::from_millis(50),
+        ..Limits::default()
+    }
+}
+
+/// A daemon's links, and what they tell.
+pub(super) struct TestHost {
+    pub(super) name: HostName,
+    pub(super) links: Links,
+    pub(super) events: mpsc::Receiver<LinkEvent>,
+    folder: TempDir,
+}
+
+impl TestHost {
+    pub(super) async fn start(name: &str, session: Incarnation) -> Self {
+        Self::start_with(name, session, quick(), 64).await
+    }
+
+    pub(super) async fn start_with(name: &str, session: Incarnation, limits: Limits, room: usize) -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let config = LinkConfig {
+            me: host(name),
+            listen: "127.0.0.1:0".parse().expect("address"),
+            socket_dir: folder.path().join("sockets"),
+            session,
+            limits,
+        };
+        let (events_in, events) = mpsc::channel(room);
+        let links = Links::start(config, events_in).await.expect("starts");
+        Self { name: host(name), links, events, folder }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.links.address()
+    }
+
+    pub(super) fn roster(&mut self, hosts: &[(&str, SocketAddr)]) {
+        self.links.roster(hosts.iter().map(|&(name, address)| (host(name), address)).collect::<BTreeMap<_, _>>());
+    }
+
+    pub(super) fn send(&mut self, to: &str, text: &str) {
+        self.links.send(&host(to), Bytes::copy_from_slice(text.as_bytes()));
+    }
+
+    pub(super) async fn next(&mut self) -> LinkEvent {
+        within("an event", self.events.recv()).await.expect("the links live")
+    }
+
+    /// The next event, which must be a link coming up.
+    pub(super) async fn up(&mut self) -> (u64, Incarnation) {
+        match self.next().await {
+            LinkEvent::Up { link, incarnation, .. } => (link, incarnation),
+            other => panic!("{}: not up: {other:?}", self.name),
+        }
+    }
+
+    /// The next event, which must be a link going down; returns why.
+    pub(super) async fn down(&mut self) -> String {
+        match self.next().await {
+            LinkEvent::Down { why, .. } => why,
+            other => panic!("{}: not down: {other:?}", self.name),
+        }
+    }
+
+    /// The next event, which must be a batch.
+    pub(super) async fn received(&mut self) -> String {
+        match self.next().await {
+            LinkEvent::Received { bytes, .. } => String::from_utf8(bytes.to_vec()).expect("text"),
+            other => panic!("{}: not received: {other:?}", self.name),
+        }
+    }
+
+    /// The sockets that are left in the folder.
+    pub(super) fn sockets(&self) -> usize {
+        std::fs::read_dir(self.folder.path().join("sockets")).expect("lists").count()
+    }
+}
+
+/// Two hosts, linked.
+pub(super) async fn two() -> (TestHost, TestHost) {
+    let mut a = TestHost::start("a", life(1, 1)).await;
+    let mut b = TestHost::start("b", life(2, 1)).await;
+    a.roster(&[("a", a.address()), ("b", b.address())]);
+    b.roster(&[("a", a.address()), ("b", b.address())]);
+    a.up().await;
+    b.up().await;
+    (a, b)
+}
+
+/// How a connection through the proxy ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cut {
+    Reset,
+    Close,
+}
+
+/// A piece of network in front of a port.
+pub(super) struct Proxy {
+    pub(super) address: SocketAddr,
+    cut: watch::Sender<Cut>,
+    silent: Arc<AtomicBool>,
+    _task: Owned<()>,
+}
+
+impl Proxy {
+    pub(super) async fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("bound");
+        let (cut, cuts) = watch::channel(Cut::Close);
+        let silent = Arc::new(AtomicBool::new(false));
+        let lets_nothing_through = silent.clone();
+        let task = Owned::spawn(async move {
+            let mut connections = Vec::new();
+            loop {
+                let (near, _) = listener.accept().await.expect("accepts");
+                connections.push(Owned::spawn(forward(near, target, cuts.clone(), lets_nothing_through.clone())));
+            }
+        });
+        Self { address, cut, silent, _task: task }
+    }
+
+    /// Ends every connection.
+    pub(super) fn cut(&self, how: Cut) {
+        self.cut.send_replace(how);
+    }
+
+    /// Swallows everything, without a word to anybody.
+    pub(super) fn silence(&self, silent: bool) {
+        self.silent.store(silent, Ordering::Relaxed);
+    }
+}
+
+async fn forward(mut near: TcpStream, target: SocketAddr, mut cuts: watch::Receiver<Cut>, silent: Arc<AtomicBool>) {
+    cuts.mark_unchanged();
+    let Ok(mut far) = TcpStream::connect(target).await else { return };
+    let how = {
+        let (mut near_read, mut near_write) = near.split();
+        let (mut far_read, mut far_write) = far.split();
+        tokio::select! {
+            _ = pump(&mut near_read, &mut far_write, &silent) => Cut::Close,
+            _ = pump(&mut far_read, &mut near_write, &silent) => Cut::Close,
+            _ = cuts.changed() => *cuts.borrow(),
+        }
+    };
+    if let Cut::Reset = how {
+        near.set_zero_linger().expect("a socket");
+        far.set_zero_linger().expect("a socket");
+    }
+}
+
+async fn pump(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    silent: &AtomicBool,
+) -> io::Result<()> {
+    let mut piece = [0; 4096];
+    loop {
+        let read = from.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        if !silent.load(Ordering::Relaxed) {
+            to.write_all(&piece[..read]).await?;
+        }
+    }
+}
+
+/// Takes the log lines of this thread while it lives.
+pub(super) struct Lines {
+    lines: Arc<Mutex<Vec<u8>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Lines {
+    pub(super) fn capture() -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = Sink(lines.clone());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || sink.clone()).finish();
+        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The lines that contain a word.
+    pub(super) fn with(&self, word: &str) -> Vec<String> {
+        let bytes = self.lines.lock().expect("lock").clone();
+        let text = String::from_utf8(bytes).expect("text");
+        text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
+    }
+}
+
+#[derive(Clone)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("lock").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
