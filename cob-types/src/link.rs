@@ -105,9 +105,9 @@ pub enum FrameError {
     #[error("link format {FORMAT} has no frame of kind {0}")]
     Kind(u8),
     /// Too short or too long for its kind.
-    #[error("a {what} frame of {len} bytes")]
+    #[error("a frame of {len} bytes can't be {what}")]
     Length {
-        /// The kind of frame.
+        /// What it says that it is.
         what: &'static str,
         /// Its length.
         len: usize,
@@ -149,7 +149,7 @@ impl<'a> Frame<'a> {
     /// [`FrameError`] for anything that is not one whole frame of this format.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let Some((&[format, kind], body)) = bytes.split_first_chunk::<2>() else {
-            return Err(FrameError::Length { what: "headless", len: bytes.len() });
+            return Err(FrameError::Length { what: "any frame", len: bytes.len() });
         };
         if format != FORMAT {
             return Err(FrameError::Format(format));
@@ -158,23 +158,23 @@ impl<'a> Frame<'a> {
         match kind {
             1 => Ok(Frame::Hello(codec::decode(body, MAX_HELLO)?)),
             2 => {
-                let (number, rest) = split_u64(body).ok_or_else(|| wrong_length("data"))?;
-                let (ack, payload) = split_u64(rest).ok_or_else(|| wrong_length("data"))?;
+                let (number, rest) = split_u64(body).ok_or_else(|| wrong_length("a data frame"))?;
+                let (ack, payload) = split_u64(rest).ok_or_else(|| wrong_length("a data frame"))?;
                 if payload.len() > MAX_BATCH {
-                    return Err(wrong_length("data"));
+                    return Err(wrong_length("a data frame"));
                 }
                 Ok(Frame::Data { number, ack, payload })
             }
             3 => match split_u64(body) {
                 Some((ack, [])) => Ok(Frame::Ack { ack }),
-                Some(_) | None => Err(wrong_length("ack")),
+                Some(_) | None => Err(wrong_length("an ack")),
             },
             4 => match split_u64(body) {
                 Some((ack, &[a, b, c, d])) => Ok(Frame::Beat { ack, interval_ms: u32::from_be_bytes([a, b, c, d]) }),
-                Some(_) | None => Err(wrong_length("beat")),
+                Some(_) | None => Err(wrong_length("a beat")),
             },
             5 if body.is_empty() => Ok(Frame::Bye),
-            5 => Err(wrong_length("bye")),
+            5 => Err(wrong_length("a bye")),
             other => Err(FrameError::Kind(other)),
         }
     }
@@ -236,20 +236,20 @@ mod tests {
         assert_eq!(fits.len(), MAX_FRAME);
         assert!(Frame::decode(&fits).is_ok());
         let larger = Frame::Data { number: 1, ack: 0, payload: &batch }.encode().expect("encodes");
-        assert!(matches!(Frame::decode(&larger), Err(FrameError::Length { what: "data", .. })));
+        assert!(matches!(Frame::decode(&larger), Err(FrameError::Length { what: "a data frame", .. })));
     }
 
     #[test]
     fn what_is_not_understood_is_named() {
         for (bytes, word) in [
-            (&[][..], "headless frame of 0 bytes"),
-            (&[1], "headless"),
+            (&[][..], "a frame of 0 bytes can't be any frame"),
+            (&[1], "1 bytes can't be any"),
             (&[2, 1, 0], "format 2"),
             (&[1, 9], "kind 9"),
-            (&[1, 2, 0, 0], "data frame of 4 bytes"),
-            (&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0], "ack frame of 11"),
-            (&[1, 4, 0, 0, 0, 0, 0, 0, 0, 0], "beat"),
-            (&[1, 5, 0], "bye"),
+            (&[1, 2, 0, 0], "4 bytes can't be a data frame"),
+            (&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0], "11 bytes can't be an ack"),
+            (&[1, 4, 0, 0, 0, 0, 0, 0, 0, 0], "can't be a beat"),
+            (&[1, 5, 0], "can't be a bye"),
             (&[1, 1, 0xFF], "hello is not understood"),
         ] {
             let error = Frame::decode(bytes).expect_err(word).to_string();

@@ -14,7 +14,7 @@ use cob_types::link::{Frame, Hello};
 use cob_types::{HostName, Incarnation};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::config::{Limits, LinkError, only_loopback};
 use super::event::LinkEvent;
@@ -86,7 +86,7 @@ pub(super) enum SetupError {
 
 /// What ended the wait for a connection.
 enum Next {
-    Up(Link),
+    Up(Box<Link>),
     Failed(SetupError),
     OtherWish,
 }
@@ -107,24 +107,26 @@ impl Keeper {
                 Wish::Linked(address) if self.dials() => self.dial(address).await,
                 Wish::Linked(_) => self.wait_for_it().await,
             };
-            match next {
-                Next::OtherWish => pause.reset(),
+            let wait = match next {
+                Next::OtherWish => continue,
                 Next::Up(link) => {
-                    pause.reset();
-                    self.hold(link).await;
+                    let start = Instant::now();
+                    self.hold(*link).await;
+                    if start.elapsed() >= self.shared.limits.redial_max {
+                        pause.reset();
+                    }
+                    pause.next()
                 }
                 Next::Failed(error) => {
                     self.note_failure(&error);
-                    let wait = match error {
-                        SetupError::NotLoopback(_) => Duration::MAX,
-                        _ => pause.next(),
-                    };
-                    if self.dials() {
-                        tokio::select! {
-                            () = sleep(wait) => {}
-                            () = changed(&mut self.wish) => {}
-                        }
-                    }
+                    // Against a wrong address only another address can help.
+                    if matches!(error, SetupError::NotLoopback(_)) { Duration::MAX } else { pause.next() }
+                }
+            };
+            if self.dials() {
+                tokio::select! {
+                    () = sleep(wait) => {}
+                    () = wish_other_than(&mut self.wish, wish) => {}
                 }
             }
         }
@@ -145,7 +147,7 @@ impl Keeper {
             () = changed(&mut self.wish) => return Next::OtherWish,
         };
         self.shared.quiet.over(Topic::Dial, &self.peer.host);
-        self.link(wire, &hello, End::Dialled).map_or_else(Next::Failed, Next::Up)
+        self.link(wire, &hello, End::Dialled).map_or_else(Next::Failed, |link| Next::Up(Box::new(link)))
     }
 
     async fn wait_for_it(&mut self) -> Next {
@@ -154,7 +156,7 @@ impl Keeper {
             () = changed(&mut self.wish) => return Next::OtherWish,
         };
         match accepted {
-            Some(accepted) => self.answer(accepted).await.map_or_else(Next::Failed, Next::Up),
+            Some(accepted) => self.answer(accepted).await.map_or_else(Next::Failed, |link| Next::Up(Box::new(link))),
             None => std::future::pending().await,
         }
     }
@@ -187,30 +189,33 @@ impl Keeper {
         let mut link = Some(link);
         while let Some(held) = link.take() {
             let number = held.number;
-            self.shared.quiet.say(Topic::Link, Some(&self.peer.host), |more| {
-                tracing::info!(host = %self.peer.host, link = number, incarnation = ?held.incarnation, "link up{more}");
+            self.shared.quiet.say(Topic::Up, Some(&self.peer.host), |more| {
+                tracing::info!(host = %self.peer.host, link = number, life = held.incarnation.start, "link up{more}");
             });
             let mut task = Owned::spawn(held.run());
-            let (why, newer) = loop {
+            let (end, newer) = loop {
                 tokio::select! {
-                    end = &mut task => break (end_of(end), None),
-                    Some(newer) = self.accepted.recv() => match self.peer.lock().session.is_current(&newer.hello) {
-                        Ok(()) => break ("a newer link of the same host takes its place".to_owned(), Some(newer)),
-                        Err(fault) => self.note_failure(&fault.into()),
-                    },
+                    end = &mut task => break (end.unwrap_or_else(LinkEnd::Panic), None),
+                    Some(newer) = self.accepted.recv() => {
+                        let current = self.peer.lock().session.is_current(&newer.hello);
+                        match current {
+                            Ok(()) => break (LinkEnd::Replaced, Some(newer)),
+                            Err(fault) => self.note_failure(&fault.into()),
+                        }
+                    }
                     () = changed(&mut self.wish) => {
                         let wish = *self.wish.borrow();
                         break match wish {
-                            Wish::Linked(_) => ("the host's address has changed".to_owned(), None),
-                            Wish::Absent => ("the host is not in the roster any more".to_owned(), None),
-                            Wish::Leave => (end_of((&mut task).await), None),
+                            Wish::Linked(_) => (LinkEnd::Moved, None),
+                            Wish::Absent => (LinkEnd::Dismissed, None),
+                            Wish::Leave => ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
                         };
                     }
                 }
             };
             // Nothing of this link may be told after its end.
-            drop(task);
-            self.note_down(number, why).await;
+            task.end().await;
+            self.note_down(number, &end).await;
             if let Some(newer) = newer {
                 match self.answer(newer).await {
                     Ok(newer) => link = Some(newer),
@@ -220,9 +225,15 @@ impl Keeper {
         }
     }
 
-    async fn note_down(&self, number: u64, why: String) {
-        self.shared.quiet.say(Topic::Link, Some(&self.peer.host), |more| {
-            tracing::warn!(host = %self.peer.host, link = number, "link down: {why}{more}");
+    async fn note_down(&self, number: u64, end: &LinkEnd) {
+        let why = end.to_string();
+        self.shared.quiet.say(Topic::Down, Some(&self.peer.host), |more| {
+            let host = &self.peer.host;
+            if end.is_planned() {
+                tracing::info!(%host, link = number, "link down: {why}{more}");
+            } else {
+                tracing::warn!(%host, link = number, "link down: {why}{more}");
+            }
         });
         let told = self.peer.lock().set_down(&why);
         if let Some(link) = told {
@@ -242,6 +253,13 @@ impl Keeper {
     }
 }
 
+/// Waits for a wish that is not this one.
+async fn wish_other_than(wish: &mut watch::Receiver<Wish>, old: Wish) {
+    while *wish.borrow() == old {
+        changed(wish).await;
+    }
+}
+
 /// Waits for another wish. A daemon that is gone wishes for nothing.
 async fn changed(wish: &mut watch::Receiver<Wish>) {
     if wish.changed().await.is_err() {
@@ -254,8 +272,7 @@ async fn dial(shared: Arc<Shared>, peer: Arc<Peer>, address: SocketAddr) -> Resu
     only_loopback(&format!("host {} at", peer.host), address)?;
     let limit = shared.limits.setup_time;
     let setup = async {
-        let stream =
-            TcpStream::connect(address).await.map_err(|source| SetupError::Dial { address, source })?;
+        let stream = TcpStream::connect(address).await.map_err(|source| SetupError::Dial { address, source })?;
         // On loopback a connection to a port nobody listens on may meet itself.
         if stream.local_addr().ok() == stream.peer_addr().ok() {
             return Err(SetupError::Nobody(address));
@@ -269,13 +286,6 @@ async fn dial(shared: Arc<Shared>, peer: Arc<Peer>, address: SocketAddr) -> Resu
         Ok((wire, answer))
     };
     timeout(limit, setup).await.unwrap_or(Err(SetupError::Slow(limit)))
-}
-
-fn end_of(end: Result<LinkEnd, tokio::task::JoinError>) -> String {
-    match end {
-        Ok(end) => end.to_string(),
-        Err(panic) => format!("a defect of the program: {panic}"),
-    }
 }
 
 /// The pause before a host is dialled again: doubles, with a jitter, so that hosts that lost each

@@ -57,8 +57,31 @@ pub(super) enum LinkEnd {
     Bye,
     #[error("this daemon shuts down")]
     Left,
+    #[error("a newer link of the same host takes its place")]
+    Replaced,
+    #[error("the host's address has changed")]
+    Moved,
+    #[error("the host is not in the roster any more")]
+    Dismissed,
     #[error("a frame could not be made: {0}")]
     Encode(#[from] CodecError),
+    #[error("a defect of the program: {0}")]
+    Panic(#[from] tokio::task::JoinError),
+}
+
+impl LinkEnd {
+    /// Whether somebody wanted it so.
+    pub(super) fn is_planned(&self) -> bool {
+        match self {
+            LinkEnd::Bye | LinkEnd::Left | LinkEnd::Moved | LinkEnd::Dismissed => true,
+            LinkEnd::Wire(_)
+            | LinkEnd::Fault(_)
+            | LinkEnd::Silent(_)
+            | LinkEnd::Replaced
+            | LinkEnd::Encode(_)
+            | LinkEnd::Panic(_) => false,
+        }
+    }
 }
 
 /// What the daemon has to be told as soon as it has room.

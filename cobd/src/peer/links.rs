@@ -59,8 +59,7 @@ impl Links {
         only_loopback("refusing to listen:", listen)?;
         let sockets =
             SocketDir::open(&socket_dir).map_err(|source| LinkError::SocketDir { path: socket_dir, source })?;
-        let (listener, address) =
-            bind(listen).await.map_err(|source| LinkError::Listen { address: listen, source })?;
+        let (listener, address) = bind(listen).await.map_err(|source| LinkError::Listen { address: listen, source })?;
         let quiet = Quiet::default();
         let shared = Arc::new(Shared { me, session, limits, sockets, events, links: AtomicU64::new(0), quiet });
         let directory = Arc::new(Directory::default());

@@ -1,5 +1,7 @@
 //! Links between hosts of one process, over loopback.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -155,11 +157,8 @@ async fn a_silent_network_is_noticed_and_left() {
 
 #[tokio::test]
 async fn a_link_without_traffic_stays_up() {
-    let beats = Limits {
-        heartbeat_busy: Duration::from_millis(40),
-        heartbeat_idle: Duration::from_millis(100),
-        ..quick()
-    };
+    let beats =
+        Limits { heartbeat_busy: Duration::from_millis(40), heartbeat_idle: Duration::from_millis(100), ..quick() };
     let mut a = TestHost::start_with("a", life(1, 1), beats.clone(), 64).await;
     let mut b = TestHost::start_with("b", life(2, 1), beats.clone(), 64).await;
     a.roster(&[("b", b.address())]);

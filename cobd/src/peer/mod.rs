@@ -21,17 +21,17 @@ mod config;
 mod event;
 mod transport;
 
-mod links;
 mod door;
 mod keeper;
 mod link;
+mod links;
 mod peer_state;
 mod session;
 
-mod wire;
 mod guard;
 mod relay;
 mod socket_dir;
+mod wire;
 
 mod quiet;
 mod task;
@@ -41,6 +41,8 @@ pub use event::{Counters, LinkEvent};
 pub use links::Links;
 pub use transport::Transport;
 
+#[cfg(test)]
+mod hostile_test;
 #[cfg(test)]
 mod links_test;
 #[cfg(test)]

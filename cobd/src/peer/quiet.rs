@@ -14,8 +14,10 @@ const MAX_KEYS: usize = 256;
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
-    /// A link came up or went down.
-    Link,
+    /// A link came up.
+    Up,
+    /// A link went down.
+    Down,
     /// A host can't be dialled.
     Dial,
     /// A connection was sent away in its setup.
@@ -29,7 +31,7 @@ pub(super) enum Topic {
 impl Topic {
     fn interval(self) -> Duration {
         match self {
-            Topic::Link => Duration::from_secs(1),
+            Topic::Up | Topic::Down => Duration::from_secs(1),
             Topic::Dial | Topic::Setup | Topic::Accept | Topic::Send => Duration::from_secs(60),
         }
     }

@@ -78,7 +78,7 @@ pub(super) enum End {
 pub(super) enum Fault {
     #[error("a frame that is not understood: {0}")]
     Frame(#[from] FrameError),
-    #[error("a {0} frame where a hello was due")]
+    #[error("a frame of kind {0} where a hello was due")]
     NoHello(&'static str),
     #[error("a second hello")]
     SecondHello,

@@ -14,6 +14,15 @@ impl<T: Send + 'static> Owned<T> {
     pub(super) fn spawn(task: impl Future<Output = T> + Send + 'static) -> Self {
         Self(tokio::spawn(task))
     }
+
+    /// Aborts the task, and waits until it is gone.
+    pub(super) async fn end(mut self) {
+        self.0.abort();
+        if !self.0.is_finished() {
+            // That it was aborted is known.
+            let _ = (&mut self.0).await;
+        }
+    }
 }
 
 impl<T> Future for Owned<T> {

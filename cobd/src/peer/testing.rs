@@ -1,5 +1,7 @@
 //! Hosts, a network that can be cut, and captured log lines, for the tests of the links.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
