@@ -6,3 +6,8 @@
 //! it) -> [`depot`] (bare git, one commit a generation). The same input gives the same bytes.
 
 pub mod draft;
+pub mod generation;
+pub mod provenance;
+
+#[cfg(test)]
+mod testing;

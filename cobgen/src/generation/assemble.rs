@@ -1,0 +1,251 @@
+//! From a draft to a generation: one bundle a host, and the manifest over them.
+//!
+//! Every host of the model gets a bundle, also an empty one; a bundle carries only the kinds and
+//! file contents that its own change objects use. It holds no generation number, so the bundle of a
+//! host that nothing changed for has the same bytes, and hash, as before.
+
+use std::collections::BTreeMap;
+
+use cob_types::cob::Fingerprint;
+use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
+use cob_types::kind::PayloadFile;
+use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest};
+use cob_types::{canonical, codec};
+
+use super::fault::{Fault, Refusal};
+use super::fingerprint::{Prints, fingerprints};
+use super::merge::merge;
+use super::ranks::set_ranks;
+use crate::draft::{At, Draft, DraftCob, Place};
+use crate::provenance::{Origin, Provenance};
+
+/// A generation, and where everything in it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assembled {
+    /// What is published.
+    pub generation: Generation,
+    /// Places and words, for messages and `cobgen show`.
+    pub provenance: Provenance,
+}
+
+/// Makes a generation of a draft.
+///
+/// Dependencies on what does not exist are kept as they are: the check names them, with places.
+///
+/// # Errors
+/// [`Refusal`] with everything that keeps the draft from having a generation at all.
+pub fn assemble(draft: &Draft, number: GenerationNumber, parent: GenerationNumber) -> Result<Assembled, Refusal> {
+    let mut faults = Vec::new();
+    check_blobs(draft, &mut faults);
+    let prints = fingerprints(draft, &mut faults);
+    let mut provenance = Provenance { hosts: places(&draft.hosts), kinds: places(&draft.kinds), cobs: BTreeMap::new() };
+    let mut cobs = BTreeMap::new();
+    for (id, cob) in &draft.cobs {
+        let (cob, origin) = make_cob(draft, id, cob, &prints, &mut faults);
+        provenance.cobs.insert(id.clone(), origin);
+        cobs.extend(cob.map(|cob| (id.clone(), cob)));
+    }
+    if !faults.is_empty() {
+        return Err(Refusal { faults });
+    }
+    let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(name, kind)| (name, &kind.value)).collect();
+    set_ranks(&kinds, &mut cobs);
+    let count = cobs.len() as u64;
+    let bundles = cut(draft, cobs);
+    let hosts = manifest_hosts(draft, &bundles, &mut faults);
+    let manifest =
+        Manifest { format: FORMAT, generation: number, parent, security: draft.security, hosts, cobs: count };
+    match codec::encode(&manifest) {
+        Ok(bytes) if bytes.len() > MAX_MANIFEST => faults.push(Fault::ManifestTooLarge { len: bytes.len() }),
+        Ok(_) => {}
+        Err(error) => faults.push(Fault::Encoding { what: "the manifest".to_owned(), reason: error.to_string() }),
+    }
+    if !faults.is_empty() {
+        return Err(Refusal { faults });
+    }
+    Ok(Assembled { generation: Generation { manifest, bundles }, provenance })
+}
+
+fn places<K: Clone + Ord, T>(named: &BTreeMap<K, At<T>>) -> BTreeMap<K, Place> {
+    named.iter().map(|(name, at)| (name.clone(), at.place.clone())).collect()
+}
+
+fn check_blobs(draft: &Draft, faults: &mut Vec<Fault>) {
+    for (hash, bytes) in &draft.blobs {
+        if canonical::blob_hash(bytes) != *hash {
+            faults.push(Fault::WrongBlob { blob: *hash });
+        }
+    }
+    let mut look = |owner: String, files: &BTreeMap<String, PayloadFile>, place: &Place| {
+        for (file, payload) in files.iter().filter(|(_, payload)| !draft.blobs.contains_key(&payload.blob)) {
+            let (owner, file, place) = (owner.clone(), file.clone(), place.clone());
+            faults.push(Fault::MissingBlob { owner, file, blob: payload.blob, place });
+        }
+    };
+    for (name, kind) in &draft.kinds {
+        look(format!("the kind {name}"), &kind.value.files, &kind.place);
+    }
+    for (id, cob) in &draft.cobs {
+        look(id.to_string(), &cob.value.files, &cob.place);
+    }
+}
+
+/// One change object without its ranks; none where a fault keeps it from being made.
+fn make_cob(
+    draft: &Draft,
+    id: &CobId,
+    cob: &At<DraftCob>,
+    prints: &BTreeMap<CobId, Prints>,
+    faults: &mut Vec<Fault>,
+) -> (Option<Cob>, Origin) {
+    let At { value, place } = cob;
+    if !draft.hosts.contains_key(id.host_str()) {
+        faults.push(Fault::UnknownHost { cob: id.clone(), host: id.host(), place: place.clone() });
+    }
+    if !draft.kinds.contains_key(&value.kind) {
+        faults.push(Fault::UnknownKind { cob: id.clone(), kind: value.kind.clone(), place: place.clone() });
+    }
+    let merged = merge(id, value, faults);
+    let origin = Origin { place: place.clone(), arrows: merged.sources };
+    let Some(print) = prints.get(id) else { return (None, origin) };
+    let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
+    let expects: BTreeMap<CobId, Fingerprint> =
+        named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
+    let cob = Cob {
+        id: id.clone(),
+        kind: value.kind.clone(),
+        preferred: value.preferred.clone(),
+        content: canonical::json(&value.content),
+        fingerprint: print.own,
+        rests_on: print.rests_on,
+        transitions: merged.transitions,
+        locks: merged.locks,
+        ranks: BTreeMap::new(),
+        expects,
+        files: value.files.clone(),
+    };
+    (Some(cob), origin)
+}
+
+/// Puts every change object into its host's bundle, with the kinds and contents that it uses.
+fn cut(draft: &Draft, cobs: BTreeMap<CobId, Cob>) -> BTreeMap<HostName, Bundle> {
+    let mut bundles: BTreeMap<HostName, Bundle> =
+        draft.hosts.keys().map(|host| (host.clone(), Bundle::empty(host.clone()))).collect();
+    for (id, cob) in cobs {
+        let Some(bundle) = bundles.get_mut(id.host_str()) else { continue };
+        let kind = &draft.kinds[&cob.kind].value;
+        for payload in kind.files.values().chain(cob.files.values()) {
+            if let Some(bytes) = draft.blobs.get(&payload.blob) {
+                bundle.blobs.entry(payload.blob).or_insert_with(|| bytes.clone().into());
+            }
+        }
+        bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
+        bundle.cobs.insert(id, cob);
+    }
+    bundles
+}
+
+fn manifest_hosts(
+    draft: &Draft,
+    bundles: &BTreeMap<HostName, Bundle>,
+    faults: &mut Vec<Fault>,
+) -> BTreeMap<HostName, ManifestHost> {
+    let mut hosts = BTreeMap::new();
+    for (name, bundle) in bundles {
+        let At { value: host, place } = &draft.hosts[name];
+        let bytes = match codec::encode(bundle) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let what = format!("the bundle of {name}");
+                faults.push(Fault::Encoding { what, reason: error.to_string() });
+                continue;
+            }
+        };
+        if bytes.len() > MAX_BUNDLE {
+            faults.push(Fault::BundleTooLarge { host: name.clone(), len: bytes.len(), place: place.clone() });
+        }
+        let entry = ManifestHost {
+            address: host.address.clone(),
+            bundle: canonical::blob_hash(&bytes),
+            cobs: bundle.cobs.len() as u64,
+        };
+        hosts.insert(name.clone(), entry);
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{Sketch, random};
+
+    fn bytes(assembled: &Assembled) -> Vec<Vec<u8>> {
+        let generation = &assembled.generation;
+        let mut all: Vec<Vec<u8>> = generation.bundles.values().map(|b| codec::encode(b).expect("CBOR")).collect();
+        all.push(codec::encode(&generation.manifest).expect("CBOR"));
+        all
+    }
+
+    #[test]
+    fn every_host_has_a_bundle_with_its_own_and_nothing_else() {
+        let mut sketch = Sketch::new();
+        sketch.host("empty").kind("other", &["off", "on"], &["off>on", "on>off"]);
+        sketch.cob("n1/a", "up").cob_of("other", "n2/b", "on");
+        sketch.file("n1/a", "a.conf", b"for a").file("n2/b", "b.conf", b"for b");
+        let generation = sketch.assembled().generation;
+        let seen: Vec<String> = generation
+            .bundles
+            .iter()
+            .map(|(host, bundle)| {
+                bundle.validate().expect("valid");
+                let blobs: Vec<_> = bundle.blobs.values().map(|b| String::from_utf8_lossy(b)).collect();
+                format!("{host}: {:?} {:?} {blobs:?}", bundle.kinds.keys(), bundle.cobs.keys())
+            })
+            .collect();
+        assert_eq!(seen, [r#"empty: [] [] []"#, r#"n1: [simple] [n1/a] ["for a"]"#, r#"n2: [other] [n2/b] ["for b"]"#]);
+        assert_eq!(generation.manifest.cobs, 2);
+    }
+
+    #[test]
+    fn expects_names_what_is_depended_on_and_nothing_else() {
+        let mut sketch = Sketch::new();
+        sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up").requires("n/a", "n/b");
+        let generation = sketch.assembled().generation;
+        let cobs = &generation.bundles.values().next().expect("one host").cobs;
+        let expected = [(cobs["n/b"].id.clone(), cobs["n/b"].fingerprint)].into();
+        assert_eq!(cobs["n/a"].expects, expected);
+        assert!(cobs["n/c"].expects.is_empty());
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once() {
+        let mut sketch = Sketch::new();
+        sketch.cob("n/a", "up").cob("n/b", "up").cob_of("missing", "n/c", "up");
+        sketch.file("n/a", "x", b"lost");
+        sketch.draft.blobs.clear();
+        sketch.draft.hosts.clear();
+        let refusal = sketch.assemble().expect_err("faults");
+        insta::assert_snapshot!(refusal, @r#"
+        model.yaml:3:5: the content of the file x of n/a is missing (it should have the hash 76f75e6129fe30135bd44d80ab7cc46fdba81907758dc808f3e2517beef2b1e9)
+        model.yaml:3:5: n/a is on n, a host that the model does not have; add it under `hosts`
+        model.yaml:4:5: n/b is on n, a host that the model does not have; add it under `hosts`
+        model.yaml:5:5: n/c is on n, a host that the model does not have; add it under `hosts`
+        model.yaml:5:5: n/c is of the kind missing, which does not exist; add it under `kinds`
+        "#);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// The order in which a model names things is no part of the outcome.
+        #[test]
+        fn the_same_content_gives_the_same_bytes((sketch, shuffled) in random::shuffled_pair()) {
+            match (sketch.assemble(), shuffled.assemble()) {
+                (Ok(one), Ok(other)) => prop_assert_eq!(bytes(&one), bytes(&other)),
+                (one, other) => prop_assert_eq!(one.is_ok(), other.is_ok()),
+            }
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! What differs between two generations, for people and for scripts.
+//!
+//! Compares what was asked for: hosts, kinds, change objects, content, preferred states,
+//! dependencies. Ranks and expected fingerprints follow from these and are not compared, so an
+//! unconcerned change object is not listed because something below it moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fmt::Write as _;
+
+use cob_types::{Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, StateName};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The most characters of one value that the text form shows.
+const SHOWN_VALUE: usize = 200;
+
+/// All that differs. Its JSON form is what `cobgen diff --json` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The older generation.
+    pub from: GenerationNumber,
+    /// The newer one.
+    pub to: GenerationNumber,
+    /// Hosts that only the newer one has.
+    pub hosts_added: Vec<HostName>,
+    /// Hosts that only the older one has.
+    pub hosts_removed: Vec<HostName>,
+    /// Hosts whose address differs.
+    pub hosts_moved: BTreeMap<HostName, Swap<Option<String>>>,
+    /// Kinds whose definition differs.
+    pub kinds_changed: Vec<KindChange>,
+    /// Change objects that only the newer one has, with their kinds.
+    pub added: BTreeMap<CobId, KindName>,
+    /// Change objects that only the older one has, with their kinds.
+    pub removed: BTreeMap<CobId, KindName>,
+    /// Change objects that both have and that differ.
+    pub changed: BTreeMap<CobId, CobChange>,
+}
+
+/// A value before and after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Swap<T> {
+    /// In the older generation.
+    pub from: T,
+    /// In the newer one.
+    pub to: T,
+}
+
+/// A kind whose definition differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KindChange {
+    /// Its name.
+    pub name: KindName,
+    /// What differs in it.
+    pub changes: Vec<ContentChange>,
+}
+
+/// How one change object differs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct CobChange {
+    /// Its fingerprint differs: it will be checked, and leave `outdated` if the old content is found.
+    pub outdated: bool,
+    /// It is of another kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Swap<KindName>>,
+    /// Its kind's definition differs.
+    pub kind_changed: bool,
+    /// What differs in its content.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub content: Vec<ContentChange>,
+    /// Names of its files that were added, removed or differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// What it names in `restarts_on`, or the content of that, differs.
+    pub rests_on_changed: bool,
+    /// It prefers another state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preferred: Option<Swap<StateName>>,
+    /// Dependencies that it gained, in the paper's notation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependencies_added: Vec<String>,
+    /// Dependencies that it lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependencies_removed: Vec<String>,
+}
+
+/// One place in a JSON value that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ContentChange {
+    /// Where: `files./etc/db.conf.mode`, `[2]`; empty for the whole.
+    pub path: String,
+    /// Before; absent: there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Value>,
+    /// After; absent: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Value>,
+    /// For texts of several lines: the lines that differ, as a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<String>,
+}
+
+/// Compares two generations.
+#[must_use]
+pub fn diff(old: &Generation, new: &Generation) -> Difference {
+    let (old_kinds, new_kinds) = (kinds(old), kinds(new));
+    let kinds_changed = old_kinds
+        .iter()
+        .filter_map(|(name, kind)| {
+            let to = new_kinds.get(name).filter(|to| *to != kind)?;
+            Some(KindChange { name: (*name).clone(), changes: content_changes(&shape(kind), &shape(to)) })
+        })
+        .collect();
+    let (old_cobs, new_cobs) = (cobs(old), cobs(new));
+    let only = |here: &BTreeMap<&CobId, &Cob>, there: &BTreeMap<&CobId, &Cob>| {
+        let missing = here.iter().filter(|(id, _)| !there.contains_key(*id));
+        missing.map(|(id, cob)| ((*id).clone(), cob.kind.clone())).collect()
+    };
+    let changed = old_cobs
+        .iter()
+        .filter_map(|(id, from)| {
+            let to = new_cobs.get(id)?;
+            let kind_changed = from.kind == to.kind && old_kinds.get(&from.kind) != new_kinds.get(&to.kind);
+            let change = cob_change(from, to, kind_changed);
+            (change != CobChange::default()).then(|| ((*id).clone(), change))
+        })
+        .collect();
+    let (old_hosts, new_hosts) = (&old.manifest.hosts, &new.manifest.hosts);
+    Difference {
+        from: old.manifest.generation,
+        to: new.manifest.generation,
+        hosts_added: new_hosts.keys().filter(|h| !old_hosts.contains_key(*h)).cloned().collect(),
+        hosts_removed: old_hosts.keys().filter(|h| !new_hosts.contains_key(*h)).cloned().collect(),
+        hosts_moved: old_hosts
+            .iter()
+            .filter_map(|(name, host)| {
+                let to = new_hosts.get(name).filter(|to| to.address != host.address)?;
+                Some((name.clone(), Swap { from: host.address.clone(), to: to.address.clone() }))
+            })
+            .collect(),
+        kinds_changed,
+        added: only(&new_cobs, &old_cobs),
+        removed: only(&old_cobs, &new_cobs),
+        changed,
+    }
+}
+
+impl Difference {
+    /// Whether the two ask for the same.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hosts_added.is_empty()
+            && self.hosts_removed.is_empty()
+            && self.hosts_moved.is_empty()
+            && self.kinds_changed.is_empty()
+            && self.added.is_empty()
+            && self.removed.is_empty()
+            && self.changed.is_empty()
+    }
+}
+
+fn kinds(generation: &Generation) -> BTreeMap<&KindName, &Kind> {
+    generation.bundles.values().flat_map(|bundle| &bundle.kinds).collect()
+}
+
+fn cobs(generation: &Generation) -> BTreeMap<&CobId, &Cob> {
+    generation.bundles.values().flat_map(|bundle| &bundle.cobs).collect()
+}
+
+/// A kind as a JSON value, hashes as text.
+fn shape(kind: &Kind) -> Value {
+    let mut plain = kind.clone();
+    plain.files.clear();
+    let mut value = serde_json::to_value(&plain).unwrap_or(Value::Null);
+    if let Value::Object(fields) = &mut value {
+        let files = kind.files.iter().map(|(name, file)| {
+            (name.clone(), serde_json::json!({"mode": format!("{:04o}", file.mode), "sha256": file.blob.to_string()}))
+        });
+        fields.insert("files".to_owned(), Value::Object(files.collect()));
+    }
+    value
+}
+
+fn cob_change(from: &Cob, to: &Cob, kind_changed: bool) -> CobChange {
+    let parsed = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    let files: BTreeSet<&String> = from.files.keys().chain(to.files.keys()).collect();
+    let (before, after) = (dependencies(from), dependencies(to));
+    CobChange {
+        outdated: from.fingerprint != to.fingerprint,
+        kind: swap(&from.kind, &to.kind),
+        kind_changed,
+        content: if from.content == to.content {
+            Vec::new()
+        } else {
+            content_changes(&parsed(&from.content), &parsed(&to.content))
+        },
+        files: files.into_iter().filter(|f| from.files.get(*f) != to.files.get(*f)).cloned().collect(),
+        rests_on_changed: from.rests_on != to.rests_on,
+        preferred: swap(&from.preferred, &to.preferred),
+        dependencies_added: after.difference(&before).cloned().collect(),
+        dependencies_removed: before.difference(&after).cloned().collect(),
+    }
+}
+
+fn swap<T: Clone + PartialEq>(from: &T, to: &T) -> Option<Swap<T>> {
+    (from != to).then(|| Swap { from: from.clone(), to: to.clone() })
+}
+
+/// `(A, from, to) <- B@z` and `(C, state) <- B@z`, one for each need.
+fn dependencies(cob: &Cob) -> BTreeSet<String> {
+    let moves = cob
+        .transitions
+        .iter()
+        .flat_map(|t| t.needs.iter().map(move |need| format!("({}, {}, {}) <- {need}", cob.id, t.from, t.to)));
+    let promises =
+        cob.locks.iter().flat_map(|l| l.needs.iter().map(move |need| format!("({}, {}) <- {need}", cob.id, l.state)));
+    moves.chain(promises).collect()
+}
+
+fn content_changes(from: &Value, to: &Value) -> Vec<ContentChange> {
+    let mut changes = Vec::new();
+    compare(String::new(), Some(from), Some(to), &mut changes);
+    changes
+}
+
+/// Depth is bounded by that of the parser that read the values.
+fn compare(path: String, from: Option<&Value>, to: Option<&Value>, changes: &mut Vec<ContentChange>) {
+    match (from, to) {
+        (from, to) if from == to => {}
+        (Some(Value::Object(from)), Some(Value::Object(to))) => {
+            let keys: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+            for key in keys {
+                let deeper = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                compare(deeper, from.get(key), to.get(key), changes);
+            }
+        }
+        (Some(Value::Array(from)), Some(Value::Array(to))) => {
+            for i in 0..from.len().max(to.len()) {
+                compare(format!("{path}[{i}]"), from.get(i), to.get(i), changes);
+            }
+        }
+        (from, to) => {
+            let lines = match (from, to) {
+                (Some(Value::String(from)), Some(Value::String(to))) if from.contains('\n') || to.contains('\n') => {
+                    patch(from, to)
+                }
+                (_, _) => None,
+            };
+            changes.push(ContentChange { path, from: from.cloned(), to: to.cloned(), lines });
+        }
+    }
+}
+
+/// The hunks of a line-by-line patch. None where git can't make one; both values are shown then.
+fn patch(from: &str, to: &str) -> Option<String> {
+    let mut options = git2::DiffOptions::new();
+    options.context_lines(1);
+    let mut patch = git2::Patch::from_buffers(from.as_bytes(), None, to.as_bytes(), None, Some(&mut options)).ok()?;
+    let bytes = patch.to_buf().ok()?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    text.find("@@").map(|hunks| text[hunks..].to_owned())
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (added, changed, removed) = (self.added.len(), self.changed.len(), self.removed.len());
+        writeln!(f, "generation {} -> {}: {added} added, {changed} changed, {removed} removed", self.from, self.to)?;
+        for host in &self.hosts_added {
+            writeln!(f, "+ host {host}")?;
+        }
+        for host in &self.hosts_removed {
+            writeln!(f, "- host {host}")?;
+        }
+        for (host, address) in &self.hosts_moved {
+            let shown = |address: &Option<String>| address.clone().unwrap_or_else(|| "no address".to_owned());
+            writeln!(f, "~ host {host}: {} -> {}", shown(&address.from), shown(&address.to))?;
+        }
+        for kind in &self.kinds_changed {
+            writeln!(f, "~ kind {}", kind.name)?;
+            kind.changes.iter().try_for_each(|change| change.write(f))?;
+        }
+        for (id, kind) in &self.added {
+            writeln!(f, "+ {id} ({kind})")?;
+        }
+        for (id, kind) in &self.removed {
+            writeln!(f, "- {id} ({kind})")?;
+        }
+        self.changed.iter().try_for_each(|(id, change)| change.write(f, id))
+    }
+}
+
+impl CobChange {
+    fn write(&self, f: &mut fmt::Formatter<'_>, id: &CobId) -> fmt::Result {
+        writeln!(f, "~ {id}{}", if self.outdated { "" } else { " (adopted in place)" })?;
+        if let Some(kind) = &self.kind {
+            writeln!(f, "    kind: {} -> {}", kind.from, kind.to)?;
+        }
+        if self.kind_changed {
+            writeln!(f, "    its kind is defined otherwise")?;
+        }
+        if let Some(preferred) = &self.preferred {
+            writeln!(f, "    prefers: {} -> {}", preferred.from, preferred.to)?;
+        }
+        self.content.iter().try_for_each(|change| change.write(f))?;
+        for file in &self.files {
+            writeln!(f, "    file {file}")?;
+        }
+        if self.rests_on_changed {
+            writeln!(f, "    what it rests on changed")?;
+        }
+        for dependency in &self.dependencies_removed {
+            writeln!(f, "    - {dependency}")?;
+        }
+        for dependency in &self.dependencies_added {
+            writeln!(f, "    + {dependency}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ContentChange {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.is_empty() { "content" } else { &self.path };
+        if let Some(lines) = &self.lines {
+            writeln!(f, "    {path}:")?;
+            return lines.lines().try_for_each(|line| writeln!(f, "      {line}"));
+        }
+        match (&self.from, &self.to) {
+            (Some(from), Some(to)) => writeln!(f, "    {path}: {} -> {}", shown(from), shown(to)),
+            (None, Some(to)) => writeln!(f, "    + {path}: {}", shown(to)),
+            (Some(from), None) => writeln!(f, "    - {path}: {}", shown(from)),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    let whole = value.to_string();
+    let mut text: String = whole.chars().take(SHOWN_VALUE).collect();
+    if text.len() < whole.len() {
+        // Writing to a String can't fail.
+        let _ = write!(text, "… ({} bytes)", whole.len());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Sketch;
+
+    fn before() -> Sketch {
+        let mut sketch = Sketch::new();
+        sketch.cob("n1/app", "up").cob("n1/db", "up").cob("n2/old", "up").cob("n1/conf", "up");
+        sketch.content("n1/db", json!({"version": 7, "conf": "one\ntwo\nthree\nfour\n", "gone": true}));
+        sketch.requires("n1/app", "n1/db").restarts_on("n1/db", "n1/conf");
+        sketch
+    }
+
+    #[test]
+    fn the_same_is_no_difference() {
+        let generation = before().assembled().generation;
+        assert!(diff(&generation, &generation).is_empty());
+    }
+
+    #[test]
+    fn ranks_alone_are_no_difference() {
+        let mut after = before();
+        after.cob("n1/below", "up").requires("n1/db", "n1/below");
+        let difference = diff(&before().assembled().generation, &after.assembled().generation);
+        assert_eq!(difference.changed.keys().map(CobId::as_str).collect::<Vec<_>>(), ["n1/db"]);
+    }
+
+    #[test]
+    fn everything_that_differs_is_told() {
+        let mut after = before();
+        after.content("n1/db", json!({"version": 8, "conf": "one\n2\nthree\nfour\n", "list": [1, 2]}));
+        after.content("n1/conf", json!("new"));
+        after.draft.cobs.remove("n2/old");
+        after.draft.hosts.remove("n2");
+        after.cob("n3/new", "up").after("n1/app", "n3/new");
+        after.draft.cobs.get_mut("n1/app").expect("there").value.preferred = crate::testing::state("down");
+        let difference = diff(&before().assembled().generation, &after.assembled().generation);
+        insta::assert_snapshot!(difference, @r#"
+        generation 1 -> 1: 1 added, 3 changed, 1 removed
+        + host n3
+        - host n2
+        + n3/new (simple)
+        - n2/old (simple)
+        ~ n1/app (adopted in place)
+            prefers: up -> down
+            + (n1/app, down, up) <- n3/new@up
+            + (n1/app, outdated, up) <- n3/new@up
+        ~ n1/conf
+            content: {} -> "new"
+        ~ n1/db
+            conf:
+              @@ -1,3 +1,3 @@
+               one
+              -two
+              +2
+               three
+            - gone: true
+            + list: [1,2]
+            version: 7 -> 8
+            what it rests on changed
+        "#);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&difference).expect("JSON"), @r#"
+        {
+          "from": 1,
+          "to": 1,
+          "hosts_added": [
+            "n3"
+          ],
+          "hosts_removed": [
+            "n2"
+          ],
+          "hosts_moved": {},
+          "kinds_changed": [],
+          "added": {
+            "n3/new": "simple"
+          },
+          "removed": {
+            "n2/old": "simple"
+          },
+          "changed": {
+            "n1/app": {
+              "outdated": false,
+              "kind_changed": false,
+              "rests_on_changed": false,
+              "preferred": {
+                "from": "up",
+                "to": "down"
+              },
+              "dependencies_added": [
+                "(n1/app, down, up) <- n3/new@up",
+                "(n1/app, outdated, up) <- n3/new@up"
+              ]
+            },
+            "n1/conf": {
+              "outdated": true,
+              "kind_changed": false,
+              "content": [
+                {
+                  "path": "",
+                  "from": {},
+                  "to": "new"
+                }
+              ],
+              "rests_on_changed": false
+            },
+            "n1/db": {
+              "outdated": true,
+              "kind_changed": false,
+              "content": [
+                {
+                  "path": "conf",
+                  "from": "one\ntwo\nthree\nfour\n",
+                  "to": "one\n2\nthree\nfour\n",
+                  "lines": "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
+                },
+                {
+                  "path": "gone",
+                  "from": true
+                },
+                {
+                  "path": "list",
+                  "to": [
+                    1,
+                    2
+                  ]
+                },
+                {
+                  "path": "version",
+                  "from": 7,
+                  "to": 8
+                }
+              ],
+              "rests_on_changed": true
+            }
+          }
+        }
+        "#);
+    }
+
+    #[test]
+    fn a_kind_that_changed_marks_those_of_it() {
+        let mut after = before();
+        after.draft.kinds.get_mut("simple").expect("there").value.transitions[0].timeout_ms = 5000;
+        let difference = diff(&before().assembled().generation, &after.assembled().generation);
+        assert!(difference.changed.len() == 4 && difference.changed.values().all(|c| c.kind_changed && c.outdated));
+        assert_eq!(difference.kinds_changed[0].changes[0].path, "transitions[0].timeout_ms");
+    }
+}

@@ -1,0 +1,182 @@
+//! What keeps a draft from becoming a generation.
+//!
+//! All faults of a draft are reported at once, each with the places that it concerns.
+
+use std::fmt;
+
+use cob_types::generation::{BlobHash, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::{CobId, HostName, KindName};
+
+use crate::draft::{Place, When};
+use crate::provenance::{Source, at};
+
+/// All that is wrong with a draft; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Each fault, in the order of the change objects' ids.
+    pub faults: Vec<Fault>,
+}
+
+/// One thing that is wrong with a draft.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A change object of a host that the model does not have.
+    #[error("{cob} is on {host}, a host that the model does not have; add it under `hosts`")]
+    UnknownHost {
+        /// The change object.
+        cob: CobId,
+        /// Its host.
+        host: HostName,
+        /// Where it is written.
+        place: Place,
+    },
+    /// A change object of a kind that the model does not have.
+    #[error("{cob} is of the kind {kind}, which does not exist; add it under `kinds`")]
+    UnknownKind {
+        /// The change object.
+        cob: CobId,
+        /// Its kind.
+        kind: KindName,
+        /// Where it is written.
+        place: Place,
+    },
+    /// A `restarts_on` that names nothing.
+    #[error("{cob} restarts on {on}, which does not exist")]
+    UnknownRestart {
+        /// The change object.
+        cob: CobId,
+        /// What it names.
+        on: CobId,
+        /// Where it names it.
+        place: Place,
+    },
+    /// Change objects that rest on one another's content in a circle: none of them has a fingerprint.
+    #[error("change objects restart on one another in a circle: {}", circle(.steps))]
+    RestartCircle {
+        /// Each names the next one, the last one the first.
+        steps: Vec<RestartStep>,
+    },
+    /// Two writings of one dependency that no state serves.
+    #[error(
+        "{cob} {} needs {on} in a state that is both one of {} ({}, {}) and one of {} ({}, {}); no state is",
+        guarded(.when), listed(&.two[0]), .two[0].words, at(&.two[0].place),
+        listed(&.two[1]), .two[1].words, at(&.two[1].place)
+    )]
+    NoCommonState {
+        /// The dependent.
+        cob: CobId,
+        /// What is guarded.
+        when: When,
+        /// The depended-on change object.
+        on: CobId,
+        /// The first writing, with the states that were left of it, and the one that leaves none.
+        two: Box<[Source; 2]>,
+    },
+    /// A file whose content is not in the draft.
+    #[error("the content of the file {file} of {owner} is missing (it should have the hash {blob})")]
+    MissingBlob {
+        /// The change object or kind that carries the file.
+        owner: String,
+        /// The file's name.
+        file: String,
+        /// The hash that was looked for.
+        blob: BlobHash,
+        /// Where the owner is written.
+        place: Place,
+    },
+    /// A file in the draft whose content does not have the hash under which it is filed.
+    #[error("the content filed under the hash {blob} has another hash")]
+    WrongBlob {
+        /// The hash under which it is filed.
+        blob: BlobHash,
+    },
+    /// A bundle that daemons would refuse to read.
+    #[error(
+        "the bundle of {host} would be {len} bytes long; daemons read at most {MAX_BUNDLE}: put large files elsewhere"
+    )]
+    BundleTooLarge {
+        /// The host.
+        host: HostName,
+        /// The length.
+        len: usize,
+        /// Where the host is written.
+        place: Place,
+    },
+    /// A manifest that daemons would refuse to read.
+    #[error("the manifest would be {len} bytes long; daemons read at most {MAX_MANIFEST}: use fewer hosts")]
+    ManifestTooLarge {
+        /// The length.
+        len: usize,
+    },
+    /// A value that CBOR can't carry.
+    #[error("{what} can't be written: {reason}")]
+    Encoding {
+        /// What was to be written.
+        what: String,
+        /// The encoder's words.
+        reason: String,
+    },
+}
+
+/// One arrow of a circle of `restarts_on`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestartStep {
+    /// Who restarts.
+    pub cob: CobId,
+    /// On whom.
+    pub on: CobId,
+    /// Where that is written.
+    pub place: Place,
+}
+
+impl Fault {
+    /// The places that the fault concerns, the most telling one first.
+    #[must_use]
+    pub fn places(&self) -> Vec<&Place> {
+        match self {
+            Self::UnknownHost { place, .. }
+            | Self::UnknownKind { place, .. }
+            | Self::UnknownRestart { place, .. }
+            | Self::MissingBlob { place, .. }
+            | Self::BundleTooLarge { place, .. } => vec![place],
+            Self::RestartCircle { steps } => steps.iter().map(|step| &step.place).collect(),
+            Self::NoCommonState { two, .. } => vec![&two[1].place, &two[0].place],
+            Self::WrongBlob { .. } | Self::ManifestTooLarge { .. } | Self::Encoding { .. } => Vec::new(),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, fault) in self.faults.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            if let Some(place) = fault.places().first() {
+                write!(f, "{}: ", at(place))?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+fn guarded(when: &When) -> String {
+    match when {
+        When::Transition { from, to } => format!("to go {from} -> {to}"),
+        When::Lock { state } => format!("to promise {state}"),
+    }
+}
+
+fn listed(source: &Source) -> String {
+    let names: Vec<&str> = source.states.iter().map(cob_types::StateName::as_str).collect();
+    names.join("|")
+}
+
+fn circle(steps: &[RestartStep]) -> String {
+    let arrows: Vec<String> =
+        steps.iter().map(|step| format!("{} restarts on {} ({})", step.cob, step.on, at(&step.place))).collect();
+    arrows.join(", ")
+}

@@ -1,0 +1,223 @@
+//! Fingerprints: what a change object is, in sixteen bytes, and what it rests on.
+//!
+//! A fingerprint covers the kind, the content, the files, and the fingerprints of what is named in
+//! `restarts_on`, so a change at the far end of a chain reaches everything that rests on it.
+//! Dependencies are no part of it: they are adopted in place.
+
+use std::collections::BTreeMap;
+
+use cob_types::canonical;
+use cob_types::cob::Fingerprint;
+use cob_types::codec;
+use cob_types::{CobId, KindName};
+
+use super::fault::{Fault, RestartStep};
+use crate::draft::{Draft, DraftCob, Place};
+
+/// Makes the hashes of this form differ from those of any later one.
+const FORM: &[u8] = b"cob 1";
+
+/// A change object's own fingerprint and the one of what it rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Prints {
+    pub(super) own: Fingerprint,
+    pub(super) rests_on: Option<Fingerprint>,
+}
+
+/// The fingerprints of all change objects of a draft.
+pub(super) fn fingerprints(draft: &Draft, faults: &mut Vec<Fault>) -> BTreeMap<CobId, Prints> {
+    let mut kinds: BTreeMap<&KindName, Vec<u8>> = BTreeMap::new();
+    for (name, kind) in &draft.kinds {
+        match codec::encode(&kind.value) {
+            Ok(bytes) => {
+                kinds.insert(name, canonical::blob_hash(&bytes).0.to_vec());
+            }
+            Err(error) => {
+                faults.push(Fault::Encoding { what: format!("the kind {name}"), reason: error.to_string() });
+            }
+        }
+    }
+    let mut prints: BTreeMap<CobId, Prints> = BTreeMap::new();
+    for id in restart_order(draft, faults) {
+        let Some(cob) = draft.cobs.get(id) else { continue };
+        // An unknown kind is reported by the caller; the fingerprint of such a change object is
+        // never used.
+        let kind = kinds.get(&cob.value.kind).map_or(&[][..], Vec::as_slice);
+        let rests_on = rests_on(&cob.value, &prints);
+        match own(kind, &cob.value, rests_on) {
+            Ok(own) => {
+                prints.insert(id.clone(), Prints { own, rests_on });
+            }
+            Err(error) => {
+                faults.push(Fault::Encoding { what: format!("the files of {id}"), reason: error.to_string() });
+            }
+        }
+    }
+    prints
+}
+
+fn own(kind: &[u8], cob: &DraftCob, rests_on: Option<Fingerprint>) -> Result<Fingerprint, codec::CodecError> {
+    let content = canonical::json(&cob.content);
+    let files = codec::encode(&cob.files)?;
+    let rests_on = rests_on.as_ref().map_or(&[][..], |print| &print.0[..]);
+    Ok(canonical::fingerprint(&[FORM, kind, content.as_bytes(), &files, rests_on]))
+}
+
+/// The hash over what a change object names in `restarts_on`, whatever the order of its naming.
+fn rests_on(cob: &DraftCob, prints: &BTreeMap<CobId, Prints>) -> Option<Fingerprint> {
+    let mut named: Vec<&CobId> = cob.restarts_on.iter().collect();
+    named.sort_unstable();
+    named.dedup();
+    if named.is_empty() {
+        return None;
+    }
+    let parts: Vec<&[u8]> = named.iter().filter_map(|id| prints.get(*id)).map(|print| &print.own.0[..]).collect();
+    Some(canonical::fingerprint(&parts))
+}
+
+/// All change objects, each after those that it names in `restarts_on`. Names of nothing and circles
+/// are faults; an arrow that closes a circle is then left out, so that the order is whole.
+fn restart_order<'a>(draft: &'a Draft, faults: &mut Vec<Fault>) -> Vec<&'a CobId> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        Begun,
+        Done,
+    }
+    let mut marks: BTreeMap<&CobId, Mark> = BTreeMap::new();
+    let mut order = Vec::with_capacity(draft.cobs.len());
+    for root in draft.cobs.keys() {
+        // The chain from `root` to where the walk is, each with the next name to look at. An own
+        // stack: a chain may be as long as the model.
+        let mut chain: Vec<(&CobId, usize)> = Vec::new();
+        if !marks.contains_key(root) {
+            marks.insert(root, Mark::Begun);
+            chain.push((root, 0));
+        }
+        while let Some((id, next)) = chain.last_mut() {
+            let id = *id;
+            let Some(on) = draft.cobs[id].value.restarts_on.get(*next) else {
+                marks.insert(id, Mark::Done);
+                order.push(id);
+                chain.pop();
+                continue;
+            };
+            *next += 1;
+            match marks.get(on) {
+                Some(Mark::Done) => {}
+                Some(Mark::Begun) => {
+                    let begin = chain.iter().position(|(member, _)| *member == on).unwrap_or(0);
+                    faults.push(circle(draft, &chain[begin..]));
+                }
+                None if !draft.cobs.contains_key(on) => faults.push(Fault::UnknownRestart {
+                    cob: id.clone(),
+                    on: on.clone(),
+                    place: place_of(draft, id, on),
+                }),
+                None => {
+                    marks.insert(on, Mark::Begun);
+                    chain.push((on, 0));
+                }
+            }
+        }
+    }
+    order
+}
+
+fn circle(draft: &Draft, chain: &[(&CobId, usize)]) -> Fault {
+    let steps = chain
+        .iter()
+        .enumerate()
+        .map(|(i, (cob, _))| {
+            let on = chain[(i + 1) % chain.len()].0;
+            RestartStep { cob: (*cob).clone(), on: on.clone(), place: place_of(draft, cob, on) }
+        })
+        .collect();
+    Fault::RestartCircle { steps }
+}
+
+/// Where `cob` names `on` in `restarts_on`: the word also makes an arrow, which has a place.
+fn place_of(draft: &Draft, cob: &CobId, on: &CobId) -> Place {
+    let cob = &draft.cobs[cob];
+    let to_it = || cob.value.arrows.iter().filter(|arrow| arrow.need.cob == *on);
+    to_it()
+        .find(|arrow| arrow.words.contains("restarts_on") || arrow.words.contains("reloads_on"))
+        .or_else(|| to_it().next())
+        .map_or_else(|| cob.place.clone(), |arrow| arrow.place.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Sketch;
+
+    fn prints(sketch: &Sketch) -> BTreeMap<CobId, Prints> {
+        let mut faults = Vec::new();
+        let prints = fingerprints(&sketch.draft, &mut faults);
+        assert_eq!(faults, []);
+        prints
+    }
+
+    fn chain() -> Sketch {
+        let mut sketch = Sketch::new();
+        sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up").cob("n/d", "up");
+        sketch.restarts_on("n/a", "n/b").restarts_on("n/b", "n/c");
+        sketch
+    }
+
+    #[test]
+    fn a_change_reaches_all_that_rest_on_it_and_nobody_else() {
+        let before = prints(&chain());
+        let mut sketch = chain();
+        sketch.content("n/c", serde_json::json!({"version": 8}));
+        let after = prints(&sketch);
+        let changed: Vec<&str> = before.iter().filter(|(id, p)| after[*id] != **p).map(|(id, _)| id.as_str()).collect();
+        assert_eq!(changed, ["n/a", "n/b", "n/c"]);
+        assert_eq!(before["n/c"].rests_on, None);
+    }
+
+    #[test]
+    fn dependencies_and_the_order_of_names_are_no_part_of_it() {
+        let mut sketch = chain();
+        sketch.restarts_on("n/d", "n/a").restarts_on("n/d", "n/c");
+        let mut other = chain();
+        other.restarts_on("n/d", "n/c").restarts_on("n/d", "n/a").requires("n/a", "n/d");
+        assert_eq!(prints(&sketch), prints(&other));
+    }
+
+    #[test]
+    fn kind_files_and_content_are_part_of_it() {
+        let base = prints(&chain())["n/d"];
+        let mut content = chain();
+        content.content("n/d", serde_json::json!([1]));
+        let mut file = chain();
+        file.file("n/d", "x.conf", b"one");
+        let mut kind = chain();
+        kind.draft.kinds.values_mut().for_each(|kind| kind.value.check.timeout_ms += 1);
+        for changed in [content, file, kind] {
+            assert_ne!(prints(&changed)["n/d"], base);
+        }
+    }
+
+    #[test]
+    fn circles_end_with_all_their_places() {
+        let mut sketch = chain();
+        sketch.restarts_on("n/c", "n/a").restarts_on("n/d", "n/gone");
+        let refusal = sketch.assemble().expect_err("circle");
+        insta::assert_snapshot!(refusal, @r#"
+        model.yaml:7:5: change objects restart on one another in a circle: n/a restarts on n/b (model.yaml:7:5), n/b restarts on n/c (model.yaml:8:5), n/c restarts on n/a (model.yaml:9:5)
+        model.yaml:6:5: n/d restarts on n/gone, which does not exist
+        "#);
+    }
+
+    #[test]
+    fn a_long_chain_needs_no_deep_stack() {
+        let mut sketch = Sketch::new();
+        for i in 0..20_000 {
+            sketch.cob(&format!("n/{i:05}"), "up");
+        }
+        for i in 0..19_999 {
+            sketch.restarts_on(&format!("n/{i:05}"), &format!("n/{:05}", i + 1));
+        }
+        assert_eq!(prints(&sketch).len(), 20_000);
+    }
+}

@@ -1,0 +1,18 @@
+//! Generations: what a draft becomes before it is published, and what differs between two of them.
+//!
+//! [`assemble`] merges the arrows of a [`Draft`](crate::draft::Draft) into transition and lock
+//! dependencies, computes fingerprints and ranks, and cuts the whole into one bundle a host;
+//! [`diff`] compares two generations for people and scripts. Nothing here reads a file, a clock or
+//! a random number: two drafts with the same content give the same bytes. Whether the outcome can
+//! work is asked by `check`, which shares no code with this module.
+
+mod assemble;
+mod diff;
+mod fault;
+mod fingerprint;
+mod merge;
+mod ranks;
+
+pub use assemble::{Assembled, assemble};
+pub use diff::{CobChange, ContentChange, Difference, KindChange, Swap, diff};
+pub use fault::{Fault, Refusal, RestartStep};

@@ -1,0 +1,319 @@
+//! Ranks: the order in which goals go when rank decides.
+//!
+//! A goal `(C, t)` needs `(B, z)`, for every state z of a need's set, when some hop on C's route to
+//! t, from any state, depends on B, or t's lock dependencies do. The rank of a goal is its level: the
+//! longest chain of needs below it, goals in one circle counting as one. So what is needed has the
+//! lower rank, and a rank changes only when something below its goal does: a host that is not
+//! concerned keeps its bundle byte for byte. Ties are broken by id and state where ranks are compared.
+
+use std::collections::BTreeMap;
+
+use cob_types::{Cob, CobId, Kind, KindName, Need, StateName};
+
+/// Sets the ranks of every goal of all change objects. Names that don't resolve are passed over:
+/// finding them is the check's business.
+pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, cobs: &mut BTreeMap<CobId, Cob>) {
+    let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
+    let graph = GoalGraph::of(&routes, cobs);
+    let levels = levels(&graph);
+    let mut first = 0;
+    for cob in cobs.values_mut() {
+        let Some(routes) = routes.get(&cob.kind) else { continue };
+        let states = &routes.kind.states;
+        cob.ranks =
+            states.iter().zip(&levels[first..]).map(|(state, level)| (state.clone(), u64::from(*level))).collect();
+        first += states.len();
+    }
+}
+
+/// The first hop of the shortest route between any two states of a kind.
+struct Routes<'a> {
+    kind: &'a Kind,
+    places: BTreeMap<&'a StateName, usize>,
+    /// `first[from][to]`: the state after the first hop; none where no route leads.
+    first: Vec<Vec<Option<usize>>>,
+}
+
+impl<'a> Routes<'a> {
+    fn of(kind: &'a Kind) -> Self {
+        let places: BTreeMap<&StateName, usize> = kind.states.iter().enumerate().map(|(i, s)| (s, i)).collect();
+        // In the kind's order, which breaks ties.
+        let mut hops: Vec<Vec<usize>> = vec![Vec::new(); kind.states.len()];
+        for t in &kind.transitions {
+            if let (Some(from), Some(to)) = (places.get(&t.from), places.get(&t.to)) {
+                hops[*from].push(*to);
+            }
+        }
+        let first = (0..kind.states.len()).map(|from| first_hops(from, &hops)).collect();
+        Self { kind, places, first }
+    }
+
+    fn place(&self, state: &StateName) -> Option<usize> {
+        self.places.get(state).copied()
+    }
+}
+
+/// Breadth first from one state. A state is entered first from the one that was itself entered
+/// first, so among equally short routes the one wins whose first hop the kind lists first.
+fn first_hops(from: usize, hops: &[Vec<usize>]) -> Vec<Option<usize>> {
+    let mut first = vec![None; hops.len()];
+    let mut queue = std::collections::VecDeque::new();
+    for to in &hops[from] {
+        if *to != from && first[*to].is_none() {
+            first[*to] = Some(*to);
+            queue.push_back(*to);
+        }
+    }
+    while let Some(state) = queue.pop_front() {
+        for to in &hops[state] {
+            if *to != from && first[*to].is_none() {
+                first[*to] = first[state];
+                queue.push_back(*to);
+            }
+        }
+    }
+    first
+}
+
+/// Which goals each goal needs; goals are numbered by change object, then state.
+struct GoalGraph {
+    /// `needs[starts[g]..starts[g + 1]]` are the goals that g needs.
+    starts: Vec<usize>,
+    needs: Vec<u32>,
+}
+
+impl GoalGraph {
+    fn of(routes: &BTreeMap<&KindName, Routes<'_>>, cobs: &BTreeMap<CobId, Cob>) -> Self {
+        let mut firsts: BTreeMap<&CobId, (u32, &Routes<'_>)> = BTreeMap::new();
+        let mut goals = 0;
+        for (id, cob) in cobs {
+            if let Some(routes) = routes.get(&cob.kind) {
+                firsts.insert(id, (goals, routes));
+                goals += u32::try_from(routes.kind.states.len()).unwrap_or(u32::MAX);
+            }
+        }
+        let mut graph = Self { starts: vec![0], needs: Vec::new() };
+        for (id, (_, routes)) in &firsts {
+            let Some(cob) = cobs.get(*id) else { continue };
+            let resolved = Resolved::of(cob, routes, &firsts);
+            for target in 0..routes.kind.states.len() {
+                for (from, to, goals) in &resolved.hops {
+                    if *from != target && routes.first[*from][target] == Some(*to) {
+                        graph.needs.extend_from_slice(goals);
+                    }
+                }
+                for (_, goals) in resolved.promises.iter().filter(|(state, _)| *state == target) {
+                    graph.needs.extend_from_slice(goals);
+                }
+                graph.starts.push(graph.needs.len());
+            }
+        }
+        graph
+    }
+
+    fn goals(&self) -> usize {
+        self.starts.len() - 1
+    }
+}
+
+/// One change object's dependencies, as goals.
+struct Resolved {
+    hops: Vec<(usize, usize, Vec<u32>)>,
+    promises: Vec<(usize, Vec<u32>)>,
+}
+
+impl Resolved {
+    fn of(cob: &Cob, routes: &Routes<'_>, firsts: &BTreeMap<&CobId, (u32, &Routes<'_>)>) -> Self {
+        let goals = |needs: &[Need]| -> Vec<u32> {
+            let mut goals = Vec::new();
+            for need in needs {
+                let Some((first, on)) = firsts.get(&need.cob) else { continue };
+                let places = need.states.iter().filter_map(|state| on.place(state));
+                goals.extend(places.filter_map(|place| u32::try_from(place).ok()).map(|place| first + place));
+            }
+            goals
+        };
+        let hops = cob.transitions.iter().filter_map(|t| {
+            let (from, to) = (routes.place(&t.from)?, routes.place(&t.to)?);
+            Some((from, to, goals(&t.needs)))
+        });
+        let promises = cob.locks.iter().filter_map(|l| Some((routes.place(&l.state)?, goals(&l.needs))));
+        Self { hops: hops.collect(), promises: promises.collect() }
+    }
+}
+
+/// The level of every goal: Tarjan's strongly connected components come out with what they need
+/// first, so each level is known from those below. The stack is our own: chains may be as long as
+/// the model.
+fn levels(graph: &GoalGraph) -> Vec<u32> {
+    const NEW: u32 = u32::MAX;
+    let goals = graph.goals();
+    let mut levels = vec![0; goals];
+    let mut order = vec![NEW; goals];
+    let mut low = vec![NEW; goals];
+    let mut on_stack = vec![false; goals];
+    let mut component: Vec<usize> = Vec::new();
+    let mut walk: Vec<(usize, usize)> = Vec::new();
+    let mut counter = 0;
+    for root in 0..goals {
+        if order[root] == NEW {
+            walk.push((root, graph.starts[root]));
+        }
+        while let Some((goal, next)) = walk.last_mut() {
+            let goal = *goal;
+            if order[goal] == NEW {
+                order[goal] = counter;
+                low[goal] = counter;
+                counter += 1;
+                component.push(goal);
+                on_stack[goal] = true;
+            }
+            if *next < graph.starts[goal + 1] {
+                let need = graph.needs[*next] as usize;
+                *next += 1;
+                if order[need] == NEW {
+                    walk.push((need, graph.starts[need]));
+                } else if on_stack[need] {
+                    low[goal] = low[goal].min(order[need]);
+                }
+                continue;
+            }
+            walk.pop();
+            if let Some((user, _)) = walk.last() {
+                low[*user] = low[*user].min(low[goal]);
+            }
+            if low[goal] == order[goal] {
+                let begin = component.iter().rposition(|member| *member == goal).unwrap_or(0);
+                let members = component.split_off(begin);
+                for member in &members {
+                    on_stack[*member] = false;
+                }
+                set_level(graph, &members, &mut levels);
+            }
+        }
+    }
+    levels
+}
+
+/// One more than the highest level below, for all members of a circle alike. Members themselves
+/// still have level 0 here; `below` passes over them by their being in `members`.
+fn set_level(graph: &GoalGraph, members: &[usize], levels: &mut [u32]) {
+    let inside: std::collections::BTreeSet<usize> = members.iter().copied().collect();
+    let below = |goal: &usize| graph.needs[graph.starts[*goal]..graph.starts[goal + 1]].iter().map(|g| *g as usize);
+    let level = members.iter().flat_map(below).filter(|goal| !inside.contains(goal)).map(|goal| levels[goal] + 1).max();
+    for member in members {
+        levels[*member] = level.unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{Sketch, random};
+
+    fn rank(sketch: &Sketch, cob: &str, state: &str) -> u64 {
+        let generation = sketch.assembled().generation;
+        generation.bundles.values().find_map(|b| b.cobs.get(cob)).expect("there").ranks[state]
+    }
+
+    #[test]
+    fn what_is_needed_has_the_lower_rank() {
+        let mut sketch = Sketch::new();
+        sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
+        sketch.requires("n/a", "n/b").requires("n/b", "n/c");
+        // What stops needs its users off, what starts needs what it requires on; b leaves `outdated`
+        // with a off.
+        assert_eq!(
+            [rank(&sketch, "n/a", "down"), rank(&sketch, "n/b", "down"), rank(&sketch, "n/c", "down")],
+            [0, 1, 2]
+        );
+        assert_eq!([rank(&sketch, "n/c", "up"), rank(&sketch, "n/b", "up"), rank(&sketch, "n/a", "up")], [2, 3, 4]);
+    }
+
+    #[test]
+    fn goals_in_a_circle_share_their_rank_and_stay_above_what_they_need() {
+        let mut sketch = Sketch::new();
+        sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up").cob("n/d", "up");
+        sketch.after("n/a", "n/b").after("n/b", "n/a").after("n/b", "n/c").after("n/d", "n/a");
+        let up = |cob| rank(&sketch, cob, "up");
+        assert_eq!([up("n/c"), up("n/b"), up("n/a"), up("n/d")], [0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn the_shortest_route_decides_which_hops_count() {
+        let mut sketch = Sketch::new();
+        sketch.kind("k", &["s", "x", "y", "t"], &["s>y", "s>x", "x>t", "y>t"]);
+        sketch.cob_of("k", "n/a", "t").cob("n/b", "up").cob("n/c", "up");
+        // Equally short ways over x and y; the kind lists the one over y first.
+        sketch.hop("n/a", "s", "x", "n/b@up").hop("n/a", "s", "y", "n/c@up");
+        sketch.after("n/c", "n/b");
+        assert_eq!(rank(&sketch, "n/a", "t"), 2);
+        assert_eq!(rank(&sketch, "n/a", "x"), 1);
+    }
+
+    #[test]
+    fn unrelated_additions_leave_a_bundle_as_it_is() {
+        let mut sketch = Sketch::new();
+        sketch.cob("n1/a", "up").cob("n1/b", "up").requires("n1/a", "n1/b");
+        let before = sketch.assembled().generation;
+        sketch.cob("a0/x", "up").cob("n2/y", "up").after("n2/y", "n1/a").requires("n2/y", "a0/x");
+        let after = sketch.assembled().generation;
+        let host = cob_types::HostName::new("n1").expect("name");
+        assert_eq!(before.bundles[&host], after.bundles[&host]);
+        assert_eq!(before.manifest.hosts[&host].bundle, after.manifest.hosts[&host].bundle);
+    }
+
+    #[test]
+    fn a_long_chain_needs_no_deep_stack() {
+        let mut sketch = Sketch::new();
+        for i in 0..20_000 {
+            sketch.cob(&format!("n/{i:05}"), "up");
+        }
+        for i in 0..19_999 {
+            sketch.after(&format!("n/{i:05}"), &format!("n/{:05}", i + 1));
+        }
+        assert_eq!(rank(&sketch, "n/00000", "up"), 19_999);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The rank of every goal is above that of all it needs, unless these need it too.
+        #[test]
+        fn ranks_are_an_order(sketch in random::any_sketch()) {
+            let draft = sketch.draft.clone();
+            let Ok(assembled) = sketch.assemble() else { return Ok(()) };
+            let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(n, k)| (n, &k.value)).collect();
+            let routes = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
+            let cobs: BTreeMap<CobId, Cob> =
+                assembled.generation.bundles.values().flat_map(|b| b.cobs.clone()).collect();
+            let graph = GoalGraph::of(&routes, &cobs);
+            let ranks: Vec<u64> = cobs
+                .values()
+                .flat_map(|cob| routes[&cob.kind].kind.states.iter().map(|s| cob.ranks[s]).collect::<Vec<_>>())
+                .collect();
+            for goal in 0..graph.goals() {
+                for need in &graph.needs[graph.starts[goal]..graph.starts[goal + 1]] {
+                    let need = *need as usize;
+                    prop_assert!(ranks[need] < ranks[goal] || (ranks[need] == ranks[goal] && leads(&graph, need, goal)));
+                }
+            }
+        }
+    }
+
+    fn leads(graph: &GoalGraph, from: usize, to: usize) -> bool {
+        let mut seen = vec![false; graph.goals()];
+        let mut queue = vec![from];
+        while let Some(goal) = queue.pop() {
+            if goal == to {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[goal], true) {
+                queue.extend(graph.needs[graph.starts[goal]..graph.starts[goal + 1]].iter().map(|g| *g as usize));
+            }
+        }
+        false
+    }
+}
