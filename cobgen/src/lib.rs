@@ -5,6 +5,7 @@
 //! [`generation`] (fingerprints, ranks, bundles, differences) -> [`check`] (independent of what made
 //! it) -> [`depot`] (bare git, one commit a generation). The same input gives the same bytes.
 
+pub mod check;
 pub mod draft;
 pub mod generation;
 pub mod provenance;

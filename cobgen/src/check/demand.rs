@@ -1,0 +1,75 @@
+//! Γ: the goals that follow from all preferred goals by what they need.
+
+use std::collections::VecDeque;
+
+use super::circles::Arrows;
+use super::system::{Hops, Moment, System};
+
+/// The goals asked for, and their arrows.
+pub(super) struct Demand {
+    /// Whether each goal of the system is asked for.
+    pub(super) asked: Vec<bool>,
+    /// Those that are, in the order of numbers.
+    pub(super) goals: Vec<usize>,
+    /// Who first asks for each goal; none for preferred ones.
+    pub(super) asker: Vec<Option<u32>>,
+    /// From each goal to the goals that it needs, all states of all sets.
+    pub(super) arrows: Arrows,
+    /// The same, of each set only the state that is asked for when there is a choice.
+    pub(super) chosen: Arrows,
+}
+
+impl Demand {
+    pub(super) fn of(system: &System<'_>, hops: Hops) -> Self {
+        let mut asked = vec![false; system.goals()];
+        let mut asker = vec![None; system.goals()];
+        let mut queue = VecDeque::new();
+        for (i, cob) in system.cobs.iter().enumerate() {
+            if let Some(preferred) = cob.preferred {
+                let goal = system.goal_of(i, preferred);
+                asked[goal] = true;
+                queue.push_back(goal);
+            }
+        }
+        while let Some(goal) = queue.pop_front() {
+            for want in system.guards_of(goal, hops).flat_map(|guard| &guard.wants) {
+                for needed in system.wanted(want) {
+                    if !std::mem::replace(&mut asked[needed], true) {
+                        asker[needed] = u32::try_from(goal).ok();
+                        queue.push_back(needed);
+                    }
+                }
+            }
+        }
+        let goals: Vec<usize> = (0..system.goals()).filter(|goal| asked[*goal]).collect();
+        let arrows = Arrows::of(system.goals(), |goal, heads| {
+            if asked[goal] {
+                for want in system.guards_of(goal, hops).flat_map(|guard| &guard.wants) {
+                    heads.extend(system.wanted(want).filter_map(|needed| u32::try_from(needed).ok()));
+                }
+            }
+        });
+        let chosen = Arrows::of(system.goals(), |goal, heads| {
+            if asked[goal] {
+                for want in system.guards_of(goal, hops).flat_map(|guard| &guard.wants) {
+                    heads.extend(u32::try_from(system.choice(want)));
+                }
+            }
+        });
+        Self { asked, goals, asker, arrows, chosen }
+    }
+
+    /// Whether some goal of the change object that is asked for is reached over this hop.
+    pub(super) fn uses_hop(&self, system: &System<'_>, cob: usize, from: usize, to: usize) -> bool {
+        let kind = system.kind_of(cob);
+        (0..kind.states()).any(|t| self.asked[system.goal_of(cob, t)] && kind.next(from, t) == Some(to))
+    }
+
+    /// Whether an entry of the change object ever matters.
+    pub(super) fn uses(&self, system: &System<'_>, cob: usize, moment: Moment) -> bool {
+        match moment {
+            Moment::Hop { from, to } => self.uses_hop(system, cob, from, to),
+            Moment::Promise(state) => self.asked[system.goal_of(cob, state)],
+        }
+    }
+}

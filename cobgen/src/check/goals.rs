@@ -1,0 +1,102 @@
+//! P2: no circle of goals. A goal that needs itself, over others, is never begun.
+//!
+//! Hops from any state count, `outdated` too: a check may find every member there. A circle that
+//! needs a second choice of some set is refused only where no order of moves leads out of it.
+
+use cob_types::StateName;
+
+use super::demand::Demand;
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::{Guard, Hops, Moment, System, Want};
+use super::ways::{Ways, ways};
+
+/// Whether the condition holds to the letter.
+pub(super) fn hold(demand: &Demand) -> bool {
+    demand.arrows.components().is_empty()
+}
+
+/// Reports the smallest circle of every set of goals that lie in circles together, and returns the
+/// number of that set for each change object that has a goal in a set that is refused.
+pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) -> Vec<Option<usize>> {
+    let certain = demand.chosen.components();
+    let mut refused = vec![None; system.cobs.len()];
+    for (i, members) in certain.iter().enumerate() {
+        let circle = demand.chosen.smallest_circle(members);
+        findings.push(finding(system, &circle, members.len(), Severity::Error));
+        members.iter().for_each(|goal| refused[system.goal(*goal).0] = Some(i));
+    }
+    for members in demand.arrows.components() {
+        if certain.iter().flatten().any(|goal| members.binary_search(goal).is_ok()) {
+            continue;
+        }
+        let circle = demand.arrows.smallest_circle(&members);
+        let mut cobs: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
+        cobs.sort_unstable();
+        cobs.dedup();
+        let severity = match ways(system, demand, &cobs) {
+            Ways::None(_) => Severity::Error,
+            Ways::Always | Ways::NotKnown => Severity::Warning,
+        };
+        findings.push(finding(system, &circle, members.len(), severity));
+    }
+    refused
+}
+
+fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Severity) -> Finding {
+    let steps: Vec<Step> = circle
+        .iter()
+        .enumerate()
+        .filter_map(|(i, goal)| {
+            let next = circle[(i + 1) % circle.len()];
+            let (guard, want) = arrow(system, *goal, next)?;
+            Some(system.step(*goal, guard, want))
+        })
+        .collect();
+    let cobs: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
+    let more = match members - circle.len() {
+        0 => String::new(),
+        more => format!(" (the smallest of the circles among {} goals)", more + circle.len()),
+    };
+    let (message, help) = match severity {
+        Severity::Error => (
+            format!("{} wait for each other in a circle{more}", system.names(&cobs)),
+            over_outdated(system, circle)
+                .unwrap_or_else(|| "take one of these dependencies out, or turn it round".to_owned()),
+        ),
+        Severity::Warning => (
+            format!("{} may wait for each other in a circle{more}", system.names(&cobs)),
+            "it needs a second choice of some need: `cobgen verify` tells by simulation whether that is ever made"
+                .to_owned(),
+        ),
+    };
+    Finding { severity, code: "P2", message, place: None, steps, help }
+}
+
+/// What to do about a circle that runs over a detour: a member that is asked to be in one state and,
+/// found outdated, passes another one on the way, which needs more.
+fn over_outdated(system: &System<'_>, circle: &[usize]) -> Option<String> {
+    circle.iter().enumerate().find_map(|(i, goal)| {
+        let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
+        let (cob, target) = system.goal(*goal);
+        match guard.moment {
+            Moment::Hop { from, to } if to != target && *system.state(cob, from) == StateName::OUTDATED => {
+                let (kind, from) = (&system.kind_of(cob).kind.name, system.state(cob, from));
+                Some(format!("give the kind {kind} a transition {from} -> {}", system.state(cob, target)))
+            }
+            Moment::Hop { .. } | Moment::Promise(_) => None,
+        }
+    })
+}
+
+/// The first entry and need that make one goal need another; those that make it the choice first.
+pub(super) fn arrow<'s, 'a>(
+    system: &'s System<'a>,
+    goal: usize,
+    needed: usize,
+) -> Option<(&'s Guard<'a>, &'s Want<'a>)> {
+    let arrows =
+        || system.guards_of(goal, Hops::Any).flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
+    arrows()
+        .find(|(_, want)| system.choice(want) == needed)
+        .or_else(|| arrows().find(|(_, want)| system.wanted(want).any(|goal| goal == needed)))
+}

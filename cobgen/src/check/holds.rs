@@ -1,0 +1,261 @@
+//! P3: no move whose needs contradict themselves.
+//!
+//! A hop is made while all its needs are held, and everything that their promises rest on. So the
+//! needs, closed under the lock dependencies of each state of each set, must not contain the mover
+//! itself and must leave each change object a state that all its sets accept.
+//!
+//! Walking the whole closure for every hop would be quadratic in long chains. So [`Promises`] first
+//! sorts out, from what is known of all promises together, the hops whose closures can't hold a
+//! contradiction: nearly all.
+
+use std::collections::BTreeMap;
+
+use super::demand::Demand;
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::{Guard, Moment, System, Want};
+
+mod promises;
+use promises::Promises;
+
+/// The most choices that the search for a set of locks makes for one hop.
+const MOST_CHOICES: usize = 20_000;
+/// The most entries of a closure for which that search is begun.
+const MOST_ENTRIES: usize = 500;
+/// The most entries walked in all closures together, where circles keep [`Promises`] from sorting
+/// out.
+const MOST_WALKED: usize = 20_000_000;
+
+/// Whether the condition holds to the letter.
+pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
+    each_contradiction(system, demand, |_, _, _| false) == Walked::All
+}
+
+/// Reports every hop that no set of locks allows, and those of which only some sets do.
+pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) {
+    let walked = each_contradiction(system, demand, |cob, guard, closure| {
+        findings.push(finding(system, cob, guard, closure));
+        true
+    });
+    if walked == Walked::NotAll {
+        findings.push(Finding {
+            severity: Severity::Warning,
+            code: "P3",
+            message: "not every transition was searched for contradictory needs: there are too many".to_owned(),
+            place: None,
+            steps: Vec::new(),
+            help: "take the circles of lock dependencies out first, or let `cobgen verify` simulate".to_owned(),
+        });
+    }
+}
+
+/// How far the search for contradictions came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Walked {
+    All,
+    NotAll,
+}
+
+/// Calls `found` for every hop whose closure contradicts itself, as long as it answers true.
+fn each_contradiction<'s, 'a>(
+    system: &'s System<'a>,
+    demand: &Demand,
+    mut found: impl FnMut(usize, &'s Guard<'a>, &Closure<'s, 'a>) -> bool,
+) -> Walked {
+    let promises = Promises::of(system, demand);
+    let mut walked = 0;
+    for (number, cob) in system.cobs.iter().enumerate() {
+        for guard in &cob.guards {
+            let Moment::Hop { .. } = guard.moment else { continue };
+            if guard.wants.is_empty() || !demand.uses(system, number, guard.moment) {
+                continue;
+            }
+            if promises.harmless(system, number, guard) {
+                continue;
+            }
+            if walked > MOST_WALKED {
+                return Walked::NotAll;
+            }
+            let closure = Closure::of(system, number, guard);
+            walked += closure.entries.len();
+            if closure.contradiction.is_some() && !found(number, guard, &closure) {
+                return Walked::NotAll;
+            }
+        }
+    }
+    Walked::All
+}
+
+/// The needs of a hop, and of the promises that they rest on, as far as the first contradiction.
+struct Closure<'s, 'a> {
+    entries: Vec<Entry<'s, 'a>>,
+    contradiction: Option<Contradiction>,
+}
+
+struct Entry<'s, 'a> {
+    /// Who has the need: the mover, or one whose promise it is for.
+    cob: usize,
+    guard: &'s Guard<'a>,
+    want: &'s Want<'a>,
+    /// The entry whose promise it is for.
+    below: Option<usize>,
+}
+
+enum Contradiction {
+    /// The entry names the mover.
+    NeedsItself(usize),
+    /// These entries name one change object and share no state.
+    NoCommonState(Vec<usize>),
+}
+
+impl<'s, 'a> Closure<'s, 'a> {
+    fn of(system: &'s System<'a>, mover: usize, hop: &'s Guard<'a>) -> Self {
+        let mut closure = Self { entries: Vec::new(), contradiction: None };
+        let mut common: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        let mut promised = std::collections::BTreeSet::new();
+        closure.extend(mover, std::slice::from_ref(&hop), None);
+        let mut next = 0;
+        while next < closure.entries.len() {
+            let Entry { want, .. } = closure.entries[next];
+            if want.on == mover {
+                closure.contradiction = Some(Contradiction::NeedsItself(next));
+                return closure;
+            }
+            let (states, by) = common.entry(want.on).or_insert_with(|| (want.states.clone(), Vec::new()));
+            states.retain(|state| want.states.contains(state));
+            by.push(next);
+            if states.is_empty() {
+                let disjoint = |other: &&usize| {
+                    let other = &closure.entries[**other].want.states;
+                    !other.iter().any(|state| want.states.contains(state))
+                };
+                let by = by.iter().find(disjoint).map_or_else(|| by.clone(), |other| vec![*other, next]);
+                closure.contradiction = Some(Contradiction::NoCommonState(by));
+                return closure;
+            }
+            for state in &want.states {
+                if promised.insert((want.on, *state)) {
+                    let guards: Vec<&Guard<'a>> = promise_guards(system, want.on, *state).collect();
+                    closure.extend(want.on, &guards, Some(next));
+                }
+            }
+            next += 1;
+        }
+        closure
+    }
+
+    fn extend(&mut self, cob: usize, guards: &[&'s Guard<'a>], below: Option<usize>) {
+        for guard in guards {
+            self.entries.extend(guard.wants.iter().map(|want| Entry { cob, guard, want, below }));
+        }
+    }
+
+    /// The chain of needs from the hop to an entry.
+    fn chain(&self, entry: usize) -> Vec<usize> {
+        let mut chain = vec![entry];
+        while let Some(below) = chain.last().and_then(|entry| self.entries[*entry].below) {
+            chain.push(below);
+        }
+        chain.reverse();
+        chain
+    }
+}
+
+fn promise_guards<'s, 'a>(system: &'s System<'a>, cob: usize, state: usize) -> impl Iterator<Item = &'s Guard<'a>> {
+    system.cobs[cob].guards.iter().filter(move |guard| guard.moment == Moment::Promise(state))
+}
+
+fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure<'_, '_>) -> Finding {
+    let (last, what) = match &closure.contradiction {
+        Some(Contradiction::NeedsItself(entry)) => (vec![*entry], "the mover itself held still".to_owned()),
+        Some(Contradiction::NoCommonState(entries)) => {
+            let on = entries.first().map_or("", |entry| system.id(closure.entries[*entry].want.on));
+            (entries.clone(), format!("{on} in states that exclude each other"))
+        }
+        None => (Vec::new(), String::new()),
+    };
+    let mut steps: Vec<Step> = Vec::new();
+    for entry in last.into_iter().flat_map(|entry| closure.chain(entry)) {
+        let Entry { cob, guard, want, .. } = closure.entries[entry];
+        let step = system.bare_step(cob, guard, want);
+        if !steps.contains(&step) {
+            steps.push(step);
+        }
+    }
+    let hop_name = match hop.moment {
+        Moment::Hop { from, to } => format!("{} -> {}", system.state(mover, from), system.state(mover, to)),
+        Moment::Promise(state) => system.state(mover, state).to_string(),
+    };
+    let possible = possible(system, mover, hop);
+    let (severity, message, help) = match possible {
+        Some(true) | None => (
+            Severity::Warning,
+            format!("{} may find no way to go {hop_name}: some choices need {what}", system.id(mover)),
+            "name fewer acceptable states, or let `cobgen verify` tell by simulation whether it comes through",
+        ),
+        Some(false) => (
+            Severity::Error,
+            format!("{} can never go {hop_name}: that needs {what}", system.id(mover)),
+            "take one of these dependencies out",
+        ),
+    };
+    Finding { severity, code: "P3", message, place: system.place_of(mover), steps, help: help.to_owned() }
+}
+
+/// Whether some choice of states, one for each change object, serves the hop and everything that it
+/// rests on; none where the search would be too long.
+fn possible(system: &System<'_>, mover: usize, hop: &Guard<'_>) -> Option<bool> {
+    let mut choices = 0;
+    // Each branch: what is still to be served, and the states chosen.
+    let mut branches: Vec<(Vec<&Want<'_>>, BTreeMap<usize, usize>)> =
+        vec![(hop.wants.iter().collect(), BTreeMap::new())];
+    while let Some((mut pending, chosen)) = branches.pop() {
+        choices += 1;
+        if choices > MOST_CHOICES || pending.len() > MOST_ENTRIES {
+            return None;
+        }
+        let Some(want) = pending.pop() else { return Some(true) };
+        if want.on == mover {
+            continue;
+        }
+        match chosen.get(&want.on) {
+            Some(state) if want.states.contains(state) => branches.push((pending, chosen)),
+            Some(_) => {}
+            // The first state is tried first: the last branch in is the first out.
+            None => branches.extend(want.states.iter().rev().map(|state| {
+                let mut pending = pending.clone();
+                pending.extend(promise_guards(system, want.on, *state).flat_map(|guard| &guard.wants));
+                let mut chosen = chosen.clone();
+                chosen.insert(want.on, *state);
+                (pending, chosen)
+            })),
+        }
+    }
+    Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::check::system::Hops;
+    use crate::testing::random;
+
+    proptest! {
+        /// What is sorted out without a walk has no contradiction in its closure.
+        #[test]
+        fn nothing_is_sorted_out_wrongly(sketch in random::any_sketch()) {
+            let Ok(assembled) = sketch.assemble() else { return Ok(()) };
+            let system = System::of(&assembled.generation, None);
+            let demand = Demand::of(&system, Hops::Any);
+            let promises = Promises::of(&system, &demand);
+            for (number, cob) in system.cobs.iter().enumerate() {
+                for guard in cob.guards.iter().filter(|guard| demand.uses(&system, number, guard.moment)) {
+                    if matches!(guard.moment, Moment::Hop { .. }) && promises.harmless(&system, number, guard) {
+                        prop_assert!(Closure::of(&system, number, guard).contradiction.is_none());
+                    }
+                }
+            }
+        }
+    }
+}

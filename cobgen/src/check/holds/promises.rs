@@ -1,0 +1,139 @@
+//! What is known of all promises together: which hops can't meet a contradiction.
+//!
+//! Lock dependencies lead from goals to goals. Where these arrows run in no circle, one walk gives
+//! every goal a level and an interval of finishing numbers; a goal can only be reached from another
+//! whose level is higher and whose interval encloses its own. That rules out nearly all pairs without
+//! a walk; what it can't rule out is walked.
+
+use super::super::circles::Arrows;
+use super::super::demand::Demand;
+use super::super::system::{Guard, Moment, System};
+
+/// Levels and intervals of goals, and what promises ask of each change object.
+pub(super) struct Promises {
+    marks: Option<Marks>,
+}
+
+struct Marks {
+    level: Vec<u32>,
+    /// The least finishing number below a goal, and its own.
+    interval: Vec<(u32, u32)>,
+    /// The states of each change object that all promises accept; none: no promise names it.
+    common: Vec<Option<Vec<usize>>>,
+    /// Goals that some promise names.
+    named: Vec<bool>,
+    /// Goals whose promises, or those below, name a change object of which no state serves all.
+    doubtful: Vec<bool>,
+}
+
+impl Promises {
+    pub(super) fn of(system: &System<'_>, demand: &Demand) -> Self {
+        let promises = |goal: usize| {
+            let (cob, state) = system.goal(goal);
+            let guards = system.cobs[cob].guards.iter();
+            guards.filter(move |guard| guard.moment == Moment::Promise(state)).flat_map(|guard| &guard.wants)
+        };
+        let arrows = Arrows::of(system.goals(), |goal, heads| {
+            if demand.asked[goal] {
+                let needed = promises(goal).flat_map(|want| system.wanted(want));
+                heads.extend(needed.filter_map(|goal| u32::try_from(goal).ok()));
+            }
+        });
+        let Some(order) = below_first(&arrows) else { return Self { marks: None } };
+        let mut common: Vec<Option<Vec<usize>>> = vec![None; system.cobs.len()];
+        let mut named = vec![false; system.goals()];
+        for want in demand.goals.iter().flat_map(|goal| promises(*goal)) {
+            let states = common[want.on].get_or_insert_with(|| want.states.clone());
+            states.retain(|state| want.states.contains(state));
+            system.wanted(want).for_each(|goal| named[goal] = true);
+        }
+        let mut level = vec![0; system.goals()];
+        let mut interval = vec![(0, 0); system.goals()];
+        let mut doubtful = vec![false; system.goals()];
+        for (finished, goal) in order.into_iter().enumerate() {
+            let finished = u32::try_from(finished).unwrap_or(u32::MAX);
+            let mut least = finished;
+            for below in arrows.from(goal) {
+                let below = *below as usize;
+                level[goal] = level[goal].max(level[below] + 1);
+                least = least.min(interval[below].0);
+                doubtful[goal] |= doubtful[below];
+            }
+            interval[goal] = (least, finished);
+            if demand.asked[goal] {
+                doubtful[goal] |= promises(goal).any(|want| common[want.on].as_ref().is_some_and(Vec::is_empty));
+            }
+        }
+        Self { marks: Some(Marks { level, interval, common, named, doubtful }) }
+    }
+
+    /// Whether the closure of a hop's needs is sure to hold no contradiction.
+    pub(super) fn harmless(&self, system: &System<'_>, mover: usize, hop: &Guard<'_>) -> bool {
+        let Some(marks) = &self.marks else { return false };
+        let begin: Vec<usize> = hop.wants.iter().flat_map(|want| system.wanted(want)).collect();
+        if begin.iter().any(|goal| marks.doubtful[*goal]) || marks.may_reach(system, &begin, mover) {
+            return false;
+        }
+        hop.wants.iter().all(|want| {
+            let agree = marks.common[want.on]
+                .as_ref()
+                .is_none_or(|common| want.states.iter().any(|state| common.contains(state)));
+            agree || !marks.may_reach(system, &begin, want.on)
+        })
+    }
+}
+
+impl Marks {
+    /// Whether a promise below the goals may name the change object.
+    fn may_reach(&self, system: &System<'_>, begin: &[usize], cob: usize) -> bool {
+        let states = 0..system.kind_of(cob).states();
+        let mut goals = states.map(|state| system.goal_of(cob, state)).filter(|goal| self.named[*goal]);
+        goals.any(|goal| {
+            begin.iter().any(|from| {
+                let ((low, high), (own_low, own_high)) = (self.interval[*from], self.interval[goal]);
+                self.level[*from] > self.level[goal] && low <= own_low && own_high <= high
+            })
+        })
+    }
+}
+
+/// All nodes, each after those that its arrows lead to, depth first; none where arrows run in
+/// circles.
+fn below_first(arrows: &Arrows) -> Option<Vec<usize>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Begun,
+        Done,
+    }
+    let mut marks = vec![Mark::New; arrows.nodes()];
+    let mut order = Vec::with_capacity(arrows.nodes());
+    let mut walk: Vec<(usize, usize)> = Vec::new();
+    for root in 0..arrows.nodes() {
+        if marks[root] == Mark::New {
+            marks[root] = Mark::Begun;
+            walk.push((root, 0));
+        }
+        while let Some((node, next)) = walk.last_mut() {
+            match arrows.from(*node).get(*next).map(|head| *head as usize) {
+                Some(head) => {
+                    *next += 1;
+                    match marks[head] {
+                        Mark::New => {
+                            marks[head] = Mark::Begun;
+                            walk.push((head, 0));
+                        }
+                        Mark::Begun => return None,
+                        Mark::Done => {}
+                    }
+                }
+                None => {
+                    marks[*node] = Mark::Done;
+                    order.push(*node);
+                    walk.pop();
+                }
+            }
+        }
+    }
+    Some(order)
+}

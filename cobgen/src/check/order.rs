@@ -1,0 +1,83 @@
+//! Ranks and expected fingerprints: do they say what follows from the rest of the generation?
+
+use std::collections::BTreeSet;
+
+use cob_types::CobId;
+
+use super::circles::Arrows;
+use super::finding::{Finding, Findings, Severity, Step};
+use super::goals::arrow;
+use super::system::{Hops, System};
+
+/// What is needed must have the strictly lower rank, except inside a circle.
+pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
+    let ranks: Vec<u64> = (0..system.goals())
+        .map(|goal| {
+            let (cob, state) = system.goal(goal);
+            // A missing rank is a fault of structure, which is reported there.
+            system.cobs[cob].cob.ranks.get(system.state(cob, state)).copied().unwrap_or(0)
+        })
+        .collect();
+    let arrows = Arrows::of(system.goals(), |goal, heads| {
+        let wants = system.guards_of(goal, Hops::Any).flat_map(|guard| &guard.wants);
+        heads.extend(wants.flat_map(|want| system.wanted(want)).filter_map(|goal| u32::try_from(goal).ok()));
+    });
+    let wrong: Vec<(usize, usize)> = (0..system.goals())
+        .flat_map(|goal| arrows.from(goal).iter().map(move |needed| (goal, *needed as usize)))
+        .filter(|(goal, needed)| ranks[*needed] >= ranks[*goal])
+        .collect();
+    if wrong.is_empty() {
+        return;
+    }
+    let mut component = vec![None; system.goals()];
+    for (i, members) in arrows.components().into_iter().enumerate() {
+        members.into_iter().for_each(|goal| component[goal] = Some(i));
+    }
+    for (goal, needed) in wrong {
+        if component[goal].is_some() && component[goal] == component[needed] {
+            continue;
+        }
+        let name = |goal: usize| {
+            let (cob, state) = system.goal(goal);
+            format!("({}, {}) has rank {}", system.id(cob), system.state(cob, state), ranks[goal])
+        };
+        findings.push(Finding {
+            severity: Severity::Error,
+            code: "rank",
+            message: format!("{}, but {}, which it needs", name(goal), name(needed)),
+            place: None,
+            steps: arrow(system, goal, needed).map(|(g, w)| system.step(goal, g, w)).into_iter().collect(),
+            help: "the generation is damaged or was not made by cobgen: generate it again".to_owned(),
+        });
+    }
+}
+
+/// Each change object expects, of everything that it names, the fingerprint that this has.
+pub(super) fn report_expects(system: &System<'_>, findings: &mut Findings) {
+    let prints = |id: &CobId| {
+        let place = system.cobs.binary_search_by(|cob| cob.cob.id.cmp(id)).ok()?;
+        Some(system.cobs[place].cob.fingerprint)
+    };
+    for (number, view) in system.cobs.iter().enumerate() {
+        let cob = view.cob;
+        let needs = cob.transitions.iter().flat_map(|t| &t.needs).chain(cob.locks.iter().flat_map(|l| &l.needs));
+        let mut named: BTreeSet<&CobId> = needs.map(|need| &need.cob).collect();
+        named.extend(cob.expects.keys());
+        let wrong = named.into_iter().filter(|id| cob.expects.get(*id).copied() != prints(id));
+        for on in wrong {
+            let shown = |print: Option<cob_types::cob::Fingerprint>| {
+                print.map_or_else(|| "none".to_owned(), |print| print.to_string())
+            };
+            let (expected, found) = (shown(cob.expects.get(on).copied()), shown(prints(on)));
+            let text = format!("{} expects {expected} of {on}", cob.id);
+            findings.push(Finding {
+                severity: Severity::Error,
+                code: "expects",
+                message: format!("{text}, whose fingerprint is {found}: it would wait for ever"),
+                place: system.place_of(number),
+                steps: Vec::<Step>::new(),
+                help: "the generation is damaged or was not made by cobgen: generate it again".to_owned(),
+            });
+        }
+    }
+}

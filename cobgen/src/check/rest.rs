@@ -1,0 +1,173 @@
+//! P4: everything comes to rest. No change objects undo each other's moves for ever.
+//!
+//! Arrows between change objects, one for each need of a goal asked for, must run in no circle. Only
+//! hops from states that transitions or their failures enter count: the others happen once. A circle
+//! is refused where no order of moves leads all of its members to rest; where one does, only
+//! simulation tells whether it is taken, and it is warned of.
+
+use std::collections::BTreeMap;
+
+use super::circles::Arrows;
+use super::demand::Demand;
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::{Hops, System};
+use super::ways::{Ways, ways};
+
+/// The most pairs of one component that are searched for a way.
+const MOST_PAIRS: usize = 1000;
+/// The most contradictions of one component that are told one by one.
+const MOST_TOLD: usize = 10;
+
+/// Whether the condition holds to the letter.
+pub(super) fn hold(system: &System<'_>) -> bool {
+    Needs::of(system, Hops::Entered).arrows.components().is_empty()
+}
+
+/// Reports contradictory pairs, else the smallest circle, of every set of change objects that lie in
+/// circles together. `demand` is Γ with hops from any state; `told` says which change objects were
+/// already told to lie in a circle of goals together.
+pub(super) fn report(system: &System<'_>, demand: &Demand, told: &[Option<usize>], findings: &mut Findings) {
+    let completed = Needs::of(system, Hops::Completed);
+    let lasting = completed.arrows.components();
+    for members in &lasting {
+        report_component(system, demand, &completed, members, told, findings);
+    }
+    // Circles that need a failure: finitely many rounds, as there are finitely many failures.
+    let entered = Needs::of(system, Hops::Entered);
+    for members in entered.arrows.components() {
+        if !lasting.iter().flatten().any(|cob| members.binary_search(cob).is_ok()) {
+            let circle = entered.arrows.smallest_circle(&members);
+            if already(told, &circle) {
+                continue;
+            }
+            let finding = finding(system, &entered, &circle, &Ways::Always);
+            findings.push(Finding {
+                message: format!("{} may undo each other's moves after a failure", system.names(&circle)),
+                help: "give the failed transition a failure state that nothing needs others to move for".to_owned(),
+                ..finding
+            });
+        }
+    }
+}
+
+fn report_component(
+    system: &System<'_>,
+    demand: &Demand,
+    needs: &Needs,
+    members: &[usize],
+    told_before: &[Option<usize>],
+    findings: &mut Findings,
+) {
+    let arrows = &needs.arrows;
+    let pairs = members.iter().flat_map(|cob| {
+        let mutual = arrows.from(*cob).iter().map(|head| *head as usize).filter(move |head| head > cob);
+        mutual.filter(move |head| arrows.has(*head, *cob)).map(move |head| [*cob, head])
+    });
+    let mut told = 0;
+    for pair in pairs.filter(|pair| !already(told_before, pair)).take(MOST_PAIRS) {
+        let ways = ways(system, demand, &pair);
+        if told < MOST_TOLD && matches!(ways, Ways::None(_)) {
+            findings.push(finding(system, needs, &pair, &ways));
+            told += 1;
+        }
+    }
+    if told > 0 {
+        return;
+    }
+    let circle = arrows.smallest_circle(members);
+    if already(told_before, &circle) {
+        return;
+    }
+    let found = match ways(system, demand, &circle) {
+        Ways::Always | Ways::NotKnown => match ways(system, demand, members) {
+            // The search over all members speaks of members, the finding of the circle.
+            Ways::None(_) => Ways::None(Vec::new()),
+            Ways::Always => Ways::Always,
+            Ways::NotKnown => Ways::NotKnown,
+        },
+        none @ Ways::None(_) => none,
+    };
+    findings.push(finding(system, needs, &circle, &found));
+}
+
+/// Whether these were told to lie in one circle of goals: what that takes away may take this away.
+fn already(told: &[Option<usize>], cobs: &[usize]) -> bool {
+    cobs.first().is_some_and(|first| told[*first].is_some() && cobs.iter().all(|cob| told[*cob] == told[*first]))
+}
+
+fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) -> Finding {
+    let mut steps: Vec<Step> = circle
+        .iter()
+        .enumerate()
+        .filter_map(|(i, cob)| needs.step(system, *cob, circle[(i + 1) % circle.len()]))
+        .collect();
+    let names = system.names(circle);
+    let (severity, message, help) = match ways {
+        Ways::None(from) => {
+            if from.len() == circle.len() {
+                let there: Vec<String> = circle
+                    .iter()
+                    .zip(from)
+                    .map(|(cob, s)| format!("{} {}", system.id(*cob), system.state(*cob, *s)))
+                    .collect();
+                let to: Vec<String> = circle
+                    .iter()
+                    .filter_map(|cob| {
+                        Some(format!("{} {}", system.id(*cob), system.state(*cob, system.cobs[*cob].preferred?)))
+                    })
+                    .collect();
+                let text = format!("from {} no order of moves leads to {}", there.join(", "), to.join(", "));
+                steps.push(Step { text, words: None, place: None });
+            }
+            let help = "let them prefer states that go together, or take one of these dependencies out";
+            (
+                Severity::Error,
+                format!("{names} contradict each other: they would undo each other's moves for ever"),
+                help,
+            )
+        }
+        Ways::Always | Ways::NotKnown => {
+            let help = "`cobgen verify` tells by simulation whether they come to rest";
+            (Severity::Warning, format!("{names} may undo each other's moves"), help)
+        }
+    };
+    Finding { severity, code: "P4", message, place: None, steps, help: help.to_owned() }
+}
+
+/// Arrows between change objects, and for each a goal that makes it.
+struct Needs {
+    arrows: Arrows,
+    /// Which goals of each change object are asked for, preferred ones first.
+    goals: BTreeMap<usize, Vec<usize>>,
+    hops: Hops,
+}
+
+impl Needs {
+    fn of(system: &System<'_>, hops: Hops) -> Self {
+        let demand = Demand::of(system, hops);
+        let mut goals: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for goal in &demand.goals {
+            let (cob, state) = system.goal(*goal);
+            let own = goals.entry(cob).or_default();
+            let place = if system.cobs[cob].preferred == Some(state) { 0 } else { own.len() };
+            own.insert(place, *goal);
+        }
+        let arrows = Arrows::of(system.cobs.len(), |cob, heads| {
+            for goal in goals.get(&cob).into_iter().flatten() {
+                let wants = system.guards_of(*goal, hops).flat_map(|guard| &guard.wants);
+                heads.extend(wants.filter_map(|want| u32::try_from(want.on).ok()));
+            }
+        });
+        Self { arrows, goals, hops }
+    }
+
+    /// The arrow between two change objects, in words.
+    fn step(&self, system: &System<'_>, cob: usize, on: usize) -> Option<Step> {
+        let goals = self.goals.get(&cob)?;
+        goals.iter().find_map(|goal| {
+            let guards = system.guards_of(*goal, self.hops);
+            let mut arrows = guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
+            arrows.find(|(_, want)| want.on == on).map(|(guard, want)| system.step(*goal, guard, want))
+        })
+    }
+}

@@ -1,0 +1,324 @@
+//! Names and forms: does everything that is named exist, and does everything fit together?
+//!
+//! Reports all that is wrong, with places where the provenance knows them; what daemons check when
+//! they read a bundle (`Bundle::validate`) is the last net.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use cob_types::generation::{FORMAT, Security};
+use cob_types::{Bundle, Cob, CobId, Generation, Kind, Need, StateName};
+use cob_types::{canonical, codec};
+
+use super::finding::{Finding, Findings, Severity, Step};
+use crate::draft::{Place, When};
+use crate::provenance::Provenance;
+
+/// How many unknown names get a suggestion: each is compared with every name that exists.
+const MOST_SUGGESTIONS: usize = 20;
+
+/// Reports everything about names and forms.
+pub(super) fn report(generation: &Generation, provenance: Option<&Provenance>, findings: &mut Findings) {
+    manifest(generation, findings);
+    addresses(generation, provenance, findings);
+    let mut names = Names::of(generation, provenance);
+    for bundle in generation.bundles.values() {
+        let before = names.found;
+        contents(bundle, findings);
+        for cob in bundle.cobs.values() {
+            match bundle.kinds.get(&cob.kind) {
+                Some(kind) => names.cob(cob, kind, findings),
+                None => names.fault(
+                    findings,
+                    format!("{} is of the kind {}, which its bundle does not have", cob.id, cob.kind),
+                    names.place(&cob.id),
+                    None,
+                    String::new(),
+                ),
+            }
+        }
+        if let (true, Err(error)) = (names.found == before, bundle.validate()) {
+            findings.push(damaged(error.to_string()));
+        }
+    }
+}
+
+fn damaged(message: String) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "structure",
+        message,
+        place: None,
+        steps: Vec::new(),
+        help: "the generation is damaged or was not made by cobgen: generate it again".to_owned(),
+    }
+}
+
+fn manifest(generation: &Generation, findings: &mut Findings) {
+    let manifest = &generation.manifest;
+    let mut fault = |message: String| findings.push(damaged(message));
+    if manifest.format != FORMAT {
+        fault(format!("the manifest has format {}; {FORMAT} is expected", manifest.format));
+    }
+    if manifest.generation <= manifest.parent {
+        fault(format!("generation {} comes after {}, which is not lower", manifest.generation, manifest.parent));
+    }
+    let all: u64 = generation.bundles.values().map(|bundle| bundle.cobs.len() as u64).sum();
+    if manifest.cobs != all {
+        fault(format!("the manifest counts {} change objects; the bundles hold {all}", manifest.cobs));
+    }
+    for host in manifest.hosts.keys().filter(|host| !generation.bundles.contains_key(*host)) {
+        fault(format!("the host {host} has no bundle"));
+    }
+    for (host, bundle) in &generation.bundles {
+        if bundle.host != *host {
+            fault(format!("the bundle filed under {host} is of {}", bundle.host));
+        }
+        let Some(entry) = manifest.hosts.get(host) else {
+            fault(format!("the bundle of {host} is of no host of the manifest"));
+            continue;
+        };
+        if entry.cobs != bundle.cobs.len() as u64 {
+            fault(format!(
+                "the manifest counts {} change objects on {host}; its bundle holds {}",
+                entry.cobs,
+                bundle.cobs.len()
+            ));
+        }
+        let hash = codec::encode(bundle).map(|bytes| canonical::blob_hash(&bytes));
+        if hash.ok() != Some(entry.bundle) {
+            fault(format!("the bundle of {host} does not have the hash that the manifest says"));
+        }
+    }
+    let mut kinds: BTreeMap<_, (&Kind, &Bundle)> = BTreeMap::new();
+    for bundle in generation.bundles.values() {
+        for (name, kind) in &bundle.kinds {
+            let (first, owner) = kinds.entry(name).or_insert((kind, bundle));
+            if *first != kind {
+                fault(format!("the kind {name} differs between the bundles of {} and {}", owner.host, bundle.host));
+            }
+        }
+    }
+}
+
+/// Files: every content there, under its right hash, and none without use.
+fn contents(bundle: &Bundle, findings: &mut Findings) {
+    let kinds = bundle.kinds.values().flat_map(|kind| kind.files.values());
+    let cobs = bundle.cobs.values().flat_map(|cob| cob.files.values());
+    let used: BTreeSet<_> = kinds.chain(cobs).map(|file| file.blob).collect();
+    for blob in used.iter().filter(|blob| !bundle.blobs.contains_key(*blob)) {
+        findings.push(damaged(format!("the bundle of {} lacks the content {blob} of a file", bundle.host)));
+    }
+    for (blob, bytes) in &bundle.blobs {
+        if canonical::blob_hash(bytes) != *blob {
+            findings.push(damaged(format!("the bundle of {} holds a content that is not {blob}", bundle.host)));
+        }
+        if !used.contains(blob) {
+            findings
+                .push(damaged(format!("the bundle of {} holds the content {blob}, which no file has", bundle.host)));
+        }
+    }
+}
+
+fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings: &mut Findings) {
+    let hosts = &generation.manifest.hosts;
+    let place = |host: &cob_types::HostName| provenance.and_then(|p| p.hosts.get(host)).cloned();
+    for (host, entry) in hosts {
+        let Some(address) = &entry.address else { continue };
+        let parsed: Option<SocketAddr> = address.strip_prefix("tcp://").and_then(|rest| rest.parse().ok());
+        let (message, help) = match (parsed, generation.manifest.security) {
+            (None, _) => (
+                format!("the address {address} of {host} is not understood"),
+                "write tcp://IP:PORT, for IPv6 tcp://[IP]:PORT".to_owned(),
+            ),
+            (Some(parsed), Security::LoopbackOnly) if !parsed.ip().is_loopback() => (
+                format!(
+                    "{host} has the address {address}, but `security: loopback-only` has neither keys nor signatures"
+                ),
+                "use addresses of 127.0.0.0/8 or ::1, or give the hosts identities".to_owned(),
+            ),
+            (Some(_), Security::LoopbackOnly) => continue,
+        };
+        let severity = Severity::Error;
+        findings.push(Finding { severity, code: "address", message, place: place(host), steps: Vec::new(), help });
+    }
+    let mut silent: BTreeMap<&str, (&CobId, &CobId)> = BTreeMap::new();
+    for cob in generation.bundles.values().flat_map(|bundle| bundle.cobs.values()) {
+        for on in needs_of(cob).map(|need| &need.cob).filter(|on| on.host_str() != cob.id.host_str()) {
+            for end in [&cob.id, on] {
+                if hosts.get(end.host_str()).is_some_and(|host| host.address.is_none()) {
+                    silent.entry(end.host_str()).or_insert((&cob.id, on));
+                }
+            }
+        }
+    }
+    for (host, (cob, on)) in silent {
+        let place = hosts.get_key_value(host).and_then(|(host, _)| place(host));
+        findings.push(Finding {
+            severity: Severity::Warning,
+            code: "address",
+            message: format!("{cob} needs {on} on another host, but {host} has no address"),
+            place,
+            steps: Vec::new(),
+            help: format!("give {host} an address: tcp://IP:PORT"),
+        });
+    }
+}
+
+fn needs_of(cob: &Cob) -> impl Iterator<Item = &Need> {
+    cob.transitions.iter().flat_map(|t| &t.needs).chain(cob.locks.iter().flat_map(|l| &l.needs))
+}
+
+/// All names that exist, and what was found wrong with those that are used.
+struct Names<'a> {
+    kinds: BTreeMap<&'a CobId, Option<&'a Kind>>,
+    provenance: Option<&'a Provenance>,
+    suggestions: BTreeMap<CobId, Option<&'a CobId>>,
+    found: usize,
+}
+
+impl<'a> Names<'a> {
+    fn of(generation: &'a Generation, provenance: Option<&'a Provenance>) -> Self {
+        let bundles = generation.bundles.values();
+        let kinds = bundles.flat_map(|b| b.cobs.iter().map(|(id, cob)| (id, b.kinds.get(&cob.kind)))).collect();
+        Self { kinds, provenance, suggestions: BTreeMap::new(), found: 0 }
+    }
+
+    fn place(&self, cob: &CobId) -> Option<Place> {
+        self.provenance.and_then(|p| p.cob(cob)).cloned()
+    }
+
+    fn fault(
+        &mut self,
+        findings: &mut Findings,
+        message: String,
+        place: Option<Place>,
+        step: Option<Step>,
+        help: String,
+    ) {
+        self.found += 1;
+        let steps = step.into_iter().collect();
+        findings.push(Finding { severity: Severity::Error, code: "name", message, place, steps, help });
+    }
+
+    fn cob(&mut self, cob: &Cob, kind: &Kind, findings: &mut Findings) {
+        let place = self.place(&cob.id);
+        let known = |state: &StateName| kind.has_state(state);
+        let states = || format!("{} has {}", kind.name, joined(&kind.states));
+        if !known(&cob.preferred) {
+            let message = format!("{} prefers {}, a state that {} does not have", cob.id, cob.preferred, kind.name);
+            self.fault(findings, message, place.clone(), None, states());
+        }
+        let mut moves = BTreeSet::new();
+        for t in &cob.transitions {
+            let when = When::Transition { from: t.from.clone(), to: t.to.clone() };
+            if !kind.transitions.iter().any(|k| k.from == t.from && k.to == t.to) {
+                let message = format!(
+                    "{} depends on others to go {} -> {}, a transition that {} does not have",
+                    cob.id, t.from, t.to, kind.name
+                );
+                let step = t.needs.first().map(|need| self.step(cob, &when, need));
+                let moves: Vec<String> = kind.transitions.iter().map(|k| format!("{} -> {}", k.from, k.to)).collect();
+                self.fault(findings, message, place.clone(), step, format!("{} has {}", kind.name, moves.join(", ")));
+            }
+            if !moves.insert((&t.from, &t.to)) {
+                findings.push(damaged(format!("{} has two entries for {} -> {}", cob.id, t.from, t.to)));
+            }
+            self.needs(cob, &when, &t.needs, findings);
+        }
+        let mut promised = BTreeSet::new();
+        for l in &cob.locks {
+            let when = When::Lock { state: l.state.clone() };
+            if !known(&l.state) {
+                let message = format!(
+                    "{} depends on others to promise {}, a state that {} does not have",
+                    cob.id, l.state, kind.name
+                );
+                let step = l.needs.first().map(|need| self.step(cob, &when, need));
+                self.fault(findings, message, place.clone(), step, states());
+            }
+            if !promised.insert(&l.state) {
+                findings.push(damaged(format!("{} has two entries for the promise of {}", cob.id, l.state)));
+            }
+            self.needs(cob, &when, &l.needs, findings);
+        }
+    }
+
+    fn needs(&mut self, cob: &Cob, when: &When, needs: &[Need], findings: &mut Findings) {
+        for need in needs {
+            let of = self.kinds.get(&need.cob).copied();
+            let (message, help) = match of {
+                None => {
+                    let help = match self.suggest(&need.cob) {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => "name a change object of the model, HOST/NAME".to_owned(),
+                    };
+                    (format!("{} needs {}, which does not exist", cob.id, need.cob), help)
+                }
+                Some(_) if need.cob == cob.id => {
+                    (format!("{} needs itself", cob.id), "take this dependency out".to_owned())
+                }
+                Some(None) => continue,
+                Some(Some(kind)) => match need.states.iter().find(|state| !kind.has_state(state)) {
+                    None => continue,
+                    Some(state) => (
+                        format!("{} needs {} {state}, a state that {} does not have", cob.id, need.cob, kind.name),
+                        format!("{} has {}", kind.name, joined(&kind.states)),
+                    ),
+                },
+            };
+            let step = self.step(cob, when, need);
+            self.fault(findings, message, step.place.clone(), Some(step), help);
+        }
+    }
+
+    /// The need, in the words that it came from.
+    fn step(&self, cob: &Cob, when: &When, need: &Need) -> Step {
+        let text = match when {
+            When::Transition { from, to } => format!("({}, {from}, {to}) <- {need}", cob.id),
+            When::Lock { state } => format!("({}, {state}) <- {need}", cob.id),
+        };
+        let source = self.provenance.and_then(|p| p.sources(&cob.id, when, &need.cob).first());
+        Step { text, words: source.map(|s| s.words.clone()), place: source.map(|s| s.place.clone()) }
+    }
+
+    fn suggest(&mut self, unknown: &CobId) -> Option<&'a CobId> {
+        if let Some(known) = self.suggestions.get(unknown) {
+            return *known;
+        }
+        if self.suggestions.len() >= MOST_SUGGESTIONS {
+            return None;
+        }
+        let all = self.kinds.keys().copied();
+        let near = all
+            .filter(|id| id.as_str().len().abs_diff(unknown.as_str().len()) <= 2)
+            .map(|id| (edits(id.as_str(), unknown.as_str()), id))
+            .filter(|(edits, _)| *edits <= 2)
+            .min_by_key(|(edits, _)| *edits)
+            .map(|(_, id)| id);
+        let elsewhere = || self.kinds.keys().copied().find(|id| id.name() == unknown.name());
+        let near = near.or_else(elsewhere);
+        self.suggestions.insert(unknown.clone(), near);
+        near
+    }
+}
+
+fn joined(states: &[StateName]) -> String {
+    states.iter().map(StateName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// How many letters must be put in, taken out or exchanged to make one text of the other.
+fn edits(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.iter().enumerate() {
+            let exchanged = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}

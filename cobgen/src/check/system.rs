@@ -1,0 +1,277 @@
+//! A generation made ready for walks: names resolved to numbers, routes computed.
+//!
+//! Goals are numbered by change object (in the order of ids), then state. What does not resolve is
+//! left out here; `structure` has reported it.
+
+use std::collections::BTreeMap;
+
+use cob_types::{Cob, CobId, Generation, Kind, KindName, Need, StateName};
+
+use crate::provenance::Provenance;
+
+/// Everything that the conditions are about.
+pub(super) struct System<'a> {
+    pub(super) provenance: Option<&'a Provenance>,
+    pub(super) kinds: Vec<KindView<'a>>,
+    pub(super) cobs: Vec<CobView<'a>>,
+    /// The change object of each goal.
+    owners: Vec<usize>,
+}
+
+/// A kind with its routes.
+pub(super) struct KindView<'a> {
+    pub(super) kind: &'a Kind,
+    places: BTreeMap<&'a StateName, usize>,
+    /// `next[from * states + to]`: the state after the first hop of the shortest route.
+    next: Vec<Option<usize>>,
+    /// States that a transition enters when it ends well.
+    pub(super) completed: Vec<bool>,
+    /// States that a failed transition leaves it in.
+    pub(super) failed: Vec<bool>,
+    /// States that some transition leaves.
+    pub(super) left: Vec<bool>,
+    /// States to which routes lead from all others.
+    always: Vec<bool>,
+}
+
+/// A change object with its dependencies resolved.
+pub(super) struct CobView<'a> {
+    pub(super) cob: &'a Cob,
+    pub(super) kind: usize,
+    /// Its first goal.
+    pub(super) first: usize,
+    pub(super) preferred: Option<usize>,
+    pub(super) guards: Vec<Guard<'a>>,
+}
+
+/// One entry of dependencies.
+pub(super) struct Guard<'a> {
+    pub(super) moment: Moment,
+    pub(super) wants: Vec<Want<'a>>,
+}
+
+/// What an entry guards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// A hop, by states.
+    Hop { from: usize, to: usize },
+    /// The promise of a state.
+    Promise(usize),
+}
+
+/// One need, resolved: at least one state of it exists.
+pub(super) struct Want<'a> {
+    pub(super) on: usize,
+    pub(super) states: Vec<usize>,
+    pub(super) need: &'a Need,
+}
+
+/// From which states hops count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hops {
+    /// From any state: checks can find all of them.
+    Any,
+    /// From states that a transition or its failure enters.
+    Entered,
+    /// From states that a transition enters when it ends well.
+    Completed,
+}
+
+impl<'a> System<'a> {
+    pub(super) fn of(generation: &'a Generation, provenance: Option<&'a Provenance>) -> Self {
+        let mut system = Self { provenance, kinds: Vec::new(), cobs: Vec::new(), owners: Vec::new() };
+        let mut known: BTreeMap<&KindName, Vec<usize>> = BTreeMap::new();
+        let mut all: BTreeMap<&CobId, (&Cob, usize)> = BTreeMap::new();
+        for bundle in generation.bundles.values() {
+            let mut here: BTreeMap<&KindName, usize> = BTreeMap::new();
+            for (name, kind) in &bundle.kinds {
+                // Bundles should agree on what a kind is; where they don't, each keeps its own.
+                let same = known.get(name).and_then(|views| views.iter().find(|v| system.kinds[**v].kind == kind));
+                let view = same.copied().unwrap_or_else(|| {
+                    system.kinds.push(KindView::of(kind));
+                    known.entry(name).or_default().push(system.kinds.len() - 1);
+                    system.kinds.len() - 1
+                });
+                here.insert(name, view);
+            }
+            let resolved = bundle.cobs.iter().filter_map(|(id, cob)| Some((id, (cob, *here.get(&cob.kind)?))));
+            all.extend(resolved);
+        }
+        let mut first = 0;
+        for (i, (cob, kind)) in all.into_values().enumerate() {
+            let view = &system.kinds[kind];
+            let preferred = view.place(&cob.preferred);
+            let states = view.states();
+            system.cobs.push(CobView { cob, kind, first, preferred, guards: Vec::new() });
+            system.owners.extend(std::iter::repeat_n(i, states));
+            first += states;
+        }
+        let numbers: BTreeMap<&CobId, usize> = system.cobs.iter().enumerate().map(|(i, c)| (&c.cob.id, i)).collect();
+        let guards: Vec<Vec<Guard<'a>>> = system.cobs.iter().map(|cob| system.guards(cob, &numbers)).collect();
+        for (cob, guards) in system.cobs.iter_mut().zip(guards) {
+            cob.guards = guards;
+        }
+        system
+    }
+
+    fn guards(&self, cob: &CobView<'a>, numbers: &BTreeMap<&CobId, usize>) -> Vec<Guard<'a>> {
+        let kind = &self.kinds[cob.kind];
+        let wants = |needs: &'a [Need]| -> Vec<Want<'a>> {
+            let mut wants = Vec::new();
+            for need in needs {
+                let Some(on) = numbers.get(&need.cob).copied() else { continue };
+                let of = &self.kinds[self.cobs[on].kind];
+                let states: Vec<usize> = need.states.iter().filter_map(|state| of.place(state)).collect();
+                if !states.is_empty() && need.cob != cob.cob.id {
+                    wants.push(Want { on, states, need });
+                }
+            }
+            wants
+        };
+        let hops = cob.cob.transitions.iter().filter_map(|t| {
+            let moment = Moment::Hop { from: kind.place(&t.from)?, to: kind.place(&t.to)? };
+            Some(Guard { moment, wants: wants(&t.needs) })
+        });
+        let promises = cob
+            .cob
+            .locks
+            .iter()
+            .filter_map(|l| Some(Guard { moment: Moment::Promise(kind.place(&l.state)?), wants: wants(&l.needs) }));
+        hops.chain(promises).collect()
+    }
+
+    pub(super) fn goals(&self) -> usize {
+        self.owners.len()
+    }
+
+    pub(super) fn kind_of(&self, cob: usize) -> &KindView<'a> {
+        &self.kinds[self.cobs[cob].kind]
+    }
+
+    /// The change object and the state of a goal.
+    pub(super) fn goal(&self, goal: usize) -> (usize, usize) {
+        let cob = self.owners[goal];
+        (cob, goal - self.cobs[cob].first)
+    }
+
+    pub(super) fn goal_of(&self, cob: usize, state: usize) -> usize {
+        self.cobs[cob].first + state
+    }
+
+    pub(super) fn state(&self, cob: usize, state: usize) -> &'a StateName {
+        &self.kind_of(cob).kind.states[state]
+    }
+
+    /// The entries on which a goal depends.
+    pub(super) fn guards_of(&self, goal: usize, hops: Hops) -> impl Iterator<Item = &Guard<'a>> {
+        let (cob, target) = self.goal(goal);
+        let kind = self.kind_of(cob);
+        self.cobs[cob].guards.iter().filter(move |guard| match guard.moment {
+            Moment::Promise(state) => state == target,
+            Moment::Hop { from, to } => kind.next(from, target) == Some(to) && kind.counts(from, hops),
+        })
+    }
+
+    /// The goals of a want's states.
+    pub(super) fn wanted(&self, want: &Want<'_>) -> impl Iterator<Item = usize> {
+        let first = self.cobs[want.on].first;
+        want.states.iter().map(move |state| first + state)
+    }
+
+    /// The state of a set that is asked for when there is a choice: the first that can be reached
+    /// from everywhere, else the first.
+    pub(super) fn choice(&self, want: &Want<'_>) -> usize {
+        let kind = self.kind_of(want.on);
+        let state = want.states.iter().copied().find(|state| kind.always_reached(*state)).unwrap_or(want.states[0]);
+        self.goal_of(want.on, state)
+    }
+}
+
+impl<'a> KindView<'a> {
+    fn of(kind: &'a Kind) -> Self {
+        let states = kind.states.len();
+        let places: BTreeMap<&StateName, usize> = kind.states.iter().enumerate().map(|(i, s)| (s, i)).collect();
+        let mut view = Self {
+            kind,
+            next: vec![None; states * states],
+            completed: vec![false; states],
+            failed: vec![false; states],
+            left: vec![false; states],
+            always: Vec::new(),
+            places,
+        };
+        let mut hops = Vec::new();
+        for t in &kind.transitions {
+            if let Some(failure) = t.failure.as_ref().and_then(|state| view.place(state)) {
+                view.failed[failure] = true;
+            }
+            if let (Some(from), Some(to)) = (view.place(&t.from), view.place(&t.to)) {
+                view.completed[to] = true;
+                view.left[from] = true;
+                hops.push((from, to));
+            }
+        }
+        for target in 0..states {
+            view.route_to(target, &hops);
+        }
+        view.always = (0..states).map(|to| (0..states).all(|from| view.reaches(from, to))).collect();
+        view
+    }
+
+    /// Distances to `target`, backwards, round by round; then from each state the first listed hop
+    /// that comes nearer.
+    fn route_to(&mut self, target: usize, hops: &[(usize, usize)]) {
+        let states = self.states();
+        let mut far = vec![usize::MAX; states];
+        far[target] = 0;
+        for round in 0..states {
+            let mut grown = false;
+            for (from, to) in hops {
+                if far[*to] == round && far[*from] == usize::MAX {
+                    far[*from] = round + 1;
+                    grown = true;
+                }
+            }
+            if !grown {
+                break;
+            }
+        }
+        for (from, to) in hops {
+            let next = &mut self.next[from * states + target];
+            if next.is_none() && *from != target && far[*from] != usize::MAX && far[*from] == far[*to].saturating_add(1)
+            {
+                *next = Some(*to);
+            }
+        }
+    }
+
+    pub(super) fn states(&self) -> usize {
+        self.kind.states.len()
+    }
+
+    pub(super) fn place(&self, state: &StateName) -> Option<usize> {
+        self.places.get(state).copied()
+    }
+
+    pub(super) fn next(&self, from: usize, to: usize) -> Option<usize> {
+        self.next[from * self.states() + to]
+    }
+
+    /// Whether a route leads from `from` to `to`, or they are the same.
+    pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
+        from == to || self.next(from, to).is_some()
+    }
+
+    /// Whether routes lead to the state from all others.
+    pub(super) fn always_reached(&self, to: usize) -> bool {
+        self.always[to]
+    }
+
+    fn counts(&self, from: usize, hops: Hops) -> bool {
+        match hops {
+            Hops::Any => true,
+            Hops::Entered => self.completed[from] || self.failed[from],
+            Hops::Completed => self.completed[from],
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! P1: no traps. Every state asked for can be reached from every state that the change object can
+//! come to, and checks can find any.
+//!
+//! Of a set with several states it is enough that from everywhere some state of it can be reached. A
+//! state without any way out that no move of its own leads to (a conflict, a hold) waits for a
+//! person by design: a warning for kinds that the user wrote, nothing for built-in ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::StateName;
+
+use super::demand::Demand;
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::{Hops, KindView, System};
+
+/// Whether the condition holds to the letter.
+pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
+    demand.goals.iter().all(|goal| {
+        let (cob, state) = system.goal(*goal);
+        system.kind_of(cob).always_reached(state)
+    })
+}
+
+/// Reports the traps, once for each kind and state.
+pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) {
+    let firm = firm_goals(system, demand);
+    let mut groups: BTreeMap<(usize, usize, Severity), Group> = BTreeMap::new();
+    for goal in demand.goals.iter().copied().filter(|goal| firm[*goal]) {
+        let (cob, target) = system.goal(goal);
+        let kind = system.kind_of(cob);
+        if kind.always_reached(target) {
+            continue;
+        }
+        let mut counted = BTreeSet::new();
+        for from in (0..kind.states()).filter(|from| !kind.reaches(*from, target)) {
+            let Some(severity) = severity(system, demand, cob, from, target) else { continue };
+            let group = groups.entry((system.cobs[cob].kind, target, severity)).or_insert_with(|| Group {
+                goal,
+                cobs: 0,
+                from: BTreeSet::new(),
+            });
+            group.from.insert(from);
+            group.cobs += usize::from(counted.insert(severity));
+        }
+    }
+    for ((kind, target, severity), group) in groups {
+        findings.push(finding(system, demand, &system.kinds[kind], target, severity, &group));
+    }
+}
+
+struct Group {
+    /// The first goal that is concerned.
+    goal: usize,
+    cobs: usize,
+    from: BTreeSet<usize>,
+}
+
+/// Preferred goals, and those that some need leaves no other choice but.
+fn firm_goals(system: &System<'_>, demand: &Demand) -> Vec<bool> {
+    let mut firm = vec![false; system.goals()];
+    for (i, cob) in system.cobs.iter().enumerate() {
+        if let Some(preferred) = cob.preferred {
+            firm[system.goal_of(i, preferred)] = true;
+        }
+    }
+    for goal in &demand.goals {
+        for want in system.guards_of(*goal, Hops::Any).flat_map(|guard| &guard.wants) {
+            let kind = system.kind_of(want.on);
+            let served = |from: usize| want.states.iter().any(|state| kind.reaches(from, *state));
+            let served_always =
+                want.states.iter().any(|state| kind.always_reached(*state)) || (0..kind.states()).all(served);
+            if !served_always {
+                firm[system.choice(want)] = true;
+            }
+        }
+    }
+    firm
+}
+
+/// How much it weighs that `target` can't be reached from `from`; none: nothing.
+fn severity(system: &System<'_>, demand: &Demand, cob: usize, from: usize, target: usize) -> Option<Severity> {
+    let kind = system.kind_of(cob);
+    let reached_at_all = (0..kind.states()).any(|state| kind.next(state, target).is_some());
+    let moved_to = (0..kind.states()).any(|state| demand.uses_hop(system, cob, state, from));
+    let waits_for_a_person = !kind.left[from] && !moved_to && kind.kind.states[from] != StateName::OUTDATED;
+    match (reached_at_all && waits_for_a_person, kind.kind.backend == "command") {
+        (false, _) => Some(Severity::Error),
+        (true, true) => Some(Severity::Warning),
+        (true, false) => None,
+    }
+}
+
+fn finding(
+    system: &System<'_>,
+    demand: &Demand,
+    kind: &KindView<'_>,
+    target: usize,
+    severity: Severity,
+    group: &Group,
+) -> Finding {
+    let (cob, _) = system.goal(group.goal);
+    let (name, target_name) = (&kind.kind.name, &kind.kind.states[target]);
+    let from: Vec<&str> = group.from.iter().map(|state| kind.kind.states[*state].as_str()).collect();
+    let from = from.join(" or ");
+    let others = match group.cobs {
+        0 | 1 => String::new(),
+        n => format!(" (and {} more of this kind)", n - 1),
+    };
+    let message = match severity {
+        Severity::Error => format!(
+            "{}{others} can't come from {from} to {target_name}: the kind {name} has no transitions that lead there",
+            system.id(cob)
+        ),
+        Severity::Warning => format!(
+            "{}{others} can't leave {from} by itself: the kind {name} has no transition out of it",
+            system.id(cob)
+        ),
+    };
+    let help = match severity {
+        Severity::Error => format!("add transitions to {name} that lead from {from} to {target_name}"),
+        Severity::Warning => {
+            format!("found there, it waits for a person; if that is not meant, add a way out to {name}")
+        }
+    };
+    Finding {
+        severity,
+        code: "P1",
+        message,
+        place: system.provenance.and_then(|p| p.kinds.get(name)).cloned(),
+        steps: vec![why_asked(system, demand, group.goal)],
+        help,
+    }
+}
+
+/// Who asks for a goal: its own preference, or the arrow that did first.
+fn why_asked(system: &System<'_>, demand: &Demand, goal: usize) -> Step {
+    let (cob, state) = system.goal(goal);
+    let asker = demand.asker[goal].map(|asker| asker as usize);
+    let arrow = asker.and_then(|asker| {
+        let guards = system.guards_of(asker, Hops::Any);
+        let mut arrows = guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
+        arrows.find(|(_, want)| system.wanted(want).any(|g| g == goal)).map(|(g, w)| system.step(asker, g, w))
+    });
+    arrow.unwrap_or_else(|| system.statement(cob, format!("{} prefers {}", system.id(cob), system.state(cob, state))))
+}
