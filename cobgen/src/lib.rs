@@ -10,5 +10,7 @@ pub mod draft;
 pub mod generation;
 pub mod provenance;
 
+pub use cob_depot as depot;
+
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,171 @@
+//! Why a depot can't be read or written.
+
+use std::path::PathBuf;
+
+use cob_types::{GenerationNumber, HostName};
+
+/// Why something can't be read from a depot, or a depot can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DepotError {
+    /// Nothing is there.
+    #[error("there is no depot at {}: `cobgen generate MODEL --depot DIR` makes one", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// Something else is there.
+    #[error("{} is not a depot: {why}", path.display())]
+    NotADepot {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What is there instead.
+        why: String,
+    },
+    /// Written by a newer program.
+    #[error("{what} has format {found}; this program reads {known}: use a newer one")]
+    Newer {
+        /// The depot, a manifest or a bundle.
+        what: String,
+        /// The format found.
+        found: u32,
+        /// The newest format read here.
+        known: u32,
+    },
+    /// The depot does not have this generation.
+    #[error("generation {number} is not in the depot: {}", latest_in_words(*.latest))]
+    NoGeneration {
+        /// The number asked for.
+        number: GenerationNumber,
+        /// The newest one that is there.
+        latest: Option<GenerationNumber>,
+    },
+    /// The generation does not have this host.
+    #[error("generation {generation} has no host {host}")]
+    NoHost {
+        /// The generation.
+        generation: GenerationNumber,
+        /// The host asked for.
+        host: HostName,
+    },
+    /// An object is not there.
+    #[error(
+        "{what} of generation {generation} is missing in the depot: if this is a copy in progress, try again when it \
+         is complete; else copy the depot again, or restore it (`git fsck` names what is missing)"
+    )]
+    Incomplete {
+        /// The generation.
+        generation: GenerationNumber,
+        /// What is missing.
+        what: String,
+    },
+    /// An object is there and is not what it should be.
+    #[error("{what} of generation {generation} is damaged in the depot: {why}; restore the depot from a copy")]
+    Damaged {
+        /// The generation.
+        generation: GenerationNumber,
+        /// What is damaged.
+        what: String,
+        /// How that shows.
+        why: String,
+    },
+    /// Something is longer than any honest one.
+    #[error("{what} of generation {generation} is {len} bytes long; at most {max} are read")]
+    TooLarge {
+        /// The generation.
+        generation: GenerationNumber,
+        /// What is too large.
+        what: String,
+        /// Its length.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Git refused something else.
+    #[error("{what}: {source}")]
+    Git {
+        /// What was tried.
+        what: String,
+        /// Git's words.
+        source: git2::Error,
+    },
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}
+
+/// Why a generation was not published. Nothing of it can be seen then.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// Another generation has come in between.
+    #[error(
+        "generation {number} was made after {parent}, but the depot's latest is {}: another publisher was faster; \
+         generate again",
+        latest.map_or_else(|| "none".to_owned(), |n| n.to_string())
+    )]
+    Overtaken {
+        /// The number that was to be published.
+        number: GenerationNumber,
+        /// What it was made after.
+        parent: GenerationNumber,
+        /// What is the latest.
+        latest: Option<GenerationNumber>,
+    },
+    /// Another publisher, or git itself, holds a lock for too long.
+    #[error("{} is held by another program; try again, or remove it if none is running", lock.display())]
+    Busy {
+        /// The lock's file.
+        lock: PathBuf,
+    },
+    /// The generation does not fit together.
+    #[error("generation {number} can't be published: {why}")]
+    Unfit {
+        /// Its number.
+        number: GenerationNumber,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file of the model can't be kept under its name.
+    #[error("the model's file {path:?} can't be kept in the depot: {why}")]
+    ModelPath {
+        /// Its name.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The depot itself.
+    #[error(transparent)]
+    Depot(#[from] DepotError),
+}
+
+impl DepotError {
+    pub(crate) fn git(what: impl Into<String>) -> impl FnOnce(git2::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Git { what, source }
+    }
+
+    /// Why an object can't be read: not there, not readable for us, or not what it should be.
+    pub(crate) fn object(generation: GenerationNumber, what: &str, error: git2::Error) -> Self {
+        let what = what.to_owned();
+        if error.code() == git2::ErrorCode::NotFound {
+            Self::Incomplete { generation, what }
+        } else if error.class() == git2::ErrorClass::Os {
+            Self::Git { what: format!("can't read {what} of generation {generation}"), source: error }
+        } else {
+            Self::Damaged { generation, what, why: error.message().to_owned() }
+        }
+    }
+
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+fn latest_in_words(latest: Option<GenerationNumber>) -> String {
+    latest.map_or_else(|| "it has none yet".to_owned(), |latest| format!("the latest is {latest}"))
+}

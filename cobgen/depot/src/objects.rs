@@ -1,0 +1,104 @@
+//! Writing objects: each by itself when they are few, all in one pack when they are many.
+//!
+//! A file and an fsync for each of ten thousand bundles take ten seconds and more; one pack takes
+//! one. Either way everything is durable when [`Objects::finish`] returns.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use git2::{ObjectType, Oid, Repository};
+
+use crate::depot::sync_folder;
+
+/// From this many new bundles on they are written as one pack.
+pub(crate) const PACK_FROM: usize = 200;
+const FILE_MODE: i32 = 0o100_644;
+const FOLDER_MODE: i32 = 0o040_000;
+/// Packs are never changed.
+const PACK_MODE: u32 = 0o444;
+
+/// Writes objects into a repository that it has for itself.
+pub(crate) struct Objects {
+    repo: Repository,
+    /// Where objects are gathered in memory until [`Objects::finish`]: what was written.
+    gathered: Option<Vec<Oid>>,
+}
+
+impl Objects {
+    /// For a few objects, or for many.
+    pub(crate) fn open(depot: &Path, many: bool) -> Result<Self, git2::Error> {
+        let repo = Repository::open_bare(depot)?;
+        if many {
+            repo.odb()?.add_new_mempack_backend(i32::MAX)?;
+        }
+        Ok(Self { repo, gathered: many.then(Vec::new) })
+    }
+
+    /// Writes a blob, unless it is there.
+    pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
+        let id = Oid::hash_object(ObjectType::Blob, bytes)?;
+        if self.repo.odb()?.exists(id) {
+            return Ok(id);
+        }
+        let written = self.repo.blob(bytes)?;
+        self.note(written);
+        Ok(written)
+    }
+
+    /// Writes one folder: files and folders by name.
+    pub(crate) fn folder(
+        &mut self,
+        files: &BTreeMap<String, Oid>,
+        folders: &BTreeMap<String, Oid>,
+    ) -> Result<Oid, git2::Error> {
+        let mut builder = self.repo.treebuilder(None)?;
+        for (name, id) in files {
+            builder.insert(name, *id, FILE_MODE)?;
+        }
+        for (name, id) in folders {
+            builder.insert(name, *id, FOLDER_MODE)?;
+        }
+        let id = builder.write()?;
+        drop(builder);
+        self.note(id);
+        Ok(id)
+    }
+
+    /// Writes a commit that no ref names yet.
+    pub(crate) fn commit(
+        &mut self,
+        tree: Oid,
+        parent: Option<Oid>,
+        message: &str,
+        author: &git2::Signature<'_>,
+    ) -> Result<Oid, git2::Error> {
+        let parent = parent.map(|id| self.repo.find_commit(id)).transpose()?;
+        let parents: Vec<&git2::Commit<'_>> = parent.iter().collect();
+        let id = self.repo.commit(None, author, author, message, &self.repo.find_tree(tree)?, &parents)?;
+        drop(parents);
+        drop(parent);
+        self.note(id);
+        Ok(id)
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn finish(self) -> Result<(), git2::Error> {
+        let Some(gathered) = self.gathered else {
+            // Git makes each object and its folder durable, but not the entry of a folder made for it.
+            return sync_folder(&self.repo.path().join("objects")).map_err(|error| {
+                git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Os, error.to_string())
+            });
+        };
+        let mut pack = self.repo.packbuilder()?;
+        for id in gathered {
+            pack.insert_object(id, None)?;
+        }
+        pack.write(&self.repo.path().join("objects/pack"), PACK_MODE)
+    }
+
+    fn note(&mut self, id: Oid) {
+        if let Some(gathered) = &mut self.gathered {
+            gathered.push(id);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Publishing: a generation becomes visible to everybody at once, or not at all.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use cob_types::generation::FORMAT;
+use cob_types::{Generation, GenerationNumber};
+use cob_types::{canonical, codec};
+use git2::{ErrorCode, ObjectType, Oid, Signature};
+
+use crate::depot::{Counts, Depot, MAIN, ref_of, sync_folder, write_message};
+use crate::error::{DepotError, PublishError};
+use crate::lock::PublisherLock;
+use crate::objects::{Objects, PACK_FROM};
+use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
+
+/// How long one publisher waits for others: each holds the lock for a few milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A lock file of git's that is older was left by a program that was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(600);
+
+/// What is to be published.
+#[derive(Debug, Clone, Copy)]
+pub struct Publication<'a> {
+    /// The generation, numbered after the depot's latest.
+    pub generation: &'a Generation,
+    /// The files of the data model, by relative names.
+    pub model: &'a BTreeMap<String, Vec<u8>>,
+    /// The record of where everything comes from; may be empty.
+    pub provenance: &'a [u8],
+    /// What to say of it in the log; may be empty.
+    pub message: &'a str,
+    /// Who publishes it.
+    pub author: &'a Author,
+    /// When, in seconds since 1970-01-01 UTC.
+    pub time: i64,
+}
+
+/// Who publishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    /// A name.
+    pub name: String,
+    /// An address.
+    pub email: String,
+}
+
+/// What came of publishing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    /// It is in the depot under this number.
+    New(GenerationNumber),
+    /// The depot's latest generation, which this is, asks for the same: no other was made.
+    Unchanged(GenerationNumber),
+}
+
+impl Depot {
+    /// Publishes a generation.
+    ///
+    /// # Errors
+    /// [`PublishError::Overtaken`] when the depot's latest generation is not the one that this was
+    /// made after; others when it does not fit together or the depot can't be written. Nothing of it
+    /// can be seen then.
+    pub fn publish(&self, publication: &Publication<'_>) -> Result<Published, PublishError> {
+        let encoded = Encoded::of(publication)?;
+        if let Some(unchanged) = self.standing(publication)? {
+            return Ok(unchanged);
+        }
+        let commit = self.write_objects(publication, &encoded)?;
+        let _lock = PublisherLock::take(&self.path, PATIENCE)?;
+        if let Some(unchanged) = self.standing(publication)? {
+            return Ok(unchanged);
+        }
+        let number = publication.generation.manifest.generation;
+        match self.set_ref(&ref_of(number), commit, false) {
+            Err(PublishError::Depot(DepotError::Git { source, .. })) if source.code() == ErrorCode::Exists => {
+                return Err(self.overtaken(publication, Some(number)));
+            }
+            outcome => outcome?,
+        }
+        // The first ref of its sort makes a folder, whose entry git does not make durable.
+        sync_folder(&self.path.join("refs")).map_err(DepotError::io("can't make the refs durable"))?;
+        // The generation exists. If `main` can't follow now, the next publisher sets it right.
+        let _ = self.set_ref(MAIN, commit, true);
+        Ok(Published::New(number))
+    }
+
+    /// Who publishes when nobody says: the user of git's configuration, else the program.
+    #[must_use]
+    pub fn default_author(&self) -> Author {
+        let configured = self.repo.signature().ok();
+        let configured = configured.and_then(|s| Some((s.name().ok()?.to_owned(), s.email().ok()?.to_owned())));
+        let (name, email) = configured.unwrap_or_else(|| ("cobgen".to_owned(), "cobgen@localhost".to_owned()));
+        Author { name, email }
+    }
+
+    /// Sets `main` right when a publisher was killed between the two refs.
+    pub(crate) fn heal(&self) -> Result<(), DepotError> {
+        let behind = || -> Result<Option<Oid>, DepotError> {
+            let Some(latest) = self.latest()? else { return Ok(None) };
+            let commit = self.commit(latest)?.id();
+            Ok((self.repo.refname_to_id(MAIN).ok() != Some(commit)).then_some(commit))
+        };
+        if behind()?.is_none() {
+            return Ok(());
+        }
+        let healed = PublisherLock::take(&self.path, PATIENCE).and_then(|_lock| match behind()? {
+            Some(commit) => self.set_ref(MAIN, commit, true),
+            None => Ok(()),
+        });
+        match healed {
+            Err(PublishError::Depot(error)) => Err(error),
+            // Whoever is publishing sets `main` too.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Where the generation stands to the depot's latest: the same (told), next after it (none), or
+    /// overtaken (the error).
+    fn standing(&self, publication: &Publication<'_>) -> Result<Option<Published>, PublishError> {
+        let new = &publication.generation.manifest;
+        let latest = self.latest()?;
+        if let Some(number) = latest {
+            let old = self.read_manifest(number)?;
+            if old.hosts == new.hosts && old.security == new.security && old.cobs == new.cobs {
+                return Ok(Some(Published::Unchanged(number)));
+            }
+        }
+        if latest.unwrap_or_default() != new.parent {
+            return Err(self.overtaken(publication, latest));
+        }
+        Ok(None)
+    }
+
+    fn overtaken(&self, publication: &Publication<'_>, latest: Option<GenerationNumber>) -> PublishError {
+        let manifest = &publication.generation.manifest;
+        PublishError::Overtaken { number: manifest.generation, parent: manifest.parent, latest }
+    }
+
+    /// Everything but the refs.
+    fn write_objects(&self, publication: &Publication<'_>, encoded: &Encoded) -> Result<Oid, PublishError> {
+        let manifest = &publication.generation.manifest;
+        let failed = || DepotError::git(format!("can't write generation {}", manifest.generation));
+        let author =
+            Signature::new(&publication.author.name, &publication.author.email, &git2::Time::new(publication.time, 0));
+        let author = author.map_err(|error| PublishError::Unfit {
+            number: manifest.generation,
+            why: format!("its author {:?} has no name that git accepts: {}", publication.author, error.message()),
+        })?;
+        let parent = match manifest.parent {
+            GenerationNumber(0) => None,
+            parent => Some(self.commit(parent)?.id()),
+        };
+        let counts = Counts { hosts: manifest.hosts.len() as u64, cobs: manifest.cobs };
+        let message = write_message(publication.message, manifest.generation, counts);
+        let mut objects =
+            Objects::open(&self.path, encoded.new_bundles(self).map_err(failed())? >= PACK_FROM).map_err(failed())?;
+        let model = Folder::of(publication.model)?.write(&mut objects, MODEL)?;
+        let tree = encoded.write(&mut objects, model, publication.provenance).map_err(failed())?;
+        let commit = objects.commit(tree, parent, &message, &author).map_err(failed())?;
+        objects.finish().map_err(failed())?;
+        Ok(commit)
+    }
+
+    /// Creates or moves a ref, past a lock that somebody left behind.
+    fn set_ref(&self, name: &str, commit: Oid, force: bool) -> Result<(), PublishError> {
+        let set = || self.repo.reference(name, commit, force, "cobgen publish").map(drop);
+        let lock = self.path.join(format!("{name}.lock"));
+        let outcome = match set() {
+            Err(error) if error.code() == ErrorCode::Locked && left_behind(&lock) => {
+                let removed = fs::remove_file(&lock);
+                removed.map_err(DepotError::io(format!("can't remove {}", lock.display())))?;
+                set()
+            }
+            outcome => outcome,
+        };
+        match outcome {
+            Err(error) if error.code() == ErrorCode::Locked => Err(PublishError::Busy { lock }),
+            outcome => Ok(outcome.map_err(DepotError::git(format!("can't set {name}")))?),
+        }
+    }
+}
+
+fn left_behind(lock: &Path) -> bool {
+    let written = fs::metadata(lock).and_then(|found| found.modified());
+    written.is_ok_and(|written| SystemTime::now().duration_since(written).is_ok_and(|age| age > LEFT_BEHIND))
+}
+
+/// Manifest and bundles as bytes, found to fit together.
+struct Encoded {
+    manifest: Vec<u8>,
+    bundles: BTreeMap<String, Vec<u8>>,
+}
+
+impl Encoded {
+    fn of(publication: &Publication<'_>) -> Result<Self, PublishError> {
+        let Generation { manifest, bundles } = publication.generation;
+        let number = manifest.generation;
+        let unfit = |why: String| PublishError::Unfit { number, why };
+        if manifest.format != FORMAT {
+            return Err(unfit(format!("its manifest has format {}, not {FORMAT}", manifest.format)));
+        }
+        if number <= manifest.parent {
+            return Err(unfit(format!("its number is not above that of {}, after which it was made", manifest.parent)));
+        }
+        if !manifest.hosts.keys().eq(bundles.keys()) {
+            return Err(unfit("its manifest and its bundles are not of the same hosts".to_owned()));
+        }
+        let mut encoded = BTreeMap::new();
+        for (host, bundle) in bundles {
+            let bytes = codec::encode(bundle).map_err(|error| unfit(format!("the bundle of {host}: {error}")))?;
+            if manifest.hosts.get(host).map(|entry| entry.bundle) != Some(canonical::blob_hash(&bytes)) {
+                return Err(unfit(format!("the bundle of {host} does not have the hash that the manifest says")));
+            }
+            encoded.insert(bundle_name(host), bytes);
+        }
+        let manifest = codec::encode(manifest).map_err(|error| unfit(format!("the manifest: {error}")))?;
+        Ok(Self { manifest, bundles: encoded })
+    }
+
+    /// How many bundles the depot does not hold yet.
+    fn new_bundles(&self, depot: &Depot) -> Result<usize, git2::Error> {
+        let odb = depot.repo.odb()?;
+        let mut new = 0;
+        for bytes in self.bundles.values() {
+            new += usize::from(!odb.exists(Oid::hash_object(ObjectType::Blob, bytes)?));
+        }
+        Ok(new)
+    }
+
+    fn write(&self, objects: &mut Objects, model: Oid, provenance: &[u8]) -> Result<Oid, git2::Error> {
+        let mut bundles = BTreeMap::new();
+        for (name, bytes) in &self.bundles {
+            bundles.insert(name.clone(), objects.blob(bytes)?);
+        }
+        let mut files = BTreeMap::from([(MANIFEST.to_owned(), objects.blob(&self.manifest)?)]);
+        if !provenance.is_empty() {
+            files.insert(PROVENANCE.to_owned(), objects.blob(provenance)?);
+        }
+        let bundles = objects.folder(&bundles, &BTreeMap::new())?;
+        let folders = BTreeMap::from([(BUNDLES.to_owned(), bundles), (MODEL.to_owned(), model)]);
+        objects.folder(&files, &folders)
+    }
+}
+
+/// The model's files, folder by folder. No deeper than [`MAX_DEPTH`].
+#[derive(Default)]
+struct Folder<'a> {
+    files: BTreeMap<&'a str, &'a [u8]>,
+    folders: BTreeMap<&'a str, Folder<'a>>,
+}
+
+impl<'a> Folder<'a> {
+    fn of(model: &'a BTreeMap<String, Vec<u8>>) -> Result<Self, PublishError> {
+        let mut root = Self::default();
+        let mut left = MAX_MODEL;
+        for (path, bytes) in model {
+            let refused = |why: &str| PublishError::ModelPath { path: path.clone(), why: why.to_owned() };
+            left = left.checked_sub(bytes.len()).ok_or_else(|| refused("the model is larger than 256 MiB"))?;
+            let parts: Vec<&str> = path.split('/').collect();
+            if parts.len() > MAX_DEPTH {
+                return Err(refused("its folders are too deep"));
+            }
+            if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
+                return Err(refused("it must be relative, without `.` and `..`"));
+            }
+            let Some((name, above)) = parts.split_last() else { continue };
+            let mut folder = &mut root;
+            for part in above {
+                if folder.files.contains_key(part) {
+                    return Err(refused("a file has the name of its folder"));
+                }
+                folder = folder.folders.entry(part).or_default();
+            }
+            if folder.folders.contains_key(name) {
+                return Err(refused("a folder has the same name"));
+            }
+            folder.files.insert(name, bytes);
+        }
+        Ok(root)
+    }
+
+    fn write(&self, objects: &mut Objects, path: &str) -> Result<Oid, PublishError> {
+        let mut folders = BTreeMap::new();
+        for (name, folder) in &self.folders {
+            folders.insert((*name).to_owned(), folder.write(objects, &format!("{path}/{name}"))?);
+        }
+        let refused = |error: git2::Error| PublishError::ModelPath {
+            path: path.to_owned(),
+            why: format!("git does not keep what is in it: {}", error.message()),
+        };
+        let mut files = BTreeMap::new();
+        for (name, bytes) in &self.files {
+            files.insert((*name).to_owned(), objects.blob(bytes).map_err(refused)?);
+        }
+        objects.folder(&files, &folders).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests;

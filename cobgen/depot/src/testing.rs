@@ -1,0 +1,55 @@
+//! Small generations for tests, told apart by one number for each host.
+
+use std::collections::BTreeMap;
+
+use cob_types::canonical::blob_hash;
+use cob_types::generation::{FORMAT, ManifestHost, Security};
+use cob_types::kind::Check;
+use cob_types::{Bundle, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, StateName, codec};
+
+use crate::publish::{Author, Publication};
+
+/// Generation `number`, made after the one before; of each host the version of its one kind.
+pub(crate) fn sketch_of(number: u64, hosts: &[(&str, u64)]) -> Generation {
+    let mut manifest = Manifest {
+        format: FORMAT,
+        generation: GenerationNumber(number),
+        parent: GenerationNumber(number - 1),
+        security: Security::LoopbackOnly,
+        hosts: BTreeMap::new(),
+        cobs: 0,
+    };
+    let mut bundles = BTreeMap::new();
+    for (host, version) in hosts {
+        let host = HostName::new(host).expect("name");
+        let mut bundle = Bundle::empty(host.clone());
+        let kind = kind(*version);
+        bundle.kinds.insert(kind.name.clone(), kind);
+        let hash = blob_hash(&codec::encode(&bundle).expect("CBOR"));
+        manifest.hosts.insert(host.clone(), ManifestHost { address: None, bundle: hash, cobs: 0 });
+        bundles.insert(host, bundle);
+    }
+    Generation { manifest, bundles }
+}
+
+fn kind(version: u64) -> Kind {
+    let on = StateName::new("on").expect("name");
+    Kind {
+        name: KindName::new("gate").expect("name"),
+        backend: "noop".to_owned(),
+        states: vec![on.clone()],
+        preferred: on.clone(),
+        pre_remove: on.clone(),
+        priority: vec![on],
+        check: Check { run: None, timeout_ms: version, interval_ms: None },
+        transitions: Vec::new(),
+        files: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn publication<'a>(generation: &'a Generation, message: &'a str) -> Publication<'a> {
+    static NO_MODEL: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    static ANN: std::sync::LazyLock<Author> =
+        std::sync::LazyLock::new(|| Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() });
+    Publication { generation, model: &NO_MODEL, provenance: b"", message, author: &ANN, time: 1_700_000_000 }
+}
