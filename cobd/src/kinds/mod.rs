@@ -1,14 +1,31 @@
-//! stub
-pub(crate) mod service {
-    use std::{
-        ffi::OsStr,
-        path::{Path, PathBuf},
-        process::ExitCode,
-    };
-    pub(crate) fn keep(_: &Path) -> ExitCode {
-        ExitCode::SUCCESS
-    }
-    pub(crate) fn make_move(_: &OsStr, _: Option<PathBuf>) -> ExitCode {
-        ExitCode::SUCCESS
-    }
-}
+//! Kinds: what carries out checks and transitions of change objects.
+//!
+//! The engine says "check this" or "move that from x to y"; [`Kinds`] finds the back end that the kind
+//! names, lets it say how, does it, and reports the end through a channel. Which locks are held and
+//! whether to try again is none of its business.
+//!
+//! ```text
+//!   Kinds ── check/transition ──> Backend ──> Work::Process  a command, run by `run`, outlives the daemon
+//!     |                                  └──> Work::Inside   a future, dies with the daemon
+//!     └──────── JobEnded ──> the daemon's loop
+//! ```
+//!
+//! Rules: a check changes nothing, ever. A transition run twice ends as if run once. A new kind is a
+//! file here, its tests, and one line of the registry.
+
+mod backend;
+mod command;
+mod content;
+mod gate;
+mod http_check;
+mod jobs;
+mod noop;
+mod registry;
+pub(crate) mod service;
+mod tcp_check;
+#[cfg(test)]
+mod testing;
+mod wait;
+
+pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
+pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};

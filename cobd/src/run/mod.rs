@@ -23,7 +23,7 @@
 
 mod environment;
 mod job;
-mod leftovers;
+pub(crate) mod leftovers;
 mod output;
 pub mod payload;
 mod program;
@@ -35,6 +35,10 @@ pub(crate) mod testing;
 
 pub use environment::base_environment;
 pub use job::{Exit, JobId, JobResult, Spec};
+pub(crate) use job::{present, read_capped};
+pub(crate) use output::{OutputFile, tail};
 pub use output::{escape, last_lines};
+pub(crate) use program::{KEEP_SERVICE, MOVE_SERVICE};
 pub use program::{Program, main_if_runner};
+pub(crate) use runner::{enter_session, holds_lock, now_ns};
 pub use start::{Canceller, FoundJob, FoundState, Runner, StartError, Started};

@@ -1,6 +1,6 @@
 //! How this program executes itself again, and what it does when it was.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,22 +22,20 @@ pub(crate) const MOVE_SERVICE: &str = "__move-service";
 /// executed as a runner, it does that work and returns the exit code to end with.
 #[must_use]
 pub fn main_if_runner() -> Option<ExitCode> {
-    let mut args = std::env::args_os().skip(1);
-    hidden(&args.next()?, args)
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    hidden(&args, &Program::this)
 }
 
-/// Does what a hidden first argument asks for.
-pub(super) fn hidden(word: &OsStr, mut rest: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    let word = word.to_str()?;
-    if ![RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE].contains(&word) {
-        return None;
-    }
-    let folder = rest.next().map(PathBuf::from);
-    Some(match (word, folder) {
-        (RUN_ACTION, Some(folder)) => runner::run(&folder),
-        (KEEP_SERVICE, Some(folder)) => service::keep(&folder),
-        (MOVE_SERVICE, Some(word)) => service::make_move(word.as_os_str(), rest.next().map(PathBuf::from)),
-        _ => ExitCode::from(2),
+/// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
+pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
+    let (word, rest) = args.split_first()?;
+    let word = word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE].contains(word))?;
+    // By hand, without the rest: nothing to do.
+    let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
+    Some(match word {
+        RUN_ACTION => runner::run(Path::new(what)),
+        KEEP_SERVICE => service::keep(Path::new(what)),
+        _ => program().map_or(ExitCode::FAILURE, |program| service::make_move(&program, what)),
     })
 }
 

@@ -25,14 +25,11 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Does one job. The exit code is for people who try it by hand: the daemon reads the result.
 pub(super) fn run(folder: &Path) -> ExitCode {
-    if !holds_lock(folder) || job::present(&folder.join(job::RESULT)) {
+    if !holds_lock(&folder.join(job::LOCK)) || job::present(&folder.join(job::RESULT)) {
         // Not begun by the daemon: an action run beside its protocol could do harm.
         return ExitCode::from(2);
     }
-    // Away from the daemon's terminal and group. Fails only for a group leader, who is that already.
-    let _ = rustix::process::setsid();
-    // Whoever finds the lock free and no result looks for what is left in this session.
-    let _ = rustix::io::pwrite(io::stdin(), std::process::id().to_string().as_bytes(), 0);
+    enter_session();
     let began_ns = now_ns();
     let (durable, exit) = match SpecFile::read(folder) {
         Ok(spec) => (spec.durable, act(folder, &spec)),
@@ -52,11 +49,21 @@ pub(super) fn run(folder: &Path) -> ExitCode {
     }
 }
 
-fn holds_lock(folder: &Path) -> bool {
-    let (Ok(stdin), Ok(lock)) = (fstat(io::stdin()), fs::symlink_metadata(folder.join(job::LOCK))) else {
-        return false;
-    };
+/// Whether the standard input is this lock, handed over by who took it.
+pub(crate) fn holds_lock(lock: &Path) -> bool {
+    let (Ok(stdin), Ok(lock)) = (fstat(io::stdin()), fs::symlink_metadata(lock)) else { return false };
     (stdin.st_dev, stdin.st_ino) == (lock.dev(), lock.ino())
+}
+
+/// Leads a session of its own from here on, and says so in the lock.
+pub(crate) fn enter_session() {
+    // Away from the daemon's terminal and group. Fails only for a group leader, who is that already.
+    let _ = rustix::process::setsid();
+    // Whoever finds the lock free and no result looks for what is left in this session.
+    let pid = std::process::id().to_string();
+    let written = rustix::io::pwrite(io::stdin(), pid.as_bytes(), 0);
+    // A shorter number than the last holder's must not end with its digits.
+    let _ = written.and_then(|n| rustix::fs::ftruncate(io::stdin(), n as u64));
 }
 
 fn act(folder: &Path, spec: &SpecFile) -> Exit {

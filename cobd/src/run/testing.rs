@@ -54,7 +54,7 @@ pub(crate) fn number_in(path: &Path) -> i32 {
 fn as_runner() {
     let args: Vec<_> = std::env::args_os().collect();
     for at in 0..args.len() {
-        if hidden(&args[at], args[at + 1..].iter().cloned()).is_some() {
+        if hidden(&args[at..], &|| Ok(program())).is_some() {
             return;
         }
     }

@@ -1,0 +1,278 @@
+//! The contract between the daemon and a kind's back end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_types::message::Values;
+use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Exit, JobResult, Program, base_environment};
+
+/// What carries out the checks and transitions of kinds that name it.
+pub trait Backend: Send + Sync {
+    /// The name by which kinds refer to it.
+    fn name(&self) -> &'static str;
+
+    /// Whether its transitions are processes, which outlive the daemon. Others die with it: their change
+    /// objects are `unknown` after a return.
+    fn durable(&self) -> bool;
+
+    /// Looks at a kind before anything of it is used.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn accept(&self, kind: &Kind) -> Result<(), String>;
+
+    /// Looks at a change object's content before it is used.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn accept_content(&self, content: &str) -> Result<(), String>;
+
+    /// How the state is found out. Changes nothing, ever.
+    fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome>;
+
+    /// How a move is made. Made twice, it ends as if made once.
+    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
+
+    /// A change object has left: what is remembered of it is forgotten.
+    fn forget(&self, _cob: &CobId) {}
+}
+
+/// What a check or a transition is about.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The change object.
+    pub cob: Arc<Cob>,
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// The generation under which it acts.
+    pub generation: GenerationNumber,
+    /// The working folder, with the files of kind and change object: see [`crate::run::payload`].
+    pub folder: PathBuf,
+    /// What the held locks carry.
+    pub imports: BTreeMap<CobId, Import>,
+}
+
+/// What a held lock carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Import {
+    /// The state that is promised.
+    pub state: StateName,
+    /// What the depended-on change object exports in it.
+    pub values: Values,
+}
+
+/// One move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hop {
+    /// The state that is left.
+    pub from: StateName,
+    /// The state that is entered.
+    pub to: StateName,
+    /// From 1.
+    pub attempt: u32,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckOutcome {
+    /// The state, or why it is not known.
+    pub state: Result<StateName, String>,
+    /// In what it differs from what is wanted, for people; may be empty.
+    pub difference: String,
+    /// What the change object exports.
+    pub exports: Values,
+}
+
+/// How a transition ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the new state.
+    Done {
+        /// What the change object exports there.
+        exports: Values,
+        /// What a revert will be given.
+        saved: Option<String>,
+    },
+    /// It is not, or not for certain.
+    Failed {
+        /// Why, in one sentence.
+        reason: String,
+    },
+    /// It was ended because the daemon asked for it.
+    Cancelled,
+    /// Nobody knows: its runner was killed, or it was inside a daemon that is gone.
+    Lost,
+}
+
+/// How something is done.
+pub enum Work<T> {
+    /// By a process.
+    Process(Process<T>),
+    /// In this process.
+    Inside {
+        /// What is done.
+        future: Pin<Box<dyn Future<Output = T> + Send>>,
+        /// The time that it may take; none: it sees to that itself.
+        timeout: Option<Duration>,
+    },
+}
+
+/// A process that does something, and how its end is to be read.
+pub struct Process<T> {
+    /// What is executed.
+    pub command: Command,
+    /// Variables besides those that every action gets.
+    pub environment: BTreeMap<String, String>,
+    /// The time that it may take.
+    pub timeout: Duration,
+    /// Between asking it to end and killing it.
+    pub grace: Duration,
+    /// Its standard output is an answer, not just something to show.
+    pub stdout_apart: bool,
+    /// Makes an outcome of its end.
+    pub read: Box<dyn FnOnce(JobResult) -> T + Send>,
+}
+
+/// What back ends may use.
+#[derive(Debug)]
+pub struct Tools {
+    state_dir: PathBuf,
+    program: Program,
+}
+
+impl Tools {
+    /// Folders are made below `state_dir`.
+    #[must_use]
+    pub fn new(state_dir: &Path, program: Program) -> Self {
+        Self { state_dir: state_dir.to_owned(), program }
+    }
+
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The folder of a change object's own that lasts, `COB_STATE_DIR`.
+    pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
+        self.state_dir.join("cobs").join(folder_name(cob))
+    }
+
+    /// Where the service of a change object is looked after.
+    pub(super) fn service_folder(&self, cob: &CobId) -> PathBuf {
+        self.state_dir.join("services").join(folder_name(cob))
+    }
+}
+
+/// One folder name for each id. Ids hold no `+`; without it, `n1/a` would stand in the way of `n1/a/b`.
+fn folder_name(cob: &CobId) -> String {
+    cob.as_str().replace('/', "+")
+}
+
+pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+impl Context {
+    /// The environment of its actions, but for what points into the job's folder.
+    pub(super) fn environment(&self, tools: &Tools, hop: Option<&Hop>) -> BTreeMap<String, String> {
+        let mut all = base_environment();
+        let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
+        set("COB_ID", self.cob.id.to_string());
+        set("COB_HOST", self.cob.id.host_str().to_owned());
+        set("COB_GENERATION", self.generation.to_string());
+        set("COB_STATE_DIR", tools.own_folder(&self.cob.id).display().to_string());
+        if let Some(hop) = hop {
+            set("COB_FROM", hop.from.to_string());
+            set("COB_TO", hop.to.to_string());
+            set("COB_ATTEMPT", hop.attempt.to_string());
+        }
+        all
+    }
+
+    /// `{"HOST/NAME": {"state": "up", "values": {…}}}`
+    pub(super) fn imports_json(&self) -> String {
+        let value = |text: &String| {
+            // Values are canonical JSON; what is not would be a text by itself.
+            serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::from(text.as_str()))
+        };
+        let imports: serde_json::Map<_, _> = self
+            .imports
+            .iter()
+            .map(|(cob, import)| {
+                let values: serde_json::Map<_, _> = import.values.iter().map(|(k, v)| (k.clone(), value(v))).collect();
+                (cob.to_string(), serde_json::json!({ "state": import.state.as_str(), "values": values }))
+            })
+            .collect();
+        serde_json::Value::Object(imports).to_string()
+    }
+
+    /// What the kind says about a move; none when it has no such move.
+    pub(super) fn transition(&self, hop: &Hop) -> Option<&Transition> {
+        self.kind.transitions.iter().find(|t| t.from == hop.from && t.to == hop.to)
+    }
+
+    pub(super) fn check_timeout(&self) -> Duration {
+        Duration::from_millis(self.kind.check.timeout_ms)
+    }
+}
+
+impl CheckOutcome {
+    /// It is in a state, and there is nothing to say about it.
+    #[must_use]
+    pub fn found(state: StateName) -> Self {
+        Self { state: Ok(state), difference: String::new(), exports: Values::new() }
+    }
+
+    /// The state is not known.
+    #[must_use]
+    pub fn unknown(reason: impl Into<String>) -> Self {
+        Self { state: Err(reason.into()), difference: String::new(), exports: Values::new() }
+    }
+}
+
+impl Outcome {
+    /// Done, with nothing to hand on.
+    #[must_use]
+    pub fn done() -> Self {
+        Self::Done { exports: Values::new(), saved: None }
+    }
+
+    /// Failed, with the reason.
+    #[must_use]
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into() }
+    }
+}
+
+impl<T: Send + 'static> Work<T> {
+    /// Something that is known already.
+    pub(super) fn known(value: T) -> Self {
+        Self::Inside { future: Box::pin(std::future::ready(value)), timeout: None }
+    }
+}
+
+/// The end of a process that was to succeed, in words; nothing when it did.
+pub(super) fn complaint(result: &JobResult, timeout: Duration) -> Option<String> {
+    let last = result.last_lines.lines().map(str::trim).rfind(|l| !l.is_empty());
+    let last = last.map(|l| format!(": {}", l.chars().take(200).collect::<String>())).unwrap_or_default();
+    Some(match &result.exit {
+        Exit::Exited(0) => return None,
+        Exit::Exited(126) => format!("exit status 126, not executable{last}"),
+        Exit::Exited(127) => format!("exit status 127, a program was not found{last}"),
+        Exit::Exited(code) => format!("exit status {code}{last}"),
+        Exit::Signal(number) => format!("ended by signal {number}{last}"),
+        Exit::TimedOut => format!("not done after {timeout:?}, so it was ended{last}"),
+        Exit::Cancelled => "cancelled".to_owned(),
+        Exit::SpawnFailed(why) => why.clone(),
+        Exit::Lost => "its runner was killed".to_owned(),
+    })
+}

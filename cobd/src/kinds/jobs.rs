@@ -1,0 +1,468 @@
+//! Checks and transitions as jobs: begun here, reported through a channel.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_types::{Cob, CobId, Kind};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tracing::warn;
+
+use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
+use super::registry;
+use crate::run::{Exit, FoundState, JobId, JobResult, Program, Runner, Spec, StartError, now_ns};
+
+/// Processes begun at the same time: more only wait for the same disk and processors.
+const PARALLEL_STARTS: usize = 4;
+
+/// All kinds of this daemon.
+pub struct Kinds {
+    backends: BTreeMap<&'static str, Arc<dyn Backend>>,
+    hands: Hands,
+}
+
+/// What every job needs.
+#[derive(Clone)]
+struct Hands {
+    tools: Arc<Tools>,
+    runner: Runner,
+    starts: Arc<Semaphore>,
+    ended: mpsc::Sender<JobEnded>,
+}
+
+/// A job has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobEnded {
+    /// The job.
+    pub job: JobId,
+    /// The change object that it was about.
+    pub cob: CobId,
+    /// What came of it.
+    pub end: JobEnd,
+    /// The last lines that it printed, fit for a terminal.
+    pub last_lines: String,
+    /// When it began, in nanoseconds since 1970; zero: not known.
+    pub began_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobEnd {
+    /// A check.
+    Checked(CheckOutcome),
+    /// A transition.
+    Moved(Outcome),
+}
+
+/// Ends a job before its time. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct JobHandle {
+    cancel: watch::Sender<bool>,
+}
+
+/// What a job that is found was about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// The change object.
+    pub cob: CobId,
+    /// The move; none: a check.
+    pub hop: Option<Hop>,
+}
+
+/// A job that an earlier daemon began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundAction {
+    /// The job.
+    pub job: JobId,
+    /// What it is about; none when the daemon ended before it had written that: nothing was begun.
+    pub label: Option<Label>,
+    /// Its runner lives.
+    pub running: bool,
+}
+
+/// Why something can't be checked or moved at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KindError {
+    /// No back end has this name.
+    #[error("kind {kind}: there is no back end {backend:?}; there are {known}")]
+    NoBackend {
+        /// The kind.
+        kind: String,
+        /// The name.
+        backend: String,
+        /// All names.
+        known: String,
+    },
+    /// The back end can't work with this kind.
+    #[error("kind {kind}: {what}")]
+    Kind {
+        /// The kind.
+        kind: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The back end can't work with this content.
+    #[error("change object {cob}: {what}")]
+    Content {
+        /// The change object.
+        cob: CobId,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Kinds {
+    /// Everything that kinds keep is below `state_dir`; ends are reported to `ended`.
+    ///
+    /// # Errors
+    /// When folders can't be made there.
+    pub fn new(state_dir: &Path, program: Program, ended: mpsc::Sender<JobEnded>) -> io::Result<Self> {
+        let hands = Hands {
+            tools: Arc::new(Tools::new(state_dir, program.clone())),
+            runner: Runner::new(program, &state_dir.join("jobs"))?,
+            starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
+            ended,
+        };
+        let backends = registry::all().into_iter().map(|b| (b.name(), b)).collect();
+        Ok(Self { backends, hands })
+    }
+
+    /// Looks at a kind before a generation is adopted.
+    ///
+    /// # Errors
+    /// [`KindError`] says what is wrong with it.
+    pub fn accept(&self, kind: &Kind) -> Result<(), KindError> {
+        let backend = self.backend(kind)?;
+        backend.accept(kind).map_err(|what| KindError::Kind { kind: kind.name.to_string(), what })
+    }
+
+    /// Looks at a change object before a generation is adopted.
+    ///
+    /// # Errors
+    /// [`KindError`] says what is wrong with it.
+    pub fn accept_cob(&self, kind: &Kind, cob: &Cob) -> Result<(), KindError> {
+        let backend = self.backend(kind)?;
+        backend.accept_content(&cob.content).map_err(|what| KindError::Content { cob: cob.id.clone(), what })
+    }
+
+    /// Whether transitions of this kind outlive the daemon, so that their beginning must be durable first.
+    ///
+    /// # Errors
+    /// [`KindError::NoBackend`].
+    pub fn durable(&self, kind: &Kind) -> Result<bool, KindError> {
+        self.backend(kind).map(Backend::durable)
+    }
+
+    /// Begins a check. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`KindError::NoBackend`]; whatever else goes wrong is reported as the check's end.
+    pub fn check(&self, job: JobId, context: Context) -> Result<JobHandle, KindError> {
+        let work = self.backend(&context.kind)?.check(&self.hands.tools, &context);
+        let label = Label { cob: context.cob.id.clone(), hop: None };
+        Ok(self.hands.begin(job, label, &context, work))
+    }
+
+    /// Begins a transition. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`KindError::NoBackend`]; whatever else goes wrong is reported as the transition's end.
+    pub fn transition(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
+        let work = self.backend(&context.kind)?.transition(&self.hands.tools, &context, &hop);
+        let label = Label { cob: context.cob.id.clone(), hop: Some(hop) };
+        Ok(self.hands.begin(job, label, &context, work))
+    }
+
+    /// The jobs that an earlier daemon began.
+    ///
+    /// # Errors
+    /// When the folder of jobs can't be listed.
+    pub fn scan(&self) -> io::Result<Vec<FoundAction>> {
+        let found = self.hands.runner.scan()?.into_iter();
+        Ok(found
+            .map(|found| FoundAction {
+                job: found.id,
+                label: found.label.and_then(|text| serde_json::from_str(&text).ok()),
+                running: found.state == FoundState::Running,
+            })
+            .collect())
+    }
+
+    /// Takes over a transition that an earlier daemon began; its end is reported as if it were ours. One
+    /// whose runner was killed, or that was inside the earlier daemon, ends with [`Outcome::Lost`].
+    ///
+    /// # Errors
+    /// [`KindError::NoBackend`].
+    pub fn adopt(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
+        let work = self.backend(&context.kind)?.transition(&self.hands.tools, &context, &hop);
+        Ok(self.hands.adopt(job, context.cob.id.clone(), work))
+    }
+
+    /// Ends a job that nobody wants to know the end of (a check of an earlier daemon), and deletes it.
+    pub fn discard(&self, job: JobId) {
+        let runner = self.hands.runner.clone();
+        tokio::spawn(async move {
+            let adopted = runner.adopt(job);
+            // If it can't be asked to end, it ends by its timeout.
+            let _ = adopted.canceller().cancel();
+            adopted.ended().await;
+            remove(runner, job).await;
+        });
+    }
+
+    /// Deletes what is kept of a transition: call it once its end is in the journal.
+    pub fn remove(&self, job: JobId) {
+        tokio::spawn(remove(self.hands.runner.clone(), job));
+    }
+
+    /// The last lines that a running job has printed.
+    #[must_use]
+    pub fn last_lines(&self, job: JobId) -> String {
+        self.hands.runner.last_lines(job)
+    }
+
+    /// A change object has left this host: what kinds remember of it is forgotten.
+    pub fn forget(&self, cob: &CobId) {
+        self.backends.values().for_each(|b| b.forget(cob));
+    }
+
+    fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {
+        self.backends.get(kind.backend.as_str()).map(AsRef::as_ref).ok_or_else(|| KindError::NoBackend {
+            kind: kind.name.to_string(),
+            backend: kind.backend.clone(),
+            known: self.backends.keys().copied().collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+impl JobHandle {
+    /// Asks the job to end, with its whole process group. Its end is reported as always.
+    pub fn cancel(&self) {
+        self.cancel.send_replace(true);
+    }
+}
+
+/// What both sorts of ends can say when the job was not allowed to end by itself.
+trait End: Send + 'static {
+    fn cancelled() -> Self;
+    fn timed_out(timeout: Duration) -> Self;
+    fn not_ours() -> Self;
+    fn wrap(self) -> JobEnd;
+}
+
+impl End for CheckOutcome {
+    fn cancelled() -> Self {
+        Self::unknown("check: cancelled")
+    }
+
+    fn timed_out(timeout: Duration) -> Self {
+        Self::unknown(format!("check: not done after {timeout:?}"))
+    }
+
+    fn not_ours() -> Self {
+        Self::unknown("check: it was begun by an earlier daemon")
+    }
+
+    fn wrap(self) -> JobEnd {
+        JobEnd::Checked(self)
+    }
+}
+
+impl End for Outcome {
+    fn cancelled() -> Self {
+        Self::Cancelled
+    }
+
+    fn timed_out(timeout: Duration) -> Self {
+        Self::failed(format!("not done after {timeout:?}"))
+    }
+
+    fn not_ours() -> Self {
+        Self::Lost
+    }
+
+    fn wrap(self) -> JobEnd {
+        JobEnd::Moved(self)
+    }
+}
+
+impl Hands {
+    fn begin<T: End>(&self, job: JobId, label: Label, context: &Context, work: Work<T>) -> JobHandle {
+        let (cancel, cancelled) = watch::channel(false);
+        let hands = self.clone();
+        match work {
+            Work::Process(process) => {
+                let is_check = label.hop.is_none();
+                let (spec, read) = self.spec(job, &label, context, process);
+                let own_folder = self.tools.own_folder(&context.cob.id);
+                tokio::spawn(async move {
+                    let result = hands.run(spec, &own_folder, cancelled).await;
+                    if is_check {
+                        // Nobody asks for a check that was: the next one tells more.
+                        remove(hands.runner.clone(), job).await;
+                    }
+                    hands.report_result(job, label.cob, read, result).await;
+                });
+            }
+            Work::Inside { future, timeout } => {
+                tokio::spawn(async move {
+                    let began_ns = now_ns();
+                    let end = within(timeout, future, cancelled).await;
+                    hands.report(job, label.cob, end, String::new(), (began_ns, now_ns())).await;
+                });
+            }
+        }
+        JobHandle { cancel }
+    }
+
+    fn adopt<T: End>(&self, job: JobId, cob: CobId, work: Work<T>) -> JobHandle {
+        let (cancel, mut cancelled) = watch::channel(false);
+        let hands = self.clone();
+        tokio::spawn(async move {
+            match work {
+                Work::Process(process) => {
+                    let result = until_ended(hands.runner.adopt(job), &mut cancelled).await;
+                    hands.report_result(job, cob, process.read, result).await;
+                }
+                Work::Inside { .. } => {
+                    hands.report(job, cob, T::not_ours(), String::new(), (0, now_ns())).await;
+                }
+            }
+        });
+        JobHandle { cancel }
+    }
+
+    fn spec<T>(
+        &self,
+        job: JobId,
+        label: &Label,
+        context: &Context,
+        process: Process<T>,
+    ) -> (Spec, Box<dyn FnOnce(JobResult) -> T + Send>) {
+        let mut environment = context.environment(&self.tools, label.hop.as_ref());
+        environment.extend(process.environment);
+        let spec = Spec {
+            id: job,
+            label: serde_json::to_string(label).expect("names are text"),
+            command: process.command,
+            environment,
+            folder: context.folder.clone(),
+            timeout: process.timeout,
+            grace: process.grace,
+            content: context.cob.content.clone(),
+            imports: context.imports_json(),
+            stdout_apart: process.stdout_apart,
+            durable: label.hop.is_some(),
+        };
+        (spec, process.read)
+    }
+
+    async fn run(&self, spec: Spec, own_folder: &Path, mut cancelled: watch::Receiver<bool>) -> JobResult {
+        let permit = self.starts.acquire().await;
+        if *cancelled.borrow() {
+            return not_run(Exit::Cancelled);
+        }
+        // Making files and executing takes a third of a millisecond, or longer on a busy disk.
+        let (runner, folder) = (self.runner.clone(), own_folder.to_owned());
+        let started = tokio::task::spawn_blocking(move || {
+            make_folder(&folder).map_err(|source| StartError { path: folder, doing: "making its folder", source })?;
+            runner.start(&spec)
+        });
+        let started = started.await.expect("starting a process does not panic");
+        drop(permit);
+        match started {
+            Ok(started) => until_ended(started, &mut cancelled).await,
+            Err(error) => not_run(Exit::SpawnFailed(error.to_string())),
+        }
+    }
+
+    async fn report_result<T: End>(
+        &self,
+        job: JobId,
+        cob: CobId,
+        read: Box<dyn FnOnce(JobResult) -> T + Send>,
+        result: JobResult,
+    ) {
+        let (last_lines, times) = (result.last_lines.clone(), (result.began_ns, result.ended_ns));
+        self.report(job, cob, read(result), last_lines, times).await;
+    }
+
+    async fn report<T: End>(
+        &self,
+        job: JobId,
+        cob: CobId,
+        end: T,
+        last_lines: String,
+        (began_ns, ended_ns): (u64, u64),
+    ) {
+        // Without a receiver the daemon is ending: the next one finds the job.
+        let _ = self.ended.send(JobEnded { job, cob, end: end.wrap(), last_lines, began_ns, ended_ns }).await;
+    }
+}
+
+async fn until_ended(started: crate::run::Started, cancelled: &mut watch::Receiver<bool>) -> JobResult {
+    let canceller = started.canceller();
+    let mut ended = std::pin::pin!(started.ended());
+    tokio::select! {
+        result = &mut ended => return result,
+        () = asked(cancelled) => {}
+    }
+    if let Err(error) = canceller.cancel() {
+        warn!(%error, "a job can't be asked to end; it goes on until its timeout");
+    }
+    ended.await
+}
+
+async fn within<T: End>(
+    timeout: Option<Duration>,
+    future: impl Future<Output = T>,
+    mut cancelled: watch::Receiver<bool>,
+) -> T {
+    let limit = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        end = future => end,
+        () = asked(&mut cancelled) => T::cancelled(),
+        () = limit => T::timed_out(timeout.unwrap_or_default()),
+    }
+}
+
+/// Waits until somebody asks for the end; for ever when nobody can any more.
+async fn asked(cancelled: &mut watch::Receiver<bool>) {
+    if cancelled.wait_for(|asked| *asked).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn remove(runner: Runner, job: JobId) {
+    let removed = tokio::task::spawn_blocking(move || runner.remove(job)).await;
+    if let Ok(Err(error)) = removed {
+        warn!(%job, %error, "a job's folder could not be deleted");
+    }
+}
+
+fn not_run(exit: Exit) -> JobResult {
+    let now = now_ns();
+    JobResult {
+        exit,
+        exports: Ok(cob_types::message::Values::new()),
+        saved: Ok(None),
+        stdout: String::new(),
+        last_lines: String::new(),
+        began_ns: now,
+        ended_ns: now,
+    }
+}
+
+#[cfg(test)]
+#[path = "jobs_test.rs"]
+mod tests;

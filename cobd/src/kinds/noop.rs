@@ -1,0 +1,70 @@
+//! The kind back end `noop`: states that are nothing but names.
+//!
+//! For gates in a model, for tests and for trying out. It is where it was last moved to; a new daemon
+//! finds it where it would leave (`pre_remove`).
+
+use cob_types::message::Values;
+use cob_types::{CobId, Kind, canonical};
+use serde::Deserialize;
+
+use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::content;
+use super::gate::Remembered;
+
+/// The back end `noop`.
+#[derive(Debug, Default)]
+pub(super) struct Noop {
+    remembered: Remembered,
+}
+
+/// Its content.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Content {
+    /// What it exports in its preferred state.
+    exports: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Noop {
+    fn exports(context: &Context, state: &cob_types::StateName) -> Values {
+        if *state != context.kind.preferred {
+            return Values::new();
+        }
+        let content: Content = content::read(&context.cob.content).unwrap_or_default();
+        content.exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
+    }
+}
+
+impl Backend for Noop {
+    fn name(&self) -> &'static str {
+        "noop"
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+
+    fn accept(&self, _kind: &Kind) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn accept_content(&self, content: &str) -> Result<(), String> {
+        content::read::<Content>(content).map(|_| ())
+    }
+
+    fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        let state = self.remembered.state(&context.cob.id, &context.kind);
+        let state = state.unwrap_or_else(|| context.kind.pre_remove.clone());
+        let exports = Self::exports(context, &state);
+        Work::known(CheckOutcome { exports, ..CheckOutcome::found(state) })
+    }
+
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+        self.remembered.set(context.cob.id.clone(), hop.to.clone());
+        Work::known(Outcome::Done { exports: Self::exports(context, &hop.to), saved: None })
+    }
+
+    fn forget(&self, cob: &CobId) {
+        self.remembered.forget(cob);
+    }
+}

@@ -1,0 +1,234 @@
+//! What the daemon does itself: looks, and says what is to be done.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cob_types::message::Values;
+use cob_types::{Command, Kind, StateName, canonical};
+use serde::Deserialize;
+
+use super::folder::{Look, ServiceFolder};
+use super::mover::{Answer, Wish};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
+use crate::kinds::content;
+use crate::run::{Exit, JobResult, MOVE_SERVICE, base_environment};
+
+/// The states that it knows; a kind needs the first two.
+const STATES: [&str; 4] = ["down", "up", "outdated", "failed"];
+
+/// The back end `service`.
+#[derive(Debug)]
+pub(in crate::kinds) struct Service;
+
+/// The content of such a change object.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Content {
+    pub(super) start: Command,
+    #[serde(default)]
+    pub(super) stop: Option<Command>,
+    #[serde(default)]
+    pub(super) status: Option<Command>,
+    #[serde(default)]
+    pub(super) ready: Option<Command>,
+    #[serde(default = "settle", deserialize_with = "content::duration")]
+    pub(super) settle: Duration,
+    #[serde(default)]
+    pub(super) dir: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) exports: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Most services that can't start say so at once; longer would delay all others.
+fn settle() -> Duration {
+    Duration::from_millis(250)
+}
+
+pub(super) fn read(text: &str) -> Result<Content, String> {
+    let content: Content = content::read(text)?;
+    if content.status.is_some() && content.stop.is_none() {
+        return Err("content: with `status` the service looks after itself, so `stop` is needed too".to_owned());
+    }
+    if content.dir.as_ref().is_some_and(|d| !d.is_absolute()) {
+        return Err("content: `dir` must be absolute".to_owned());
+    }
+    let bad = |name: &&String| name.is_empty() || name.contains(['=', '\0']) || name.starts_with("COB_");
+    match content.env.keys().find(bad) {
+        Some(name) => Err(format!("content: env {name:?} can't be set")),
+        None => Ok(content),
+    }
+}
+
+/// Changes when the service has to be started anew: with its content, its files, and what it rests on.
+fn identity(context: &Context) -> String {
+    let files = context.folder.file_name().unwrap_or_default().as_encoded_bytes();
+    let rests_on = context.cob.rests_on.map(|f| f.0.to_vec()).unwrap_or_default();
+    canonical::fingerprint(&[context.cob.content.as_bytes(), files, &rests_on]).to_string()
+}
+
+fn exports(content: &Content) -> Values {
+    content.exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
+}
+
+impl Backend for Service {
+    fn name(&self) -> &'static str {
+        "service"
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+
+    fn accept(&self, kind: &Kind) -> Result<(), String> {
+        if let Some(state) = kind.states.iter().find(|s| !STATES.contains(&s.as_str())) {
+            return Err(format!("a service has no state {state}; it has {}", STATES.join(", ")));
+        }
+        if let Some(missing) = STATES[..2].iter().find(|s| !kind.states.iter().any(|k| *k == **s)) {
+            return Err(format!("a service needs the state {missing}"));
+        }
+        match kind.transitions.iter().find(|t| !STATES[..2].contains(&t.to.as_str())) {
+            Some(t) => Err(format!("nothing can move a service from {} to {}", t.from, t.to)),
+            None => Ok(()),
+        }
+    }
+
+    fn accept_content(&self, content: &str) -> Result<(), String> {
+        read(content).map(|_| ())
+    }
+
+    fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        let content = match read(&context.cob.content) {
+            Ok(content) => content,
+            Err(reason) => return Work::known(CheckOutcome::unknown(reason)),
+        };
+        let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
+        let (states, identity, timeout) = (context.kind.states.clone(), identity(context), context.check_timeout());
+        let Some(status) = content.status.clone() else {
+            let look = move || judge(&states, &identity, &folder.look(), &content);
+            let future = async move {
+                tokio::task::spawn_blocking(look).await.unwrap_or_else(|e| CheckOutcome::unknown(e.to_string()))
+            };
+            return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
+        };
+        let read = move |result: JobResult| {
+            let look = match result.exit {
+                Exit::Exited(0) => Look::Running { identity: folder.recorded_identity(), ready: true },
+                Exit::Exited(code) if code != 126 && code != 127 => Look::Stopped,
+                Exit::Exited(_)
+                | Exit::Signal(_)
+                | Exit::TimedOut
+                | Exit::Cancelled
+                | Exit::SpawnFailed(_)
+                | Exit::Lost => {
+                    let what = complaint(&result, timeout).unwrap_or_default();
+                    return CheckOutcome::unknown(format!("status: {what}"));
+                }
+            };
+            judge(&states, &identity, &look, &content)
+        };
+        Work::Process(Process {
+            command: status,
+            environment: content_environment(context),
+            timeout,
+            grace: Duration::from_secs(1),
+            stdout_apart: false,
+            read: Box::new(read),
+        })
+    }
+
+    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+        let content = read(&context.cob.content);
+        let Some(transition) = context.transition(hop).filter(|t| STATES[..2].contains(&t.to.as_str())) else {
+            return Work::known(Outcome::failed(format!("nothing moves a service from {} to {}", hop.from, hop.to)));
+        };
+        let content = match content {
+            Ok(content) => content,
+            Err(reason) => return Work::known(Outcome::failed(reason)),
+        };
+        let mut environment = base_environment();
+        environment.extend(content.env.clone());
+        let own = context.environment(tools, None);
+        let kept = ["COB_ID", "COB_HOST", "COB_STATE_DIR"];
+        environment.extend(own.into_iter().filter(|(name, _)| kept.contains(&name.as_str())));
+        let wish = Wish {
+            up: hop.to == *"up",
+            folder: tools.service_folder(&context.cob.id),
+            identity: identity(context),
+            working_folder: content.dir.clone().unwrap_or_else(|| context.folder.clone()),
+            environment,
+            timeout_ms: transition.timeout_ms,
+            grace_ms: transition.grace_ms,
+        };
+        let mut argv: Vec<String> = Vec::new();
+        for word in tools.program().argv(MOVE_SERVICE) {
+            match word.into_string() {
+                Ok(word) => argv.push(word),
+                Err(word) => return Work::known(Outcome::failed(format!("{}: not UTF-8", word.display()))),
+            }
+        }
+        argv.push(serde_json::to_string(&wish).expect("paths came from text"));
+        let timeout = Duration::from_millis(transition.timeout_ms);
+        let values = if wish.up { exports(&content) } else { Values::new() };
+        Work::Process(Process {
+            command: Command::Argv(argv),
+            environment: BTreeMap::new(),
+            timeout,
+            grace: Duration::from_millis(transition.grace_ms),
+            stdout_apart: false,
+            read: Box::new(move |result| read_transition(timeout, result, values)),
+        })
+    }
+}
+
+/// The variables that a service's own commands find besides those of every action.
+fn content_environment(context: &Context) -> BTreeMap<String, String> {
+    read(&context.cob.content).map(|c| c.env).unwrap_or_default()
+}
+
+/// The state, in the words that the kind has.
+fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -> CheckOutcome {
+    let (wanted, difference) = match look {
+        Look::Stopped => (["down"].as_slice(), String::new()),
+        Look::Running { identity: running, ready: true } if running.as_deref() == Some(identity) => {
+            (["up"].as_slice(), String::new())
+        }
+        Look::Running { identity: running, ready: true } => (
+            ["outdated", "failed"].as_slice(),
+            match running {
+                Some(_) => "it runs with another content".to_owned(),
+                None => "it runs, but was not started from here".to_owned(),
+            },
+        ),
+        Look::Running { ready: false, .. } => {
+            (["failed", "outdated"].as_slice(), "it runs, but has not become ready".to_owned())
+        }
+        Look::Ended(how) => (["failed", "down"].as_slice(), format!("it has ended by itself: {how}")),
+        Look::Killed => (["failed", "down"].as_slice(), "its keeper was killed, and it is gone with it".to_owned()),
+        Look::Unsupervised => {
+            (["failed", "outdated"].as_slice(), "its keeper was killed, and it runs on without one".to_owned())
+        }
+    };
+    let state = wanted.iter().find_map(|name| states.iter().find(|s| *s == *name)).cloned();
+    let exports = if wanted == ["up"] { exports(content) } else { Values::new() };
+    match state {
+        Some(state) => CheckOutcome { state: Ok(state), difference, exports },
+        None => CheckOutcome::unknown(format!("{difference}; its kind has no state for that ({})", wanted.join(", "))),
+    }
+}
+
+fn read_transition(timeout: Duration, result: JobResult, values: Values) -> Outcome {
+    let answer = result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok());
+    match (&result.exit, answer) {
+        (Exit::Lost, _) => Outcome::Lost,
+        (Exit::Cancelled, _) => Outcome::Cancelled,
+        (Exit::Exited(_), Some(Answer::Done)) => Outcome::Done { exports: values, saved: None },
+        (Exit::Exited(_), Some(Answer::Failed(reason))) => Outcome::Failed { reason },
+        (Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_), _) => {
+            let what = complaint(&result, timeout).unwrap_or_else(|| "it ended without a word".to_owned());
+            Outcome::Failed { reason: what }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The folder in which one service is looked after: what is in it, and what that says.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cob_types::Command;
+use serde::{Deserialize, Serialize};
+
+use crate::durable::{self, Sync};
+use crate::run::leftovers;
+use crate::run::{Exit, present, read_capped};
+
+/// Held (flock) by the keeper; says which process that is.
+pub(super) const LOCK: &str = "lock";
+/// What the service prints.
+pub(super) const OUTPUT: &str = "output";
+/// What it had printed in its life before.
+const OLD_OUTPUT: &str = "output.old";
+/// What `ready`, `stop`, `start` and `status` print.
+pub(super) const COMMANDS: &str = "commands";
+/// Put there to make the keeper end the service.
+pub(super) const STOP: &str = "stop";
+/// Put there before a stop command runs: the end that follows is wanted.
+pub(super) const STOPPING: &str = "stopping";
+const PLAN: &str = "plan";
+const ENDED: &str = "ended";
+const READY: &str = "ready";
+/// The variable that names the folder; what is left of a service is found by it.
+pub(super) const SERVICE_VARIABLE: &str = "COB_SERVICE";
+const FORMAT: u32 = 1;
+const MAX_FILE: usize = 1 << 20;
+/// A check holds the lock for a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the mover wants kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) format: u32,
+    /// See `identity` in the back end.
+    pub(super) identity: String,
+    /// The machine's start in which it was begun.
+    pub(super) boot: String,
+    pub(super) start: Command,
+    /// How it is stopped, also when the next content says otherwise.
+    pub(super) stop: Option<Command>,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) working_folder: PathBuf,
+    pub(super) grace_ms: u64,
+}
+
+/// How a service ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct EndedFile {
+    pub(super) format: u32,
+    pub(super) exit: Exit,
+    /// Somebody wanted it to end.
+    pub(super) asked: bool,
+    pub(super) ended_ns: u64,
+}
+
+/// What a look at the folder says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It runs, begun with this identity where that is known.
+    Running { identity: Option<String>, ready: bool },
+    /// It does not run, and is not meant to.
+    Stopped,
+    /// It ended by itself.
+    Ended(String),
+    /// Its keeper was killed; it is gone too.
+    Killed,
+    /// Its keeper was killed; something of it runs on.
+    Unsupervised,
+}
+
+/// The folder of one service.
+#[derive(Debug, Clone)]
+pub(super) struct ServiceFolder(PathBuf);
+
+impl ServiceFolder {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Looks, and changes nothing.
+    pub(super) fn look(&self) -> Look {
+        if self.is_running() {
+            return Look::Running { identity: self.recorded_identity(), ready: present(&self.file(READY)) };
+        }
+        match (self.read::<EndedFile>(ENDED), self.plan()) {
+            (Some(ended), _) if ended.asked => Look::Stopped,
+            (Some(ended), _) => Look::Ended(exit_in_words(&ended.exit)),
+            (None, Some(plan)) if plan.boot == boot() => {
+                let (session, variable) = self.traces();
+                let left = session.is_some_and(|s| leftovers::has_leftovers(s, &variable));
+                if left { Look::Unsupervised } else { Look::Killed }
+            }
+            (None, Some(_) | None) => Look::Stopped,
+        }
+    }
+
+    /// Whether the service lives. The keeper lives a moment longer: it has to write how that ended.
+    pub(super) fn is_running(&self) -> bool {
+        if present(&self.file(ENDED)) {
+            return false;
+        }
+        let lock = File::open(self.file(LOCK));
+        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    pub(super) fn plan(&self) -> Option<Plan> {
+        self.read(PLAN)
+    }
+
+    pub(super) fn recorded_identity(&self) -> Option<String> {
+        self.plan().map(|p| p.identity)
+    }
+
+    /// Takes the lock, to hand it to a keeper.
+    pub(super) fn take_lock(&self) -> io::Result<File> {
+        let path = self.file(LOCK);
+        let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let limit = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(lock),
+                Err(TryLockError::WouldBlock) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(2)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Clears what an earlier life left, and writes what the next one is to be. The lock is held.
+    pub(super) fn prepare(&self, plan: &Plan) -> io::Result<()> {
+        for name in [ENDED, READY, STOP, STOPPING, COMMANDS] {
+            remove(&self.file(name))?;
+        }
+        match fs::rename(self.file(OUTPUT), self.file(OLD_OUTPUT)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        self.record(plan)
+    }
+
+    pub(super) fn record(&self, plan: &Plan) -> io::Result<()> {
+        self.write(PLAN, plan)
+    }
+
+    pub(super) fn mark_ready(&self) -> io::Result<()> {
+        fs::write(self.file(READY), "")
+    }
+
+    pub(super) fn write_ended(&self, exit: Exit, asked: bool) -> io::Result<()> {
+        self.write(ENDED, &EndedFile { format: FORMAT, exit, asked, ended_ns: crate::run::now_ns() })
+    }
+
+    /// How the service ended, in words; nothing when it has not.
+    pub(super) fn end_in_words(&self) -> Option<String> {
+        self.read::<EndedFile>(ENDED).map(|e| exit_in_words(&e.exit))
+    }
+
+    /// Ends what a killed keeper left behind.
+    pub(super) fn end_unsupervised(&self, grace: Duration) {
+        let (session, variable) = self.traces();
+        if let Some(session) = session {
+            leftovers::end_leftovers(session, &variable, grace);
+        }
+    }
+
+    /// The keeper's session and the mark of what it began.
+    fn traces(&self) -> (Option<i32>, String) {
+        let pid = fs::read_to_string(self.file(LOCK)).ok().and_then(|t| t.trim().parse().ok());
+        (pid, format!("{SERVICE_VARIABLE}={}", self.0.display()))
+    }
+
+    fn read<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
+        serde_json::from_slice(&read_capped(&self.file(name), MAX_FILE).ok()?).ok()
+    }
+
+    fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+        durable::write_file(&self.0, name, 0o600, &serde_json::to_vec(value)?, Sync::Later)
+    }
+}
+
+impl Plan {
+    pub(super) const FORMAT: u32 = FORMAT;
+}
+
+/// The machine's present start.
+pub(super) fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn exit_in_words(exit: &Exit) -> String {
+    match exit {
+        Exit::Exited(code) => format!("exit status {code}"),
+        Exit::Signal(number) => format!("signal {number}"),
+        Exit::SpawnFailed(why) => why.clone(),
+        Exit::TimedOut | Exit::Cancelled => "it was ended".to_owned(),
+        Exit::Lost => "nobody knows how".to_owned(),
+    }
+}

@@ -1,0 +1,273 @@
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use cob_types::Kind;
+use cob_types::message::Values;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::kinds::testing::{Bench, kind, reason};
+use crate::kinds::{Context, JobEnd, Outcome};
+use crate::run::testing::{number_in, wait_for};
+
+fn service() -> Kind {
+    kind("service", &["down", "up", "outdated", "failed"], |_, _| None)
+}
+
+/// A context whose content is the given keys; `{}` in them stands for the bench's folder.
+fn context(bench: &Bench, keys: &str) -> Context {
+    let folder = bench.folder.path().to_str().expect("text");
+    bench.context(&service(), &format!("{{{}}}", keys.replace("{}", folder)))
+}
+
+fn folder(bench: &Bench) -> std::path::PathBuf {
+    bench.path("services/n1+a+b")
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).expect("a process id"), Signal::KILL).expect("killed");
+}
+
+fn lives(pid: i32) -> bool {
+    test_kill_process(Pid::from_raw(pid).expect("a process id")).is_ok()
+        && !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z")
+}
+
+/// What a simple service does: notes its process id, runs.
+const RUN: &str = r#""start":"echo $$ > {}/pid; exec sleep 600","settle":"20ms""#;
+
+#[tokio::test]
+async fn it_goes_up_and_down_and_outlives_the_daemon() {
+    let mut bench = Bench::new();
+    let context = context(&bench, &format!(r#"{RUN},"exports":{{"port":80}}"#));
+    assert_eq!(bench.state(&context).await, "down");
+    let exports = Values::from([("port".to_owned(), "80".to_owned())]);
+    let done = Outcome::Done { exports: exports.clone(), saved: None };
+    assert_eq!(bench.transition(&context, "down", "up").await, done);
+    let pid = number_in(&bench.path("pid"));
+    assert_eq!(bench.check(&context).await.exports, exports);
+    // Moved again, it is the same one.
+    assert_eq!(bench.transition(&context, "down", "up").await, done);
+    assert_eq!(number_in(&bench.path("pid")), pid);
+    let environment = fs::read(format!("/proc/{pid}/environ")).expect("it runs");
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(environment.contains("COB_ID=n1/a/b") && !environment.contains("COB_JOB="), "{environment}");
+    bench.return_of_the_daemon();
+    assert_eq!(bench.state(&context).await, "up");
+    for _ in 0..2 {
+        assert_eq!(bench.transition(&context, "up", "down").await, Outcome::done());
+        assert_eq!(bench.state(&context).await, "down");
+        assert!(!lives(pid));
+    }
+}
+
+#[tokio::test]
+async fn other_content_is_outdated_and_replaced() {
+    let mut bench = Bench::new();
+    let old = context(
+        &bench,
+        r#""start":"echo $$ > {}/pid; exec sleep 600","settle":0,"stop":"echo old > {}/stopped; kill $(cat {}/pid)""#,
+    );
+    bench.transition(&old, "down", "up").await;
+    let pid = number_in(&bench.path("pid"));
+    let new = context(&bench, r#""start":"echo $$ > {}/pid; exec sleep 600","settle":0,"env":{"V":"2"}"#);
+    let outcome = bench.check(&new).await;
+    assert_eq!(outcome.state.expect("known"), *"outdated");
+    assert!(outcome.difference.contains("another content"), "{}", outcome.difference);
+    let mut rests = new.clone();
+    assert_eq!(bench.transition(&new, "outdated", "up").await, Outcome::done());
+    assert_eq!(fs::read_to_string(bench.path("stopped")).expect("stopped by its own command"), "old\n");
+    assert!(!lives(pid));
+    assert_eq!(bench.state(&new).await, "up");
+    // What it rests on has changed.
+    let mut cob = (*rests.cob).clone();
+    cob.rests_on = Some(cob_types::cob::Fingerprint([9; 16]));
+    rests.cob = std::sync::Arc::new(cob);
+    assert_eq!(bench.state(&rests).await, "outdated");
+    assert_eq!(bench.transition(&rests, "outdated", "down").await, Outcome::done());
+    assert_eq!(bench.state(&rests).await, "down");
+}
+
+#[tokio::test]
+async fn one_that_dies_at_the_start_is_a_failed_move_with_its_last_words() {
+    let mut bench = Bench::new();
+    let context_ = context(&bench, r#""start":"echo port 80 is taken >&2; exit 4""#);
+    let (outcome, lines) = bench.transition_with_lines(&context_, "down", "up").await;
+    let why = reason(outcome);
+    assert!(why.contains("exit status 4") && why.contains("port 80 is taken"), "{why}");
+    assert!(lines.contains("port 80 is taken"), "{lines}");
+    assert_eq!(bench.state(&context_).await, "failed");
+    assert_eq!(bench.transition(&context_, "failed", "down").await, Outcome::done());
+    assert_eq!(bench.state(&context_).await, "down");
+    let missing = context(&bench, r#""start":["/no/such/server"]"#);
+    let why = reason(bench.transition(&missing, "down", "up").await);
+    assert!(why.contains("/no/such/server: not found"), "{why}");
+}
+
+#[tokio::test]
+async fn readiness_is_waited_for() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"(sleep 0.1; touch {}/is-ready) & exec sleep 600","ready":"test -e {}/is-ready || { echo not yet; exit 1; }""#;
+    let context_ = context(&bench, keys);
+    assert_eq!(bench.transition(&context_, "down", "up").await, Outcome::done());
+    assert!(bench.path("is-ready").exists());
+    assert_eq!(bench.transition(&context_, "up", "down").await, Outcome::done());
+
+    let mut never = service();
+    never.transitions.iter_mut().for_each(|t| t.timeout_ms = 400);
+    let context_ =
+        bench.context(&never, r#"{"start":"echo warming up; exec sleep 600","ready":"echo not yet; exit 1"}"#);
+    let (outcome, lines) = bench.transition_with_lines(&context_, "down", "up").await;
+    let why = reason(outcome);
+    assert!(why.contains("not ready") && why.contains("not yet"), "{why}");
+    assert!(lines.contains("warming up"), "{lines}");
+    // It was ended again: what is not ready must not look as if it were up.
+    assert_eq!(bench.state(&context_).await, "down");
+}
+
+#[tokio::test]
+async fn one_that_ends_by_itself_is_found_failed_and_started_again() {
+    let mut bench = Bench::new();
+    let context = context(&bench, RUN);
+    bench.transition(&context, "down", "up").await;
+    kill(number_in(&bench.path("pid")));
+    wait_for("the keeper has noticed", || folder(&bench).join("ended").exists());
+    let outcome = bench.check(&context).await;
+    assert_eq!(outcome.state.expect("known"), *"failed");
+    assert!(outcome.difference.contains("signal 9"), "{}", outcome.difference);
+    assert_eq!(bench.transition(&context, "failed", "up").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "up");
+    assert_eq!(bench.transition(&context, "up", "down").await, Outcome::done());
+}
+
+#[tokio::test]
+async fn a_killed_keeper_is_noticed_and_its_service_never_runs_twice() {
+    let mut bench = Bench::new();
+    let context = context(&bench, RUN);
+    bench.transition(&context, "down", "up").await;
+    let pid = number_in(&bench.path("pid"));
+    kill(number_in(&folder(&bench).join("lock")));
+    wait_for("the lock is free", || !super::folder::ServiceFolder::new(folder(&bench)).is_running());
+    let outcome = bench.check(&context).await;
+    assert_eq!(outcome.state.expect("known"), *"failed");
+    assert!(outcome.difference.contains("keeper was killed") && lives(pid), "{}", outcome.difference);
+    assert_eq!(bench.transition(&context, "failed", "up").await, Outcome::done());
+    assert!(!lives(pid), "the one without a keeper was ended first");
+    // And both at once.
+    kill(number_in(&folder(&bench).join("lock")));
+    kill(number_in(&bench.path("pid")));
+    wait_for("both are gone", || {
+        let lock_is_free = !super::folder::ServiceFolder::new(folder(&bench)).is_running();
+        lock_is_free && !lives(number_in(&bench.path("pid")))
+    });
+    assert_eq!(bench.state(&context).await, "failed");
+    assert_eq!(bench.transition(&context, "failed", "down").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "down");
+}
+
+#[tokio::test]
+async fn stopping_reaches_everybody_and_the_deaf_are_killed() {
+    let mut bench = Bench::new();
+    let mut deaf = service();
+    deaf.transitions.iter_mut().for_each(|t| t.grace_ms = 150);
+    let folder = bench.folder.path().to_str().expect("text");
+    let script = format!(
+        "trap '' TERM; sh -c 'trap \\\"\\\" TERM; echo $$ > {folder}/worker; while :; do sleep 0.05; done' & \
+         echo $$ > {folder}/pid; while :; do sleep 0.05; done"
+    );
+    let context = bench.context(&deaf, &format!(r#"{{"start":"{script}","settle":0,"stop":"true"}}"#));
+    bench.transition(&context, "down", "up").await;
+    let pids = [number_in(&bench.path("pid")), number_in(&bench.path("worker"))];
+    let begun = Instant::now();
+    assert_eq!(bench.transition(&context, "up", "down").await, Outcome::done());
+    assert!(begun.elapsed().as_secs() < 10);
+    assert!(pids.iter().all(|pid| !lives(*pid)));
+}
+
+#[tokio::test]
+async fn workers_end_with_their_master() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"sleep 600 & echo $! > {}/worker; echo $$ > {}/pid; wait","settle":"20ms""#;
+    let context = context(&bench, keys);
+    bench.transition(&context, "down", "up").await;
+    let worker = number_in(&bench.path("worker"));
+    kill(number_in(&bench.path("pid")));
+    wait_for("the worker is gone", || !lives(worker));
+    wait_for("the end is written", || folder(&bench).join("ended").exists());
+    assert_eq!(bench.state(&context).await, "failed");
+}
+
+#[tokio::test]
+async fn what_it_prints_is_bounded() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"yes | head -c 5000000; touch {}/flooded; echo the end; exec sleep 600","ready":"test -e {}/flooded""#;
+    let context = context(&bench, keys);
+    bench.transition(&context, "down", "up").await;
+    let output = folder(&bench).join("output");
+    let room = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&output).expect("there")) * 512;
+    wait_for("the keeper has cut it", || room() < 2 << 20);
+    bench.transition(&context, "up", "down").await;
+    let text = fs::read_to_string(&output).expect("text");
+    assert!(text.len() < 1 << 20 && text.contains("left out") && text.ends_with("the end\n"), "{}", text.len());
+}
+
+#[tokio::test]
+async fn one_that_looks_after_itself_is_driven_by_its_commands() {
+    let mut bench = Bench::new();
+    let ctl = bench.path("ctl");
+    let script = r#"#!/bin/sh
+cd "$(dirname "$0")"
+case $1 in
+start) [ -e refuse ] && { echo refused; exit 3; }
+       setsid sleep 600 >/dev/null 2>&1 & echo $! > pid;;
+stop) kill "$(cat pid)"; rm pid;;
+status) [ -e pid ];;
+esac
+"#;
+    fs::write(&ctl, script).expect("written");
+    fs::set_permissions(&ctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+    let keys = r#""start":"{}/ctl start","stop":"{}/ctl stop","status":"{}/ctl status""#;
+    let own = context(&bench, keys);
+    assert_eq!(bench.state(&own).await, "down");
+    fs::write(bench.path("refuse"), "").expect("written");
+    let why = reason(bench.transition(&own, "down", "up").await);
+    assert!(why.contains("start: exit status 3: refused"), "{why}");
+    fs::remove_file(bench.path("refuse")).expect("removed");
+    assert_eq!(bench.transition(&own, "down", "up").await, Outcome::done());
+    let pid = number_in(&bench.path("pid"));
+    assert_eq!(bench.transition(&own, "down", "up").await, Outcome::done());
+    assert_eq!((bench.state(&own).await.as_str(), number_in(&bench.path("pid"))), ("up", pid));
+    let other = context(&bench, &format!(r#"{keys},"env":{{"V":"2"}}"#));
+    assert_eq!(bench.state(&other).await, "outdated");
+    assert_eq!(bench.transition(&other, "outdated", "up").await, Outcome::done());
+    assert!(!lives(pid));
+    assert_eq!(bench.state(&other).await, "up");
+    for _ in 0..2 {
+        assert_eq!(bench.transition(&other, "up", "down").await, Outcome::done());
+        assert_eq!(bench.state(&other).await, "down");
+    }
+    // Started by somebody else: nobody knows with what.
+    std::process::Command::new(&ctl).arg("start").status().expect("executed");
+    fs::remove_dir_all(folder(&bench)).expect("removed");
+    assert_eq!(bench.state(&other).await, "outdated");
+    assert_eq!(bench.transition(&other, "outdated", "down").await, Outcome::done());
+}
+
+#[tokio::test]
+async fn a_cancelled_start_does_not_look_like_up() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"echo $$ > {}/pid; exec sleep 600","ready":"touch {}/asked; false""#;
+    let context = context(&bench, keys);
+    let (_, handle) = bench.begin(&context, "down", "up");
+    let asked = bench.path("asked");
+    while !Path::new(&asked).exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    handle.cancel();
+    assert_eq!(bench.ended().await.end, JobEnd::Moved(Outcome::Cancelled));
+    let outcome = bench.check(&context).await;
+    assert_eq!(outcome.state.expect("known"), *"failed");
+    assert!(outcome.difference.contains("not become ready"), "{}", outcome.difference);
+    assert_eq!(bench.transition(&context, "failed", "down").await, Outcome::done());
+    assert!(!lives(number_in(&bench.path("pid"))));
+}

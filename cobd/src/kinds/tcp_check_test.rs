@@ -1,0 +1,38 @@
+use tokio::net::TcpListener;
+
+use crate::kinds::Outcome;
+use crate::kinds::testing::{Bench, plain_kind, reason};
+
+#[tokio::test]
+async fn it_opens_when_something_listens() {
+    let mut bench = Bench::new();
+    let address = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().expect("address");
+    let content = format!(r#"{{"address":"{address}","interval":"5ms"}}"#);
+    let context = bench.context(&plain_kind("tcp-check"), &content);
+    let outcome = bench.check(&context).await;
+    assert_eq!(outcome.state.expect("known"), *"down");
+    assert!(outcome.difference.contains("refused"), "{}", outcome.difference);
+
+    let (_, _handle) = bench.begin(&context, "down", "up");
+    tokio::task::yield_now().await;
+    let listener = TcpListener::bind(address).await.expect("bound again");
+    assert_eq!(bench.ended().await.end, crate::kinds::JobEnd::Moved(Outcome::done()));
+    assert_eq!(bench.state(&context).await, "up");
+    // Off is off, whatever listens; and on again.
+    assert_eq!(bench.transition(&context, "up", "down").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "down");
+    assert_eq!(bench.transition(&context, "down", "up").await, Outcome::done());
+    drop(listener);
+    assert_eq!(bench.state(&context).await, "down");
+}
+
+#[tokio::test]
+async fn it_gives_up_after_its_time_with_the_last_complaint() {
+    let mut bench = Bench::new();
+    let address = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().expect("address");
+    let mut kind = plain_kind("tcp-check");
+    kind.transitions.iter_mut().for_each(|t| t.timeout_ms = 50);
+    let context = bench.context(&kind, &format!(r#"{{"address":"{address}","interval":0}}"#));
+    let why = reason(bench.transition(&context, "down", "up").await);
+    assert!(why.contains("50ms") && why.contains("refused"), "{why}");
+}

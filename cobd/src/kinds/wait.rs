@@ -1,0 +1,83 @@
+//! The kind back end `wait`: lets time pass before it is on.
+//!
+//! `content: {seconds: 2}` or `{ms: 200}`. The time is taken for the move to the preferred state; other
+//! moves just happen. The transition's own timeout does not count: who asks for ten minutes gets them.
+
+use std::time::Duration;
+
+use cob_types::{CobId, Kind};
+use serde::Deserialize;
+
+use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::content;
+use super::gate::{self, Remembered};
+
+/// The back end `wait`.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    remembered: Remembered,
+}
+
+/// Its content: one of the two.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    #[serde(default)]
+    ms: Option<u64>,
+    #[serde(default, deserialize_with = "some_duration")]
+    seconds: Option<Duration>,
+}
+
+fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    content::duration(deserializer).map(Some)
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let content: Content = content::read(text)?;
+    match (content.ms, content.seconds) {
+        (Some(ms), None) => Ok(Duration::from_millis(ms)),
+        (None, Some(seconds)) => Ok(seconds),
+        (None, None) | (Some(_), Some(_)) => Err("content: name the time once, as `seconds` or as `ms`".to_owned()),
+    }
+}
+
+impl Backend for Wait {
+    fn name(&self) -> &'static str {
+        "wait"
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+
+    fn accept(&self, _kind: &Kind) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn accept_content(&self, content: &str) -> Result<(), String> {
+        time(content).map(|_| ())
+    }
+
+    fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        let state = self.remembered.state(&context.cob.id, &context.kind);
+        Work::known(CheckOutcome::found(state.unwrap_or_else(|| context.kind.pre_remove.clone())))
+    }
+
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+        let pause = if gate::opens(context, hop) { time(&context.cob.content) } else { Ok(Duration::ZERO) };
+        let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
+        let future = async move {
+            match pause {
+                Ok(pause) => tokio::time::sleep(pause).await,
+                Err(reason) => return Outcome::failed(reason),
+            }
+            remembered.set(cob, to);
+            Outcome::done()
+        };
+        Work::Inside { future: Box::pin(future), timeout: None }
+    }
+
+    fn forget(&self, cob: &CobId) {
+        self.remembered.forget(cob);
+    }
+}
