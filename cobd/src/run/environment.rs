@@ -16,7 +16,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// | `LANG` | `C.UTF-8`, so that output can be relied on; no `LC_` variable is passed |
 /// | `USER`, `LOGNAME`, `TZ`, `TMPDIR` | the daemon's, where set |
 ///
-/// Nothing else of the daemon's environment reaches an action.
+/// Nothing else of the daemon's environment reaches an action. Its standard input is empty, its mask for new
+/// files is 022, and it has none of the daemon's open files.
 #[must_use]
 pub fn base_environment() -> BTreeMap<String, String> {
     let own = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());

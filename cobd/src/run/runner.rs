@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::fstat;
+use rustix::fs::{Mode, fstat};
 
 use super::job::{self, Exit, FORMAT, JOB_VARIABLE, ResultFile, SpecFile, Written};
 use super::output::OutputFile;
@@ -55,8 +55,9 @@ pub(crate) fn holds_lock(lock: &Path) -> bool {
     (stdin.st_dev, stdin.st_ino) == (lock.dev(), lock.ino())
 }
 
-/// Leads a session of its own from here on, and says so in the lock.
+/// Leads a session of its own from here on, with the usual mask for new files, and says so in the lock.
 pub(crate) fn enter_session() {
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     // Away from the daemon's terminal and group. Fails only for a group leader, who is that already.
     let _ = rustix::process::setsid();
     // Whoever finds the lock free and no result looks for what is left in this session.

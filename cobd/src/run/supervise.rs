@@ -106,42 +106,30 @@ impl Group {
         Ok((self.child.wait()?, ended))
     }
 
-    /// Whether the child ends within this time. It is not reaped.
+    /// Whether the child has ended, after this time or as soon as it or the alarm has something to tell. It
+    /// is not reaped.
     fn has_ended_within(&self, time: Duration, alarm: Option<&OwnedFd>) -> bool {
-        let limit = Instant::now() + time;
-        loop {
-            let left = limit.saturating_duration_since(Instant::now());
-            if let Some(handle) = &self.handle {
-                let spec = Timespec {
-                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: i64::from(left.subsec_nanos()),
-                };
-                let fds = [Some(handle), alarm].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
-                match poll(&mut fds.collect::<Vec<_>>(), Some(&spec)) {
-                    Ok(0) => return false,
-                    Ok(_) if alarm.is_some_and(silence) => return self.has_ended_within(Duration::ZERO, None),
-                    Ok(_) => return true,
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(_) => thread::sleep(left.min(SHORTEST)),
-                }
-            } else {
-                thread::sleep(left.min(SHORTEST));
-            }
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            if matches!(waitid(WaitId::Pid(self.leader), options), Ok(Some(_))) {
-                return true;
-            }
-            if left.is_zero() {
-                return false;
-            }
+        if let Some(handle) = &self.handle {
+            let spec = Timespec {
+                tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(time.subsec_nanos()),
+            };
+            let fds = [Some(handle), alarm].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
+            // Interrupted or refused, it is a short wait like any other.
+            let _ = poll(&mut fds.collect::<Vec<_>>(), Some(&spec));
+            alarm.inspect(|alarm| silence(alarm));
+        } else {
+            thread::sleep(time.min(SHORTEST));
         }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.leader), options), Ok(Some(_)))
     }
 }
 
-/// Takes what an alarm has to tell. Whether it had something to tell.
-fn silence(alarm: &OwnedFd) -> bool {
+/// Takes what an alarm has to tell, so that the next wait does not end at once.
+fn silence(alarm: &OwnedFd) {
     let mut buffer = [0; 4096];
-    rustix::io::read(alarm, &mut buffer).is_ok_and(|n| n > 0)
+    while rustix::io::read(alarm, &mut buffer).is_ok_and(|n| n == buffer.len()) {}
 }
 
 /// The exit of a child, in the words of a result.
