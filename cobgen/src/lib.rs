@@ -6,8 +6,11 @@
 //! it) -> [`depot`] (bare git, one commit a generation). The same input gives the same bytes.
 
 pub mod check;
+pub mod diagnostic;
 pub mod draft;
+pub mod expand;
 pub mod generation;
+pub mod model;
 pub mod provenance;
 
 pub use cob_depot as depot;

@@ -1,0 +1,285 @@
+//! What is wrong with a model: where, why, and what to do about it.
+//!
+//! Everything that reads a model gives a list of these instead of stopping at the first fault:
+//! [`model`](crate::model), [`expand`](crate::expand) and the checks after them. [`Diagnostics`]
+//! gathers them in bounded memory and in the order of the files; [`render`] prints them for people
+//! and [`to_json`] for machines.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::draft::Place;
+use crate::model::Sources;
+
+/// The most diagnostics that are kept; more help nobody, and a hostile model can make millions.
+const MAX_KEPT: usize = 1000;
+/// The longest piece of a source line that is shown, in characters.
+const MAX_SHOWN: usize = 160;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The model is refused.
+    Error,
+    /// Worth a look; nothing is refused.
+    Warning,
+}
+
+impl Severity {
+    /// As printed: `error`, `warning`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A short stable name of the fault, for machines: `unknown-key`.
+    pub code: &'static str,
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// Where it was written.
+    pub place: Option<Place>,
+    /// What else there is to know, each with its own place where it has one.
+    pub notes: Vec<(Option<Place>, String)>,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error.
+    pub fn error(code: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, code, message: message.into(), place: None, notes: Vec::new(), help: None }
+    }
+
+    /// A warning.
+    pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// Says where.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Adds what else there is to know.
+    #[must_use]
+    pub fn note(mut self, place: Option<Place>, text: impl Into<String>) -> Self {
+        self.notes.push((place, text.into()));
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.help = Some(text.into());
+        self
+    }
+
+    /// Says what to do, where there is something to say.
+    #[must_use]
+    pub fn maybe_help(mut self, text: Option<String>) -> Self {
+        self.help = text.or(self.help);
+        self
+    }
+}
+
+/// Diagnostics as they are found: bounded, and each fault once.
+///
+/// The same fault of one line is found again for every host that the line is for; it is kept once.
+#[derive(Debug, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    seen: BTreeSet<(Option<Place>, &'static str, String)>,
+    errors: usize,
+    dropped: usize,
+}
+
+impl Diagnostics {
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        if diagnostic.severity == Severity::Error {
+            self.errors += 1;
+        }
+        if self.list.len() >= MAX_KEPT {
+            self.dropped += 1;
+            return;
+        }
+        if self.seen.insert((diagnostic.place.clone(), diagnostic.code, diagnostic.message.clone())) {
+            self.list.push(diagnostic);
+        }
+    }
+
+    /// Whether there is an error among them.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// The number of errors.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// Whether further ones are only counted.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= MAX_KEPT
+    }
+
+    /// Those kept so far.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// All of them, in the order of the files.
+    #[must_use]
+    pub fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by(|a, b| a.place.cmp(&b.place));
+        if self.dropped > 0 {
+            self.list.push(Diagnostic::error(
+                "too-many",
+                format!("{} further faults are not shown; mend some of the {MAX_KEPT} above first", self.dropped),
+            ));
+        }
+        self.list
+    }
+}
+
+impl Extend<Diagnostic> for Diagnostics {
+    fn extend<I: IntoIterator<Item = Diagnostic>>(&mut self, iter: I) {
+        iter.into_iter().for_each(|d| self.push(d));
+    }
+}
+
+/// How many errors and warnings there are, in words; none: empty.
+#[must_use]
+pub fn summary(diagnostics: &[Diagnostic]) -> String {
+    let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
+    let words = |n: usize, severity: Severity| match n {
+        0 => None,
+        1 => Some(format!("1 {}", severity.as_str())),
+        n => Some(format!("{n} {}s", severity.as_str())),
+    };
+    [Severity::Error, Severity::Warning].into_iter().filter_map(|s| words(count(s), s)).collect::<Vec<_>>().join(", ")
+}
+
+/// Prints diagnostics for people: the sentence, the line with a caret below it, notes, and help.
+#[must_use]
+pub fn render(diagnostics: &[Diagnostic], sources: &Sources, colour: bool) -> String {
+    let paint = Paint(colour);
+    let mut out = String::new();
+    for (i, diagnostic) in diagnostics.iter().enumerate() {
+        if i > 0 {
+            out.push('\n');
+        }
+        let head = match diagnostic.severity {
+            Severity::Error => paint.red("error"),
+            Severity::Warning => paint.yellow("warning"),
+        };
+        let _ = writeln!(out, "{head}: {}", paint.bold(&diagnostic.message));
+        if let Some(place) = &diagnostic.place {
+            let _ = writeln!(out, "  {} {}", paint.blue("-->"), shown(place));
+            excerpt(&mut out, place, sources, &paint);
+        }
+        for (place, text) in &diagnostic.notes {
+            let _ = writeln!(out, "  {} {text}", paint.blue("note:"));
+            if let Some(place) = place {
+                let _ = writeln!(out, "  {} {}", paint.blue("-->"), shown(place));
+                excerpt(&mut out, place, sources, &paint);
+            }
+        }
+        if let Some(help) = &diagnostic.help {
+            let _ = writeln!(out, "  {} {help}", paint.green("help:"));
+        }
+    }
+    out
+}
+
+/// Diagnostics as JSON: `[{"severity", "code", "message", "place"?: {"file", "line", "column"},
+/// "notes": [{"message", "place"?}], "help"?}]`.
+#[must_use]
+pub fn to_json(diagnostics: &[Diagnostic]) -> serde_json::Value {
+    let place = |p: &Place| json!({"file": p.file.display().to_string(), "line": p.line, "column": p.column});
+    let with = |mut value: serde_json::Value, key: &str, more: Option<serde_json::Value>| {
+        if let (Some(map), Some(more)) = (value.as_object_mut(), more) {
+            map.insert(key.to_owned(), more);
+        }
+        value
+    };
+    diagnostics
+        .iter()
+        .map(|d| {
+            let notes: Vec<_> =
+                d.notes.iter().map(|(p, text)| with(json!({"message": text}), "place", p.as_ref().map(place))).collect();
+            let value = json!({"severity": d.severity.as_str(), "code": d.code, "message": d.message, "notes": notes});
+            let value = with(value, "place", d.place.as_ref().map(place));
+            with(value, "help", d.help.as_ref().map(|h| json!(h)))
+        })
+        .collect()
+}
+
+/// A place as editors and people read it.
+#[must_use]
+pub fn shown(place: &Place) -> String {
+    format!("{}:{}:{}", place.file.display(), place.line, place.column)
+}
+
+/// The line of a place with a caret below the column; of a long line only the part around it.
+fn excerpt(out: &mut String, place: &Place, sources: &Sources, paint: &Paint) {
+    let Some(line) = sources.line(place) else { return };
+    let column = place.column.saturating_sub(1) as usize;
+    let start = if column > MAX_SHOWN / 2 && line.chars().nth(MAX_SHOWN).is_some() { column - MAX_SHOWN / 2 } else { 0 };
+    // Control characters would move the terminal's cursor; a tab is shown as one blank, so that the
+    // caret, which counts characters, stands below the right one.
+    let visible = |c: char| if c == '\t' { ' ' } else if c.is_control() { '\u{fffd}' } else { c };
+    let mut shown: String = line.chars().skip(start).take(MAX_SHOWN).map(visible).collect();
+    if start > 0 {
+        shown.insert(0, '…');
+    }
+    if line.chars().nth(start + MAX_SHOWN).is_some() {
+        shown.push('…');
+    }
+    let caret = column - start.min(column) + usize::from(start > 0);
+    let number = place.line.to_string();
+    let gutter = " ".repeat(number.len());
+    let _ = writeln!(out, "{gutter} {}", paint.blue("|"));
+    let _ = writeln!(out, "{} {} {}", paint.blue(&number), paint.blue("|"), shown.trim_end());
+    let _ = writeln!(out, "{gutter} {} {}{}", paint.blue("|"), " ".repeat(caret), paint.red("^"));
+}
+
+/// Colours, when they are wanted.
+struct Paint(bool);
+
+impl Paint {
+    fn with(&self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+    fn red(&self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+    fn yellow(&self, text: &str) -> String {
+        self.with("1;33", text)
+    }
+    fn green(&self, text: &str) -> String {
+        self.with("1;32", text)
+    }
+    fn blue(&self, text: &str) -> String {
+        self.with("1;34", text)
+    }
+    fn bold(&self, text: &str) -> String {
+        self.with("1", text)
+    }
+}

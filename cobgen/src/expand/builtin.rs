@@ -1,0 +1,350 @@
+//! The built-in kinds: one table, and what each asks of `content`.
+//!
+//! A kind of this table has no commands of its own; the daemon's back end of the same name makes its
+//! moves from the content. The exception is `script`, whose content *is* a kind: states, check and
+//! transitions as in `kinds`. It becomes a kind of its own, named by the hash of what it says, so that
+//! scripts that say the same are of one kind.
+//!
+//! `service` has no transition outdated -> up: a restart is a stop and a start, so that everything that
+//! requires it is off in between by the ordinary rules.
+
+use std::sync::{Arc, LazyLock};
+
+use cob_types::{Kind, KindName};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::Report;
+use super::files::{Files, Payload};
+use super::kinds::{build, builtin_state, plain_check, plain_transition};
+use crate::diagnostic::Diagnostic;
+use crate::model::{
+    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Node, Run, TransitionEntry, Value, check_structure,
+};
+
+/// A built-in kind.
+#[derive(Debug)]
+pub(super) struct Builtin {
+    /// Its name, and that of its back end.
+    pub(super) name: &'static str,
+    backend: &'static str,
+    states: &'static [&'static str],
+    preferred: &'static str,
+    pre_remove: &'static str,
+    transitions: &'static [(&'static str, &'static str)],
+    /// Whether it only stands for others being ready: what waits for the gate's service waits for
+    /// what the gate requires, too.
+    pub(super) gate: bool,
+    content: Content,
+}
+
+/// What a kind asks of `content`.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    Script,
+    Service,
+    Wait,
+    TcpCheck,
+    HttpCheck,
+    Anything,
+}
+
+/// All built-in kinds.
+pub(super) const ALL: &[Builtin] = &[
+    Builtin {
+        name: "script",
+        backend: "command",
+        states: &["down", "up", "outdated"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[],
+        gate: false,
+        content: Content::Script,
+    },
+    Builtin {
+        name: "service",
+        backend: "service",
+        states: &["down", "up", "outdated", "failed"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("failed", "down")],
+        gate: false,
+        content: Content::Service,
+    },
+    Builtin {
+        name: "wait",
+        backend: "wait",
+        states: &["down", "up"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[("down", "up"), ("up", "down")],
+        gate: true,
+        content: Content::Wait,
+    },
+    Builtin {
+        name: "tcp-check",
+        backend: "tcp-check",
+        states: &["down", "up"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[("down", "up"), ("up", "down")],
+        gate: true,
+        content: Content::TcpCheck,
+    },
+    Builtin {
+        name: "http-check",
+        backend: "http-check",
+        states: &["down", "up"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[("down", "up"), ("up", "down")],
+        gate: true,
+        content: Content::HttpCheck,
+    },
+    Builtin {
+        name: "noop",
+        backend: "noop",
+        states: &["down", "up", "outdated"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("outdated", "up")],
+        gate: true,
+        content: Content::Anything,
+    },
+];
+
+/// What came of a change object's content.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// Its own kind, where the content makes one.
+    pub(super) kind: Option<Kind>,
+    /// Files that its commands name.
+    pub(super) files: Payload,
+}
+
+impl Builtin {
+    /// The kind as it goes into bundles.
+    pub(super) fn kind(&self) -> Kind {
+        let states: Vec<_> = self.states.iter().map(|s| builtin_state(s)).collect();
+        let (preferred, pre_remove) = (builtin_state(self.preferred), builtin_state(self.pre_remove));
+        let mut priority = vec![pre_remove.clone(), preferred.clone()];
+        priority.extend(states.iter().filter(|s| **s != preferred && **s != pre_remove).cloned());
+        Kind {
+            name: KindName::new(self.name).expect("the table holds well-formed names"),
+            backend: self.backend.to_owned(),
+            states,
+            preferred,
+            pre_remove,
+            priority,
+            check: plain_check(),
+            transitions: self.transitions.iter().map(|(from, to)| plain_transition(from, to)).collect(),
+            files: Payload::new(),
+        }
+    }
+
+    /// Checks a change object's content; none when it has faults, which were reported.
+    pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+        match self.content {
+            Content::Anything => Some(Settled::default()),
+            Content::Script => script(content, files, report),
+            Content::Service => service(content, files, report),
+            Content::Wait => {
+                let wait: WaitContent = read(content, &WAIT, "wait", report)?;
+                if wait.seconds.is_some() == wait.ms.is_some() {
+                    let fault = Diagnostic::error("bad-content", "the content of `wait` takes exactly one of `seconds`, `ms`");
+                    report.push(content.mark, fault.help("write `content: {seconds: 5}`"));
+                    return None;
+                }
+                Some(Settled::default())
+            }
+            Content::TcpCheck => {
+                let check: TcpContent = read(content, &TCP, "tcp-check", report)?;
+                let Marked { mark, value } = check.address?;
+                let address = value.strip_prefix("tcp://").unwrap_or(&value);
+                let good = address.rsplit_once(':').is_some_and(|(host, port)| {
+                    !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0)
+                });
+                if !good {
+                    let fault = Diagnostic::error("bad-address", format!("{value:?} is no address"));
+                    report.push(mark, fault.help("write HOST:PORT, such as 127.0.0.1:5432"));
+                    return None;
+                }
+                Some(Settled::default())
+            }
+            Content::HttpCheck => {
+                let check: HttpContent = read(content, &HTTP, "http-check", report)?;
+                let Marked { mark, value } = check.url?;
+                if !value.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/')) {
+                    let fault = Diagnostic::error("bad-url", format!("{value:?} is no URL that can be checked"));
+                    report.push(mark, fault.help("write http://HOST:PORT/PATH"));
+                    return None;
+                }
+                Some(Settled::default())
+            }
+        }
+    }
+}
+
+/// The content of `script`: a kind. Other keys are data for its commands.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+struct ScriptContent {
+    /// All states; default: down, up, outdated.
+    states: Option<Vec<Marked<String>>>,
+    /// The on state; default: up.
+    preferred: Option<Marked<String>>,
+    /// The off state; default: down.
+    pre_remove: Option<Marked<String>>,
+    /// Which state wins when two are asked for.
+    priority: Option<Marked<Vec<Marked<String>>>>,
+    /// Prints the state's name: `check: {run: ./check.sh}`.
+    #[schemars(required)]
+    check: Option<Marked<CheckEntry>>,
+    /// The moves: `[{from: down, to: up, run: ./start.sh}]`.
+    #[schemars(required)]
+    transitions: Option<Vec<Marked<TransitionEntry>>>,
+    /// The time that a transition may take.
+    timeout: Option<Duration>,
+    /// Between asking an action to end and killing it.
+    grace: Option<Duration>,
+    /// How often a failed transition is tried again.
+    retries: Option<u32>,
+    /// Before the first retry.
+    retry_delay: Option<Duration>,
+    /// The state after a failed transition.
+    failure: Option<Marked<String>>,
+}
+
+/// The content of `service`: commands for machines without systemd, and other inits.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ServiceContent {
+    /// Starts it, and may stay in the foreground: then it is the service.
+    #[schemars(required)]
+    start: Option<Run>,
+    /// Stops it; without one its processes are asked to end.
+    stop: Option<Run>,
+    /// Succeeds while it runs.
+    status: Option<Run>,
+    /// Succeeds once it is ready for others.
+    ready: Option<Run>,
+    /// Data for its commands.
+    #[expect(dead_code, reason = "passed on to the commands; only its presence in the schema matters here")]
+    data: Option<Node>,
+    /// The unit of systemd.
+    #[expect(dead_code, reason = "only its presence in the schema matters here")]
+    #[schemars(extend("x-not-supported-yet" = "give commands instead: `start`, `stop`, `status`, `ready`"))]
+    unit: Option<Node>,
+}
+
+/// The content of `wait`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WaitContent {
+    /// How long.
+    seconds: Option<u32>,
+    /// How long, in milliseconds.
+    ms: Option<u32>,
+}
+
+/// The content of `tcp-check`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TcpContent {
+    /// Up once a connection to `HOST:PORT` is accepted.
+    #[schemars(required)]
+    address: Option<Marked<String>>,
+    /// Between two tries.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    interval_ms: Option<u32>,
+    /// The time that one try may take.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    timeout_ms: Option<u32>,
+}
+
+/// The content of `http-check`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HttpContent {
+    /// Up once a GET of this is answered as wanted.
+    #[schemars(required)]
+    url: Option<Marked<String>>,
+    /// The status wanted; default: any from 200 to 299.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    #[schemars(range(min = 100, max = 599))]
+    status: Option<u16>,
+    /// Between two tries.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    interval_ms: Option<u32>,
+    /// The time that one try may take.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    timeout_ms: Option<u32>,
+}
+
+static SCRIPT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ScriptContent>("content of script"));
+static SERVICE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
+static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("content of wait"));
+static TCP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<TcpContent>("content of tcp-check"));
+static HTTP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HttpContent>("content of http-check"));
+
+/// Content in its typed form; none when it has faults, which were reported.
+fn read<T: for<'de> Deserialize<'de>>(content: &Node, schema: &Json, kind: &str, report: &mut Report<'_>) -> Option<T> {
+    let mut node = content.clone();
+    if node.value == Value::Null {
+        node.value = Value::Map(Map::default());
+    }
+    let before = report.errors();
+    let (sources, out) = report.parts();
+    check_structure(&mut node, schema, &format!("the content of `{kind}`"), sources, out);
+    (report.errors() == before).then(|| node.read().ok()).flatten()
+}
+
+fn service(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let service: ServiceContent = read(content, &SERVICE, "service", report)?;
+    let before = report.errors();
+    let mut settled = Settled::default();
+    for run in [&service.start, &service.stop, &service.status, &service.ready].into_iter().flatten() {
+        files.command(run, &mut settled.files, report);
+    }
+    (report.errors() == before).then_some(settled)
+}
+
+fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let script: ScriptContent = read(content, &SCRIPT, "script", report)?;
+    let words = |names: &[&str]| names.iter().map(|n| word(content.mark, n)).collect::<Vec<_>>();
+    let by_default = script.states.is_none();
+    let or = |written: Option<Marked<String>>, name: &str| written.or_else(|| by_default.then(|| word(content.mark, name)));
+    let entry = KindEntry {
+        states: script.states.or_else(|| Some(words(&["down", "up", "outdated"]))),
+        preferred: or(script.preferred, "up"),
+        pre_remove: or(script.pre_remove, "down"),
+        priority: script.priority,
+        check: script.check,
+        transitions: script.transitions,
+        timeout: script.timeout,
+        grace: script.grace,
+        retries: script.retries,
+        retry_delay: script.retry_delay,
+        failure: script.failure,
+        ..KindEntry::default()
+    };
+    for (key, value) in [("preferred", &entry.preferred), ("pre_remove", &entry.pre_remove)] {
+        if value.is_none() {
+            let fault = Diagnostic::error("missing-key", format!("the content of `script` names its states, but lacks `{key}`"));
+            report.push(content.mark, fault.help("`preferred` is the on state, `pre_remove` the off state"));
+        }
+    }
+    let name = |text: &str| KindName::new(text).expect("made of letters, digits and a dot");
+    let mut kind = build(name("script"), content.mark, &entry, files, report)?;
+    let said = serde_json::to_vec(&kind).expect("a kind is plain data");
+    let hash = cob_types::canonical::fingerprint(&[&said]).to_string();
+    kind.name = name(&format!("script.{}", &hash[..16]));
+    Some(Settled { kind: Some(kind), files: Payload::new() })
+}
+
+fn word(mark: Mark, text: &str) -> Marked<String> {
+    Marked { mark, value: text.to_owned() }
+}
+
+/// Kinds that scripts make, by name.
+pub(super) type Made = std::collections::BTreeMap<KindName, Arc<Kind>>;

@@ -1,0 +1,160 @@
+//! Commands, and the files beside the model that they need.
+//!
+//! A word `./x` of a command names a file beside the model; it is content and travels in the bundle.
+//! Where `./x` is the program, it must exist. Other words `./x` travel if they exist: a shell text may
+//! well make files of its own. Contents are kept once, by their hash.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+
+use cob_types::canonical::blob_hash;
+use cob_types::generation::BlobHash;
+use cob_types::kind::{Command, PayloadFile};
+
+use super::Report;
+use crate::diagnostic::Diagnostic;
+use crate::model::{Mark, Marked, Run, RunForm};
+
+/// The largest file that travels, in bytes.
+const MAX_PAYLOAD: u64 = 16 << 20;
+/// The most bytes of all files together: a bundle holds no more than 256 MiB.
+const MAX_PAYLOADS: u64 = 192 << 20;
+
+/// What travels with a kind or a change object: `lib/x.sh` and its content.
+pub(super) type Payload = BTreeMap<String, PayloadFile>;
+
+/// Every file that travels.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// Contents by hash.
+    pub(super) blobs: BTreeMap<BlobHash, Vec<u8>>,
+    total: u64,
+    /// What was read; none: it was no good, and that was reported.
+    read: BTreeMap<PathBuf, Option<PayloadFile>>,
+}
+
+impl Files {
+    /// A command as it is executed; its files are added to `payload`.
+    pub(super) fn command(&mut self, run: &Run, payload: &mut Payload, report: &mut Report<'_>) -> Option<Command> {
+        let mark = run.at.mark;
+        match &run.what {
+            RunForm::Shell(text) if text.trim().is_empty() => {
+                report.push(mark, Diagnostic::error("empty-command", "this command is empty"));
+                None
+            }
+            RunForm::Shell(text) => {
+                let program = text.split_whitespace().next().unwrap_or_default();
+                for word in shell_words(text) {
+                    self.carry(&word, mark, word == program, payload, report);
+                }
+                Some(Command::Shell(text.clone()))
+            }
+            RunForm::Argv(words) => {
+                for (i, word) in words.iter().enumerate() {
+                    self.carry(&word.value, word.mark, i == 0, payload, report);
+                }
+                if words.first().is_none_or(|w| w.value.trim().is_empty()) {
+                    report.push(mark, Diagnostic::error("empty-command", "this command names no program"));
+                    return None;
+                }
+                Some(Command::Argv(words.iter().map(|w| w.value.clone()).collect()))
+            }
+        }
+    }
+
+    /// Files that are named outright.
+    pub(super) fn named(&mut self, files: &[Marked<String>], payload: &mut Payload, report: &mut Report<'_>) {
+        for file in files {
+            if file.value.starts_with("./") {
+                self.carry(&file.value, file.mark, true, payload, report);
+            } else {
+                let fault = Diagnostic::error("bad-file", format!("{:?} does not begin with `./`", file.value))
+                    .help("files that travel lie beside the model and are named as ./x");
+                report.push(file.mark, fault);
+            }
+        }
+    }
+
+    /// Adds the file of a word `./x`, if it is one.
+    fn carry(&mut self, word: &str, mark: Mark, needed: bool, payload: &mut Payload, report: &mut Report<'_>) {
+        let Some(name) = word.strip_prefix("./").filter(|n| !n.is_empty()) else { return };
+        let path = report.folder(mark).join(name);
+        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        if !inside {
+            if needed || path.exists() {
+                let fault = Diagnostic::error("bad-file", format!("{word:?} leaves the model's folder"))
+                    .help("put the file beside the model; only what lies there travels");
+                report.push(mark, fault);
+            }
+            return;
+        }
+        if !needed && !path.exists() {
+            return;
+        }
+        if !self.read.contains_key(&path) {
+            let file = self.load(&path, word).map_err(|fault| report.push(mark, *fault)).ok();
+            self.read.insert(path.clone(), file);
+        }
+        if let Some(Some(file)) = self.read.get(&path) {
+            payload.insert(name.to_owned(), file.clone());
+        }
+    }
+
+    fn load(&mut self, path: &Path, word: &str) -> Result<PayloadFile, Box<Diagnostic>> {
+        let fault = |text: String, help: &str| Box::new(Diagnostic::error("bad-file", text).help(help));
+        let unreadable = |e: std::io::Error| {
+            fault(format!("can't read `{word}`: {e}"), &format!("it is looked for beside the model, at {}", path.display()))
+        };
+        let meta = std::fs::metadata(path).map_err(unreadable)?;
+        if meta.is_dir() {
+            return Err(fault(format!("`{word}` is a folder"), "only files travel; name them one by one under `files`"));
+        }
+        if !meta.is_file() {
+            return Err(fault(format!("`{word}` is no regular file"), "only regular files travel"));
+        }
+        let mut bytes = Vec::new();
+        std::fs::File::open(path).and_then(|f| f.take(MAX_PAYLOAD + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+        let size = bytes.len() as u64;
+        if size > MAX_PAYLOAD {
+            let text = format!("`{word}` is larger than {} MiB", MAX_PAYLOAD >> 20);
+            return Err(fault(text, "fetch large files from where they are kept, in the action itself"));
+        }
+        let blob = blob_hash(&bytes);
+        if !self.blobs.contains_key(&blob) {
+            self.total += size;
+            if self.total > MAX_PAYLOADS {
+                let text = format!("with `{word}` the files of this model are larger than {} MiB", MAX_PAYLOADS >> 20);
+                return Err(fault(text, "fetch large files from where they are kept, in the action itself"));
+            }
+            self.blobs.insert(blob, bytes);
+        }
+        Ok(PayloadFile { mode: mode(&meta), blob })
+    }
+}
+
+/// Whoever may run it here may run it there; nobody may write to it.
+#[cfg(unix)]
+fn mode(meta: &std::fs::Metadata) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 }
+}
+
+/// The words of a shell text that may name a file, without what the shell takes for itself.
+fn shell_words(text: &str) -> Vec<String> {
+    text.split(|c: char| c.is_whitespace() || ";|&()<>\"'`$={}".contains(c))
+        .filter(|word| word.starts_with("./"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_shell_text_are_found_between_its_signs() {
+        let text = "A=./a.sh; ./b.sh \"./c d\" && (./e|./f) > ./g `./h` x./i";
+        assert_eq!(shell_words(text), ["./a.sh", "./b.sh", "./c", "./e", "./f", "./g", "./h"]);
+    }
+}

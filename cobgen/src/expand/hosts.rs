@@ -1,0 +1,179 @@
+//! Hosts: names, addresses, labels, and what templates see of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use cob_types::HostName;
+use minijinja::value::Value as Jinja;
+
+use super::Report;
+use super::template::{Names, Templates, to_jinja};
+use crate::diagnostic::Diagnostic;
+use crate::model::{HostEntry, HostPick, HostSet, Mark, Marked, Named, Node, did_you_mean_or_list};
+
+/// A host of the model.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: HostName,
+    pub(super) mark: Mark,
+    pub(super) address: Option<String>,
+    /// `NAME=VALUE` for each label.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Its own variables.
+    pub(super) vars: BTreeMap<String, Jinja>,
+    /// `host` in templates.
+    pub(super) value: Jinja,
+}
+
+/// All hosts by name.
+#[derive(Debug, Default)]
+pub(super) struct Hosts(pub(super) BTreeMap<HostName, Host>);
+
+impl Hosts {
+    /// Checks every host; one with a wrong address is kept without it.
+    pub(super) fn read(entries: &Named<HostEntry>, templates: &Templates, report: &mut Report<'_>) -> Self {
+        let mut hosts = BTreeMap::new();
+        let mut listening: BTreeMap<String, (HostName, Mark)> = BTreeMap::new();
+        for (name, entry) in entries.iter() {
+            let Some(host) = report.name(name, HostName::new) else { continue };
+            let read = Host::read(host.clone(), name.mark, entry, templates, report);
+            if let (Some(address), Some(mark)) = (&read.address, entry.address.as_ref().map(|a| a.mark)) {
+                if let Some((other, first)) = listening.insert(address.clone(), (host.clone(), mark)) {
+                    let fault = Diagnostic::error("duplicate-address", format!("{host} has the address of {other}"))
+                        .note(Some(report.place(first)), "first used here")
+                        .help("give every host an address and port of its own");
+                    report.push(mark, fault);
+                }
+            }
+            hosts.insert(host, read);
+        }
+        Self(hosts)
+    }
+
+    /// The hosts that a set names, in the order written, those of a label by name; each once.
+    pub(super) fn of_set(&self, set: &HostSet, report: &mut Report<'_>) -> Vec<HostName> {
+        let mut found: Vec<HostName> = Vec::new();
+        let mut seen: BTreeSet<&HostName> = BTreeSet::new();
+        for pick in &set.0 {
+            let hosts = self.of_pick(&pick.value, pick.mark, report);
+            found.extend(hosts.into_iter().filter(|h| seen.insert(h)).cloned());
+        }
+        found
+    }
+
+    /// The hosts of one name or label.
+    pub(super) fn of_pick<'a>(&'a self, pick: &HostPick, mark: Mark, report: &mut Report<'_>) -> Vec<&'a HostName> {
+        match pick {
+            HostPick::Host(name) => self.named(name, mark, report).map(|h| &h.name).into_iter().collect(),
+            HostPick::Label(label) => {
+                let found: Vec<&HostName> = self.labelled(label).collect();
+                if found.is_empty() {
+                    let known = self.labels();
+                    let fault = Diagnostic::error("unknown-label", format!("no host has the label `{label}`"))
+                        .maybe_help(did_you_mean_or_list(label, known.iter().map(String::as_str)));
+                    report.push(mark, fault);
+                }
+                found
+            }
+        }
+    }
+
+    /// The host of a name, or an error with a suggestion.
+    pub(super) fn named(&self, name: &str, mark: Mark, report: &mut Report<'_>) -> Option<&Host> {
+        let found = self.0.get(name);
+        if found.is_none() {
+            report.unknown("host", &Marked { mark, value: name.to_owned() }, self.0.keys().map(HostName::as_str));
+        }
+        found
+    }
+
+    /// The hosts with a label.
+    pub(super) fn labelled<'a, 'l>(&'a self, label: &'l str) -> impl Iterator<Item = &'a HostName> + use<'a, 'l> {
+        self.0.values().filter(|h| h.has_label(label)).map(|h| &h.name)
+    }
+
+    /// Every label that some host has.
+    pub(super) fn labels(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.0.values().flat_map(Host::label_texts).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+impl Host {
+    fn read(name: HostName, mark: Mark, entry: &HostEntry, templates: &Templates, report: &mut Report<'_>) -> Self {
+        let labels: BTreeMap<String, String> =
+            entry.labels.iter().map(|(k, v)| (k.value.clone(), v.0.clone())).collect();
+        let vars: BTreeMap<String, Jinja> = entry.vars.iter().map(|(k, v)| (k.value.clone(), to_jinja(v))).collect();
+        let value = |ip: Option<IpAddr>| {
+            Jinja::from_pairs([
+                ("name", Jinja::from(name.as_str())),
+                ("ip", ip.map_or_else(|| Jinja::from(()), |ip| Jinja::from(ip.to_string()))),
+                ("labels", Jinja::from(labels.clone())),
+                ("vars", Jinja::from(vars.clone())),
+                ("facts", Jinja::from(BTreeMap::<String, Jinja>::new())),
+            ])
+        };
+        let mut host = Self { value: value(None), name: name.clone(), mark, address: None, labels: labels.clone(), vars: vars.clone() };
+        if let Some(written) = &entry.address {
+            let text = templates.text(&written.value, written.mark, &OwnNames(&host), report);
+            let address = text.and_then(|text| loopback(&text, written.mark, report));
+            host.value = value(address.map(|a| a.ip()));
+            host.address = address.map(|a| format!("tcp://{a}"));
+        }
+        host
+    }
+
+    /// Whether it has a label: `role=app`, or `role` with any value.
+    pub(super) fn has_label(&self, label: &str) -> bool {
+        match label.split_once('=') {
+            Some((key, value)) => self.labels.get(key).is_some_and(|v| v == value),
+            None => self.labels.contains_key(label),
+        }
+    }
+
+    /// Its labels as they are chosen by.
+    pub(super) fn label_texts(&self) -> impl Iterator<Item = String> {
+        self.labels.iter().map(|(k, v)| if v.is_empty() { k.clone() } else { format!("{k}={v}") })
+    }
+}
+
+/// `tcp://IP:PORT` with a loopback address, which is all that there is without identities.
+fn loopback(text: &str, mark: Mark, report: &mut Report<'_>) -> Option<SocketAddr> {
+    let parsed = text.strip_prefix("tcp://").and_then(|rest| rest.parse::<SocketAddr>().ok());
+    let fault = match parsed {
+        None => Diagnostic::error("bad-address", format!("{text:?} is no address"))
+            .help("write tcp://IP:PORT, such as tcp://127.0.0.1:7077 or tcp://[::1]:7077; names are not looked up"),
+        Some(a) if a.port() == 0 => {
+            Diagnostic::error("bad-address", format!("{text:?} has no port")).help("others must know where to connect: name a port from 1 to 65535")
+        }
+        Some(a) if !a.ip().is_loopback() => {
+            Diagnostic::error("not-loopback", format!("{text:?} is no loopback address, but the model says `security: loopback-only`"))
+                .help("links between machines need identities, which are not built yet; use 127.0.0.0/8 or [::1]")
+        }
+        Some(address) => return Some(address),
+    };
+    report.push(mark, fault);
+    None
+}
+
+/// In an address, a host's own values.
+struct OwnNames<'a>(&'a Host);
+
+impl Names for OwnNames<'_> {
+    fn get(&self, name: &str) -> Option<Jinja> {
+        if name == "host" { Some(self.0.value.clone()) } else { self.0.vars.get(name).cloned() }
+    }
+    fn known(&self) -> Vec<String> {
+        self.0.vars.keys().cloned().chain(["host".to_owned()]).collect()
+    }
+    fn of(&self) -> String {
+        format!("host {}", self.0.name)
+    }
+}
+
+/// A group of variables for templates.
+pub(super) fn variables(entries: &Named<Node>) -> BTreeMap<String, Jinja> {
+    entries.iter().map(|(k, v)| (k.value.clone(), to_jinja(v))).collect()
+}

@@ -1,0 +1,388 @@
+//! Kinds: the user's and the built-in ones, with every default filled in.
+//!
+//! Defaults: the priority is the pre-remove state, then the preferred one, then the others in the
+//! order of `states`; a transition may take 5 minutes and a check 30 seconds; 10 seconds lie between
+//! asking and killing; a failed transition is tried again twice, after 1 second and then 2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cob_types::kind::{Check, MAX_STATES};
+use cob_types::{Kind, KindName, StateName, Transition};
+
+use super::Report;
+use super::builtin::{self, Builtin};
+use super::files::{Files, Payload};
+use crate::diagnostic::Diagnostic;
+use crate::model::{BackendEntry, Duration, KindEntry, Mark, Marked, Named, TransitionEntry};
+
+const TIMEOUT_MS: u64 = 5 * 60 * 1000;
+const CHECK_TIMEOUT_MS: u64 = 30 * 1000;
+const GRACE_MS: u64 = 10 * 1000;
+const RETRIES: u32 = 2;
+const RETRY_DELAY_MS: u64 = 1000;
+/// The longest time that a model may name; beyond it is a slip of the pen.
+const MAX_MS: u64 = 30 * 24 * 3600 * 1000;
+
+/// A kind that change objects can be of.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// As it goes into bundles.
+    pub(super) kind: Arc<Kind>,
+    /// Where it was written; a built-in one: nowhere.
+    pub(super) mark: Option<Mark>,
+    /// Where it is built in.
+    pub(super) builtin: Option<&'static Builtin>,
+}
+
+/// What a name stands for.
+pub(super) enum Found<'a> {
+    /// A kind.
+    Good(&'a Known),
+    /// A kind whose faults were reported.
+    Broken,
+    /// Nothing; that was reported.
+    Unknown,
+}
+
+/// All kinds by name.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(BTreeMap<String, Option<Known>>);
+
+impl Kinds {
+    /// The built-in kinds, and the user's after checking them.
+    pub(super) fn read(entries: &Named<KindEntry>, files: &mut Files, report: &mut Report<'_>) -> Self {
+        let mut kinds = BTreeMap::new();
+        for builtin in builtin::ALL {
+            let kind = Arc::new(builtin.kind());
+            kinds.insert(builtin.name.to_owned(), Some(Known { kind, mark: None, builtin: Some(builtin) }));
+        }
+        for (name, entry) in entries.iter() {
+            if builtin::ALL.iter().any(|b| b.name == name.value) {
+                let fault = Diagnostic::error("built-in", format!("the kind `{}` is built in", name.value));
+                report.push(name.mark, fault.help("give yours another name"));
+                continue;
+            }
+            let kind = report.name(name, KindName::new).and_then(|n| build(n, name.mark, entry, files, report));
+            let known = kind.map(|kind| Known { kind: Arc::new(kind), mark: Some(name.mark), builtin: None });
+            kinds.insert(name.value.clone(), known);
+        }
+        Self(kinds)
+    }
+
+    /// The kind of a name.
+    pub(super) fn find(&self, name: &Marked<String>, report: &mut Report<'_>) -> Found<'_> {
+        match self.0.get(&name.value) {
+            Some(Some(known)) => Found::Good(known),
+            Some(None) => Found::Broken,
+            None => {
+                report.unknown("kind", name, self.0.keys().map(String::as_str));
+                Found::Unknown
+            }
+        }
+    }
+}
+
+impl Known {
+    /// The on state of the short words.
+    pub(super) fn on(&self) -> &StateName {
+        &self.kind.preferred
+    }
+
+    /// The off state of the short words.
+    pub(super) fn off(&self) -> &StateName {
+        &self.kind.pre_remove
+    }
+
+    /// A state of this kind, or an error with a suggestion.
+    pub(super) fn state(&self, name: &Marked<String>, report: &mut Report<'_>) -> Option<StateName> {
+        let found = self.kind.states.iter().find(|s| s.as_str() == name.value);
+        if found.is_none() {
+            let what = format!("the kind `{}` has no state `{}`", self.kind.name, name.value);
+            report.missing("unknown-state", what, name, self.kind.states.iter().map(StateName::as_str));
+        }
+        found.cloned()
+    }
+}
+
+/// Makes a kind of what was written; none when that has faults, which were reported.
+pub(super) fn build(
+    name: KindName,
+    mark: Mark,
+    entry: &KindEntry,
+    files: &mut Files,
+    report: &mut Report<'_>,
+) -> Option<Kind> {
+    let before = report.errors();
+    let states = states(&name, mark, entry.states.as_deref()?, report);
+    let states = Names { kind: &name, states };
+    let preferred = states.optional(entry.preferred.as_ref(), report);
+    let pre_remove = states.optional(entry.pre_remove.as_ref(), report);
+    let failure = states.optional(entry.failure.as_ref(), report);
+    let priority = match &entry.priority {
+        Some(written) => states.priority(written, report),
+        None => {
+            let mut order: Vec<StateName> = Vec::new();
+            for state in pre_remove.iter().chain(&preferred).chain(&states.states) {
+                if !order.contains(state) {
+                    order.push(state.clone());
+                }
+            }
+            order
+        }
+    };
+    let mut payload = Payload::new();
+    files.named(&entry.files, &mut payload, report);
+    let does_nothing = entry.backend == Some(BackendEntry::Noop);
+    let check = check(&name, mark, entry, does_nothing, files, &mut payload, report);
+    let defaults = Defaults {
+        timeout: milliseconds(entry.timeout.as_ref(), TIMEOUT_MS, report),
+        grace: milliseconds(entry.grace.as_ref(), GRACE_MS, report),
+        retries: entry.retries.unwrap_or(RETRIES),
+        retry_delay: milliseconds(entry.retry_delay.as_ref(), RETRY_DELAY_MS, report),
+        failure,
+        does_nothing,
+    };
+    let mut transitions = Vec::new();
+    let mut seen = BTreeMap::new();
+    for written in entry.transitions.as_deref()? {
+        let made = transition(written, &states, &defaults, files, &mut payload, report);
+        let Some(made) = made else { continue };
+        if let Some(first) = seen.insert((made.from.clone(), made.to.clone()), written.mark) {
+            let what = format!("the transition {} -> {} of `{name}` stands here twice", made.from, made.to);
+            let fault = Diagnostic::error("duplicate-transition", what).note(Some(report.place(first)), "first here");
+            report.push(written.mark, fault.help("leave one of them"));
+        }
+        transitions.push(made);
+    }
+    let (preferred, pre_remove) = (preferred?, pre_remove?);
+    let backend = if does_nothing { "noop" } else { "command" }.to_owned();
+    let states = states.states;
+    let kind =
+        Kind { name, backend, states, preferred, pre_remove, priority, check, transitions, files: payload };
+    (report.errors() == before).then_some(kind)
+}
+
+/// A transition of a built-in kind.
+pub(super) fn plain_transition(from: &str, to: &str) -> Transition {
+    Transition {
+        from: builtin_state(from),
+        to: builtin_state(to),
+        run: None,
+        timeout_ms: TIMEOUT_MS,
+        grace_ms: GRACE_MS,
+        retries: RETRIES,
+        retry_delay_ms: RETRY_DELAY_MS,
+        failure: None,
+        revert: None,
+        irreversible: false,
+    }
+}
+
+/// The check of a built-in kind.
+pub(super) fn plain_check() -> Check {
+    Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms: None }
+}
+
+/// A state that the table of built-in kinds names.
+pub(super) fn builtin_state(name: &str) -> StateName {
+    StateName::new(name).expect("the table of built-in kinds holds well-formed names")
+}
+
+/// What a transition takes from its kind.
+struct Defaults {
+    timeout: u64,
+    grace: u64,
+    retries: u32,
+    retry_delay: u64,
+    failure: Option<StateName>,
+    does_nothing: bool,
+}
+
+/// The states of a kind that is being made.
+struct Names<'a> {
+    kind: &'a KindName,
+    states: Vec<StateName>,
+}
+
+impl Names<'_> {
+    fn find(&self, name: &Marked<String>, report: &mut Report<'_>) -> Option<StateName> {
+        let found = self.states.iter().find(|s| s.as_str() == name.value);
+        if found.is_none() {
+            let what = format!("`{}` is not among the states of the kind `{}`", name.value, self.kind);
+            report.missing("unknown-state", what, name, self.states.iter().map(StateName::as_str));
+        }
+        found.cloned()
+    }
+
+    fn optional(&self, name: Option<&Marked<String>>, report: &mut Report<'_>) -> Option<StateName> {
+        self.find(name?, report)
+    }
+
+    fn priority(&self, written: &Marked<Vec<Marked<String>>>, report: &mut Report<'_>) -> Vec<StateName> {
+        let mut order: Vec<StateName> = Vec::new();
+        for name in &written.value {
+            match self.find(name, report) {
+                Some(state) if order.contains(&state) => {
+                    report.push(name.mark, Diagnostic::error("duplicate-state", format!("`{state}` stands twice in the priority")));
+                }
+                Some(state) => order.push(state),
+                None => {}
+            }
+        }
+        let missing: Vec<String> = self.states.iter().filter(|s| !order.contains(s)).map(|s| format!("`{s}`")).collect();
+        if !missing.is_empty() {
+            let what = format!("the priority of the kind `{}` lacks {}", self.kind, missing.join(", "));
+            let help = "it holds every state once: which wins when two are asked for; leave it away for the default";
+            report.push(written.mark, Diagnostic::error("incomplete-priority", what).help(help));
+        }
+        order
+    }
+}
+
+fn states(kind: &KindName, mark: Mark, written: &[Marked<String>], report: &mut Report<'_>) -> Vec<StateName> {
+    let mut states = Vec::new();
+    let mut seen = BTreeSet::new();
+    if written.is_empty() {
+        let fault = Diagnostic::error("no-states", format!("the kind `{kind}` has no states"));
+        report.push(mark, fault.help("name its states: `states: [down, up]`"));
+    }
+    if written.len() > MAX_STATES {
+        let what = format!("the kind `{kind}` has {} states; at most {MAX_STATES} are allowed", written.len());
+        report.push(mark, Diagnostic::error("too-many-states", what));
+    }
+    for name in written {
+        let Some(state) = report.name(name, StateName::new) else { continue };
+        if state == "unknown" {
+            let fault = Diagnostic::error("reserved-state", "`unknown` is a state of every kind already");
+            report.push(name.mark, fault.help("leave it away; only a check leads out of it"));
+        } else if !seen.insert(state.clone()) {
+            report.push(name.mark, Diagnostic::error("duplicate-state", format!("the state `{state}` stands here twice")));
+        } else {
+            states.push(state);
+        }
+    }
+    states
+}
+
+fn check(
+    name: &KindName,
+    mark: Mark,
+    entry: &KindEntry,
+    does_nothing: bool,
+    files: &mut Files,
+    payload: &mut Payload,
+    report: &mut Report<'_>,
+) -> Check {
+    let mut check = plain_check();
+    match &entry.check {
+        Some(written) if does_nothing => {
+            let fault = Diagnostic::error("needless-command", format!("the kind `{name}` does nothing, so its `check` is never run"));
+            report.push(written.mark, fault.help("leave away either `check` or `backend: noop`"));
+        }
+        Some(written) => {
+            check.timeout_ms = milliseconds(written.value.timeout.as_ref(), CHECK_TIMEOUT_MS, report);
+            check.interval_ms = written.value.interval.as_ref().map(|d| milliseconds(Some(d), 0, report));
+            check.run = written.value.run.as_ref().and_then(|run| files.command(run, payload, report));
+        }
+        None if does_nothing => {}
+        None => {
+            let fault = Diagnostic::error("missing-key", format!("the kind `{name}` lacks `check`"));
+            report.push(mark, fault.help("without it every state stays `unknown`: `check: {run: ./check.sh}`, which prints the state's name"));
+        }
+    }
+    check
+}
+
+fn transition(
+    written: &Marked<TransitionEntry>,
+    states: &Names<'_>,
+    defaults: &Defaults,
+    files: &mut Files,
+    payload: &mut Payload,
+    report: &mut Report<'_>,
+) -> Option<Transition> {
+    let Marked { mark, value: entry } = written;
+    let from = states.optional(entry.from.as_ref(), report);
+    let to = states.optional(entry.to.as_ref(), report);
+    let failure = states.optional(entry.failure.as_ref(), report);
+    let run = entry.run.as_ref().and_then(|run| files.command(run, payload, report));
+    let revert = entry.revert.as_ref().and_then(|run| files.command(run, payload, report));
+    let timeout_ms = milliseconds(entry.timeout.as_ref(), defaults.timeout, report);
+    let grace_ms = milliseconds(entry.grace.as_ref(), defaults.grace, report);
+    let retry_delay_ms = milliseconds(entry.retry_delay.as_ref(), defaults.retry_delay, report);
+    let (from, to) = (from?, to?);
+    if from == to {
+        let fault = Diagnostic::error("transition-to-itself", format!("this transition leads from {from} to itself"));
+        report.push(*mark, fault);
+    }
+    match (&entry.run, defaults.does_nothing) {
+        (None, false) => {
+            let fault = Diagnostic::error("missing-key", format!("the transition {from} -> {to} lacks `run`"));
+            report.push(*mark, fault.help("write what makes the move: `run: ./start.sh`; for none, `run: \"true\"`"));
+        }
+        (Some(run), true) => {
+            let fault = Diagnostic::error("needless-command", format!("the kind `{}` does nothing, so this is never run", states.kind));
+            report.push(run.at.mark, fault.help("leave away either `run` or `backend: noop`"));
+        }
+        (None, true) | (Some(_), false) => {}
+    }
+    Some(Transition {
+        from,
+        to,
+        run,
+        timeout_ms,
+        grace_ms,
+        retries: entry.retries.unwrap_or(defaults.retries),
+        retry_delay_ms,
+        failure: failure.or_else(|| defaults.failure.clone()),
+        revert,
+        irreversible: entry.irreversible.unwrap_or(false),
+    })
+}
+
+/// A duration in milliseconds, or the default.
+fn milliseconds(written: Option<&Duration>, default: u64, report: &mut Report<'_>) -> u64 {
+    let Some(Duration(Marked { mark, value })) = written else { return default };
+    let fault = match parse_duration(value) {
+        Some(0) => Diagnostic::error("bad-duration", "no time at all is no duration"),
+        Some(ms) if ms <= MAX_MS => return ms,
+        Some(_) => Diagnostic::error("bad-duration", format!("{value:?} is longer than 30 days")),
+        None => Diagnostic::error("bad-duration", format!("{value:?} is no duration"))
+            .help("write a whole number with its unit: 500ms, 30s, 2m, 1h"),
+    };
+    report.push(*mark, fault);
+    default
+}
+
+/// `500ms`, `30s`, `2m`, `1h`.
+fn parse_duration(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        _ => return None,
+    };
+    // More digits than a number holds is too long a time, not a slip in the form.
+    if number.is_empty() { None } else { Some(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_duration;
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        let good = [("500ms", 500), ("30s", 30_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)];
+        for (text, ms) in good {
+            assert_eq!(parse_duration(text), Some(ms), "{text}");
+        }
+        for text in ["", "s", "30", "30 s", "1.5s", "-1s", "2d", "ä"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+        assert_eq!(parse_duration("99999999999999999999999h"), Some(u64::MAX));
+    }
+}

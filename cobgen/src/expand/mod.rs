@@ -1,0 +1,178 @@
+//! From the sections of a model to change objects with explicit dependencies.
+//!
+//! [`hosts`], [`kinds`] and [`clusters`] first; [`objects`] makes every change object, by hand or of a
+//! service, and renders its templates; [`targets`] finds what a dependency's words name; [`words`]
+//! turns the short words into transition and lock dependencies, [`gates`] thins out those between
+//! two large services, and [`arrows`] puts together what stands in one dependency. Every step reports
+//! all that it finds wrong and goes on with the rest; only a model without errors gives a
+//! [`Draft`].
+
+mod arrows;
+mod builtin;
+mod clusters;
+mod files;
+mod gates;
+mod hosts;
+mod kinds;
+mod objects;
+mod scope;
+mod targets;
+mod template;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cob_types::generation::Security;
+use cob_types::{CobId, IdError};
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::draft::{At, Draft, DraftHost, Place};
+use crate::model::{Mark, Marked, Model, Sections, Sources, did_you_mean_or_list};
+
+/// What came of a model.
+#[derive(Debug)]
+pub struct Expansion {
+    /// The change objects; none when the model has an error.
+    pub draft: Option<Draft>,
+    /// Everything that was found, in the order of the files.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The files, for showing the lines.
+    pub sources: Sources,
+}
+
+/// Loads a model and expands it.
+///
+/// `previous` are the change objects of the generation before: what is placed on the `first` node
+/// stays where it is.
+#[must_use]
+pub fn load(path: &Path, previous: &BTreeSet<CobId>) -> Expansion {
+    expand(Model::load(path), previous)
+}
+
+/// Expands a loaded model; `previous` as for [`load`].
+#[must_use]
+pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
+    let Model { sources, sections, mut diagnostics } = model;
+    let draft = sections.and_then(|sections| {
+        let mut report = Report { sources: &sources, out: &mut diagnostics };
+        let draft = draft(&sections, previous, &mut report);
+        draft.filter(|_| !diagnostics.has_errors())
+    });
+    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources }
+}
+
+fn draft(sections: &Sections, previous: &BTreeSet<CobId>, report: &mut Report<'_>) -> Option<Draft> {
+    let security = security(sections, report);
+    let mut files = files::Files::default();
+    let templates = template::Templates::default();
+    let hosts = hosts::Hosts::read(&sections.hosts, &templates, report);
+    let kinds = kinds::Kinds::read(&sections.kinds, &mut files, report);
+    let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
+    let world = scope::World::new(sections, templates, hosts, clusters, report);
+    let mut objects = objects::Objects::make(&world, &kinds, previous, &mut files, report);
+    let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
+    let mut arrows = arrows::Arrows::default();
+    words::explicit(&objects, &mut arrows, report);
+    words::short(&links, &objects, &mut arrows, report);
+    arrows.check_addresses(&world.hosts, report);
+    let mut arrows = arrows.merged(report);
+    let restarts_on = words::restarts_on(&links);
+
+    let hosts = world.hosts.0.values().map(|host| {
+        let value = DraftHost { address: host.address.clone() };
+        (host.name.clone(), At { value, place: report.place(host.mark) })
+    });
+    let hosts = hosts.collect();
+    let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, report);
+    Some(Draft { security: security?, hosts, kinds, cobs, blobs: files.blobs })
+}
+
+/// Until identities exist, a model must say that it knows that there are none.
+fn security(sections: &Sections, report: &mut Report<'_>) -> Option<Security> {
+    if let Some(Marked { value: crate::model::Security::LoopbackOnly, .. }) = &sections.security {
+        return Some(Security::LoopbackOnly);
+    }
+    if !report.out.iter().any(|d| d.place.is_some() && d.message.starts_with("`security`")) {
+        let fault = Diagnostic::error("no-security", "the model does not say how links are protected")
+            .note(None, "keys and signatures are not built yet, so hosts can only talk to each other on one machine")
+            .help("write `security: loopback-only` at the top of the model, and loopback addresses");
+        report.push(Mark { file: 0, line: 1, column: 1 }, fault);
+    }
+    None
+}
+
+/// Where faults go, with the files that they are in.
+struct Report<'a> {
+    sources: &'a Sources,
+    out: &'a mut Diagnostics,
+}
+
+impl Report<'_> {
+    fn push(&mut self, mark: Mark, diagnostic: Diagnostic) {
+        self.out.push(diagnostic.at(self.sources.place(mark)));
+    }
+
+    fn place(&self, mark: Mark) -> Place {
+        self.sources.place(mark)
+    }
+
+    fn folder(&self, mark: Mark) -> PathBuf {
+        self.sources.folder(mark)
+    }
+
+    /// The number of errors so far.
+    fn errors(&self) -> usize {
+        self.out.errors()
+    }
+
+    fn parts(&mut self) -> (&Sources, &mut Diagnostics) {
+        (self.sources, self.out)
+    }
+
+    /// A name that nothing has.
+    fn unknown<'n>(&mut self, what: &str, name: &Marked<String>, known: impl IntoIterator<Item = &'n str> + Clone) {
+        self.missing("unknown-name", format!("unknown {what} `{}`", name.value), name, known);
+    }
+
+    /// The same in words of the caller's.
+    fn missing<'n>(
+        &mut self,
+        code: &'static str,
+        message: String,
+        name: &Marked<String>,
+        known: impl IntoIterator<Item = &'n str> + Clone,
+    ) {
+        // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
+        let help = if self.out.is_full() { None } else { did_you_mean_or_list(&name.value, known) };
+        self.push(name.mark, Diagnostic::error(code, message).maybe_help(help));
+    }
+
+    /// A checked name, or an error that says what is wrong with it.
+    fn name<T>(&mut self, name: &Marked<String>, check: impl Fn(&str) -> Result<T, IdError>) -> Option<T> {
+        match check(&name.value) {
+            Ok(good) => Some(good),
+            Err(error) => {
+                self.push(name.mark, Diagnostic::error("bad-name", error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// Whether a name can be a part of an id.
+    fn segment(&mut self, what: &str, name: &Marked<String>) -> bool {
+        match cob_types::HostName::new(&name.value) {
+            Ok(_) => true,
+            Err(error) => {
+                // The rules for all parts of an id are the same; only the word for the name differs.
+                let text = error.to_string();
+                let text = text.strip_prefix("host").map_or(text.clone(), |rest| format!("{what}{rest}"));
+                self.push(name.mark, Diagnostic::error("bad-name", text));
+                false
+            }
+        }
+    }
+}
+
+/// Values by change object.
+type ByCob<T> = BTreeMap<CobId, T>;

@@ -1,0 +1,465 @@
+//! Making change objects: each written by hand, and for each service one on each of its nodes.
+//!
+//! Conditions and loops are evaluated and templates rendered here, so that afterwards every object
+//! stands for itself. An object with faults is kept by its name: others may depend on it, and they
+//! are not at fault.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cob_types::{CobId, HostName, Kind, KindName, StateName};
+use minijinja::value::Value as Jinja;
+
+use super::arrows::Merged;
+use super::builtin::{Made, Settled};
+use super::clusters::Placement;
+use super::files::{Files, Payload};
+use super::kinds::{Found, Kinds, Known};
+use super::scope::{Scope, World, host_of};
+use super::template::is_template;
+use super::{ByCob, Report};
+use crate::diagnostic::Diagnostic;
+use crate::draft::{At, DraftCob};
+use crate::model::{
+    CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value,
+};
+
+/// The most change objects of one model.
+const MAX_COBS: usize = 1_000_000;
+
+/// A short dependency word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Word {
+    Requires,
+    After,
+    Wants,
+    RestartsOn,
+    ReloadsOn,
+    Excludes,
+}
+
+impl Word {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Requires => "requires",
+            Self::After => "after",
+            Self::Wants => "wants",
+            Self::RestartsOn => "restarts_on",
+            Self::ReloadsOn => "reloads_on",
+            Self::Excludes => "excludes",
+        }
+    }
+}
+
+/// A change object before its dependencies are known.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// Where it was written.
+    pub(super) mark: Mark,
+    pub(super) home: Home,
+    /// None: it has faults, which were reported.
+    pub(super) kind: Option<Known>,
+    pub(super) preferred: Option<StateName>,
+    pub(super) content: serde_json::Value,
+    pub(super) files: Payload,
+    /// Explicit dependencies: transition or state, and the needs.
+    pub(super) explicit: Vec<Explicit>,
+    pub(super) words: Vec<(Word, Target)>,
+}
+
+/// Where an object is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Home {
+    ByHand,
+    Service { cluster: usize, service: Arc<str>, cob: String },
+}
+
+/// A dependency written out.
+#[derive(Debug)]
+pub(super) struct Explicit {
+    pub(super) mark: Mark,
+    /// `from` and `to`, or the promised state alone.
+    pub(super) from: Option<Marked<String>>,
+    pub(super) to: Marked<String>,
+    pub(super) needs: Marked<Vec<Marked<String>>>,
+}
+
+/// A service's change objects in one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Instance {
+    pub(super) nodes: Vec<HostName>,
+    /// By name, in the order of the nodes.
+    pub(super) cobs: BTreeMap<String, Vec<(HostName, CobId)>>,
+    /// By node.
+    pub(super) on_node: BTreeMap<HostName, Vec<CobId>>,
+    /// Names that templates failed to give: what is missing may be one of these.
+    pub(super) incomplete: bool,
+}
+
+/// All change objects.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) all: ByCob<Object>,
+    pub(super) instances: BTreeMap<(usize, String), Instance>,
+    made: Made,
+}
+
+impl Objects {
+    pub(super) fn make(
+        world: &World<'_>,
+        kinds: &Kinds,
+        previous: &BTreeSet<CobId>,
+        files: &mut Files,
+        report: &mut Report<'_>,
+    ) -> Self {
+        let mut maker = Maker { world, kinds, previous, files, objects: Self::default() };
+        for (name, entry) in world.sections.cobs.iter() {
+            maker.by_hand(name, entry, report);
+        }
+        for (name, entry) in world.sections.services.iter() {
+            maker.service(name, entry, report);
+        }
+        maker.objects
+    }
+
+    pub(super) fn get(&self, id: &CobId) -> Option<&Object> {
+        self.all.get(id)
+    }
+
+    /// The kinds and change objects as they leave this module.
+    #[expect(clippy::type_complexity, reason = "the two maps of a draft")]
+    pub(super) fn into_draft(
+        self,
+        arrows: &mut Merged,
+        mut restarts_on: ByCob<Vec<CobId>>,
+        report: &Report<'_>,
+    ) -> (BTreeMap<KindName, At<Kind>>, BTreeMap<CobId, At<DraftCob>>) {
+        let mut kinds = BTreeMap::new();
+        let mut cobs = BTreeMap::new();
+        for (id, object) in self.all {
+            let (Some(known), Some(preferred)) = (object.kind, object.preferred) else { continue };
+            let place = report.place(object.mark);
+            let name = known.kind.name.clone();
+            kinds.entry(name.clone()).or_insert_with(|| At {
+                value: (*known.kind).clone(),
+                place: known.mark.map_or_else(|| place.clone(), |mark| report.place(mark)),
+            });
+            let value = DraftCob {
+                kind: name,
+                preferred,
+                content: object.content,
+                files: object.files,
+                restarts_on: restarts_on.remove(&id).unwrap_or_default(),
+                arrows: arrows.remove(&id).unwrap_or_default(),
+            };
+            cobs.insert(id, At { value, place });
+        }
+        (kinds, cobs)
+    }
+}
+
+struct Maker<'a> {
+    world: &'a World<'a>,
+    kinds: &'a Kinds,
+    previous: &'a BTreeSet<CobId>,
+    files: &'a mut Files,
+    objects: Objects,
+}
+
+impl Maker<'_> {
+    fn by_hand(&mut self, name: &Marked<String>, entry: &CobEntry, report: &mut Report<'_>) {
+        for (key, mark) in [
+            ("place", entry.place.as_ref().map(|p| p.mark)),
+            ("when", entry.when.as_ref().map(|w| w.mark)),
+            ("for", entry.each.iter().next().map(|(n, _)| n.mark)),
+        ] {
+            if let Some(mark) = mark {
+                let what = format!("`{key}` is for change objects of a service; this one has its host in its id");
+                report.push(mark, Diagnostic::error("service-only", what).help("leave it away, or make it part of a service"));
+            }
+        }
+        let Some(id) = report.name(name, CobId::new) else { return };
+        let host = host_of(self.world, &id, name, report);
+        let scope = Scope { world: self.world, host, service: None, loops: &[], of: id.as_str() };
+        let object = self.object(name.mark, Home::ByHand, entry, &scope, report);
+        self.add(id, object, report);
+    }
+
+    fn service(&mut self, name: &Marked<String>, entry: &ServiceEntry, report: &mut Report<'_>) {
+        if !report.segment("service", name) {
+            return;
+        }
+        let shared: Arc<str> = Arc::from(name.value.as_str());
+        let world = self.world;
+        let placements: Vec<(usize, &Placement)> =
+            world.clusters.with(&name.value).map(|c| (c, &world.clusters.0[c].services[&name.value])).collect();
+        for (cluster, placement) in &placements {
+            let instance = Instance { nodes: placement.nodes.clone(), ..Instance::default() };
+            self.objects.instances.insert((*cluster, name.value.clone()), instance);
+        }
+        for (cob, cob_entry) in entry.cobs.iter() {
+            let mut nowhere = true;
+            for (cluster, placement) in &placements {
+                for node in self.nodes(&name.value, cob, cob_entry, placement, report) {
+                    nowhere = false;
+                    self.on_node(*cluster, &shared, cob, cob_entry, node, report);
+                }
+            }
+            if let (true, Some((_, placement))) = (nowhere, placements.iter().find(|(_, p)| !p.nodes.is_empty())) {
+                let mark = cob_entry.place.as_ref().map_or(cob.mark, |p| p.mark);
+                let fault = Diagnostic::error("nowhere", format!("`{}/{}` is on no node", name.value, cob.value));
+                let nodes: Vec<&str> = placement.nodes.iter().map(HostName::as_str).collect();
+                let help = format!("the service is on {}", nodes.join(", "));
+                report.push(mark, fault.note(Some(report.place(placement.mark)), "its service is placed here").help(help));
+            }
+        }
+        if placements.is_empty() {
+            let fault = Diagnostic::warning("unplaced", format!("the service `{}` is in no cluster", name.value));
+            report.push(name.mark, fault.help(format!("place it: `clusters: {{c: {{services: {{{}: [n1]}}}}}}`", name.value)));
+        }
+    }
+
+    /// The nodes of its service that a change object is on.
+    fn nodes<'p>(
+        &self,
+        service: &str,
+        cob: &Marked<String>,
+        entry: &CobEntry,
+        placement: &'p Placement,
+        report: &mut Report<'_>,
+    ) -> Vec<&'p HostName> {
+        let all = &placement.nodes;
+        match entry.place.as_ref().map(|p| (&p.value, p.mark)) {
+            None | Some((Placed::Each, _)) => all.iter().collect(),
+            Some((Placed::First, _)) => {
+                let was_there = |host: &HostName| {
+                    let name = format!("{service}/{}", cob.value.split("{{").next().unwrap_or_default());
+                    CobId::on(host, &name).is_ok_and(|id| match is_template(&cob.value) {
+                        false => self.previous.contains(&id),
+                        true => self.previous.range(id.clone()..).next().is_some_and(|p| p.as_str().starts_with(id.as_str())),
+                    })
+                };
+                all.iter().find(|h| was_there(h)).or_else(|| all.first()).into_iter().collect()
+            }
+            Some((Placed::On(pick), mark)) => {
+                if let HostPick::Host(name) = pick
+                    && !self.world.hosts.0.contains_key(name.as_str())
+                {
+                    let known = self.world.hosts.0.keys().map(HostName::as_str).chain(["each", "first"]);
+                    report.unknown("host", &Marked { mark, value: name.clone() }, known);
+                    return all.iter().collect();
+                }
+                let picked: BTreeSet<&HostName> = self.world.hosts.of_pick(pick, mark, report).into_iter().collect();
+                all.iter().filter(|h| picked.contains(h)).collect()
+            }
+        }
+    }
+
+    /// A service's change object on one node: none, one, or one for each turn of its loops.
+    fn on_node(
+        &mut self,
+        cluster: usize,
+        service: &Arc<str>,
+        cob: &Marked<String>,
+        entry: &CobEntry,
+        node: &HostName,
+        report: &mut Report<'_>,
+    ) {
+        let Some(host) = self.world.hosts.0.get(node) else { return };
+        let of = format!("{node}/{service}/{}", cob.value);
+        let scope = Scope { world: self.world, host: Some(host), service: Some((cluster, service)), loops: &[], of: &of };
+        let condition = entry.when.as_ref();
+        let in_loop = condition.is_some_and(|w| {
+            let used = self.world.templates.names_used(&w.value);
+            entry.each.names().any(|n| used.iter().any(|u| u == n))
+        });
+        let holds = |scope: &Scope<'_>, report: &mut Report<'_>| match condition {
+            None => Some(true),
+            Some(when) => scope.world.templates.condition(&when.value, when.mark, scope, report),
+        };
+        if !in_loop {
+            match holds(&scope, report) {
+                Some(true) => {}
+                Some(false) => return,
+                None => return self.incomplete(cluster, service),
+            }
+        }
+        let Some(turns) = turns(entry, &scope, report) else { return self.incomplete(cluster, service) };
+        for loops in &turns {
+            let scope = Scope { loops, ..scope };
+            if in_loop {
+                match holds(&scope, report) {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => return self.incomplete(cluster, service),
+                }
+            }
+            let name = self.world.templates.text(&cob.value, cob.mark, &scope, report);
+            let name = name.map(|value| Marked { mark: cob.mark, value }).filter(|n| report.segment("change object", n));
+            let Some(name) = name else { return self.incomplete(cluster, service) };
+            let Some(id) = report.name(&name, |n| CobId::on(node, &format!("{service}/{n}"))) else { continue };
+            let home = Home::Service { cluster, service: Arc::clone(service), cob: name.value.clone() };
+            let scope = Scope { of: id.as_str(), ..scope };
+            let object = self.object(cob.mark, home, entry, &scope, report);
+            if let Some(instance) = self.objects.instances.get_mut(&(cluster, service.to_string())) {
+                instance.cobs.entry(name.value).or_default().push((node.clone(), id.clone()));
+                instance.on_node.entry(node.clone()).or_default().push(id.clone());
+            }
+            self.add(id, object, report);
+        }
+    }
+
+    fn incomplete(&mut self, cluster: usize, service: &str) {
+        if let Some(instance) = self.objects.instances.get_mut(&(cluster, service.to_owned())) {
+            instance.incomplete = true;
+        }
+    }
+
+    fn add(&mut self, id: CobId, object: Object, report: &mut Report<'_>) {
+        if self.objects.all.len() >= MAX_COBS {
+            let fault = Diagnostic::error("too-large", format!("the model makes more than {MAX_COBS} change objects"));
+            return report.push(object.mark, fault);
+        }
+        if let Some(first) = self.objects.all.get(&id) {
+            let mut fault = Diagnostic::error("duplicate-name", format!("the change object {id} is made twice"))
+                .note(Some(report.place(first.mark)), "first here");
+            fault = fault.help(if first.mark == object.mark {
+                "in a loop, or in two clusters, its name must differ each time: `\"disk-{{ d }}\"`"
+            } else {
+                "rename one of them, or leave one away"
+            });
+            return report.push(object.mark, fault);
+        }
+        self.objects.all.insert(id, object);
+    }
+
+    fn object(&mut self, mark: Mark, home: Home, entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Object {
+        let templates = &self.world.templates;
+        let text = |written: &Marked<String>, report: &mut Report<'_>| {
+            let value = templates.text(&written.value, written.mark, scope, report)?;
+            Some(Marked { mark: written.mark, value })
+        };
+        if let Some(Marked { mark, value: OnRemove::Keep }) = &entry.on_remove {
+            let fault = Diagnostic::error("not-supported-yet", "`on_remove: keep` is not supported yet");
+            report.push(*mark, fault.help("leave it away: what leaves the model goes to its pre-remove state first"));
+        }
+        let content = entry.content.as_ref().map(|content| templates.node(content, scope, report));
+        let content = content.unwrap_or(Node { mark, value: Value::Map(crate::model::Map::default()) });
+        let mut object = Object {
+            mark,
+            home,
+            kind: None,
+            preferred: None,
+            content: content.to_json(),
+            files: Payload::new(),
+            explicit: Vec::new(),
+            words: Vec::new(),
+        };
+        self.files.named(&entry.files, &mut object.files, report);
+        if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object.files, report)) {
+            object.preferred = match &entry.preferred {
+                Some(written) => text(written, report).and_then(|name| known.state(&name, report)),
+                None => Some(known.on().clone()),
+            };
+            object.kind = Some(known);
+        }
+        let list = |written: &Marked<Vec<Marked<String>>>, report: &mut Report<'_>| Marked {
+            mark: written.mark,
+            value: written.value.iter().filter_map(|n| text(n, report)).collect(),
+        };
+        for Marked { mark, value } in &entry.transitions {
+            if let (Some(from), Some(to), Some(needs)) = (&value.from, &value.to, &value.needs) {
+                let (from, to, needs) = (from.clone().into(), to.clone(), list(needs, report));
+                object.explicit.push(Explicit { mark: *mark, from, to, needs });
+            }
+        }
+        for Marked { mark, value } in &entry.locks {
+            if let (Some(to), Some(needs)) = (&value.state, &value.needs) {
+                object.explicit.push(Explicit { mark: *mark, from: None, to: to.clone(), needs: list(needs, report) });
+            }
+        }
+        for (word, targets) in words(entry) {
+            for target in targets {
+                let cob = text(&target.cob, report);
+                let on = target.on.as_ref().map(|on| render_on(on, |t, r| text(t, r), report));
+                if let (Some(cob), Some(on)) = (cob, on.map_or(Some(None), |on| on.map(Some))) {
+                    object.words.push((word, Target { cob, on }));
+                }
+            }
+        }
+        object
+    }
+
+    /// The kind, with what the content makes of it.
+    fn kind(
+        &mut self,
+        name: &Marked<String>,
+        content: &Node,
+        payload: &mut Payload,
+        report: &mut Report<'_>,
+    ) -> Option<Known> {
+        let known = match self.kinds.find(name, report) {
+            Found::Good(known) => known.clone(),
+            Found::Broken | Found::Unknown => return None,
+        };
+        let Some(builtin) = known.builtin else { return Some(known) };
+        let Settled { kind, files } = builtin.settle(content, self.files, report)?;
+        payload.extend(files);
+        Some(match kind {
+            None => known,
+            Some(kind) => {
+                let kind = self.objects.made.entry(kind.name.clone()).or_insert_with(|| Arc::new(kind));
+                Known { kind: Arc::clone(kind), ..known }
+            }
+        })
+    }
+}
+
+/// The short words of a change object, in the order in which they are expanded.
+fn words(entry: &CobEntry) -> [(Word, &[Target]); 6] {
+    [
+        (Word::Requires, &entry.requires),
+        (Word::After, &entry.after),
+        (Word::Wants, &entry.wants),
+        (Word::RestartsOn, &entry.restarts_on),
+        (Word::ReloadsOn, &entry.reloads_on),
+        (Word::Excludes, &entry.excludes),
+    ]
+}
+
+fn render_on(
+    on: &Marked<On>,
+    text: impl Fn(&Marked<String>, &mut Report<'_>) -> Option<Marked<String>>,
+    report: &mut Report<'_>,
+) -> Option<Marked<On>> {
+    let mut render = |name: &String| text(&Marked { mark: on.mark, value: name.clone() }, report).map(|t| t.value);
+    let value = match &on.value {
+        On::Host(name) => On::Host(render(name)?),
+        On::Label(name) => On::Label(render(name)?),
+        same @ (On::SameNode | On::All | On::Any | On::First | On::Peers) => same.clone(),
+    };
+    Some(Marked { mark: on.mark, value })
+}
+
+/// The values of the loop variables for each turn; without loops one turn without any.
+fn turns(entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Option<Vec<Vec<(String, Jinja)>>> {
+    let mut turns: Vec<Vec<(String, Jinja)>> = vec![Vec::new()];
+    for (name, items) in entry.each.iter() {
+        let mut longer = Vec::new();
+        for turn in turns {
+            // An inner loop sees the variables of the outer ones.
+            for item in scope.world.templates.items(items, &Scope { loops: &turn, ..*scope }, report)? {
+                let mut next = turn.clone();
+                next.push((name.value.clone(), item));
+                longer.push(next);
+                if longer.len() > MAX_COBS {
+                    let fault = Diagnostic::error("too-large", format!("this loop makes more than {MAX_COBS} change objects"));
+                    report.push(name.mark, fault);
+                    return None;
+                }
+            }
+        }
+        turns = longer;
+    }
+    Some(turns)
+}

@@ -1,0 +1,226 @@
+//! What the names in a change object's templates stand for.
+//!
+//! `host` {name, ip, labels, vars, facts}, `cluster` {name, config}, `node` {name, index, services},
+//! `peers` (the other hosts with the service), `on('app')` (the hosts with a service), and variables,
+//! of which the nearest wins: all < label < service < cluster < host < the host's own `vars` < the
+//! variables of a loop. Values are made only when a template asks for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_types::{CobId, HostName};
+use minijinja::value::Value as Jinja;
+use minijinja::{Error, ErrorKind};
+
+use super::Report;
+use super::clusters::{Cluster, Clusters};
+use super::hosts::{Host, Hosts, variables};
+use super::template::{Names, Templates};
+use crate::diagnostic::Diagnostic;
+use crate::model::{Marked, Named, Node, Sections, did_you_mean_or_list};
+
+/// Names that variables can't have.
+const RESERVED: [&str; 6] = ["host", "cluster", "node", "peers", "on", "secret"];
+
+/// All that is known before the first change object is made.
+#[derive(Debug)]
+pub(super) struct World<'a> {
+    pub(super) sections: &'a Sections,
+    pub(super) templates: Templates,
+    pub(super) hosts: Hosts,
+    pub(super) clusters: Clusters,
+    variables: Variables,
+    directory: Arc<Directory>,
+}
+
+/// Variables by where they hold.
+#[derive(Debug, Default)]
+struct Variables {
+    all: BTreeMap<String, Jinja>,
+    label: BTreeMap<String, BTreeMap<String, Jinja>>,
+    service: BTreeMap<String, BTreeMap<String, Jinja>>,
+    cluster: BTreeMap<String, BTreeMap<String, Jinja>>,
+    host: BTreeMap<String, BTreeMap<String, Jinja>>,
+}
+
+/// What `on('app')` looks up; shared with the functions given to templates.
+#[derive(Debug, Default)]
+struct Directory {
+    hosts: BTreeMap<HostName, Jinja>,
+    clusters: Vec<(String, BTreeMap<String, Vec<HostName>>)>,
+}
+
+/// Where a change object stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) world: &'a World<'a>,
+    pub(super) host: Option<&'a Host>,
+    /// Its cluster and service, when it is of one.
+    pub(super) service: Option<(usize, &'a str)>,
+    pub(super) loops: &'a [(String, Jinja)],
+    /// How to call it in messages.
+    pub(super) of: &'a str,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(
+        sections: &'a Sections,
+        templates: Templates,
+        hosts: Hosts,
+        clusters: Clusters,
+        report: &mut Report<'_>,
+    ) -> Self {
+        let variables = Variables::read(sections, &hosts, report);
+        let directory = Directory {
+            hosts: hosts.0.values().map(|h| (h.name.clone(), h.value.clone())).collect(),
+            clusters: clusters
+                .0
+                .iter()
+                .map(|c| (c.name.clone(), c.services.iter().map(|(s, p)| (s.clone(), p.nodes.clone())).collect()))
+                .collect(),
+        };
+        Self { sections, templates, hosts, clusters, variables, directory: Arc::new(directory) }
+    }
+}
+
+impl Variables {
+    fn read(sections: &Sections, hosts: &Hosts, report: &mut Report<'_>) -> Self {
+        let written = &sections.variables;
+        let mut all_groups: Vec<&Named<Node>> = vec![&written.all];
+        for group in [&written.label, &written.service, &written.cluster, &written.host] {
+            all_groups.extend(group.iter().map(|(_, v)| v));
+        }
+        all_groups.extend(sections.hosts.iter().map(|(_, h)| &h.vars));
+        for name in all_groups.iter().flat_map(|g| g.iter()).map(|(n, _)| n) {
+            if RESERVED.contains(&name.value.as_str()) {
+                let fault = Diagnostic::error("reserved-name", format!("a variable can't be called `{}`", name.value));
+                report.push(name.mark, fault.help("templates know something else by this name; give it another one"));
+            }
+        }
+        let labels = hosts.labels();
+        for (label, _) in written.label.iter() {
+            if hosts.labelled(&label.value).next().is_none() {
+                let what = format!("no host has the label `{}`", label.value);
+                report.missing("unknown-label", what, label, labels.iter().map(String::as_str));
+            }
+        }
+        known("service", &written.service, &sections.services.names().collect::<Vec<_>>(), report);
+        known("cluster", &written.cluster, &sections.clusters.names().collect::<Vec<_>>(), report);
+        known("host", &written.host, &hosts.0.keys().map(HostName::as_str).collect::<Vec<_>>(), report);
+        let by_name = |group: &Named<Named<Node>>| group.iter().map(|(n, v)| (n.value.clone(), variables(v))).collect();
+        Self {
+            all: variables(&written.all),
+            label: by_name(&written.label),
+            service: by_name(&written.service),
+            cluster: by_name(&written.cluster),
+            host: by_name(&written.host),
+        }
+    }
+}
+
+fn known(what: &str, group: &Named<Named<Node>>, names: &[&str], report: &mut Report<'_>) {
+    let set: std::collections::BTreeSet<&str> = names.iter().copied().collect();
+    for (name, _) in group.iter().filter(|(n, _)| !set.contains(n.value.as_str())) {
+        report.unknown(what, name, names.iter().copied());
+    }
+}
+
+impl<'a> Scope<'a> {
+    fn cluster(&self) -> Option<&'a Cluster> {
+        self.service.and_then(|(cluster, _)| self.world.clusters.0.get(cluster))
+    }
+
+    /// The groups of variables that hold here, the nearest first.
+    fn groups(&self) -> impl Iterator<Item = &'a BTreeMap<String, Jinja>> {
+        let Variables { all, label, service, cluster, host } = &self.world.variables;
+        let own = self.host.map(|h| &h.vars);
+        let host = self.host.and_then(|h| host.get(h.name.as_str()));
+        let cluster = self.cluster().and_then(|c| cluster.get(&c.name));
+        let service = self.service.and_then(|(_, s)| service.get(s));
+        let me = self.host;
+        let labels = label.iter().rev().filter(move |(l, _)| me.is_some_and(|h| h.has_label(l))).map(|(_, v)| v);
+        own.into_iter().chain(host).chain(cluster).chain(service).chain(labels).chain([all])
+    }
+
+    fn node(&self) -> Option<Jinja> {
+        let (cluster, (_, service)) = (self.cluster()?, self.service?);
+        let host = &self.host?.name;
+        let index = cluster.services.get(service)?.nodes.iter().position(|h| h == host)?;
+        let services = cluster.services.iter().filter(|(_, p)| p.nodes.contains(host)).map(|(s, _)| Jinja::from(s.as_str()));
+        Some(Jinja::from_pairs([
+            ("name", Jinja::from(host.as_str())),
+            ("index", Jinja::from(index)),
+            ("services", services.collect::<Vec<_>>().into()),
+        ]))
+    }
+
+    fn peers(&self) -> Option<Jinja> {
+        let (cluster, (_, service)) = (self.cluster()?, self.service?);
+        let me = &self.host?.name;
+        let others = cluster.services.get(service)?.nodes.iter().filter(|h| *h != me);
+        Some(others.filter_map(|h| self.world.hosts.0.get(h)).map(|h| h.value.clone()).collect::<Vec<_>>().into())
+    }
+
+    /// The function `on`.
+    fn on(&self) -> Jinja {
+        let directory = Arc::clone(&self.world.directory);
+        let own = self.service.map(|(cluster, _)| cluster);
+        Jinja::from_function(move |service: String| directory.on(&service, own))
+    }
+}
+
+impl Directory {
+    fn on(&self, service: &str, own: Option<usize>) -> Result<Jinja, Error> {
+        let fault = |text: String| Error::new(ErrorKind::InvalidOperation, text);
+        let mine = own.and_then(|c| self.clusters.get(c)?.1.get(service));
+        let mut others = self.clusters.iter().filter_map(|(_, services)| services.get(service));
+        let nodes = match (mine, others.next(), others.next()) {
+            (Some(nodes), _, _) | (None, Some(nodes), None) => nodes,
+            (None, Some(_), Some(_)) => return Err(fault(format!("several clusters have the service `{service}`, and this one has not"))),
+            (None, None, _) => {
+                let all: Vec<&str> = self.clusters.iter().flat_map(|(_, s)| s.keys().map(String::as_str)).collect();
+                let help = did_you_mean_or_list(service, all.iter().copied()).unwrap_or_default();
+                return Err(fault(format!("no cluster has the service `{service}`; {help}")));
+            }
+        };
+        Ok(nodes.iter().filter_map(|h| self.hosts.get(h)).cloned().collect::<Vec<_>>().into())
+    }
+}
+
+impl Names for Scope<'_> {
+    fn get(&self, name: &str) -> Option<Jinja> {
+        if let Some((_, value)) = self.loops.iter().rev().find(|(n, _)| n == name) {
+            return Some(value.clone());
+        }
+        match name {
+            "host" => self.host.map(|h| h.value.clone()),
+            "cluster" => self.cluster().map(|c| c.value.clone()),
+            "node" => self.node(),
+            "peers" => self.peers(),
+            "on" => Some(self.on()),
+            "secret" => Some(Jinja::from_function(|_: String| -> Result<Jinja, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, "secrets are not supported yet"))
+            })),
+            _ => self.groups().find_map(|group| group.get(name).cloned()),
+        }
+    }
+
+    fn known(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.groups().flat_map(|g| g.keys().cloned()).collect();
+        names.extend(self.loops.iter().map(|(n, _)| n.clone()));
+        names.extend(["host", "on"].map(str::to_owned));
+        if self.service.is_some() {
+            names.extend(["cluster", "node", "peers"].map(str::to_owned));
+        }
+        names
+    }
+
+    fn of(&self) -> String {
+        self.of.to_owned()
+    }
+}
+
+/// A host named in an id.
+pub(super) fn host_of<'a>(world: &'a World<'_>, id: &CobId, name: &Marked<String>, report: &mut Report<'_>) -> Option<&'a Host> {
+    world.hosts.named(id.host_str(), name.mark, report)
+}

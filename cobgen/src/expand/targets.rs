@@ -1,0 +1,478 @@
+//! What the words of a dependency name: from `db/server` to the change objects meant.
+//!
+//! A name without `/` is a change object of the same service, else a service; for one written by hand,
+//! one of the same host, else a service. `A/B` is the change object B of service A, or an id
+//! `HOST/NAME`. A service means those of its change objects that are `ready`. The service is the own
+//! cluster's, else the only cluster's that has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::{CobId, HostName};
+
+use super::Report;
+use super::objects::{Home, Instance, Object, Objects, Word};
+use super::scope::World;
+use crate::diagnostic::Diagnostic;
+use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
+
+/// One word's dependency between two change objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) word: Word,
+    /// The dependent.
+    pub(super) from: CobId,
+    /// The depended-on.
+    pub(super) to: CobId,
+    /// As the user wrote it.
+    pub(super) words: String,
+    pub(super) mark: Mark,
+}
+
+/// Everything that the short words name.
+pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_>) -> Vec<Link> {
+    let mut finder = Finder { world, objects, links: Vec::new(), ready: BTreeMap::new() };
+    let mut services: Vec<(&CobId, &Object, Word, &Target, usize, String)> = Vec::new();
+    for (id, object) in &objects.all {
+        for (word, target) in &object.words {
+            match finder.lookup(&Asker::of(id, object), *word, target, report) {
+                Lookup::Cobs(found) => finder.link(*word, id, target, found, report),
+                Lookup::Service(cluster, service) => services.push((id, object, *word, target, cluster, service)),
+                Lookup::Nothing => {}
+            }
+        }
+    }
+    // Which of a service's change objects are ready follows from the links inside it.
+    finder.find_ready(report);
+    for (id, object, word, target, cluster, service) in services {
+        let asker = Asker::of(id, object);
+        if let Some(found) = finder.ready_of(&asker, word, target, cluster, &service, report) {
+            finder.link(word, id, target, found, report);
+        }
+    }
+    for (name, entry) in world.sections.services.iter() {
+        finder.of_service(&name.value, entry, report);
+    }
+    finder.links
+}
+
+/// Who asks, and from where.
+struct Asker<'a> {
+    id: &'a CobId,
+    host: &'a str,
+    /// Cluster and service.
+    home: Option<(usize, &'a str)>,
+}
+
+impl<'a> Asker<'a> {
+    fn of(id: &'a CobId, object: &'a Object) -> Self {
+        let home = match &object.home {
+            Home::ByHand => None,
+            Home::Service { cluster, service, .. } => Some((*cluster, &**service)),
+        };
+        Self { id, host: id.host_str(), home }
+    }
+}
+
+enum Lookup {
+    Cobs(Vec<CobId>),
+    /// The ready ones of a service.
+    Service(usize, String),
+    /// It was reported, or is a `wants` of what does not exist.
+    Nothing,
+}
+
+struct Finder<'a> {
+    world: &'a World<'a>,
+    objects: &'a Objects,
+    links: Vec<Link>,
+    /// The ready change objects of each service, in the order of its nodes.
+    ready: BTreeMap<(usize, String), Vec<(HostName, CobId)>>,
+}
+
+impl Finder<'_> {
+    fn link(&mut self, word: Word, from: &CobId, target: &Target, found: Vec<CobId>, report: &mut Report<'_>) {
+        let words = format!("{}: [{}]", word.as_str(), target.words());
+        for to in found {
+            if to == *from {
+                let fault = Diagnostic::error("self-dependency", format!("{from} depends on itself"));
+                let help = "to mean the same on the other nodes write `{cob: NAME, on: peers}`";
+                report.push(target.cob.mark, fault.help(help));
+                continue;
+            }
+            self.links.push(Link { word, from: from.clone(), to, words: words.clone(), mark: target.cob.mark });
+        }
+    }
+
+    fn lookup(&self, asker: &Asker<'_>, word: Word, target: &Target, report: &mut Report<'_>) -> Lookup {
+        let text = target.cob.value.as_str();
+        match text.split_once('/') {
+            None => {
+                if let Some((cluster, service)) = asker.home
+                    && let Some(instance) = self.objects.instances.get(&(cluster, service.to_owned()))
+                {
+                    if let Some(cobs) = instance.cobs.get(text) {
+                        return self.pick(asker, word, target, instance, cobs, On::SameNode, report);
+                    }
+                    if self.is_own_cob(service, text) {
+                        return self.not_here(word, &target.cob, &format!("`{service}/{text}`"), report);
+                    }
+                }
+                if asker.home.is_none()
+                    && let Ok(id) = CobId::new(&format!("{}/{text}", asker.host))
+                    && self.objects.get(&id).is_some()
+                {
+                    return self.exact(id, target, report);
+                }
+                if self.service_entry(text).is_some() {
+                    return self.whole_service(asker, word, target, text, report);
+                }
+                self.unknown(asker, word, &target.cob, report)
+            }
+            Some((service, cob)) => {
+                let id = CobId::new(text).ok().filter(|id| self.objects.get(id).is_some());
+                let of_service = self.service_entry(service).is_some_and(|_| self.is_own_cob(service, cob) || self.is_made(service, cob));
+                match (id, of_service) {
+                    (Some(id), true) => {
+                        let what = format!("`{text}` is {id} on the host `{service}`, and the change object `{cob}` of the service `{service}`");
+                        let fault = Diagnostic::error("ambiguous-name", what).help("rename the host or the service");
+                        report.push(target.cob.mark, fault);
+                        Lookup::Nothing
+                    }
+                    (Some(id), false) => self.exact(id, target, report),
+                    (None, true) => self.service_cob(asker, word, target, service, cob, report),
+                    (None, false) => self.unknown(asker, word, &target.cob, report),
+                }
+            }
+        }
+    }
+
+    /// An id written in full.
+    fn exact(&self, id: CobId, target: &Target, report: &mut Report<'_>) -> Lookup {
+        if let Some(on) = &target.on {
+            let fault = Diagnostic::error("needless-on", format!("{id} names its host already, so `on` has no meaning"));
+            report.push(on.mark, fault.help("leave `on` away"));
+        }
+        Lookup::Cobs(vec![id])
+    }
+
+    fn whole_service(&self, asker: &Asker<'_>, word: Word, target: &Target, service: &str, report: &mut Report<'_>) -> Lookup {
+        if asker.home.is_some_and(|(_, own)| own == service) {
+            let fault = Diagnostic::error("self-dependency", format!("{} names its own service `{service}`", asker.id));
+            report.push(target.cob.mark, fault.help("name a change object of the service: `requires: [server]`"));
+            return Lookup::Nothing;
+        }
+        match self.cluster(asker, word, service, target.cob.mark, report) {
+            Some(cluster) => Lookup::Service(cluster, service.to_owned()),
+            None => Lookup::Nothing,
+        }
+    }
+
+    fn service_cob(
+        &self,
+        asker: &Asker<'_>,
+        word: Word,
+        target: &Target,
+        service: &str,
+        cob: &str,
+        report: &mut Report<'_>,
+    ) -> Lookup {
+        let Some(cluster) = self.cluster(asker, word, service, target.cob.mark, report) else { return Lookup::Nothing };
+        let Some(instance) = self.objects.instances.get(&(cluster, service.to_owned())) else { return Lookup::Nothing };
+        let own = asker.home == Some((cluster, service));
+        match instance.cobs.get(cob) {
+            Some(cobs) => self.pick(asker, word, target, instance, cobs, if own { On::SameNode } else { On::All }, report),
+            None if instance.incomplete => Lookup::Nothing,
+            None => self.not_here(word, &target.cob, &format!("`{service}/{cob}`"), report),
+        }
+    }
+
+    /// A name that the service has, but on no node of this cluster.
+    fn not_here(&self, word: Word, name: &Marked<String>, what: &str, report: &mut Report<'_>) -> Lookup {
+        if word != Word::Wants {
+            let fault = Diagnostic::error("nowhere", format!("{what} is on no node, so nothing can depend on it"));
+            report.push(name.mark, fault.help("its `when`, `for` or `place` leaves it out everywhere; to depend on it where it exists, write `wants`"));
+        }
+        Lookup::Nothing
+    }
+
+    /// Which cluster's service is meant: the own one's, else the only one's that has it.
+    fn cluster(&self, asker: &Asker<'_>, word: Word, service: &str, mark: Mark, report: &mut Report<'_>) -> Option<usize> {
+        let with: Vec<usize> = self.world.clusters.with(service).collect();
+        if let Some((own, _)) = asker.home
+            && with.contains(&own)
+        {
+            return Some(own);
+        }
+        let names: Vec<String> = with.iter().map(|c| format!("`{}`", self.world.clusters.0[*c].name)).collect();
+        match with.as_slice() {
+            [only] => Some(*only),
+            [] => {
+                if word != Word::Wants {
+                    let fault = Diagnostic::error("unplaced", format!("the service `{service}` is in no cluster, so nothing can depend on it"));
+                    report.push(mark, fault.help("place it in a cluster, or write `wants`"));
+                }
+                None
+            }
+            _ => {
+                let whose = asker.home.map_or_else(String::new, |(own, _)| format!(", but not `{}`", self.world.clusters.0[own].name));
+                let what = format!("which `{service}` is meant? The clusters {} have it{whose}", names.join(", "));
+                report.push(mark, Diagnostic::error("ambiguous-name", what).help("name the change object in full: HOST/SERVICE/COB"));
+                None
+            }
+        }
+    }
+
+    /// The candidates that `on` chooses.
+    #[expect(clippy::too_many_arguments, reason = "the question, where it comes from and what there is to choose from")]
+    fn pick(
+        &self,
+        asker: &Asker<'_>,
+        word: Word,
+        target: &Target,
+        instance: &Instance,
+        candidates: &[(HostName, CobId)],
+        default: On,
+        report: &mut Report<'_>,
+    ) -> Lookup {
+        let (on, mark) = target.on.as_ref().map_or((&default, target.cob.mark), |on| (&on.value, on.mark));
+        if !self.exists(on, mark, report) {
+            return Lookup::Nothing;
+        }
+        let me = asker.host;
+        let has_label = |host: &HostName, label: &str| self.world.hosts.0.get(host).is_some_and(|h| h.has_label(label));
+        let first = candidates.first().map(|(host, _)| host);
+        let chosen: Vec<&(HostName, CobId)> = match on {
+            On::All | On::Any => candidates.iter().collect(),
+            On::SameNode => candidates.iter().filter(|(h, _)| *h == me).collect(),
+            On::First => candidates.iter().filter(|(h, _)| Some(h) == first).collect(),
+            On::Peers => candidates.iter().filter(|(h, _)| *h != me).collect(),
+            On::Host(name) => candidates.iter().filter(|(h, _)| *h == name.as_str()).collect(),
+            On::Label(label) => candidates.iter().filter(|(h, _)| has_label(h, label)).collect(),
+        };
+        let nodes: BTreeSet<&HostName> = chosen.iter().map(|(h, _)| h).collect();
+        if *on == On::Any && nodes.len() > 1 {
+            let what = format!("`on: any` is not supported yet where there is more than one: {}", list(&nodes));
+            let fault = Diagnostic::error("not-supported-yet", what);
+            report.push(mark, fault.help("write `on: all`, `on: first` or `on: host NAME`"));
+            return Lookup::Nothing;
+        }
+        // With one node only, there are no peers, and nothing to wait for.
+        if chosen.is_empty() && !instance.incomplete && word != Word::Wants && *on != On::Peers {
+            let all: BTreeSet<&HostName> = candidates.iter().map(|(h, _)| h).collect();
+            let where_ = match on {
+                On::SameNode => format!("on {me}"),
+                On::Host(name) => format!("on the host {name}"),
+                On::Label(label) => format!("on a host with the label {label}"),
+                On::All | On::Any | On::First | On::Peers => "anywhere".to_owned(),
+            };
+            let what = format!("{} depends on `{}`, which is not {where_}", asker.id, target.cob.value);
+            let mut fault = Diagnostic::error("nowhere", what);
+            if !all.is_empty() {
+                let help = format!("it is on {}; write `{{cob: {}, on: all}}`, or `wants` for where it exists", list(&all), target.cob.value);
+                fault = fault.help(help);
+            }
+            report.push(mark, fault);
+        }
+        Lookup::Cobs(chosen.into_iter().map(|(_, id)| id.clone()).collect())
+    }
+
+    /// Whether the host or label of an `on` exists at all.
+    fn exists(&self, on: &On, mark: Mark, report: &mut Report<'_>) -> bool {
+        match on {
+            On::Host(name) => self.world.hosts.named(name, mark, report).is_some(),
+            On::Label(label) => {
+                let pick = crate::model::HostPick::Label(label.clone());
+                !self.world.hosts.of_pick(&pick, mark, report).is_empty()
+            }
+            On::All | On::Any | On::SameNode | On::First | On::Peers => true,
+        }
+    }
+
+    fn unknown(&self, asker: &Asker<'_>, word: Word, name: &Marked<String>, report: &mut Report<'_>) -> Lookup {
+        let own = asker.home.and_then(|(cluster, service)| self.objects.instances.get(&(cluster, service.to_owned())));
+        if own.is_some_and(|i| i.incomplete) || report.out.is_full() {
+            return Lookup::Nothing;
+        }
+        let text = name.value.as_str();
+        let mut known: Vec<String> = self.world.sections.services.names().map(str::to_owned).collect();
+        known.extend(own.iter().flat_map(|i| i.cobs.keys().cloned()));
+        match text.split_once('/') {
+            Some((service, _)) if self.service_entry(service).is_some() => {
+                known = self.cobs_of(service).into_iter().map(|cob| format!("{service}/{cob}")).collect();
+            }
+            Some(_) => {
+                known.extend(self.objects.all.keys().map(|id| id.as_str().to_owned()));
+                for service in self.world.sections.services.names() {
+                    known.extend(self.cobs_of(service).into_iter().map(|cob| format!("{service}/{cob}")));
+                }
+            }
+            None if asker.home.is_none() => {
+                known.extend(self.objects.all.keys().filter(|id| id.host_str() == asker.host).map(|id| id.name().to_owned()));
+            }
+            None => {}
+        }
+        known.sort();
+        let names = known.iter().map(String::as_str);
+        // What `wants` names need not exist; only a likely slip of the pen is worth a word.
+        if word == Word::Wants {
+            if let Some(help) = did_you_mean(text, names) {
+                let warning = Diagnostic::warning("unknown-name", format!("`wants` names `{text}`, which does not exist"));
+                report.push(name.mark, warning.help(help));
+            }
+        } else {
+            let what = format!("unknown change object or service `{text}`");
+            report.push(name.mark, Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(text, names)));
+        }
+        Lookup::Nothing
+    }
+
+    fn service_entry(&self, name: &str) -> Option<&ServiceEntry> {
+        self.world.sections.services.iter().find(|(n, _)| n.value == name).map(|(_, s)| s)
+    }
+
+    /// Whether the service has a change object of this name as written.
+    fn is_own_cob(&self, service: &str, cob: &str) -> bool {
+        self.service_entry(service).is_some_and(|s| s.cobs.names().any(|n| n == cob))
+    }
+
+    /// Whether templates gave the service a change object of this name.
+    fn is_made(&self, service: &str, cob: &str) -> bool {
+        let with = self.world.clusters.with(service);
+        with.into_iter().any(|c| self.objects.instances.get(&(c, service.to_owned())).is_some_and(|i| i.cobs.contains_key(cob)))
+    }
+
+    fn cobs_of(&self, service: &str) -> BTreeSet<String> {
+        let mut names: BTreeSet<String> = self.service_entry(service).into_iter().flat_map(|s| s.cobs.names()).map(str::to_owned).collect();
+        names.retain(|n| !super::template::is_template(n));
+        for cluster in self.world.clusters.with(service) {
+            names.extend(self.objects.instances.get(&(cluster, service.to_owned())).into_iter().flat_map(|i| i.cobs.keys().cloned()));
+        }
+        names
+    }
+
+    /// Fills in which change objects of each service are ready: those named, else those on which
+    /// none of its others depends.
+    fn find_ready(&mut self, report: &mut Report<'_>) {
+        let mut depended: BTreeSet<&CobId> = BTreeSet::new();
+        for link in self.links.iter().filter(|l| l.word != Word::Excludes) {
+            let home = |id| self.objects.get(id).map(|o| &o.home);
+            if let (
+                Some(Home::Service { cluster: c1, service: s1, .. }),
+                Some(Home::Service { cluster: c2, service: s2, .. }),
+            ) = (home(&link.from), home(&link.to))
+                && (c1, s1) == (c2, s2)
+            {
+                depended.insert(&link.to);
+            }
+        }
+        let mut ready = BTreeMap::new();
+        for ((cluster, service), instance) in &self.objects.instances {
+            let named = self.service_entry(service).and_then(|s| s.ready.as_ref());
+            let mut found: Vec<(HostName, CobId)> = Vec::new();
+            match named {
+                Some(names) => {
+                    for name in names {
+                        match instance.cobs.get(&name.value) {
+                            Some(cobs) => found.extend(cobs.iter().cloned()),
+                            None if instance.incomplete || self.is_own_cob(service, &name.value) => {}
+                            None => {
+                                let known = self.cobs_of(service);
+                                let what = format!("the service `{service}` has no change object `{}`", name.value);
+                                report.missing("unknown-name", what, name, known.iter().map(String::as_str));
+                            }
+                        }
+                    }
+                }
+                None => {
+                    let cobs = instance.nodes.iter().flat_map(|n| instance.on_node.get(n).into_iter().flatten().map(move |id| (n, id)));
+                    found.extend(cobs.filter(|(_, id)| !depended.contains(id)).map(|(n, id)| (n.clone(), id.clone())));
+                }
+            }
+            ready.insert((*cluster, service.clone()), found);
+        }
+        self.ready = ready;
+    }
+
+    /// The ready change objects of a service that `on` chooses.
+    fn ready_of(
+        &self,
+        asker: &Asker<'_>,
+        word: Word,
+        target: &Target,
+        cluster: usize,
+        service: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<CobId>> {
+        let key = (cluster, service.to_owned());
+        let (instance, ready) = (self.objects.instances.get(&key)?, self.ready.get(&key)?);
+        if ready.is_empty() && !instance.incomplete && word != Word::Wants {
+            let fault = Diagnostic::error("never-ready", format!("nothing in the service `{service}` is ever ready"));
+            let help = "it has no change objects, or each of them is depended on by another of them; name some: `ready: [server]`";
+            report.push(target.cob.mark, fault.help(help));
+            return None;
+        }
+        match self.pick(asker, word, target, instance, ready, On::All, report) {
+            Lookup::Cobs(found) => Some(found),
+            Lookup::Service(..) | Lookup::Nothing => None,
+        }
+    }
+
+    /// The words of a service as a whole: they hold for its ready change objects, and for those that
+    /// the gates among them require.
+    fn of_service(&mut self, name: &str, entry: &ServiceEntry, report: &mut Report<'_>) {
+        let words = [(Word::Requires, &entry.requires), (Word::After, &entry.after), (Word::Wants, &entry.wants)];
+        if words.iter().all(|(_, targets)| targets.is_empty()) {
+            return;
+        }
+        for cluster in self.world.clusters.with(name).collect::<Vec<_>>() {
+            let Some(ready) = self.ready.get(&(cluster, name.to_owned())) else { continue };
+            let bearers = self.through_gates(ready.iter().map(|(_, id)| id.clone()).collect(), cluster, name);
+            for id in bearers {
+                let Some(object) = self.objects.get(&id) else { continue };
+                let asker = Asker::of(&id, object);
+                for (word, targets) in words {
+                    for target in targets {
+                        let found = match self.lookup(&asker, word, target, report) {
+                            Lookup::Cobs(found) => Some(found),
+                            Lookup::Service(c, s) => self.ready_of(&asker, word, target, c, &s, report),
+                            Lookup::Nothing => None,
+                        };
+                        self.link(word, &id, target, found.unwrap_or_default(), report);
+                    }
+                }
+            }
+        }
+    }
+
+    /// With each gate, what it requires within its service.
+    fn through_gates(&self, mut bearers: Vec<CobId>, cluster: usize, service: &str) -> Vec<CobId> {
+        let mut seen: BTreeSet<CobId> = bearers.iter().cloned().collect();
+        let is_gate = |id: &CobId| {
+            self.objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate)
+        };
+        let within = |id: &CobId| {
+            matches!(self.objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service)
+        };
+        let mut required: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
+        for link in self.links.iter().filter(|l| l.word == Word::Requires && is_gate(&l.from) && within(&l.to)) {
+            required.entry(&link.from).or_default().push(&link.to);
+        }
+        let mut next = 0;
+        while let Some(id) = bearers.get(next).cloned() {
+            next += 1;
+            for to in required.get(&id).into_iter().flatten() {
+                if seen.insert((*to).clone()) {
+                    bearers.push((*to).clone());
+                }
+            }
+        }
+        bearers
+    }
+}
+
+fn list(hosts: &BTreeSet<&HostName>) -> String {
+    const SHOWN: usize = 8;
+    let names: Vec<&str> = hosts.iter().take(SHOWN).map(|h| h.as_str()).collect();
+    let more = if hosts.len() > SHOWN { format!(" and {} more", hosts.len() - SHOWN) } else { String::new() };
+    format!("{}{more}", names.join(", "))
+}

@@ -1,0 +1,286 @@
+//! Templates and expressions in a model: minijinja, strict, with bounded work.
+//!
+//! A text is a template when it holds `{{` or `{%`. A text that is one `{{ expression }}` and nothing
+//! else gives the expression's value with its type, so `"{{ host.vars.port }}"` stays a number. An
+//! unknown name is an error with a suggestion, never an empty text; only in `when` an attribute that
+//! is not there counts as false.
+
+use std::collections::BTreeMap;
+
+use minijinja::value::{Value as Jinja, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+
+use super::Report;
+use crate::diagnostic::Diagnostic;
+use crate::model::{Key, Map, Mark, Node, Value, did_you_mean_or_list};
+
+/// The work that one template may do, in minijinja's instructions.
+const FUEL: u64 = 1_000_000;
+/// The longest text that a template may give, in bytes.
+const MAX_RENDERED: usize = 16 << 20;
+/// The deepest value that an expression may give.
+const MAX_DEPTH: usize = 32;
+
+/// What the names in a template stand for.
+pub(super) trait Names {
+    /// The value of a name.
+    fn get(&self, name: &str) -> Option<Jinja>;
+    /// All names, for suggestions.
+    fn known(&self) -> Vec<String>;
+    /// Whose names these are: `n1/db/server`, `host n1`.
+    fn of(&self) -> String;
+}
+
+/// The template engine.
+#[derive(Debug)]
+pub(super) struct Templates {
+    strict: Environment<'static>,
+    /// For conditions: what is not there is false.
+    lenient: Environment<'static>,
+}
+
+/// Why a text gave nothing.
+struct Fault {
+    message: String,
+    /// The line within the text, from 1.
+    line: Option<usize>,
+    help: Option<String>,
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        let with = |undefined| {
+            let mut environment = Environment::new();
+            environment.set_undefined_behavior(undefined);
+            environment.set_fuel(Some(FUEL));
+            environment.set_debug(true);
+            environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+            environment
+        };
+        Self { strict: with(UndefinedBehavior::Strict), lenient: with(UndefinedBehavior::SemiStrict) }
+    }
+}
+
+/// Whether a text is a template.
+pub(super) fn is_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("{%")
+}
+
+impl Templates {
+    /// Renders every text of a value; where that fails, reports it and leaves an invalid value.
+    pub(super) fn node(&self, node: &Node, names: &dyn Names, report: &mut Report<'_>) -> Node {
+        let value = match &node.value {
+            Value::Text(text) if is_template(text) => {
+                self.value(text, names).unwrap_or_else(|fault| invalid(&fault, node.mark, names, report))
+            }
+            Value::List(items) => Value::List(items.iter().map(|n| self.node(n, names, report)).collect()),
+            Value::Map(map) => {
+                let mut entries: Vec<(Key, Node)> = Vec::with_capacity(map.entries.len());
+                for (key, value) in &map.entries {
+                    let text = self.text(&key.text, key.mark, names, report).unwrap_or_else(|| key.text.clone());
+                    entries.push((Key { mark: key.mark, text }, self.node(value, names, report)));
+                }
+                Value::Map(Map { entries })
+            }
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Invalid => {
+                node.value.clone()
+            }
+        };
+        Node { mark: node.mark, value }
+    }
+
+    /// Renders a text to a text.
+    pub(super) fn text(&self, text: &str, mark: Mark, names: &dyn Names, report: &mut Report<'_>) -> Option<String> {
+        if !is_template(text) {
+            return Some(text.to_owned());
+        }
+        self.rendered(text, names).map_err(|fault| invalid(&fault, mark, names, report)).ok()
+    }
+
+    /// Evaluates a condition.
+    pub(super) fn condition(&self, text: &str, mark: Mark, names: &dyn Names, report: &mut Report<'_>) -> Option<bool> {
+        let value = evaluate(&self.lenient, text, names);
+        value.map(|v| v.is_true()).map_err(|fault| invalid(&fault, mark, names, report)).ok()
+    }
+
+    /// The items of a loop: a list as it stands, or an expression that gives one.
+    pub(super) fn items(&self, node: &Node, names: &dyn Names, report: &mut Report<'_>) -> Option<Vec<Jinja>> {
+        if let Value::List(items) = &node.value {
+            return Some(items.iter().map(|n| to_jinja(&self.node(n, names, report))).collect());
+        }
+        let text = node.scalar()?;
+        let expression = single_expression(&text).unwrap_or(&text);
+        match evaluate(&self.strict, expression, names).map(|v| (v.kind(), v)) {
+            Ok((ValueKind::Seq | ValueKind::Iterable, list)) => {
+                Some(list.try_iter().ok()?.collect())
+            }
+            // Of a mapping the keys, as everywhere in templates.
+            Ok((ValueKind::Map, map)) => Some(map.try_iter().ok()?.collect()),
+            Ok((kind, _)) => {
+                let message = format!("`{text}` gives no list but: {kind}");
+                let fault = Fault { message, line: None, help: Some("a loop needs a list".to_owned()) };
+                invalid(&fault, node.mark, names, report);
+                None
+            }
+            Err(fault) => {
+                invalid(&fault, node.mark, names, report);
+                None
+            }
+        }
+    }
+
+    /// The names that an expression uses without making them.
+    pub(super) fn names_used(&self, expression: &str) -> Vec<String> {
+        let compiled = self.strict.compile_expression(expression);
+        let mut used: Vec<String> = compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
+        used.sort();
+        used
+    }
+
+    fn value(&self, text: &str, names: &dyn Names) -> Result<Value, Fault> {
+        match single_expression(text) {
+            Some(expression) => {
+                let value = evaluate(&self.strict, expression, names)?;
+                from_jinja(&value, MAX_DEPTH).map_err(|what| Fault {
+                    message: format!("`{expression}` gives {what}"),
+                    line: None,
+                    help: None,
+                })
+            }
+            None => self.rendered(text, names).map(Value::Text),
+        }
+    }
+
+    fn rendered(&self, text: &str, names: &dyn Names) -> Result<String, Fault> {
+        let template = self.strict.template_from_str(text).map_err(|e| fault(&e, text))?;
+        let context = context(&self.strict, template.undeclared_variables(false), names, text)?;
+        let rendered = template.render(context).map_err(|e| fault(&e, text))?;
+        if rendered.len() > MAX_RENDERED {
+            let message = format!("this template gives more than {} MiB", MAX_RENDERED >> 20);
+            return Err(Fault { message, line: None, help: None });
+        }
+        Ok(rendered)
+    }
+}
+
+/// The expression of a text that is `{{ expression }}` and nothing else.
+fn single_expression(text: &str) -> Option<&str> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let inner = inner.strip_prefix('-').unwrap_or(inner);
+    let inner = inner.strip_suffix('-').unwrap_or(inner);
+    (!["{{", "}}", "{%"].iter().any(|mark| inner.contains(mark))).then_some(inner.trim())
+}
+
+fn evaluate(environment: &Environment<'static>, text: &str, names: &dyn Names) -> Result<Jinja, Fault> {
+    let expression = environment.compile_expression(text).map_err(|e| fault(&e, text))?;
+    let context = context(environment, expression.undeclared_variables(false), names, text)?;
+    let value = expression.eval(context).map_err(|e| fault(&e, text))?;
+    if value.is_undefined() && environment.undefined_behavior() == UndefinedBehavior::Strict {
+        return Err(Fault { message: format!("`{text}` is not defined"), line: None, help: None });
+    }
+    Ok(value)
+}
+
+/// The values of the names that are used; one that nobody knows is a fault.
+fn context(
+    environment: &Environment<'static>,
+    used: impl IntoIterator<Item = String>,
+    names: &dyn Names,
+    text: &str,
+) -> Result<BTreeMap<String, Jinja>, Fault> {
+    let mut used: Vec<String> = used.into_iter().collect();
+    used.sort();
+    let mut context = BTreeMap::new();
+    for name in used {
+        if let Some(value) = names.get(&name) {
+            context.insert(name, value);
+        } else if !environment.globals().any(|(global, _)| global == name) {
+            let known = names.known();
+            let line = text.lines().position(|l| l.contains(&name)).map(|i| i + 1);
+            return Err(Fault {
+                message: format!("unknown variable `{name}`"),
+                line,
+                help: did_you_mean_or_list(&name, known.iter().map(String::as_str)),
+            });
+        }
+    }
+    Ok(context)
+}
+
+/// An engine's error in our words.
+fn fault(error: &Error, text: &str) -> Fault {
+    let part = error.range().and_then(|r| text.get(r)).map(|p| format!(" in `{}`", p.trim())).unwrap_or_default();
+    let detail = error.detail().map(|d| format!(": {d}")).unwrap_or_default();
+    let help = |text: &str| Some(text.to_owned());
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
+    let (message, help) = match error.kind() {
+        ErrorKind::SyntaxError => (format!("template syntax{detail}"), help("a template is `{{ expression }}`; the engine is minijinja")),
+        ErrorKind::UndefinedError => {
+            (format!("undefined value{part}{detail}"), help("define it, or give a default: `{{ x | default('y') }}`"))
+        }
+        ErrorKind::OutOfFuel => ("this template does not come to an end".to_owned(), help("bound its loops")),
+        kind => (format!("template: {kind}{part}{detail}"), None),
+    };
+    Fault { message, line: error.line(), help }
+}
+
+fn invalid(fault: &Fault, mark: Mark, names: &dyn Names, report: &mut Report<'_>) -> Value {
+    let mut found = Diagnostic::error("template", &fault.message).note(None, format!("for {}", names.of()));
+    if let Some(line) = fault.line.filter(|l| *l > 1) {
+        found = found.note(None, format!("in line {line} of the text that begins here"));
+    }
+    report.push(mark, found.maybe_help(fault.help.clone()));
+    Value::Invalid
+}
+
+/// A model's value for templates.
+pub(super) fn to_jinja(node: &Node) -> Jinja {
+    match &node.value {
+        Value::Null | Value::Invalid => Jinja::from(()),
+        Value::Bool(b) => Jinja::from(*b),
+        Value::Int(i) => i64::try_from(*i).map_or_else(|_| Jinja::from(*i), Jinja::from),
+        Value::Float(f) => Jinja::from(*f),
+        Value::Text(t) => Jinja::from(t.as_str()),
+        Value::List(items) => items.iter().map(to_jinja).collect::<Vec<_>>().into(),
+        Value::Map(map) => {
+            map.entries.iter().map(|(k, v)| (k.text.clone(), to_jinja(v))).collect::<BTreeMap<String, Jinja>>().into()
+        }
+    }
+}
+
+/// An expression's value for the model; what has no form there is named.
+fn from_jinja(value: &Jinja, depth: usize) -> Result<Value, String> {
+    if depth == 0 {
+        return Err("a value that is nested too deep".to_owned());
+    }
+    let node = |value: &Jinja| from_jinja(value, depth - 1).map(|value| Node { mark: Mark::default(), value });
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
+    Ok(match value.kind() {
+        ValueKind::Undefined => return Err("nothing: it is not defined".to_owned()),
+        ValueKind::None => Value::Null,
+        ValueKind::Bool => Value::Bool(value.is_true()),
+        ValueKind::Number if value.is_integer() => match i128::try_from(value.clone()) {
+            Ok(i) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i),
+            Ok(_) | Err(_) => return Err("a number that is too large".to_owned()),
+        },
+        ValueKind::Number => match f64::try_from(value.clone()) {
+            Ok(f) if f.is_finite() => Value::Float(f),
+            Ok(_) | Err(_) => return Err("a number that can't be kept".to_owned()),
+        },
+        ValueKind::String => Value::Text(value.to_string()),
+        ValueKind::Seq | ValueKind::Iterable => {
+            let items = value.try_iter().map_err(|e| e.to_string())?;
+            Value::List(items.map(|v| node(&v)).collect::<Result<_, _>>()?)
+        }
+        ValueKind::Map => {
+            let keys = value.try_iter().map_err(|e| e.to_string())?;
+            let mut entries = Vec::new();
+            for key in keys {
+                let item = value.get_item(&key).map_err(|e| e.to_string())?;
+                entries.push((Key { mark: Mark::default(), text: key.to_string() }, node(&item)?));
+            }
+            Value::Map(Map { entries })
+        }
+        kind => return Err(format!("a value that a model can't hold: {kind}")),
+    })
+}

@@ -1,0 +1,172 @@
+//! From the words of a dependency to transition and lock dependencies.
+//!
+//! A kind has an on state (preferred) and an off state (pre-remove). `requires: [X]` on A means: every
+//! transition of A into its on state needs X on; every transition of X that leaves its on state, or
+//! `outdated`, needs A off; a promise that A stays on needs X's. `after` is the first of these alone.
+//! `excludes: [X]`: A is switched on only while X is off, and X only while A is off, each with the
+//! promise of it.
+
+use std::collections::BTreeSet;
+
+use cob_types::{CobId, Need, StateName};
+
+use super::arrows::Arrows;
+use super::kinds::Known;
+use super::objects::{Explicit, Objects, Word};
+use super::targets::Link;
+use super::{ByCob, Report};
+use crate::diagnostic::Diagnostic;
+use crate::draft::When;
+use crate::model::{Mark, Marked, did_you_mean_or_list};
+
+/// The dependencies that were written out.
+pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Report<'_>) {
+    for (id, object) in &objects.all {
+        let Some(known) = &object.kind else { continue };
+        for written in &object.explicit {
+            let when = when(known, written, report);
+            let needs: Vec<(Need, String, Mark)> =
+                written.needs.value.iter().filter_map(|text| need(id, text, objects, report)).collect();
+            if written.needs.value.is_empty() {
+                let fault = Diagnostic::error("empty-needs", "this dependency needs nothing");
+                report.push(written.needs.mark, fault.help("name what it needs, `needs: [HOST/NAME@state]`, or leave it away"));
+            }
+            let Some(when) = when else { continue };
+            for (need, text, mark) in needs {
+                let words = match &when {
+                    When::Transition { from, to } => format!("transitions: [{{from: {from}, to: {to}, needs: [{text}]}}]"),
+                    When::Lock { state } => format!("locks: [{{state: {state}, needs: [{text}]}}]"),
+                };
+                arrows.add(id, when.clone(), need, words, mark);
+            }
+        }
+    }
+}
+
+/// The dependencies that the short words stand for.
+pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, report: &mut Report<'_>) {
+    for link in links {
+        let (Some(a), Some(x)) = (objects.get(&link.from), objects.get(&link.to)) else { continue };
+        let (Some(a), Some(x)) = (&a.kind, &x.kind) else { continue };
+        let mut add = |cob: &CobId, when: When, on: &CobId, state: &StateName| {
+            let need = Need { cob: on.clone(), states: vec![state.clone()] };
+            arrows.add(cob, when, need, link.words.clone(), link.mark);
+        };
+        match link.word {
+            Word::Requires => {
+                into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
+                leaving(x).for_each(|move_| add(&link.to, move_, &link.from, a.off()));
+                add(&link.from, When::Lock { state: a.on().clone() }, &link.to, x.on());
+            }
+            Word::After | Word::Wants | Word::RestartsOn | Word::ReloadsOn => {
+                into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
+            }
+            Word::Excludes => {
+                for (known, cob) in [(a, &link.from), (x, &link.to)] {
+                    if known.on() == known.off() {
+                        let what = format!("{cob} has one state for on and off, so `excludes` has no meaning for it");
+                        report.push(link.mark, Diagnostic::error("no-off-state", what));
+                        return;
+                    }
+                }
+                into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.off()));
+                add(&link.from, When::Lock { state: a.on().clone() }, &link.to, x.off());
+                into(x, x.on()).for_each(|move_| add(&link.to, move_, &link.from, a.off()));
+                add(&link.to, When::Lock { state: x.on().clone() }, &link.from, a.off());
+            }
+        }
+    }
+}
+
+/// What each change object rests on by `restarts_on` and `reloads_on`.
+pub(super) fn restarts_on(links: &[Link]) -> ByCob<Vec<CobId>> {
+    let mut found: ByCob<BTreeSet<CobId>> = ByCob::new();
+    for link in links {
+        match link.word {
+            Word::RestartsOn | Word::ReloadsOn => {
+                found.entry(link.from.clone()).or_default().insert(link.to.clone());
+            }
+            Word::Requires | Word::After | Word::Wants | Word::Excludes => {}
+        }
+    }
+    found.into_iter().map(|(id, on)| (id, on.into_iter().collect())).collect()
+}
+
+/// The transitions into a state.
+fn into<'a>(known: &'a Known, state: &'a StateName) -> impl Iterator<Item = When> + 'a {
+    let moves = known.kind.transitions.iter().filter(move |t| t.to == *state);
+    moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
+}
+
+/// The transitions that stop or restart: out of the on state, and out of `outdated`.
+fn leaving(known: &Known) -> impl Iterator<Item = When> + '_ {
+    let moves = known.kind.transitions.iter().filter(|t| t.from == *known.on() || t.from == StateName::OUTDATED);
+    moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
+}
+
+/// What a written dependency guards; its transition must exist.
+fn when(known: &Known, written: &Explicit, report: &mut Report<'_>) -> Option<When> {
+    let to = known.state(&written.to, report);
+    let Some(from) = &written.from else { return Some(When::Lock { state: to? }) };
+    let (from, to) = (known.state(from, report)?, to?);
+    if !known.kind.transitions.iter().any(|t| t.from == from && t.to == to) {
+        let moves: Vec<String> = known.kind.transitions.iter().map(|t| format!("{} -> {}", t.from, t.to)).collect();
+        let what = format!("the kind `{}` has no transition {from} -> {to}", known.kind.name);
+        let fault = Diagnostic::error("unknown-transition", what).help(format!("it has {}", moves.join(", ")));
+        report.push(written.mark, fault);
+        return None;
+    }
+    Some(When::Transition { from, to })
+}
+
+/// `HOST/NAME@state|state`.
+fn need(
+    id: &CobId,
+    written: &Marked<String>,
+    objects: &Objects,
+    report: &mut Report<'_>,
+) -> Option<(Need, String, Mark)> {
+    let text = written.value.as_str();
+    let bad = |what: String, help: String| Diagnostic::error("bad-need", what).help(help);
+    let Some((name, states)) = text.split_once('@') else {
+        let fault = bad(format!("`{text}` names no state"), format!("write the state that it must be in: {text}@up"));
+        report.push(written.mark, fault);
+        return None;
+    };
+    if !name.contains('/') {
+        let help = format!("a need always begins with the host: {}/{text}", id.host_str());
+        report.push(written.mark, bad(format!("`{text}` names no host"), help));
+        return None;
+    }
+    let cob = report.name(&Marked { mark: written.mark, value: name.to_owned() }, CobId::new)?;
+    if cob == *id {
+        let fault = Diagnostic::error("self-dependency", format!("{id} depends on itself"));
+        report.push(written.mark, fault.help("leave it away: a change object knows its own state"));
+        return None;
+    }
+    let Some(object) = objects.get(&cob) else {
+        unknown_cob(&cob, written.mark, objects, report);
+        return None;
+    };
+    let known = object.kind.as_ref()?;
+    let mut found = Vec::new();
+    for state in states.split('|') {
+        let state = known.state(&Marked { mark: written.mark, value: state.trim().to_owned() }, report)?;
+        if !found.contains(&state) {
+            found.push(state);
+        }
+    }
+    Some((Need { cob, states: found }, text.to_owned(), written.mark))
+}
+
+fn unknown_cob(cob: &CobId, mark: Mark, objects: &Objects, report: &mut Report<'_>) {
+    if report.out.is_full() {
+        return;
+    }
+    let known = objects.all.keys().map(CobId::as_str);
+    let same_host = objects.all.keys().filter(|id| id.host_str() == cob.host_str()).map(CobId::as_str);
+    let help = crate::model::did_you_mean(cob.as_str(), known.clone())
+        .or_else(|| did_you_mean_or_list(cob.as_str(), same_host))
+        .or_else(|| did_you_mean_or_list(cob.as_str(), known));
+    report.push(mark, Diagnostic::error("unknown-name", format!("unknown change object `{cob}`")).maybe_help(help));
+}

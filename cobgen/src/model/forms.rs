@@ -1,0 +1,286 @@
+//! Values that a model writes in more than one form: commands, durations, host sets, targets.
+//!
+//! Each brings its own schema; of the forms of one value no two have the same JSON type, so the
+//! structural check knows which one was meant.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use super::node::{Map, Node, Value};
+use super::read::{Marked, Named};
+
+/// What is executed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Where it was written.
+    pub at: Marked<()>,
+    /// The text for the shell, or the words.
+    pub what: RunForm,
+}
+
+/// The two forms of a command.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunForm {
+    /// For `/bin/sh -c`.
+    Shell(String),
+    /// Executed as it stands.
+    Argv(Vec<Marked<String>>),
+}
+
+/// A span of time as written: `30s`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Duration(pub Marked<String>);
+
+/// A label's value as text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Label(pub String);
+
+/// Hosts, each by name or by label.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HostSet(pub Vec<Marked<HostPick>>);
+
+/// Some hosts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HostPick {
+    /// The one of this name.
+    Host(String),
+    /// Those with this label: `role=app`, or `role` with any value.
+    Label(String),
+}
+
+/// Where a cluster's services are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Nodes {
+    /// These services on all of the cluster's nodes.
+    Everywhere(Vec<Marked<String>>),
+    /// Each service on its own hosts.
+    ByHand(Named<HostSet>),
+}
+
+/// On which of its service's nodes a change object is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Placed {
+    /// On each.
+    Each,
+    /// On the first; it stays there.
+    First,
+    /// On this one, or those with this label.
+    On(HostPick),
+}
+
+/// Another change object, or several, or a service, as a dependency names it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// `COB`, `SERVICE/COB`, `SERVICE` or `HOST/NAME`.
+    pub cob: Marked<String>,
+    /// On which nodes; none: the same node inside a service, all of another service.
+    pub on: Option<Marked<On>>,
+}
+
+/// On which nodes a dependency looks for its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum On {
+    /// On the same.
+    SameNode,
+    /// On all.
+    All,
+    /// On one of them, whichever.
+    Any,
+    /// On the first.
+    First,
+    /// On all but this.
+    Peers,
+    /// On the host of this name.
+    Host(String),
+    /// On those with this label.
+    Label(String),
+}
+
+impl Target {
+    /// As a user would write it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let on = match self.on.as_ref().map(|on| &on.value) {
+            None => return self.cob.value.clone(),
+            Some(On::SameNode) => "same-node".to_owned(),
+            Some(On::All) => "all".to_owned(),
+            Some(On::Any) => "any".to_owned(),
+            Some(On::First) => "first".to_owned(),
+            Some(On::Peers) => "peers".to_owned(),
+            Some(On::Host(host)) => format!("host {host}"),
+            Some(On::Label(label)) => format!("label {label}"),
+        };
+        format!("{{cob: {}, on: {on}}}", self.cob.value)
+    }
+}
+
+/// Reads a form that serde's derived code can't tell apart while it keeps positions.
+macro_rules! read_from_node {
+    ($name:ty, $read:expr) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let node = Node::deserialize(deserializer)?;
+                let read: fn(&Node) -> Option<Self> = $read;
+                read(&node).ok_or_else(|| D::Error::custom(concat!(stringify!($name), " in no known form")))
+            }
+        }
+    };
+}
+
+read_from_node!(Run, |node| {
+    let what = match &node.value {
+        Value::List(items) => RunForm::Argv(items.iter().filter_map(word).collect()),
+        _ => RunForm::Shell(node.scalar()?),
+    };
+    Some(Self { at: Marked { mark: node.mark, value: () }, what })
+});
+read_from_node!(Duration, |node| Some(Self(word(node)?)));
+read_from_node!(Label, |node| match node.value {
+    Value::Null => Some(Self(String::new())),
+    _ => node.scalar().map(Self),
+});
+read_from_node!(HostSet, |node| match &node.value {
+    Value::List(items) => Some(Self(items.iter().filter_map(marked_pick).collect())),
+    _ => Some(Self(marked_pick(node).into_iter().collect())),
+});
+read_from_node!(Nodes, |node| match &node.value {
+    Value::List(items) => Some(Self::Everywhere(items.iter().filter_map(word).collect())),
+    Value::Map(_) => node.read().ok().map(Self::ByHand),
+    _ => None,
+});
+read_from_node!(Placed, |node| match node.text() {
+    Some("each") => Some(Self::Each),
+    Some("first") => Some(Self::First),
+    _ => pick(node).map(Self::On),
+});
+read_from_node!(Target, |node| match &node.value {
+    Value::Map(map) => Some(Self { cob: word(map.get("cob")?)?, on: map.get("on").and_then(on) }),
+    _ => Some(Self { cob: word(node)?, on: None }),
+});
+
+fn word(node: &Node) -> Option<Marked<String>> {
+    Some(Marked { mark: node.mark, value: node.scalar()? })
+}
+
+fn marked_pick(node: &Node) -> Option<Marked<HostPick>> {
+    Some(Marked { mark: node.mark, value: pick(node)? })
+}
+
+fn pick(node: &Node) -> Option<HostPick> {
+    match &node.value {
+        Value::Map(map) => one(map, "label").map(HostPick::Label).or_else(|| one(map, "host").map(HostPick::Host)),
+        _ => node.scalar().map(HostPick::Host),
+    }
+}
+
+fn one(map: &Map, key: &str) -> Option<String> {
+    map.get(key)?.scalar()
+}
+
+fn on(node: &Node) -> Option<Marked<On>> {
+    let value = if let Value::Map(map) = &node.value {
+        one(map, "label").map(On::Label).or_else(|| one(map, "host").map(On::Host))?
+    } else {
+        match node.text()? {
+            "same-node" => On::SameNode,
+            "all" => On::All,
+            "any" => On::Any,
+            "first" => On::First,
+            "peers" => On::Peers,
+            text => match text.split_once(' ') {
+                Some(("host", name)) => On::Host(name.trim().to_owned()),
+                Some(("label", label)) => On::Label(label.trim().to_owned()),
+                Some(_) | None => return None,
+            },
+        }
+    };
+    Some(Marked { mark: node.mark, value })
+}
+
+/// Gives a form its schema: inlined, so that messages speak of the value and not of a type.
+macro_rules! schema {
+    ($name:ty, $text:literal, |$generator:ident| $schema:expr) => {
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+            fn schema_name() -> Cow<'static, str> {
+                $text.into()
+            }
+            fn json_schema($generator: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    };
+}
+
+schema!(Run, "Command", |_g| json_schema!({"anyOf": [
+    {"type": "string", "description": "For /bin/sh -c."},
+    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed as it stands."},
+]}));
+schema!(Duration, "Duration", |_g| json_schema!({
+    "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-what": "a duration with its unit, such as `30s`, `500ms`, `2m` or `1h`",
+}));
+schema!(Label, "Label", |_g| json_schema!({"type": ["string", "number", "boolean", "null"]}));
+schema!(HostSet, "HostSet", |g| {
+    let pick = g.subschema_for::<HostPick>();
+    json_schema!({"anyOf": [
+        {"type": "string", "description": "A host's name."},
+        label_or_host(),
+        {"type": "array", "items": pick, "minItems": 1},
+        {"type": "integer", "x-not-supported-yet": "name the hosts: `nodes: [n1, n2]`"},
+    ]})
+});
+schema!(HostPick, "HostPick", |_g| json_schema!({"anyOf": [
+    {"type": "string", "description": "A host's name."},
+    label_or_host(),
+]}));
+schema!(Nodes, "Services", |g| {
+    let set = g.subschema_for::<HostSet>();
+    json_schema!({"anyOf": [
+        {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "On all nodes of the cluster."},
+        {"type": "object", "additionalProperties": set, "description": "Each on its own hosts."},
+    ]})
+});
+schema!(Placed, "Place", |_g| json_schema!({"anyOf": [
+    {"type": "string", "description": "each, first, or a host's name."},
+    label_or_host(),
+]}));
+schema!(Target, "Target", |_g| json_schema!({"anyOf": [
+    {"type": "string", "description": "COB of the same service and node, SERVICE/COB, SERVICE, or HOST/NAME."},
+    {
+        "type": "object",
+        "properties": {
+            "cob": {"type": "string", "description": "COB, SERVICE/COB, SERVICE, or HOST/NAME."},
+            "on": {
+                "description": "On which nodes: same-node, all, any, first, peers, host NAME, label NAME=VALUE.",
+                "anyOf": [
+                    {
+                        "type": "string",
+                        "pattern": "^(same-node|all|any|first|peers|host .+|label .+)$",
+                        "x-words": ["same-node", "all", "any", "first", "peers", "host ", "label "],
+                    },
+                    label_or_host(),
+                ],
+            },
+        },
+        "required": ["cob"],
+        "x-whole": true,
+        "additionalProperties": false,
+    },
+]}));
+
+fn label_or_host() -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "label": {"type": "string", "description": "Hosts with this label: role=app, or role with any value."},
+            "host": {"type": "string", "description": "The host of this name."},
+        },
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": false,
+    })
+}

@@ -1,0 +1,84 @@
+//! Several files, one model: sections of the same name are put together.
+//!
+//! The same name twice is an error that names both places: which of the two was meant is nothing
+//! that the order of file names should decide.
+
+use std::collections::HashMap;
+
+use super::Sources;
+use super::node::{Key, Map, Mark, Node, Value};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// One mapping of all documents.
+pub(super) fn merge(documents: Vec<Node>, sources: &Sources, out: &mut Diagnostics) -> Node {
+    let mark = documents.first().map_or(Mark { file: 0, line: 1, column: 1 }, |d| d.mark);
+    let mut all = Merged { sources, out, root: Map::default() };
+    for document in documents {
+        match document.value {
+            Value::Map(map) => all.add(map),
+            other => {
+                let fault = Diagnostic::error("no-model", format!("a model is a mapping of sections, but this is {}", other.describe()))
+                    .help("begin with `security: loopback-only` and `hosts:`; `cobgen init` makes a model to start from");
+                all.out.push(fault.at(sources.place(document.mark)));
+            }
+        }
+    }
+    Node { mark, value: Value::Map(all.root) }
+}
+
+struct Merged<'a> {
+    sources: &'a Sources,
+    out: &'a mut Diagnostics,
+    root: Map,
+}
+
+impl Merged<'_> {
+    fn add(&mut self, map: Map) {
+        let mut root = std::mem::take(&mut self.root);
+        self.level(&mut root, map, &mut Vec::new());
+        self.root = root;
+    }
+
+    fn level(&mut self, into: &mut Map, from: Map, way: &mut Vec<String>) {
+        let index: HashMap<String, usize> =
+            if from.entries.len() > 8 { into.entries.iter().enumerate().map(|(i, (k, _))| (k.text.clone(), i)).collect() } else { HashMap::new() };
+        for (key, node) in from.entries {
+            let at = if index.is_empty() {
+                into.entries.iter().position(|(k, _)| k.text == key.text)
+            } else {
+                index.get(&key.text).copied()
+            };
+            match at.and_then(|i| into.entries.get_mut(i)) {
+                None => into.entries.push((key, node)),
+                Some((first, there)) => match (&mut there.value, node.value) {
+                    (Value::Map(there), Value::Map(more)) if merges(way, &key.text) => {
+                        way.push(key.text);
+                        self.level(there, more, way);
+                        way.pop();
+                    }
+                    _ => self.twice(way, first, &key),
+                },
+            }
+        }
+    }
+
+    fn twice(&mut self, way: &[String], first: &Key, second: &Key) {
+        let section = if way.is_empty() { String::new() } else { format!(" of `{}`", way.join(".")) };
+        let fault = Diagnostic::error("duplicate-name", format!("`{}`{section} is defined twice", second.text))
+            .at(self.sources.place(second.mark))
+            .note(Some(self.sources.place(first.mark)), "first defined here")
+            .help("rename one of them, or leave one away");
+        self.out.push(fault);
+    }
+}
+
+/// Whether mappings of this name, found below `way`, are put together: sections are, and the groups
+/// of `variables`; what bears a name of the user's is not.
+fn merges(way: &[String], name: &str) -> bool {
+    match way {
+        [] => true,
+        [section] => section == "variables",
+        [section, group] => section == "variables" && group != "all" && !name.is_empty(),
+        _ => false,
+    }
+}

@@ -1,0 +1,100 @@
+//! Loading a model: from files to typed sections that know where everything was written.
+//!
+//! [`source`] finds and reads the files, [`yaml`] makes positioned values of them, [`merge`] puts the
+//! sections of several files together, [`structure`] checks them along the JSON Schema that
+//! [`schema`] makes of the types in [`sections`], and [`read`] fills these types. Every fault is
+//! reported with its place, and no fault hides another one that does not follow from it: only text
+//! that is no YAML at all ends the loading early.
+
+mod forms;
+mod merge;
+mod node;
+mod read;
+mod schema;
+mod sections;
+mod source;
+mod structure;
+mod suggest;
+mod yaml;
+
+use std::path::Path;
+
+pub use forms::{Duration, HostPick, HostSet, Label, Nodes, On, Placed, Run, RunForm, Target};
+pub use node::{Key, Map, Mark, Node, Value};
+pub use read::{Marked, Named, ReadError};
+pub use schema::schema;
+pub(crate) use schema::of as schema_of;
+pub use sections::{
+    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, OnRemove,
+    Sections, Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
+};
+pub use source::Sources;
+pub(crate) use structure::check as check_structure;
+pub use suggest::{did_you_mean, did_you_mean_or_list};
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Model {
+    /// The files.
+    pub sources: Sources,
+    /// The sections; none when the files could not be read as YAML.
+    pub sections: Option<Sections>,
+    /// What was found wrong so far.
+    pub diagnostics: Diagnostics,
+}
+
+impl Model {
+    /// Loads a file, or a folder of files whose sections are merged.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        let mut diagnostics = Diagnostics::default();
+        let sources = Sources::read(path, &mut diagnostics);
+        Self::of_sources(sources, diagnostics)
+    }
+
+    /// Loads a text as if it were a file of this name.
+    #[must_use]
+    pub fn of_text(name: &str, text: &str) -> Self {
+        let mut sources = Sources::default();
+        sources.add(name.into(), text.to_owned());
+        Self::of_sources(sources, Diagnostics::default())
+    }
+
+    fn of_sources(sources: Sources, mut diagnostics: Diagnostics) -> Self {
+        let sections = sections(&sources, &mut diagnostics);
+        Self { sources, sections, diagnostics }
+    }
+}
+
+fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections> {
+    // Without one of the files, everything that it defines would be reported as unknown.
+    let mut complete = !diagnostics.has_errors();
+    let mut budget = yaml::Budget::default();
+    let mut documents = Vec::new();
+    for (file, text) in sources.iter() {
+        let Some(found) = yaml::parse(file, sources, text, &mut budget, diagnostics) else {
+            complete = false;
+            continue;
+        };
+        if found.iter().all(|d| d.value == Value::Null) {
+            let mark = Mark { file, line: 1, column: 1 };
+            let fault = Diagnostic::error("empty-file", "this file is empty").at(sources.place(mark));
+            diagnostics.push(fault.help("write a model, or delete the file; `cobgen init` makes a model to start from"));
+        }
+        documents.extend(found.into_iter().filter(|d| d.value != Value::Null));
+    }
+    if !complete {
+        return None;
+    }
+    let mut root = merge::merge(documents, sources, diagnostics);
+    check_structure(&mut root, schema(), "the model", sources, diagnostics);
+    match root.read() {
+        Ok(sections) => Some(sections),
+        Err(e) => {
+            diagnostics.push(Diagnostic::error("structure", format!("the model can't be read: {e}")));
+            None
+        }
+    }
+}

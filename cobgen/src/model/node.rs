@@ -1,0 +1,130 @@
+//! A model's values with their positions, before anyone asks what they mean.
+//!
+//! Made by [`yaml`](super::yaml), checked by [`structure`](super::structure), read into the typed
+//! sections by [`read`](super::read). Its depth is bounded, so that whatever walks it may recurse.
+
+use serde_json::json;
+
+/// A position, small enough to stand beside every value; [`Sources`](super::Sources) knows the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Mark {
+    /// The file's number.
+    pub file: u32,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+}
+
+/// A value and its position.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Node {
+    /// Where it begins.
+    pub mark: Mark,
+    /// What it is.
+    pub value: Value,
+}
+
+/// What YAML can say.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Value {
+    /// Nothing is written.
+    #[default]
+    Null,
+    /// `true`, `false`.
+    Bool(bool),
+    /// Within `i64::MIN..=u64::MAX`.
+    Int(i128),
+    /// Finite.
+    Float(f64),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping.
+    Map(Map),
+    /// Something that was reported as wrong; whoever reads on takes it for absent.
+    Invalid,
+}
+
+/// A mapping in the order written; every key once.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Map {
+    /// Keys and values.
+    pub entries: Vec<(Key, Node)>,
+}
+
+/// A mapping's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Where it begins.
+    pub mark: Mark,
+    /// Its text.
+    pub text: String,
+}
+
+impl Map {
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entries.iter().find(|(k, _)| k.text == key).map(|(_, v)| v)
+    }
+}
+
+impl Value {
+    /// What it is, in words that follow "is".
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Null => "empty".to_owned(),
+            Self::Bool(b) => format!("the truth value `{b}`"),
+            Self::Int(i) => format!("the number {i}"),
+            Self::Float(f) => format!("the number {f}"),
+            Self::Text(t) if t.chars().count() > 40 || t.contains('\n') => "a text".to_owned(),
+            Self::Text(t) => format!("the text {t:?}"),
+            Self::List(_) => "a list".to_owned(),
+            Self::Map(_) => "a mapping".to_owned(),
+            Self::Invalid => "wrong".to_owned(),
+        }
+    }
+}
+
+impl Node {
+    /// The text, where it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        if let Value::Text(text) = &self.value { Some(text) } else { None }
+    }
+
+    /// The mapping, where it is one.
+    #[must_use]
+    pub fn map(&self) -> Option<&Map> {
+        if let Value::Map(map) = &self.value { Some(map) } else { None }
+    }
+
+    /// A text, a number or a truth value as text.
+    #[must_use]
+    pub fn scalar(&self) -> Option<String> {
+        match &self.value {
+            Value::Text(t) => Some(t.clone()),
+            Value::Bool(b) => Some(b.to_string()),
+            Value::Int(i) => Some(i.to_string()),
+            Value::Float(f) => Some(f.to_string()),
+            Value::Null | Value::List(_) | Value::Map(_) | Value::Invalid => None,
+        }
+    }
+
+    /// The same without positions.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null | Value::Invalid => serde_json::Value::Null,
+            Value::Bool(b) => json!(b),
+            Value::Int(i) => i64::try_from(*i).map_or_else(|_| json!(u64::try_from(*i).unwrap_or(u64::MAX)), |i| json!(i)),
+            Value::Float(f) => json!(f),
+            Value::Text(t) => json!(t),
+            Value::List(items) => items.iter().map(Self::to_json).collect(),
+            Value::Map(map) => map.entries.iter().map(|(k, v)| (k.text.clone(), v.to_json())).collect(),
+        }
+    }
+}

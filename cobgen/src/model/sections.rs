@@ -1,0 +1,367 @@
+//! The sections of a model: the one source of truth for its structure.
+//!
+//! The JSON Schema is made of these types (their comments are what editors show), the structural
+//! check follows that schema, and the values are read into these types. Every field may be absent
+//! here, even one that the schema requires: its absence was reported, and the rest of the model is
+//! still read for further faults. Forms that have several shapes are in [`forms`](super::forms).
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::forms::{Duration, HostSet, Label, Nodes, Placed, Run, Target};
+use super::node::Node;
+use super::read::{Marked, Named};
+
+/// Whether a thing is known from the design but not built yet; the text says since when or what instead.
+const LATER: &str = "x-not-supported-yet";
+
+/// A data model: hosts, what kinds of things there are, and what is to be on which host.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sections {
+    /// How links between hosts are protected. `loopback-only`: no keys and no signatures, accepted
+    /// only when every address is a loopback address.
+    pub security: Option<Marked<Security>>,
+    /// The hosts that exist.
+    #[serde(default)]
+    pub hosts: Named<HostEntry>,
+    /// Kinds that the user defines.
+    #[serde(default)]
+    pub kinds: Named<KindEntry>,
+    /// Change objects written by hand, by their id `HOST/NAME`.
+    #[serde(default)]
+    pub cobs: Named<CobEntry>,
+    /// What each node with a service gets.
+    #[serde(default)]
+    pub services: Named<ServiceEntry>,
+    /// Which hosts work together, and with which services.
+    #[serde(default)]
+    pub clusters: Named<ClusterEntry>,
+    /// Disruption budgets.
+    #[serde(default)]
+    pub budgets: Named<BudgetEntry>,
+    /// Variables for templates; the nearest wins: all < label < service < cluster < host.
+    #[serde(default)]
+    pub variables: VariablesEntry,
+    /// Where machines come from.
+    #[schemars(extend("x-not-supported-yet" = "hosts are written down one by one in `hosts`"))]
+    pub providers: Option<Node>,
+    /// Types of hardware for the solver.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
+    pub hardwaretypes: Option<Node>,
+    /// Types of images for the solver.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
+    pub imagetypes: Option<Node>,
+    /// Templates of clusters for the solver.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
+    pub templates: Option<Node>,
+    /// Secrets.
+    #[schemars(extend("x-not-supported-yet" = "keep secrets out of the model, on the hosts that need them"))]
+    pub secrets: Option<Node>,
+}
+
+/// How links between hosts are protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Security {
+    /// No keys, no signatures; every address is a loopback address.
+    LoopbackOnly,
+}
+
+/// A host.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostEntry {
+    /// Where its daemon listens: `tcp://IP:PORT`. Without one it has no link to others.
+    pub address: Option<Marked<String>>,
+    /// Labels to choose hosts by: `role: app` is chosen as `{label: role=app}`.
+    #[serde(default)]
+    pub labels: Named<Label>,
+    /// Variables of this host alone, in templates `host.vars.NAME` and `NAME`.
+    #[serde(default)]
+    pub vars: Named<Node>,
+    /// Its hardware type.
+    pub hardwaretype: Option<Marked<String>>,
+    /// Its image type.
+    pub imagetype: Option<Marked<String>>,
+    /// Its public key.
+    #[schemars(extend("x-not-supported-yet" = "identities come later; use `security: loopback-only`"))]
+    pub key: Option<Node>,
+}
+
+/// A kind: what a change object is, its states and the moves between them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KindEntry {
+    /// All states, without `unknown`, which every change object has.
+    #[schemars(required)]
+    pub states: Option<Vec<Marked<String>>>,
+    /// Where it goes when nobody asks for anything else; the on state of the short words.
+    #[schemars(required)]
+    pub preferred: Option<Marked<String>>,
+    /// Where it must be to leave the model; the off state of the short words.
+    #[schemars(required)]
+    pub pre_remove: Option<Marked<String>>,
+    /// Which state wins when two are asked for: first wins. Holds every state once. Default: the
+    /// pre-remove state, the preferred state, then the others in the order of `states`.
+    pub priority: Option<Marked<Vec<Marked<String>>>>,
+    /// How the state is found out.
+    pub check: Option<Marked<CheckEntry>>,
+    /// The moves that exist, in the order that breaks ties between equally short routes.
+    #[schemars(required)]
+    pub transitions: Option<Vec<Marked<TransitionEntry>>>,
+    /// What carries out the moves. `command` (default): the commands given here. `noop`: nothing is
+    /// done, every move succeeds at once.
+    pub backend: Option<BackendEntry>,
+    /// The time that a transition may take, where it says nothing itself; default `5m`.
+    pub timeout: Option<Duration>,
+    /// Between asking an action to end and killing it; default `10s`.
+    pub grace: Option<Duration>,
+    /// How often a failed transition is tried again; default 2.
+    pub retries: Option<u32>,
+    /// Before the first retry; doubles with each further one; default `1s`.
+    pub retry_delay: Option<Duration>,
+    /// The state after a failed transition; without one it is `unknown` and is checked.
+    pub failure: Option<Marked<String>>,
+    /// Further files beside the model that travel with the kind: `./lib.sh`.
+    #[serde(default)]
+    pub files: Vec<Marked<String>>,
+}
+
+/// What carries out the moves of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackendEntry {
+    /// The commands of `check` and `transitions`.
+    Command,
+    /// Nothing is done, and every move succeeds at once: for gates and measurements.
+    Noop,
+}
+
+/// How a state is found out.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckEntry {
+    /// Prints the state's name and changes nothing, ever. When it fails or prints no state's name,
+    /// the state is `unknown`.
+    #[schemars(required)]
+    pub run: Option<Run>,
+    /// The time that it may take; default `30s`.
+    pub timeout: Option<Duration>,
+    /// How often a settled change object is checked for drift; without one, never by itself.
+    pub interval: Option<Duration>,
+}
+
+/// A move from one state to another.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TransitionEntry {
+    /// The state that is left.
+    #[schemars(required)]
+    pub from: Option<Marked<String>>,
+    /// The state that is entered.
+    #[schemars(required)]
+    pub to: Option<Marked<String>>,
+    /// What makes the move: a text goes to `/bin/sh -c`, a list is executed as it stands. `./x`
+    /// beside the model travels with the kind.
+    pub run: Option<Run>,
+    /// The time that it may take.
+    pub timeout: Option<Duration>,
+    /// Between asking it to end and killing it.
+    pub grace: Option<Duration>,
+    /// How often it is tried again after a failure.
+    pub retries: Option<u32>,
+    /// Before the first retry; doubles with each further one.
+    pub retry_delay: Option<Duration>,
+    /// The state after a failure; without one it is `unknown` and is checked.
+    pub failure: Option<Marked<String>>,
+    /// What takes the move back, given its saved result.
+    pub revert: Option<Run>,
+    /// This move can't be taken back.
+    pub irreversible: Option<bool>,
+}
+
+/// A change object, written by hand or as part of a service.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CobEntry {
+    /// What it is: a built-in kind or one of `kinds`.
+    #[schemars(required)]
+    pub kind: Option<Marked<String>>,
+    /// Where it goes when nobody asks for anything else; default: the kind's.
+    pub preferred: Option<Marked<String>>,
+    /// What the kind asks for. Texts in it may be templates.
+    pub content: Option<Node>,
+    /// Further files beside the model that travel with it: `./app.conf`.
+    #[serde(default)]
+    pub files: Vec<Marked<String>>,
+    /// Transition dependencies: `(A, from, to) <- needs`.
+    #[serde(default)]
+    pub transitions: Vec<Marked<TransitionNeedsEntry>>,
+    /// Lock dependencies: `(A, state) <- needs`.
+    #[serde(default)]
+    pub locks: Vec<Marked<LockNeedsEntry>>,
+    /// Starts and restarts only with these on; they stop and restart only with this off; while
+    /// promised to stay on, theirs are promised too.
+    #[serde(default)]
+    pub requires: Vec<Target>,
+    /// Is switched on only while these are on.
+    #[serde(default)]
+    pub after: Vec<Target>,
+    /// `after`, where these exist.
+    #[serde(default)]
+    pub wants: Vec<Target>,
+    /// `after`, and their content is part of what this rests on: outdated when they change.
+    #[serde(default)]
+    pub restarts_on: Vec<Target>,
+    /// As `restarts_on`; the kind reloads where its content allows it.
+    #[serde(default)]
+    pub reloads_on: Vec<Target>,
+    /// On only while these are off.
+    #[serde(default)]
+    pub excludes: Vec<Target>,
+    /// The disruption budget that it takes a token of.
+    #[schemars(extend("x-not-supported-yet" = "leave it away: budgets are not kept yet"))]
+    pub budget: Option<Marked<String>>,
+    /// In a service: on `each` of its nodes (default), on the `first`, on a host by name, or on those
+    /// with `{label: ...}`.
+    pub place: Option<Marked<Placed>>,
+    /// What is done when it leaves the model: `undo` (default) or `keep`.
+    pub on_remove: Option<Marked<OnRemove>>,
+    /// In a service: one change object for each item, `{d: host.vars.disks}`. Each value is a list or
+    /// an expression that gives one; the name must differ for each: `"disk-{{ d }}"`.
+    #[serde(rename = "for", default)]
+    pub each: Named<Node>,
+    /// In a service: an expression; only where it is true there is this change object.
+    pub when: Option<Marked<String>>,
+}
+
+/// What is done with a change object that leaves the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnRemove {
+    /// It goes to its pre-remove state.
+    Undo,
+    /// It stays as it is.
+    Keep,
+}
+
+/// `(A, from, to) <- needs`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TransitionNeedsEntry {
+    /// The state that is left.
+    #[schemars(required)]
+    pub from: Option<Marked<String>>,
+    /// The state that is entered.
+    #[schemars(required)]
+    pub to: Option<Marked<String>>,
+    /// What must be locked meanwhile: `HOST/NAME@state`, several states as `@up|degraded`.
+    #[schemars(required)]
+    pub needs: Option<Marked<Vec<Marked<String>>>>,
+}
+
+/// `(A, state) <- needs`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LockNeedsEntry {
+    /// The state that is promised.
+    #[schemars(required)]
+    pub state: Option<Marked<String>>,
+    /// What must be locked for it: `HOST/NAME@state`, several states as `@up|degraded`.
+    #[schemars(required)]
+    pub needs: Option<Marked<Vec<Marked<String>>>>,
+}
+
+/// What each node with this service gets.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceEntry {
+    /// Its change objects by name; on host n1 the one named `server` of service `db` is `n1/db/server`.
+    #[serde(default)]
+    pub cobs: Named<CobEntry>,
+    /// Which of its change objects others mean when they name the service; default: those on which
+    /// none of its others depends.
+    pub ready: Option<Vec<Marked<String>>>,
+    /// Services without which this one is not on. Holds for the change objects in `ready`, and for
+    /// those that gates among them require.
+    #[serde(default)]
+    pub requires: Vec<Target>,
+    /// Services that are on before this one is switched on.
+    #[serde(default)]
+    pub after: Vec<Target>,
+    /// `after`, where they exist.
+    #[serde(default)]
+    pub wants: Vec<Target>,
+    /// Services that are never in one cluster with this one.
+    #[serde(default)]
+    pub conflicts: Vec<Marked<String>>,
+    /// Coopr's dependencies.
+    #[schemars(extend("x-not-supported-yet" = "write `requires`, `after`, `wants` and `conflicts`"))]
+    pub dependencies: Option<Node>,
+    /// Coopr's actions.
+    #[schemars(extend("x-not-supported-yet" = "write `cobs`"))]
+    pub actions: Option<Node>,
+}
+
+/// Hosts that work together.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterEntry {
+    /// Services placed by hand, `{db: [n1], app: {label: role=app}}`, or a list of services that are on
+    /// all `nodes`.
+    #[schemars(required)]
+    pub services: Option<Nodes>,
+    /// Its hosts, by name or label.
+    pub nodes: Option<Marked<HostSet>>,
+    /// Values for templates: `cluster.config`.
+    pub config: Option<Node>,
+    /// The template that it is solved from.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
+    pub template: Option<Node>,
+    /// Where its machines come from.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
+    pub provider: Option<Node>,
+    /// The hardware type of its machines.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
+    pub hardwaretype: Option<Node>,
+    /// The image type of its machines.
+    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
+    pub imagetype: Option<Node>,
+}
+
+/// A disruption budget.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetEntry {
+    /// How many of its members may be away from their preferred state at a time.
+    #[schemars(required, range(min = 1))]
+    pub at_most: Option<u32>,
+}
+
+/// Variables; the nearest wins: all < label < service < cluster < host.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VariablesEntry {
+    /// For everything.
+    #[serde(default)]
+    pub all: Named<Node>,
+    /// For hosts with a label: `{role=app: {port: 80}}`. Of two labels the one later in the alphabet wins.
+    #[serde(default)]
+    pub label: Named<Named<Node>>,
+    /// For the change objects of a service.
+    #[serde(default)]
+    pub service: Named<Named<Node>>,
+    /// For the change objects of a cluster.
+    #[serde(default)]
+    pub cluster: Named<Named<Node>>,
+    /// For a host; its own `vars` win over these.
+    #[serde(default)]
+    pub host: Named<Named<Node>>,
+}
+
+/// The mark of what is not supported yet in a schema.
+#[must_use]
+pub(super) fn not_supported_yet(schema: &serde_json::Value) -> Option<&str> {
+    schema.get(LATER)?.as_str()
+}

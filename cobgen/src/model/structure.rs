@@ -1,0 +1,301 @@
+//! The structural check: every place where the values don't have the form that the schema asks for.
+//!
+//! Walks the positioned values along the JSON Schema that is made of
+//! [`sections`](super::sections), so what editors accept and what `cobgen` accepts is one thing. It
+//! understands what that schema uses: `$ref`, `type`, `properties`, `additionalProperties`,
+//! `required`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and four words of our own:
+//! `x-not-supported-yet` (known, but refused with this advice), `x-what` (how to call the expected
+//! value), `x-words` (the words, or their beginnings, that a text may be) and `x-whole` (without a
+//! required key nothing of the mapping can be used). What is wrong is marked [`Value::Invalid`].
+
+use serde_json::Value as Json;
+
+use super::Sources;
+use super::node::{Key, Mark, Node, Value};
+use super::sections::not_supported_yet;
+use super::suggest::{did_you_mean, did_you_mean_or_list};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// Checks a value against a schema. `what` names the value in messages.
+pub(crate) fn check(node: &mut Node, schema: &Json, what: &str, sources: &Sources, out: &mut Diagnostics) {
+    Walk { root: schema, sources, out }.value(node, schema, what);
+}
+
+struct Walk<'a> {
+    root: &'a Json,
+    sources: &'a Sources,
+    out: &'a mut Diagnostics,
+}
+
+impl<'a> Walk<'a> {
+    fn report(&mut self, mark: Mark, fault: Diagnostic) {
+        self.out.push(fault.at(self.sources.place(mark)));
+    }
+
+    /// Checks a value; what is wrong as a whole becomes invalid.
+    fn value(&mut self, node: &mut Node, schema: &'a Json, what: &str) {
+        let schema = self.resolve(schema);
+        if node.value == Value::Invalid || schema.as_bool() == Some(true) {
+            return;
+        }
+        let branches = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array);
+        match branches {
+            Some(branches) => self.branches(node, schema, branches, what),
+            None => self.plain(node, schema, what),
+        }
+    }
+
+    /// Follows references.
+    fn resolve(&self, mut schema: &'a Json) -> &'a Json {
+        while let Some(name) = schema.get("$ref").and_then(Json::as_str).and_then(|r| r.strip_prefix("#/$defs/")) {
+            match self.root.get("$defs").and_then(|defs| defs.get(name)) {
+                Some(next) => schema = next,
+                None => break,
+            }
+        }
+        schema
+    }
+
+    /// Goes on with the branch that is for this type of value.
+    fn branches(&mut self, node: &mut Node, schema: &'a Json, branches: &'a [Json], what: &str) {
+        let words = self.words(branches);
+        if !words.is_empty() {
+            return self.word(node, &words, what);
+        }
+        match branches.iter().map(|b| self.resolve(b)).find(|b| self.accepts(b, &node.value)) {
+            Some(branch) => self.value(node, branch, what),
+            None => self.wrong_type(node, schema, what),
+        }
+    }
+
+    fn plain(&mut self, node: &mut Node, schema: &'a Json, what: &str) {
+        if let Some(advice) = not_supported_yet(schema) {
+            self.later(node.mark, what, advice);
+            node.value = Value::Invalid;
+            return;
+        }
+        let words = self.words(std::slice::from_ref(schema));
+        if !words.is_empty() {
+            return self.word(node, &words, what);
+        }
+        if !self.accepts(schema, &node.value) {
+            return self.wrong_type(node, schema, what);
+        }
+        match &mut node.value {
+            Value::Map(_) => self.map(node, schema, what),
+            Value::List(items) => {
+                let least = schema.get("minItems").and_then(Json::as_u64).unwrap_or(0);
+                if (items.len() as u64) < least {
+                    let fault = Diagnostic::error("empty-list", format!("{what} is an empty list")).help("name at least one, or leave the key away");
+                    self.report(node.mark, fault);
+                    node.value = Value::Invalid;
+                } else if let Some(schema) = schema.get("items") {
+                    let what = format!("an item of {what}");
+                    items.iter_mut().for_each(|item| self.value(item, schema, &what));
+                }
+            }
+            Value::Int(i) => {
+                let i = *i;
+                self.bounds(node, i, schema, what);
+            }
+            Value::Text(text) => {
+                let words: Vec<&str> = schema.get("x-words").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect();
+                let fits = |w: &&str| if w.ends_with(' ') { text.starts_with(w) && text.len() > w.len() } else { text == w };
+                if !words.is_empty() && !words.iter().any(fits) {
+                    let listed: Vec<String> = words.iter().map(|w| if w.ends_with(' ') { format!("`{w}NAME`") } else { format!("`{w}`") }).collect();
+                    let fault = Diagnostic::error("unknown-word", format!("{what} can't be {text:?}"))
+                        .help(did_you_mean(text, words.iter().copied()).unwrap_or_else(|| format!("write one of {}", listed.join(", "))));
+                    self.report(node.mark, fault);
+                    node.value = Value::Invalid;
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Float(_) | Value::Invalid => {}
+        }
+    }
+
+    fn map(&mut self, node: &mut Node, schema: &'a Json, what: &str) {
+        let Value::Map(map) = &mut node.value else { return };
+        let properties = schema.get("properties").and_then(Json::as_object);
+        let others = schema.get("additionalProperties");
+        for (key, value) in &mut map.entries {
+            let shown = format!("`{}`", key.text);
+            if let Some(schema) = properties.and_then(|p| p.get(&key.text)) {
+                match not_supported_yet(schema) {
+                    Some(advice) => {
+                        self.later(key.mark, &shown, advice);
+                        value.value = Value::Invalid;
+                    }
+                    None => self.value(value, schema, &shown),
+                }
+            } else if others.and_then(Json::as_bool) == Some(false) {
+                let known = properties.into_iter().flatten().map(|(name, _)| name.as_str());
+                self.unknown_key(key, what, known.collect());
+                value.value = Value::Invalid;
+            } else if let Some(schema) = others {
+                self.value(value, schema, &shown);
+            }
+        }
+        let known = |key: &Key| properties.is_some_and(|p| p.contains_key(&key.text));
+        if others.and_then(Json::as_bool) == Some(false) {
+            map.entries.retain(|(key, _)| known(key));
+        }
+        let count = map.entries.len() as u64;
+        let bound = |key| schema.get(key).and_then(Json::as_u64);
+        let outside = bound("minProperties").is_some_and(|n| count < n) || bound("maxProperties").is_some_and(|n| count > n);
+        let missing: Vec<&str> = schema
+            .get("required")
+            .and_then(Json::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .filter(|name| map.get(name).is_none())
+            .collect();
+        let broken = outside || (!missing.is_empty() && schema.get("x-whole").is_some());
+        for name in missing {
+            let fault = Diagnostic::error("missing-key", format!("{what} lacks `{name}`")).maybe_help(
+                properties.and_then(|p| p.get(name)).and_then(|s| self.description(s)).map(|d| format!("`{name}`: {d}")),
+            );
+            self.report(node.mark, fault);
+        }
+        if outside {
+            let names: Vec<String> = properties.into_iter().flatten().map(|(n, _)| format!("`{n}`")).collect();
+            let fault = Diagnostic::error("one-key", format!("{what} takes exactly one of {}", names.join(", ")));
+            self.report(node.mark, fault);
+        }
+        if broken {
+            node.value = Value::Invalid;
+        }
+    }
+
+    fn unknown_key(&mut self, key: &Key, what: &str, known: Vec<&str>) {
+        let place = if what == "the model" { String::new() } else { format!(" in {what}") };
+        let fault = Diagnostic::error("unknown-key", format!("unknown key `{}`{place}", key.text))
+            .maybe_help(did_you_mean_or_list(&key.text, known));
+        self.report(key.mark, fault);
+    }
+
+    fn later(&mut self, mark: Mark, what: &str, advice: &str) {
+        let fault = Diagnostic::error("not-supported-yet", format!("{what} is not supported yet")).help(advice);
+        self.report(mark, fault);
+    }
+
+    /// The words of an enumeration; empty when it is none.
+    fn words(&self, branches: &'a [Json]) -> Vec<&'a str> {
+        let mut words = Vec::new();
+        for branch in branches.iter().map(|b| self.resolve(b)) {
+            match (branch.get("const"), branch.get("enum"), branch.get("oneOf")) {
+                (Some(word), _, _) => words.extend(word.as_str()),
+                (None, Some(list), _) => words.extend(list.as_array().into_iter().flatten().filter_map(Json::as_str)),
+                (None, None, Some(Json::Array(inner))) => words.extend(self.words(inner)),
+                (None, None, _) if branch.get("type").and_then(Json::as_str) == Some("null") => {}
+                (None, None, _) => return Vec::new(),
+            }
+        }
+        words
+    }
+
+    fn word(&mut self, node: &mut Node, words: &[&str], what: &str) {
+        if node.text().is_some_and(|t| words.contains(&t)) || node.value == Value::Null {
+            return;
+        }
+        let listed = || format!("write {}", words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or "));
+        let help = node.text().and_then(|t| did_you_mean(t, words.iter().copied())).unwrap_or_else(listed);
+        let fault = Diagnostic::error("unknown-word", format!("{what} can't be {}", node.value.describe())).help(help);
+        self.report(node.mark, fault);
+        node.value = Value::Invalid;
+    }
+
+    fn bounds(&mut self, node: &mut Node, i: i128, schema: &Json, what: &str) {
+        let bound = |key| schema.get(key).and_then(Json::as_i64).map(i128::from);
+        let widest = match schema.get("format").and_then(Json::as_str) {
+            Some("uint32") => Some(i128::from(u32::MAX)),
+            Some("uint16") => Some(i128::from(u16::MAX)),
+            Some("uint64") => Some(i128::from(u64::MAX)),
+            Some(_) | None => None,
+        };
+        let (least, most) = (bound("minimum"), bound("maximum").or(widest));
+        let fault = match (least, most) {
+            (Some(least), _) if i < least => format!("{what} is {i}; at least {least} is needed"),
+            (_, Some(most)) if i > most => format!("{what} is {i}; at most {most} is allowed"),
+            _ => return,
+        };
+        self.report(node.mark, Diagnostic::error("out-of-range", fault));
+        node.value = Value::Invalid;
+    }
+
+    fn wrong_type(&mut self, node: &mut Node, schema: &'a Json, what: &str) {
+        let expected = self.expected(schema);
+        let help = match &node.value {
+            Value::Null => Some("write a value after the `:`, or leave the key away".to_owned()),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) if self.takes(schema, "string") && schema.get("x-what").is_none() => {
+                node.scalar().map(|text| format!("as a text it stands in quotes: \"{text}\""))
+            }
+            Value::Text(text) if self.takes(schema, "array") && text.len() <= 60 => Some(format!("write a list: [{text}]")),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) | Value::Invalid => None,
+        };
+        let fault = Diagnostic::error("wrong-type", format!("{what} must be {expected}, but it is {}", node.value.describe()));
+        self.report(node.mark, fault.maybe_help(help));
+        node.value = Value::Invalid;
+    }
+
+    /// Whether a value of this type can be right.
+    fn accepts(&self, schema: &'a Json, value: &Value) -> bool {
+        match value {
+            Value::Null => self.takes(schema, "null"),
+            Value::Bool(_) => self.takes(schema, "boolean"),
+            Value::Int(_) => self.takes(schema, "integer") || self.takes(schema, "number"),
+            Value::Float(_) => self.takes(schema, "number"),
+            Value::Text(_) => self.takes(schema, "string"),
+            Value::List(_) => self.takes(schema, "array"),
+            Value::Map(_) => self.takes(schema, "object"),
+            Value::Invalid => true,
+        }
+    }
+
+    fn takes(&self, schema: &'a Json, name: &str) -> bool {
+        let schema = self.resolve(schema);
+        if let Some(branches) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array) {
+            return branches.iter().any(|b| self.takes(b, name));
+        }
+        match schema.get("type") {
+            Some(Json::String(t)) => t == name,
+            Some(Json::Array(types)) => types.iter().any(|t| t.as_str() == Some(name)),
+            Some(_) => false,
+            None => schema.get("const").or_else(|| schema.get("enum")).is_none() || name == "string",
+        }
+    }
+
+    /// What a schema asks for, in words.
+    fn expected(&self, schema: &'a Json) -> String {
+        if let Some(what) = self.find_what(schema) {
+            return what.to_owned();
+        }
+        let names = [
+            ("string", "a text"),
+            ("array", "a list"),
+            ("object", "a mapping"),
+            ("integer", "a whole number"),
+            ("number", "a number"),
+            ("boolean", "`true` or `false`"),
+        ];
+        let taken: Vec<&str> = names.iter().filter(|(t, _)| self.takes(schema, t)).map(|(_, words)| *words).collect();
+        match taken.split_last() {
+            None => "empty".to_owned(),
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        }
+    }
+
+    fn find_what(&self, schema: &'a Json) -> Option<&'a str> {
+        let schema = self.resolve(schema);
+        let own = schema.get("x-what").and_then(Json::as_str);
+        own.or_else(|| schema.get("anyOf")?.as_array()?.iter().find_map(|b| self.find_what(b)))
+    }
+
+    /// The first sentence of a schema's description.
+    fn description(&self, schema: &'a Json) -> Option<String> {
+        let text = schema.get("description").or_else(|| self.resolve(schema).get("description"))?.as_str()?;
+        let text = text.replace('\n', " ");
+        Some(text.split(". ").next()?.trim_end_matches('.').to_owned())
+    }
+}

@@ -1,0 +1,409 @@
+//! YAML text to positioned values, within budgets.
+//!
+//! Works on the parser's events with a stack of its own, so depth costs no call stack, and a
+//! hostile file is refused early: nesting beyond [`MAX_DEPTH`], more values than [`MAX_NODES`], or
+//! more values made by aliases than [`MAX_ALIASED`]. Scalars follow the core schema of YAML 1.2
+//! (`yes`, `no`, `on`, `off` are texts). A key that stands twice, a key that is no text, and a tag
+//! that we don't know are errors; the merge key `<<` is understood.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag, options};
+
+use super::Sources;
+use super::node::{Key, Map, Mark, Node, Value};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// The deepest nesting; a model in use has about ten levels.
+const MAX_DEPTH: usize = 64;
+/// The most values of a whole model.
+const MAX_NODES: usize = 4_000_000;
+/// The most values of a whole model that come from aliases.
+const MAX_ALIASED: usize = 500_000;
+
+/// What is left of the limits for the files still to be read.
+#[derive(Debug)]
+pub(super) struct Budget {
+    nodes: usize,
+    aliased: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { nodes: MAX_NODES, aliased: MAX_ALIASED }
+    }
+}
+
+/// The documents of a text; none after a fault that leaves the structure unclear.
+pub(super) fn parse(
+    file: u32,
+    sources: &Sources,
+    text: &str,
+    budget: &mut Budget,
+    out: &mut Diagnostics,
+) -> Option<Vec<Node>> {
+    let limits = options! {
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut builder = Builder { file, sources, budget, out, stack: Vec::new(), anchors: BTreeMap::new(), roots: Vec::new() };
+    for event in Parser::new_from_str_with_options(text, limits) {
+        let step = match event {
+            Ok((event, span)) => builder.event(event, &span),
+            Err(error) => Err(Box::new(builder.syntax(text, &error))),
+        };
+        if let Err(fault) = step {
+            builder.out.push(*fault);
+            return None;
+        }
+    }
+    Some(builder.roots)
+}
+
+type Step = Result<(), Box<Diagnostic>>;
+
+struct Builder<'a> {
+    file: u32,
+    sources: &'a Sources,
+    budget: &'a mut Budget,
+    out: &'a mut Diagnostics,
+    /// The collections that are open.
+    stack: Vec<Open>,
+    /// Anchored values with the number of values in them.
+    anchors: BTreeMap<usize, (Node, Size)>,
+    roots: Vec<Node>,
+}
+
+/// How much is in a value.
+#[derive(Clone, Copy)]
+struct Size {
+    nodes: usize,
+    depth: usize,
+}
+
+enum Open {
+    List { mark: Mark, anchor: usize, items: Vec<Node> },
+    Map(OpenMap),
+}
+
+struct OpenMap {
+    mark: Mark,
+    anchor: usize,
+    map: Map,
+    /// Where each key stands.
+    seen: HashMap<String, Mark>,
+    /// Read, and its value is awaited.
+    key: Option<(Key, Role)>,
+    /// Mappings named under `<<`, whose entries come after its own.
+    merged: Vec<Map>,
+}
+
+/// What a key's value is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// An entry.
+    Own,
+    /// The merge key `<<`.
+    Merge,
+    /// It stands twice and was reported: the first value stays.
+    Twice,
+}
+
+impl Builder<'_> {
+    fn event(&mut self, event: Event<'_>, span: &Span) -> Step {
+        let mark = self.mark(span);
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                if self.key_awaited() {
+                    self.key(Key { mark, text: text.into_owned() }, style)?;
+                    return Ok(());
+                }
+                let value = self.scalar(&text, style, tag.as_deref(), mark)?;
+                self.value(Node { mark, value }, anchor)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.open(mark, tag.as_deref(), "seq")?;
+                self.stack.push(Open::List { mark, anchor, items: Vec::new() });
+                Ok(())
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.open(mark, tag.as_deref(), "map")?;
+                let map = Map::default();
+                self.stack.push(Open::Map(OpenMap {
+                    mark,
+                    anchor,
+                    map,
+                    seen: HashMap::new(),
+                    key: None,
+                    merged: Vec::new(),
+                }));
+                Ok(())
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.stack.pop() {
+                Some(Open::List { mark, anchor, items }) => {
+                    self.value(Node { mark, value: Value::List(items) }, anchor)
+                }
+                Some(Open::Map(open)) => {
+                    let anchor = open.anchor;
+                    self.value(open.close(), anchor)
+                }
+                None => Ok(()),
+            },
+            Event::Alias(id) => self.alias(id, mark),
+            Event::DocumentEnd => {
+                self.anchors.clear();
+                Ok(())
+            }
+            Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(..)
+            | Event::Anchor(..)
+            | Event::UnresolvedAlias(_)
+            | Event::Comment(..) => Ok(()),
+            // The parser may learn further events; none of them can be a value.
+            _ => Ok(()),
+        }
+    }
+
+    fn mark(&self, span: &Span) -> Mark {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Mark { file: self.file, line: number(span.start.line()), column: number(span.start.col() + 1) }
+    }
+
+    fn fault(&self, code: &'static str, mark: Mark, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, message).at(self.sources.place(mark))
+    }
+
+    /// Whether the next value is a key.
+    fn key_awaited(&self) -> bool {
+        matches!(self.stack.last(), Some(Open::Map(open)) if open.key.is_none())
+    }
+
+    fn open(&mut self, mark: Mark, tag: Option<&Tag>, core: &str) -> Step {
+        if self.key_awaited() {
+            return Err(Box::new(
+                self.fault("bad-key", mark, "a key must be a text, not a list or a mapping")
+                    .help("a text that begins with `{` or `[`, as a template does, must stand in quotes: \"{{ x }}\""),
+            ));
+        }
+        if let Some(tag) = tag.filter(|t| t.core_suffix() != Some(core)) {
+            return Err(Box::new(self.unknown_tag(mark, tag)));
+        }
+        if self.stack.len() >= MAX_DEPTH {
+            return Err(Box::new(self.too_deep(mark)));
+        }
+        Ok(())
+    }
+
+    fn too_deep(&self, mark: Mark) -> Diagnostic {
+        self.fault("too-deep", mark, format!("more than {MAX_DEPTH} levels of nesting"))
+            .help("a model is a few levels deep; is this file a model at all?")
+    }
+
+    fn unknown_tag(&self, mark: Mark, tag: &Tag) -> Diagnostic {
+        self.fault("unknown-tag", mark, format!("the tag `{}` is not known here", tag.original()))
+            .help("leave it away; a text that begins with `!` must stand in quotes")
+    }
+
+    fn key(&mut self, key: Key, style: ScalarStyle) -> Step {
+        let plain = style == ScalarStyle::Plain;
+        if key.text.is_empty() && plain {
+            return Err(Box::new(self.fault("bad-key", key.mark, "a key is missing before the `:`")));
+        }
+        let Some(Open::Map(open)) = self.stack.last_mut() else { return Ok(()) };
+        let first = open.seen.get(&key.text).copied();
+        let role = match first {
+            _ if plain && key.text == "<<" => Role::Merge,
+            Some(_) => Role::Twice,
+            None => Role::Own,
+        };
+        if role == Role::Own {
+            open.seen.insert(key.text.clone(), key.mark);
+        }
+        let (mark, text) = (key.mark, key.text.clone());
+        open.key = Some((key, role));
+        if let (Role::Twice, Some(first)) = (role, first) {
+            let fault = self
+                .fault("duplicate-key", mark, format!("the key `{text}` stands here twice"))
+                .note(Some(self.sources.place(first)), "first here")
+                .help("leave one of them");
+            self.out.push(fault);
+        }
+        Ok(())
+    }
+
+    /// Puts a finished value where it belongs.
+    fn value(&mut self, node: Node, anchor: usize) -> Step {
+        if self.budget.nodes == 0 {
+            return Err(Box::new(self.fault("too-large", node.mark, format!("the model holds more than {MAX_NODES} values"))));
+        }
+        self.budget.nodes -= 1;
+        if anchor != 0 {
+            let size = size(&node);
+            self.spend(size.nodes, node.mark)?;
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        match self.stack.last_mut() {
+            None => self.roots.push(node),
+            Some(Open::List { items, .. }) => items.push(node),
+            Some(Open::Map(open)) => match open.key.take() {
+                Some((key, Role::Own)) => open.map.entries.push((key, node)),
+                Some((key, Role::Merge)) => return self.merge(key.mark, node),
+                Some((_, Role::Twice)) => {}
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, mark: Mark, node: Node) -> Step {
+        let fault = self.fault("bad-merge", mark, "`<<` takes a mapping or a list of mappings");
+        let nodes = if let Value::List(nodes) = node.value { nodes } else { vec![node] };
+        let Some(Open::Map(open)) = self.stack.last_mut() else { return Ok(()) };
+        for node in nodes {
+            let Value::Map(map) = node.value else { return Err(Box::new(fault)) };
+            open.merged.push(map);
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, id: usize, mark: Mark) -> Step {
+        if self.key_awaited() {
+            return Err(Box::new(self.fault("bad-key", mark, "a key can't be an alias; write it out")));
+        }
+        let Some((node, size)) = self.anchors.get(&id) else {
+            return Err(Box::new(self.fault("alias-circle", mark, "this alias stands inside the value that it names")));
+        };
+        let (node, size) = (node.clone(), *size);
+        if self.stack.len() + size.depth > MAX_DEPTH {
+            return Err(Box::new(self.too_deep(mark)));
+        }
+        self.spend(size.nodes, mark)?;
+        self.value(node, 0)
+    }
+
+    fn spend(&mut self, nodes: usize, mark: Mark) -> Step {
+        match self.budget.aliased.checked_sub(nodes) {
+            Some(left) => self.budget.aliased = left,
+            None => {
+                let what = format!("anchors and aliases make more than {MAX_ALIASED} values of this model");
+                let help = "write less with aliases, or use `for` and templates";
+                return Err(Box::new(self.fault("alias-bomb", mark, what).help(help)));
+            }
+        }
+        Ok(())
+    }
+
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>, mark: Mark) -> Result<Value, Box<Diagnostic>> {
+        match tag.map(|t| (t, t.core_suffix())) {
+            Some((_, Some("str"))) => return Ok(Value::Text(text.to_owned())),
+            Some((_, Some("int" | "float" | "bool" | "null"))) => return self.plain(text, mark),
+            // `!` alone says "a text".
+            Some((tag, _)) if tag.original() == "!" => return Ok(Value::Text(text.to_owned())),
+            Some((tag, _)) => return Err(Box::new(self.unknown_tag(mark, tag))),
+            None => {}
+        }
+        if style == ScalarStyle::Plain { self.plain(text, mark) } else { Ok(Value::Text(text.to_owned())) }
+    }
+
+    /// The core schema of YAML 1.2.
+    fn plain(&self, text: &str, mark: Mark) -> Result<Value, Box<Diagnostic>> {
+        let quoted = |what: &str| {
+            Box::new(self.fault("bad-number", mark, format!("{what}: {text}")).help(format!("as a text it stands in quotes: \"{text}\"")))
+        };
+        Ok(match text {
+            "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+            "true" | "True" | "TRUE" => Value::Bool(true),
+            "false" | "False" | "FALSE" => Value::Bool(false),
+            ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
+                return Err(quoted("infinity and not-a-number can't be kept"));
+            }
+            _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => {
+                Value::Text(text.to_owned())
+            }
+            _ => match whole_number(text) {
+                Some(Some(i)) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i),
+                Some(_) => return Err(quoted("this number is too large")),
+                None if looks_like_float(text) => match text.parse::<f64>() {
+                    Ok(f) if f.is_finite() => Value::Float(f),
+                    Ok(_) | Err(_) => return Err(quoted("this number is too large")),
+                },
+                None => Value::Text(text.to_owned()),
+            },
+        })
+    }
+
+    /// The parser's own faults, with a word of advice for the frequent ones.
+    fn syntax(&self, text: &str, error: &ScanError) -> Diagnostic {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let at = error.marker();
+        let mark = Mark { file: self.file, line: number(at.line().max(1)), column: number(at.col() + 1) };
+        let info = error.info();
+        if info.contains("nesting limit") || info.contains("recursion limit") {
+            return self.too_deep(mark);
+        }
+        let near = |line: &str| line.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t');
+        let tab = text.lines().skip(at.line().saturating_sub(2)).take(2).any(near);
+        self.fault("yaml", mark, format!("this is no YAML: {info}")).maybe_help(if tab {
+            Some("indent with blanks; YAML allows no tabs there".to_owned())
+        } else {
+            Some("look at the indentation, the quotes and the `:` in this line and the one before it".to_owned())
+        })
+    }
+}
+
+impl OpenMap {
+    fn close(mut self) -> Node {
+        for map in self.merged {
+            for (key, node) in map.entries {
+                if !self.seen.contains_key(&key.text) {
+                    self.seen.insert(key.text.clone(), key.mark);
+                    self.map.entries.push((key, node));
+                }
+            }
+        }
+        Node { mark: self.mark, value: Value::Map(self.map) }
+    }
+}
+
+/// None: no whole number; `Some(None)`: one, but beyond all bounds.
+fn whole_number(text: &str) -> Option<Option<i128>> {
+    let digits = |t: &str, radix: u32| !t.is_empty() && t.len() < 200 && t.chars().all(|c| c.is_digit(radix));
+    if let Some(hex) = text.strip_prefix("0x") {
+        return digits(hex, 16).then(|| i128::from_str_radix(hex, 16).ok());
+    }
+    if let Some(octal) = text.strip_prefix("0o") {
+        return digits(octal, 8).then(|| i128::from_str_radix(octal, 8).ok());
+    }
+    let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
+    digits(bare, 10).then(|| text.parse().ok())
+}
+
+/// `[-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?`
+fn looks_like_float(text: &str) -> bool {
+    let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (mantissa, exponent) = bare.split_once(['e', 'E']).map_or((bare, None), |(m, e)| (m, Some(e)));
+    let digits = |t: &str| t.chars().all(|c| c.is_ascii_digit());
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent_ok = exponent.is_none_or(|e| {
+        let e = e.strip_prefix(['+', '-']).unwrap_or(e);
+        !e.is_empty() && digits(e)
+    });
+    digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty()) && exponent_ok
+}
+
+/// Depth is bounded, so this may recurse.
+fn size(node: &Node) -> Size {
+    let sum = |sizes: &mut dyn Iterator<Item = Size>| {
+        sizes.fold(Size { nodes: 1, depth: 1 }, |a, b| Size { nodes: a.nodes + b.nodes, depth: a.depth.max(b.depth + 1) })
+    };
+    match &node.value {
+        Value::List(items) => sum(&mut items.iter().map(size)),
+        Value::Map(map) => sum(&mut map.entries.iter().map(|(_, v)| size(v))),
+        // A long text counts as many values: it takes their memory.
+        Value::Text(text) => Size { nodes: 1 + text.len() / 64, depth: 1 },
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => Size { nodes: 1, depth: 1 },
+    }
+}
