@@ -6,6 +6,7 @@
 //! it) -> [`depot`] (bare git, one commit a generation). The same input gives the same bytes.
 
 pub mod check;
+pub mod cli;
 pub mod diagnostic;
 pub mod draft;
 pub mod expand;

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+rm -f "$COB_STATE_DIR/content"
+echo "$COB_ID went from $COB_FROM to $COB_TO"

@@ -1,0 +1,124 @@
+//! The command line of `cobgen`, as a library: `cobctl` offers the same commands.
+//!
+//! Data goes to the output, everything else to the error output. A command answers with an
+//! [`Answer`], which is its exit status; errors are told in full before.
+
+mod check;
+mod init;
+mod schema;
+mod show;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::{Parser, Subcommand};
+
+use crate::diagnostic::{render, summary};
+use crate::draft::Draft;
+use crate::expand::{self, Expansion};
+
+/// From a data model to generations of change objects.
+#[derive(Debug, Parser)]
+#[command(name = "cobgen", version, max_term_width = 100, after_help = "\
+Exit status: 0 done; 1 the answer is no; 2 bad input or usage; 3 could not be reached.")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What `cobgen` does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a small model to start from, that works
+    Init(init::Args),
+    /// Print the JSON Schema of models, for editors
+    Schema(schema::Args),
+    /// Check a model and print everything that is wrong with it
+    Check(check::Args),
+    /// Show change objects with the dependencies that they end up with
+    Show(show::Args),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Done, or the answer is yes.
+    Done,
+    /// The answer is no.
+    No,
+    /// Bad input or usage.
+    Bad,
+    /// Something could not be reached.
+    NotReached,
+}
+
+impl Answer {
+    /// The exit status.
+    #[must_use]
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::No => 1,
+            Self::Bad => 2,
+            Self::NotReached => 3,
+        }
+    }
+}
+
+/// Where a command writes.
+pub struct Terminal<'a> {
+    /// Data.
+    pub out: &'a mut dyn Write,
+    /// Everything else.
+    pub err: &'a mut dyn Write,
+    /// Whether the error output takes colours.
+    pub colour: bool,
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// When the output can't be written.
+    pub fn run(&self, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+        match self {
+            Self::Init(args) => init::run(args, terminal),
+            Self::Schema(args) => schema::run(args, terminal),
+            Self::Check(args) => check::run(args, terminal),
+            Self::Show(args) => show::run(args, terminal),
+        }
+    }
+}
+
+/// Reads the command line, does what it says, and gives the exit status.
+pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that was asked for is data.
+            let to: &mut dyn Write = if error.use_stderr() { terminal.err } else { terminal.out };
+            let _ = write!(to, "{}", error.render());
+            return if error.use_stderr() { Answer::Bad.status() } else { Answer::Done.status() };
+        }
+    };
+    match cli.command.run(terminal) {
+        Ok(answer) => answer.status(),
+        // Whoever read the output has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Answer::Done.status(),
+        Err(error) => {
+            let _ = writeln!(terminal.err, "error: can't write the output: {error}");
+            Answer::NotReached.status()
+        }
+    }
+}
+
+/// Loads a model; prints what is wrong with it and, if that is an error, gives nothing.
+fn load(model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Option<Draft>> {
+    let Expansion { draft, diagnostics, sources } = expand::load(model, &Default::default());
+    if !diagnostics.is_empty() {
+        write!(terminal.err, "{}", render(&diagnostics, &sources, terminal.colour))?;
+        writeln!(terminal.err, "\n{}: {}", model.display(), summary(&diagnostics))?;
+    }
+    Ok(draft)
+}

@@ -1,0 +1,20 @@
+//! `cobgen schema`: the JSON Schema of models.
+
+use std::io;
+
+use super::{Answer, Terminal};
+use crate::model;
+
+/// The options of `cobgen schema`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen schema > cob.schema.json
+  # then, as the first line of a model, for editors with a YAML language server:
+  # yaml-language-server: $schema=cob.schema.json")]
+pub struct Args {}
+
+pub(super) fn run(_: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    writeln!(terminal.out, "{:#}", model::schema())?;
+    Ok(Answer::Done)
+}

@@ -1,0 +1,21 @@
+//! The program `cobgen`: everything is in [`cobgen::cli`].
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use cobgen::cli::{self, Terminal};
+
+fn main() -> ExitCode {
+    let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
+    let colour = err.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let status = {
+        // Large outputs are written in large pieces.
+        let mut out = std::io::BufWriter::new(&mut out);
+        let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
+        match out.flush() {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => cli::Answer::NotReached.status().max(status),
+            Ok(()) | Err(_) => status,
+        }
+    };
+    ExitCode::from(status)
+}
