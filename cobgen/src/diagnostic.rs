@@ -222,8 +222,11 @@ pub fn to_json(diagnostics: &[Diagnostic]) -> serde_json::Value {
     diagnostics
         .iter()
         .map(|d| {
-            let notes: Vec<_> =
-                d.notes.iter().map(|(p, text)| with(json!({"message": text}), "place", p.as_ref().map(place))).collect();
+            let notes: Vec<_> = d
+                .notes
+                .iter()
+                .map(|(p, text)| with(json!({"message": text}), "place", p.as_ref().map(place)))
+                .collect();
             let value = json!({"severity": d.severity.as_str(), "code": d.code, "message": d.message, "notes": notes});
             let value = with(value, "place", d.place.as_ref().map(place));
             with(value, "help", d.help.as_ref().map(|h| json!(h)))
@@ -241,10 +244,19 @@ pub fn shown(place: &Place) -> String {
 fn excerpt(out: &mut String, place: &Place, sources: &Sources, paint: &Paint) {
     let Some(line) = sources.line(place) else { return };
     let column = place.column.saturating_sub(1) as usize;
-    let start = if column > MAX_SHOWN / 2 && line.chars().nth(MAX_SHOWN).is_some() { column - MAX_SHOWN / 2 } else { 0 };
+    let start =
+        if column > MAX_SHOWN / 2 && line.chars().nth(MAX_SHOWN).is_some() { column - MAX_SHOWN / 2 } else { 0 };
     // Control characters would move the terminal's cursor; a tab is shown as one blank, so that the
     // caret, which counts characters, stands below the right one.
-    let visible = |c: char| if c == '\t' { ' ' } else if c.is_control() { '\u{fffd}' } else { c };
+    let visible = |c: char| {
+        if c == '\t' {
+            ' '
+        } else if c.is_control() {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
     let mut shown: String = line.chars().skip(start).take(MAX_SHOWN).map(visible).collect();
     if start > 0 {
         shown.insert(0, '…');

@@ -13,7 +13,9 @@ fn main() -> ExitCode {
         let mut out = std::io::BufWriter::new(&mut out);
         let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
         match out.flush() {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => cli::Answer::NotReached.status().max(status),
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                cli::Answer::NotReached.status().max(status)
+            }
             Ok(()) | Err(_) => status,
         }
     };

@@ -20,8 +20,13 @@ use crate::expand::{self, Expansion};
 
 /// From a data model to generations of change objects.
 #[derive(Debug, Parser)]
-#[command(name = "cobgen", version, max_term_width = 100, after_help = "\
-Exit status: 0 done; 1 the answer is no; 2 bad input or usage; 3 could not be reached.")]
+#[command(
+    name = "cobgen",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Exit status: 0 done; 1 the answer is no; 2 bad input or usage; 3 could not be reached."
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -74,9 +74,9 @@ fn merge(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow> {
                 When::Transition { from, to } => format!("the transition {from} -> {to} of {cob}"),
                 When::Lock { state } => format!("a promise of {cob} in {state}"),
             };
-            let fault = Diagnostic::error("contradiction", format!("{what} needs {} and also {need}", arrow.need))
-                .note(Some(report.place(*first)), format!("{} comes from `{}` here", arrow.need, arrow.words))
-                .note(None, format!("{need} comes from `{words}`"))
+            let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"))
+                .note(None, format!("{what} needs {need} by it"))
+                .note(Some(report.place(*first)), format!("and {} by `{}` here", arrow.need, arrow.words))
                 .help("both can't be at once: leave one of them away, or name a state that serves both");
             report.push(mark, fault);
             continue;

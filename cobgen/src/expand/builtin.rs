@@ -152,7 +152,8 @@ impl Builtin {
             Content::Wait => {
                 let wait: WaitContent = read(content, &WAIT, "wait", report)?;
                 if wait.seconds.is_some() == wait.ms.is_some() {
-                    let fault = Diagnostic::error("bad-content", "the content of `wait` takes exactly one of `seconds`, `ms`");
+                    let fault =
+                        Diagnostic::error("bad-content", "the content of `wait` takes exactly one of `seconds`, `ms`");
                     report.push(content.mark, fault.help("write `content: {seconds: 5}`"));
                     return None;
                 }
@@ -162,9 +163,9 @@ impl Builtin {
                 let check: TcpContent = read(content, &TCP, "tcp-check", report)?;
                 let Marked { mark, value } = check.address?;
                 let address = value.strip_prefix("tcp://").unwrap_or(&value);
-                let good = address.rsplit_once(':').is_some_and(|(host, port)| {
-                    !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0)
-                });
+                let good = address
+                    .rsplit_once(':')
+                    .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0));
                 if !good {
                     let fault = Diagnostic::error("bad-address", format!("{value:?} is no address"));
                     report.push(mark, fault.help("write HOST:PORT, such as 127.0.0.1:5432"));
@@ -313,7 +314,8 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
     let script: ScriptContent = read(content, &SCRIPT, "script", report)?;
     let words = |names: &[&str]| names.iter().map(|n| word(content.mark, n)).collect::<Vec<_>>();
     let by_default = script.states.is_none();
-    let or = |written: Option<Marked<String>>, name: &str| written.or_else(|| by_default.then(|| word(content.mark, name)));
+    let or =
+        |written: Option<Marked<String>>, name: &str| written.or_else(|| by_default.then(|| word(content.mark, name)));
     let entry = KindEntry {
         states: script.states.or_else(|| Some(words(&["down", "up", "outdated"]))),
         preferred: or(script.preferred, "up"),
@@ -330,7 +332,10 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
     };
     for (key, value) in [("preferred", &entry.preferred), ("pre_remove", &entry.pre_remove)] {
         if value.is_none() {
-            let fault = Diagnostic::error("missing-key", format!("the content of `script` names its states, but lacks `{key}`"));
+            let fault = Diagnostic::error(
+                "missing-key",
+                format!("the content of `script` names its states, but lacks `{key}`"),
+            );
             report.push(content.mark, fault.help("`preferred` is the on state, `pre_remove` the off state"));
         }
     }

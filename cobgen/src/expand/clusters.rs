@@ -56,14 +56,18 @@ impl Clusters {
                 }
                 let placement = Placement { mark: service.mark, nodes };
                 if let Some(first) = placed.insert(service.value.clone(), placement) {
-                    let fault = Diagnostic::error("duplicate-name", format!("the service `{}` stands here twice", service.value));
+                    let fault = Diagnostic::error(
+                        "duplicate-name",
+                        format!("the service `{}` stands here twice", service.value),
+                    );
                     report.push(service.mark, fault.note(Some(report.place(first.mark)), "first here"));
                 }
             };
             match &entry.services {
                 Some(Nodes::Everywhere(list)) => {
                     if entry.nodes.is_none() {
-                        let fault = Diagnostic::error("missing-key", format!("the cluster `{}` lacks `nodes`", name.value));
+                        let fault =
+                            Diagnostic::error("missing-key", format!("the cluster `{}` lacks `nodes`", name.value));
                         let help = "name the hosts that its services are on: `nodes: [n1, {label: role=app}]`";
                         report.push(name.mark, fault.help(help));
                     }
@@ -76,8 +80,14 @@ impl Clusters {
                         let on = hosts.of_set(set, report);
                         let stray = members.as_ref().and_then(|n| Some((n, on.iter().find(|h| !n.contains(*h))?)));
                         if let Some((nodes, stray)) = stray {
-                            let what = format!("`{}` is placed on {stray}, which is no node of the cluster `{}`", service.value, name.value);
-                            let help = format!("its nodes are {}", nodes.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "));
+                            let what = format!(
+                                "`{}` is placed on {stray}, which is no node of the cluster `{}`",
+                                service.value, name.value
+                            );
+                            let help = format!(
+                                "its nodes are {}",
+                                nodes.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+                            );
                             report.push(service.mark, Diagnostic::error("not-a-node", what).help(help));
                         }
                         place(service, on, report);

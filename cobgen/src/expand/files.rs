@@ -104,11 +104,17 @@ impl Files {
     fn load(&mut self, path: &Path, word: &str) -> Result<PayloadFile, Box<Diagnostic>> {
         let fault = |text: String, help: &str| Box::new(Diagnostic::error("bad-file", text).help(help));
         let unreadable = |e: std::io::Error| {
-            fault(format!("can't read `{word}`: {e}"), &format!("it is looked for beside the model, at {}", path.display()))
+            fault(
+                format!("can't read `{word}`: {e}"),
+                &format!("it is looked for beside the model, at {}", path.display()),
+            )
         };
         let meta = std::fs::metadata(path).map_err(unreadable)?;
         if meta.is_dir() {
-            return Err(fault(format!("`{word}` is a folder"), "only files travel; name them one by one under `files`"));
+            return Err(fault(
+                format!("`{word}` is a folder"),
+                "only files travel; name them one by one under `files`",
+            ));
         }
         if !meta.is_file() {
             return Err(fault(format!("`{word}` is no regular file"), "only regular files travel"));

@@ -44,7 +44,13 @@ pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
         let gate = gates.entry((to.clone(), asking.clone())).or_insert_with(|| {
             let gate = gate(objects, first, &asked, &asking, mark);
             let words = format!("{} (a gate for {asking})", link.words);
-            added.extend(to.into_iter().map(|to| Link { word: Word::Requires, from: gate.clone(), to, words: words.clone(), mark }));
+            added.extend(to.into_iter().map(|to| Link {
+                word: Word::Requires,
+                from: gate.clone(),
+                to,
+                words: words.clone(),
+                mark,
+            }));
             gate
         });
         let words = format!("{} (through the gate {gate})", link.words);
@@ -53,10 +59,8 @@ pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
             gated.insert((word, mark, from.clone()), gate.clone());
         }
     }
-    let mut kept: Vec<Link> = links
-        .into_iter()
-        .filter(|l| !gated.contains_key(&(l.word, l.mark, l.from.clone())))
-        .collect();
+    let mut kept: Vec<Link> =
+        links.into_iter().filter(|l| !gated.contains_key(&(l.word, l.mark, l.from.clone()))).collect();
     kept.extend(added);
     kept
 }

@@ -115,7 +115,14 @@ impl Host {
                 ("facts", Jinja::from(BTreeMap::<String, Jinja>::new())),
             ])
         };
-        let mut host = Self { value: value(None), name: name.clone(), mark, address: None, labels: labels.clone(), vars: vars.clone() };
+        let mut host = Self {
+            value: value(None),
+            name: name.clone(),
+            mark,
+            address: None,
+            labels: labels.clone(),
+            vars: vars.clone(),
+        };
         if let Some(written) = &entry.address {
             let text = templates.text(&written.value, written.mark, &OwnNames(&host), report);
             let address = text.and_then(|text| loopback(&text, written.mark, report));
@@ -145,13 +152,13 @@ fn loopback(text: &str, mark: Mark, report: &mut Report<'_>) -> Option<SocketAdd
     let fault = match parsed {
         None => Diagnostic::error("bad-address", format!("{text:?} is no address"))
             .help("write tcp://IP:PORT, such as tcp://127.0.0.1:7077 or tcp://[::1]:7077; names are not looked up"),
-        Some(a) if a.port() == 0 => {
-            Diagnostic::error("bad-address", format!("{text:?} has no port")).help("others must know where to connect: name a port from 1 to 65535")
-        }
-        Some(a) if !a.ip().is_loopback() => {
-            Diagnostic::error("not-loopback", format!("{text:?} is no loopback address, but the model says `security: loopback-only`"))
-                .help("links between machines need identities, which are not built yet; use 127.0.0.0/8 or [::1]")
-        }
+        Some(a) if a.port() == 0 => Diagnostic::error("bad-address", format!("{text:?} has no port"))
+            .help("others must know where to connect: name a port from 1 to 65535"),
+        Some(a) if !a.ip().is_loopback() => Diagnostic::error(
+            "not-loopback",
+            format!("{text:?} is no loopback address, but the model says `security: loopback-only`"),
+        )
+        .help("links between machines need identities, which are not built yet; use 127.0.0.0/8 or [::1]"),
         Some(address) => return Some(address),
     };
     report.push(mark, fault);

@@ -115,6 +115,9 @@ pub(super) fn build(
 ) -> Option<Kind> {
     let before = report.errors();
     let states = states(&name, mark, entry.states.as_deref()?, report);
+    if states.is_empty() {
+        return None;
+    }
     let states = Names { kind: &name, states };
     let preferred = states.optional(entry.preferred.as_ref(), report);
     let pre_remove = states.optional(entry.pre_remove.as_ref(), report);
@@ -158,8 +161,7 @@ pub(super) fn build(
     let (preferred, pre_remove) = (preferred?, pre_remove?);
     let backend = if does_nothing { "noop" } else { "command" }.to_owned();
     let states = states.states;
-    let kind =
-        Kind { name, backend, states, preferred, pre_remove, priority, check, transitions, files: payload };
+    let kind = Kind { name, backend, states, preferred, pre_remove, priority, check, transitions, files: payload };
     (report.errors() == before).then_some(kind)
 }
 
@@ -224,13 +226,17 @@ impl Names<'_> {
         for name in &written.value {
             match self.find(name, report) {
                 Some(state) if order.contains(&state) => {
-                    report.push(name.mark, Diagnostic::error("duplicate-state", format!("`{state}` stands twice in the priority")));
+                    report.push(
+                        name.mark,
+                        Diagnostic::error("duplicate-state", format!("`{state}` stands twice in the priority")),
+                    );
                 }
                 Some(state) => order.push(state),
                 None => {}
             }
         }
-        let missing: Vec<String> = self.states.iter().filter(|s| !order.contains(s)).map(|s| format!("`{s}`")).collect();
+        let missing: Vec<String> =
+            self.states.iter().filter(|s| !order.contains(s)).map(|s| format!("`{s}`")).collect();
         if !missing.is_empty() {
             let what = format!("the priority of the kind `{}` lacks {}", self.kind, missing.join(", "));
             let help = "it holds every state once: which wins when two are asked for; leave it away for the default";
@@ -257,7 +263,10 @@ fn states(kind: &KindName, mark: Mark, written: &[Marked<String>], report: &mut 
             let fault = Diagnostic::error("reserved-state", "`unknown` is a state of every kind already");
             report.push(name.mark, fault.help("leave it away; only a check leads out of it"));
         } else if !seen.insert(state.clone()) {
-            report.push(name.mark, Diagnostic::error("duplicate-state", format!("the state `{state}` stands here twice")));
+            report.push(
+                name.mark,
+                Diagnostic::error("duplicate-state", format!("the state `{state}` stands here twice")),
+            );
         } else {
             states.push(state);
         }
@@ -277,7 +286,10 @@ fn check(
     let mut check = plain_check();
     match &entry.check {
         Some(written) if does_nothing => {
-            let fault = Diagnostic::error("needless-command", format!("the kind `{name}` does nothing, so its `check` is never run"));
+            let fault = Diagnostic::error(
+                "needless-command",
+                format!("the kind `{name}` does nothing, so its `check` is never run"),
+            );
             report.push(written.mark, fault.help("leave away either `check` or `backend: noop`"));
         }
         Some(written) => {
@@ -288,7 +300,12 @@ fn check(
         None if does_nothing => {}
         None => {
             let fault = Diagnostic::error("missing-key", format!("the kind `{name}` lacks `check`"));
-            report.push(mark, fault.help("without it every state stays `unknown`: `check: {run: ./check.sh}`, which prints the state's name"));
+            report.push(
+                mark,
+                fault.help(
+                    "without it every state stays `unknown`: `check: {run: ./check.sh}`, which prints the state's name",
+                ),
+            );
         }
     }
     check
@@ -322,7 +339,10 @@ fn transition(
             report.push(*mark, fault.help("write what makes the move: `run: ./start.sh`; for none, `run: \"true\"`"));
         }
         (Some(run), true) => {
-            let fault = Diagnostic::error("needless-command", format!("the kind `{}` does nothing, so this is never run", states.kind));
+            let fault = Diagnostic::error(
+                "needless-command",
+                format!("the kind `{}` does nothing, so this is never run", states.kind),
+            );
             report.push(run.at.mark, fault.help("leave away either `run` or `backend: noop`"));
         }
         (None, true) | (Some(_), false) => {}

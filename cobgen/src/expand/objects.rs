@@ -20,9 +20,7 @@ use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{At, DraftCob};
-use crate::model::{
-    CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value,
-};
+use crate::model::{CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value};
 
 /// The most change objects of one model.
 const MAX_COBS: usize = 1_000_000;
@@ -175,7 +173,10 @@ impl Maker<'_> {
         ] {
             if let Some(mark) = mark {
                 let what = format!("`{key}` is for change objects of a service; this one has its host in its id");
-                report.push(mark, Diagnostic::error("service-only", what).help("leave it away, or make it part of a service"));
+                report.push(
+                    mark,
+                    Diagnostic::error("service-only", what).help("leave it away, or make it part of a service"),
+                );
             }
         }
         let Some(id) = report.name(name, CobId::new) else { return };
@@ -190,6 +191,10 @@ impl Maker<'_> {
             return;
         }
         let shared: Arc<str> = Arc::from(name.value.as_str());
+        for kind in entry.cobs.iter().filter_map(|(_, cob)| cob.kind.as_ref()) {
+            // Also of what is made nowhere.
+            self.kinds.find(kind, report);
+        }
         let world = self.world;
         let placements: Vec<(usize, &Placement)> =
             world.clusters.with(&name.value).map(|c| (c, &world.clusters.0[c].services[&name.value])).collect();
@@ -210,12 +215,18 @@ impl Maker<'_> {
                 let fault = Diagnostic::error("nowhere", format!("`{}/{}` is on no node", name.value, cob.value));
                 let nodes: Vec<&str> = placement.nodes.iter().map(HostName::as_str).collect();
                 let help = format!("the service is on {}", nodes.join(", "));
-                report.push(mark, fault.note(Some(report.place(placement.mark)), "its service is placed here").help(help));
+                report.push(
+                    mark,
+                    fault.note(Some(report.place(placement.mark)), "its service is placed here").help(help),
+                );
             }
         }
         if placements.is_empty() {
             let fault = Diagnostic::warning("unplaced", format!("the service `{}` is in no cluster", name.value));
-            report.push(name.mark, fault.help(format!("place it: `clusters: {{c: {{services: {{{}: [n1]}}}}}}`", name.value)));
+            report.push(
+                name.mark,
+                fault.help(format!("place it: `clusters: {{c: {{services: {{{}: [n1]}}}}}}`", name.value)),
+            );
         }
     }
 
@@ -236,7 +247,11 @@ impl Maker<'_> {
                     let name = format!("{service}/{}", cob.value.split("{{").next().unwrap_or_default());
                     CobId::on(host, &name).is_ok_and(|id| match is_template(&cob.value) {
                         false => self.previous.contains(&id),
-                        true => self.previous.range(id.clone()..).next().is_some_and(|p| p.as_str().starts_with(id.as_str())),
+                        true => self
+                            .previous
+                            .range(id.clone()..)
+                            .next()
+                            .is_some_and(|p| p.as_str().starts_with(id.as_str())),
                     })
                 };
                 all.iter().find(|h| was_there(h)).or_else(|| all.first()).into_iter().collect()
@@ -250,6 +265,9 @@ impl Maker<'_> {
                     return all.iter().collect();
                 }
                 let picked: BTreeSet<&HostName> = self.world.hosts.of_pick(pick, mark, report).into_iter().collect();
+                if picked.is_empty() {
+                    return all.iter().collect();
+                }
                 all.iter().filter(|h| picked.contains(h)).collect()
             }
         }
@@ -267,7 +285,8 @@ impl Maker<'_> {
     ) {
         let Some(host) = self.world.hosts.0.get(node) else { return };
         let of = format!("{node}/{service}/{}", cob.value);
-        let scope = Scope { world: self.world, host: Some(host), service: Some((cluster, service)), loops: &[], of: &of };
+        let scope =
+            Scope { world: self.world, host: Some(host), service: Some((cluster, service)), loops: &[], of: &of };
         let condition = entry.when.as_ref();
         let in_loop = condition.is_some_and(|w| {
             let used = self.world.templates.names_used(&w.value);
@@ -295,7 +314,8 @@ impl Maker<'_> {
                 }
             }
             let name = self.world.templates.text(&cob.value, cob.mark, &scope, report);
-            let name = name.map(|value| Marked { mark: cob.mark, value }).filter(|n| report.segment("change object", n));
+            let name =
+                name.map(|value| Marked { mark: cob.mark, value }).filter(|n| report.segment("change object", n));
             let Some(name) = name else { return self.incomplete(cluster, service) };
             let Some(id) = report.name(&name, |n| CobId::on(node, &format!("{service}/{n}"))) else { continue };
             let home = Home::Service { cluster, service: Arc::clone(service), cob: name.value.clone() };
@@ -333,7 +353,14 @@ impl Maker<'_> {
         self.objects.all.insert(id, object);
     }
 
-    fn object(&mut self, mark: Mark, home: Home, entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Object {
+    fn object(
+        &mut self,
+        mark: Mark,
+        home: Home,
+        entry: &CobEntry,
+        scope: &Scope<'_>,
+        report: &mut Report<'_>,
+    ) -> Object {
         let templates = &self.world.templates;
         let text = |written: &Marked<String>, report: &mut Report<'_>| {
             let value = templates.text(&written.value, written.mark, scope, report)?;
@@ -453,7 +480,8 @@ fn turns(entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Option
                 next.push((name.value.clone(), item));
                 longer.push(next);
                 if longer.len() > MAX_COBS {
-                    let fault = Diagnostic::error("too-large", format!("this loop makes more than {MAX_COBS} change objects"));
+                    let fault =
+                        Diagnostic::error("too-large", format!("this loop makes more than {MAX_COBS} change objects"));
                     report.push(name.mark, fault);
                     return None;
                 }

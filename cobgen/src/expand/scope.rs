@@ -146,7 +146,8 @@ impl<'a> Scope<'a> {
         let (cluster, (_, service)) = (self.cluster()?, self.service?);
         let host = &self.host?.name;
         let index = cluster.services.get(service)?.nodes.iter().position(|h| h == host)?;
-        let services = cluster.services.iter().filter(|(_, p)| p.nodes.contains(host)).map(|(s, _)| Jinja::from(s.as_str()));
+        let services =
+            cluster.services.iter().filter(|(_, p)| p.nodes.contains(host)).map(|(s, _)| Jinja::from(s.as_str()));
         Some(Jinja::from_pairs([
             ("name", Jinja::from(host.as_str())),
             ("index", Jinja::from(index)),
@@ -176,7 +177,9 @@ impl Directory {
         let mut others = self.clusters.iter().filter_map(|(_, services)| services.get(service));
         let nodes = match (mine, others.next(), others.next()) {
             (Some(nodes), _, _) | (None, Some(nodes), None) => nodes,
-            (None, Some(_), Some(_)) => return Err(fault(format!("several clusters have the service `{service}`, and this one has not"))),
+            (None, Some(_), Some(_)) => {
+                return Err(fault(format!("several clusters have the service `{service}`, and this one has not")));
+            }
             (None, None, _) => {
                 let all: Vec<&str> = self.clusters.iter().flat_map(|(_, s)| s.keys().map(String::as_str)).collect();
                 let help = did_you_mean_or_list(service, all.iter().copied()).unwrap_or_default();
@@ -221,6 +224,11 @@ impl Names for Scope<'_> {
 }
 
 /// A host named in an id.
-pub(super) fn host_of<'a>(world: &'a World<'_>, id: &CobId, name: &Marked<String>, report: &mut Report<'_>) -> Option<&'a Host> {
+pub(super) fn host_of<'a>(
+    world: &'a World<'_>,
+    id: &CobId,
+    name: &Marked<String>,
+    report: &mut Report<'_>,
+) -> Option<&'a Host> {
     world.hosts.named(id.host_str(), name.mark, report)
 }

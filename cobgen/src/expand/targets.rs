@@ -51,6 +51,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
     }
     for (name, entry) in world.sections.services.iter() {
         finder.of_service(&name.value, entry, report);
+        finder.unmade(&name.value, entry, report);
     }
     finder.links
 }
@@ -94,9 +95,9 @@ impl Finder<'_> {
         let words = format!("{}: [{}]", word.as_str(), target.words());
         for to in found {
             if to == *from {
-                let fault = Diagnostic::error("self-dependency", format!("{from} depends on itself"));
-                let help = "to mean the same on the other nodes write `{cob: NAME, on: peers}`";
-                report.push(target.cob.mark, fault.help(help));
+                let fault = Diagnostic::error("self-dependency", "a change object can't depend on itself");
+                let help = "to mean the same on the other nodes of its service write `{cob: NAME, on: peers}`";
+                report.push(target.cob.mark, fault.note(None, format!("here {from} does")).help(help));
                 continue;
             }
             self.links.push(Link { word, from: from.clone(), to, words: words.clone(), mark: target.cob.mark });
@@ -130,10 +131,14 @@ impl Finder<'_> {
             }
             Some((service, cob)) => {
                 let id = CobId::new(text).ok().filter(|id| self.objects.get(id).is_some());
-                let of_service = self.service_entry(service).is_some_and(|_| self.is_own_cob(service, cob) || self.is_made(service, cob));
+                let of_service = self
+                    .service_entry(service)
+                    .is_some_and(|_| self.is_own_cob(service, cob) || self.is_made(service, cob));
                 match (id, of_service) {
                     (Some(id), true) => {
-                        let what = format!("`{text}` is {id} on the host `{service}`, and the change object `{cob}` of the service `{service}`");
+                        let what = format!(
+                            "`{text}` is {id} on the host `{service}`, and the change object `{cob}` of the service `{service}`"
+                        );
                         let fault = Diagnostic::error("ambiguous-name", what).help("rename the host or the service");
                         report.push(target.cob.mark, fault);
                         Lookup::Nothing
@@ -149,15 +154,23 @@ impl Finder<'_> {
     /// An id written in full.
     fn exact(&self, id: CobId, target: &Target, report: &mut Report<'_>) -> Lookup {
         if let Some(on) = &target.on {
-            let fault = Diagnostic::error("needless-on", format!("{id} names its host already, so `on` has no meaning"));
+            let fault =
+                Diagnostic::error("needless-on", format!("{id} names its host already, so `on` has no meaning"));
             report.push(on.mark, fault.help("leave `on` away"));
         }
         Lookup::Cobs(vec![id])
     }
 
-    fn whole_service(&self, asker: &Asker<'_>, word: Word, target: &Target, service: &str, report: &mut Report<'_>) -> Lookup {
+    fn whole_service(
+        &self,
+        asker: &Asker<'_>,
+        word: Word,
+        target: &Target,
+        service: &str,
+        report: &mut Report<'_>,
+    ) -> Lookup {
         if asker.home.is_some_and(|(_, own)| own == service) {
-            let fault = Diagnostic::error("self-dependency", format!("{} names its own service `{service}`", asker.id));
+            let fault = Diagnostic::error("self-dependency", format!("`{service}` names its own service"));
             report.push(target.cob.mark, fault.help("name a change object of the service: `requires: [server]`"));
             return Lookup::Nothing;
         }
@@ -180,7 +193,9 @@ impl Finder<'_> {
         let Some(instance) = self.objects.instances.get(&(cluster, service.to_owned())) else { return Lookup::Nothing };
         let own = asker.home == Some((cluster, service));
         match instance.cobs.get(cob) {
-            Some(cobs) => self.pick(asker, word, target, instance, cobs, if own { On::SameNode } else { On::All }, report),
+            Some(cobs) => {
+                self.pick(asker, word, target, instance, cobs, if own { On::SameNode } else { On::All }, report)
+            }
             None if instance.incomplete => Lookup::Nothing,
             None => self.not_here(word, &target.cob, &format!("`{service}/{cob}`"), report),
         }
@@ -196,7 +211,14 @@ impl Finder<'_> {
     }
 
     /// Which cluster's service is meant: the own one's, else the only one's that has it.
-    fn cluster(&self, asker: &Asker<'_>, word: Word, service: &str, mark: Mark, report: &mut Report<'_>) -> Option<usize> {
+    fn cluster(
+        &self,
+        asker: &Asker<'_>,
+        word: Word,
+        service: &str,
+        mark: Mark,
+        report: &mut Report<'_>,
+    ) -> Option<usize> {
         let with: Vec<usize> = self.world.clusters.with(service).collect();
         if let Some((own, _)) = asker.home
             && with.contains(&own)
@@ -208,15 +230,23 @@ impl Finder<'_> {
             [only] => Some(*only),
             [] => {
                 if word != Word::Wants {
-                    let fault = Diagnostic::error("unplaced", format!("the service `{service}` is in no cluster, so nothing can depend on it"));
+                    let fault = Diagnostic::error(
+                        "unplaced",
+                        format!("the service `{service}` is in no cluster, so nothing can depend on it"),
+                    );
                     report.push(mark, fault.help("place it in a cluster, or write `wants`"));
                 }
                 None
             }
             _ => {
-                let whose = asker.home.map_or_else(String::new, |(own, _)| format!(", but not `{}`", self.world.clusters.0[own].name));
+                let whose = asker
+                    .home
+                    .map_or_else(String::new, |(own, _)| format!(", but not `{}`", self.world.clusters.0[own].name));
                 let what = format!("which `{service}` is meant? The clusters {} have it{whose}", names.join(", "));
-                report.push(mark, Diagnostic::error("ambiguous-name", what).help("name the change object in full: HOST/SERVICE/COB"));
+                report.push(
+                    mark,
+                    Diagnostic::error("ambiguous-name", what).help("name the change object in full: HOST/SERVICE/COB"),
+                );
                 None
             }
         }
@@ -265,10 +295,14 @@ impl Finder<'_> {
                 On::Label(label) => format!("on a host with the label {label}"),
                 On::All | On::Any | On::First | On::Peers => "anywhere".to_owned(),
             };
-            let what = format!("{} depends on `{}`, which is not {where_}", asker.id, target.cob.value);
-            let mut fault = Diagnostic::error("nowhere", what);
+            let what = format!("`{}` is not where this needs it", target.cob.value);
+            let mut fault = Diagnostic::error("nowhere", what).note(None, format!("{} needs it {where_}", asker.id));
             if !all.is_empty() {
-                let help = format!("it is on {}; write `{{cob: {}, on: all}}`, or `wants` for where it exists", list(&all), target.cob.value);
+                let help = format!(
+                    "it is on {}; write `{{cob: {}, on: all}}`, or `wants` for where it exists",
+                    list(&all),
+                    target.cob.value
+                );
                 fault = fault.help(help);
             }
             report.push(mark, fault);
@@ -307,7 +341,9 @@ impl Finder<'_> {
                 }
             }
             None if asker.home.is_none() => {
-                known.extend(self.objects.all.keys().filter(|id| id.host_str() == asker.host).map(|id| id.name().to_owned()));
+                known.extend(
+                    self.objects.all.keys().filter(|id| id.host_str() == asker.host).map(|id| id.name().to_owned()),
+                );
             }
             None => {}
         }
@@ -316,12 +352,14 @@ impl Finder<'_> {
         // What `wants` names need not exist; only a likely slip of the pen is worth a word.
         if word == Word::Wants {
             if let Some(help) = did_you_mean(text, names) {
-                let warning = Diagnostic::warning("unknown-name", format!("`wants` names `{text}`, which does not exist"));
+                let warning =
+                    Diagnostic::warning("unknown-name", format!("`wants` names `{text}`, which does not exist"));
                 report.push(name.mark, warning.help(help));
             }
         } else {
             let what = format!("unknown change object or service `{text}`");
-            report.push(name.mark, Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(text, names)));
+            report
+                .push(name.mark, Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(text, names)));
         }
         Lookup::Nothing
     }
@@ -338,14 +376,22 @@ impl Finder<'_> {
     /// Whether templates gave the service a change object of this name.
     fn is_made(&self, service: &str, cob: &str) -> bool {
         let with = self.world.clusters.with(service);
-        with.into_iter().any(|c| self.objects.instances.get(&(c, service.to_owned())).is_some_and(|i| i.cobs.contains_key(cob)))
+        with.into_iter()
+            .any(|c| self.objects.instances.get(&(c, service.to_owned())).is_some_and(|i| i.cobs.contains_key(cob)))
     }
 
     fn cobs_of(&self, service: &str) -> BTreeSet<String> {
-        let mut names: BTreeSet<String> = self.service_entry(service).into_iter().flat_map(|s| s.cobs.names()).map(str::to_owned).collect();
+        let mut names: BTreeSet<String> =
+            self.service_entry(service).into_iter().flat_map(|s| s.cobs.names()).map(str::to_owned).collect();
         names.retain(|n| !super::template::is_template(n));
         for cluster in self.world.clusters.with(service) {
-            names.extend(self.objects.instances.get(&(cluster, service.to_owned())).into_iter().flat_map(|i| i.cobs.keys().cloned()));
+            names.extend(
+                self.objects
+                    .instances
+                    .get(&(cluster, service.to_owned()))
+                    .into_iter()
+                    .flat_map(|i| i.cobs.keys().cloned()),
+            );
         }
         names
     }
@@ -384,7 +430,10 @@ impl Finder<'_> {
                     }
                 }
                 None => {
-                    let cobs = instance.nodes.iter().flat_map(|n| instance.on_node.get(n).into_iter().flatten().map(move |id| (n, id)));
+                    let cobs = instance
+                        .nodes
+                        .iter()
+                        .flat_map(|n| instance.on_node.get(n).into_iter().flatten().map(move |id| (n, id)));
                     found.extend(cobs.filter(|(_, id)| !depended.contains(id)).map(|(n, id)| (n.clone(), id.clone())));
                 }
             }
@@ -444,15 +493,50 @@ impl Finder<'_> {
         }
     }
 
+    /// The names in what was made nowhere: it is no less wrong for that.
+    fn unmade(&self, name: &str, entry: &ServiceEntry, report: &mut Report<'_>) {
+        let mut targets: Vec<&Target> = Vec::new();
+        for (cob, entry) in entry.cobs.iter().filter(|(cob, _)| !self.is_made(name, &cob.value)) {
+            if !super::template::is_template(&cob.value) {
+                let lists = [&entry.requires, &entry.after, &entry.restarts_on, &entry.reloads_on, &entry.excludes];
+                targets.extend(lists.into_iter().flatten());
+            }
+        }
+        let made = |c| self.objects.instances.get(&(c, name.to_owned())).is_some_and(|i| !i.cobs.is_empty());
+        if !self.world.clusters.with(name).any(made) {
+            targets.extend(entry.requires.iter().chain(&entry.after));
+        }
+        let has_templates = |service: &str| {
+            self.service_entry(service).is_some_and(|s| s.cobs.names().any(super::template::is_template))
+        };
+        for target in targets.into_iter().filter(|t| !super::template::is_template(&t.cob.value)) {
+            let text = target.cob.value.as_str();
+            let good = match text.split_once('/') {
+                None => self.is_own_cob(name, text) || self.service_entry(text).is_some() || has_templates(name),
+                Some((service, cob)) => {
+                    let id = CobId::new(text).is_ok_and(|id| self.objects.get(&id).is_some());
+                    id || self.is_own_cob(service, cob) || self.is_made(service, cob) || has_templates(service)
+                }
+            };
+            if !good {
+                let mut known: BTreeSet<String> = self.world.sections.services.names().map(str::to_owned).collect();
+                known.extend(self.cobs_of(name));
+                if let Some((service, _)) = text.split_once('/') {
+                    known.extend(self.cobs_of(service).into_iter().map(|cob| format!("{service}/{cob}")));
+                }
+                let what = format!("unknown change object or service `{text}`");
+                report.missing("unknown-name", what, &target.cob, known.iter().map(String::as_str));
+            }
+        }
+    }
+
     /// With each gate, what it requires within its service.
     fn through_gates(&self, mut bearers: Vec<CobId>, cluster: usize, service: &str) -> Vec<CobId> {
         let mut seen: BTreeSet<CobId> = bearers.iter().cloned().collect();
         let is_gate = |id: &CobId| {
             self.objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate)
         };
-        let within = |id: &CobId| {
-            matches!(self.objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service)
-        };
+        let within = |id: &CobId| matches!(self.objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
         let mut required: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
         for link in self.links.iter().filter(|l| l.word == Word::Requires && is_gate(&l.from) && within(&l.to)) {
             required.entry(&link.from).or_default().push(&link.to);

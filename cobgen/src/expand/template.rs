@@ -111,9 +111,7 @@ impl Templates {
         let text = node.scalar()?;
         let expression = single_expression(&text).unwrap_or(&text);
         match evaluate(&self.strict, expression, names).map(|v| (v.kind(), v)) {
-            Ok((ValueKind::Seq | ValueKind::Iterable, list)) => {
-                Some(list.try_iter().ok()?.collect())
-            }
+            Ok((ValueKind::Seq | ValueKind::Iterable, list)) => Some(list.try_iter().ok()?.collect()),
             // Of a mapping the keys, as everywhere in templates.
             Ok((ValueKind::Map, map)) => Some(map.try_iter().ok()?.collect()),
             Ok((kind, _)) => {
@@ -132,7 +130,8 @@ impl Templates {
     /// The names that an expression uses without making them.
     pub(super) fn names_used(&self, expression: &str) -> Vec<String> {
         let compiled = self.strict.compile_expression(expression);
-        let mut used: Vec<String> = compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
+        let mut used: Vec<String> =
+            compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
         used.sort();
         used
     }
@@ -214,9 +213,14 @@ fn fault(error: &Error, text: &str) -> Fault {
     let help = |text: &str| Some(text.to_owned());
     #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
     let (message, help) = match error.kind() {
-        ErrorKind::SyntaxError => (format!("template syntax{detail}"), help("a template is `{{ expression }}`; the engine is minijinja")),
+        ErrorKind::SyntaxError => {
+            (format!("template syntax{detail}"), help("a template is `{{ expression }}`; the engine is minijinja"))
+        }
         ErrorKind::UndefinedError => {
             (format!("undefined value{part}{detail}"), help("define it, or give a default: `{{ x | default('y') }}`"))
+        }
+        ErrorKind::InvalidOperation if error.detail().is_some() => {
+            (format!("{}{part}", error.detail().unwrap_or_default()), None)
         }
         ErrorKind::OutOfFuel => ("this template does not come to an end".to_owned(), help("bound its loops")),
         kind => (format!("template: {kind}{part}{detail}"), None),

@@ -29,12 +29,17 @@ pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Repo
                 written.needs.value.iter().filter_map(|text| need(id, text, objects, report)).collect();
             if written.needs.value.is_empty() {
                 let fault = Diagnostic::error("empty-needs", "this dependency needs nothing");
-                report.push(written.needs.mark, fault.help("name what it needs, `needs: [HOST/NAME@state]`, or leave it away"));
+                report.push(
+                    written.needs.mark,
+                    fault.help("name what it needs, `needs: [HOST/NAME@state]`, or leave it away"),
+                );
             }
             let Some(when) = when else { continue };
             for (need, text, mark) in needs {
                 let words = match &when {
-                    When::Transition { from, to } => format!("transitions: [{{from: {from}, to: {to}, needs: [{text}]}}]"),
+                    When::Transition { from, to } => {
+                        format!("transitions: [{{from: {from}, to: {to}, needs: [{text}]}}]")
+                    }
                     When::Lock { state } => format!("locks: [{{state: {state}, needs: [{text}]}}]"),
                 };
                 arrows.add(id, when.clone(), need, words, mark);

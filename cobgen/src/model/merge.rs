@@ -17,8 +17,11 @@ pub(super) fn merge(documents: Vec<Node>, sources: &Sources, out: &mut Diagnosti
         match document.value {
             Value::Map(map) => all.add(map),
             other => {
-                let fault = Diagnostic::error("no-model", format!("a model is a mapping of sections, but this is {}", other.describe()))
-                    .help("begin with `security: loopback-only` and `hosts:`; `cobgen init` makes a model to start from");
+                let fault = Diagnostic::error(
+                    "no-model",
+                    format!("a model is a mapping of sections, but this is {}", other.describe()),
+                )
+                .help("begin with `security: loopback-only` and `hosts:`; `cobgen init` makes a model to start from");
                 all.out.push(fault.at(sources.place(document.mark)));
             }
         }
@@ -40,8 +43,11 @@ impl Merged<'_> {
     }
 
     fn level(&mut self, into: &mut Map, from: Map, way: &mut Vec<String>) {
-        let index: HashMap<String, usize> =
-            if from.entries.len() > 8 { into.entries.iter().enumerate().map(|(i, (k, _))| (k.text.clone(), i)).collect() } else { HashMap::new() };
+        let index: HashMap<String, usize> = if from.entries.len() > 8 {
+            into.entries.iter().enumerate().map(|(i, (k, _))| (k.text.clone(), i)).collect()
+        } else {
+            HashMap::new()
+        };
         for (key, node) in from.entries {
             let at = if index.is_empty() {
                 into.entries.iter().position(|(k, _)| k.text == key.text)

@@ -22,8 +22,8 @@ use std::path::Path;
 pub use forms::{Duration, HostPick, HostSet, Label, Nodes, On, Placed, Run, RunForm, Target};
 pub use node::{Key, Map, Mark, Node, Value};
 pub use read::{Marked, Named, ReadError};
-pub use schema::schema;
 pub(crate) use schema::of as schema_of;
+pub use schema::schema;
 pub use sections::{
     BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, OnRemove,
     Sections, Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
@@ -81,14 +81,17 @@ fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections
         if found.iter().all(|d| d.value == Value::Null) {
             let mark = Mark { file, line: 1, column: 1 };
             let fault = Diagnostic::error("empty-file", "this file is empty").at(sources.place(mark));
-            diagnostics.push(fault.help("write a model, or delete the file; `cobgen init` makes a model to start from"));
+            diagnostics
+                .push(fault.help("write a model, or delete the file; `cobgen init` makes a model to start from"));
         }
         documents.extend(found.into_iter().filter(|d| d.value != Value::Null));
     }
+    // What is no mapping holds no sections that could be looked at further.
+    complete &= !documents.is_empty() && documents.iter().all(|d| d.map().is_some());
+    let mut root = merge::merge(documents, sources, diagnostics);
     if !complete {
         return None;
     }
-    let mut root = merge::merge(documents, sources, diagnostics);
     check_structure(&mut root, schema(), "the model", sources, diagnostics);
     match root.read() {
         Ok(sections) => Some(sections),

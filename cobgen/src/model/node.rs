@@ -120,7 +120,9 @@ impl Node {
         match &self.value {
             Value::Null | Value::Invalid => serde_json::Value::Null,
             Value::Bool(b) => json!(b),
-            Value::Int(i) => i64::try_from(*i).map_or_else(|_| json!(u64::try_from(*i).unwrap_or(u64::MAX)), |i| json!(i)),
+            Value::Int(i) => {
+                i64::try_from(*i).map_or_else(|_| json!(u64::try_from(*i).unwrap_or(u64::MAX)), |i| json!(i))
+            }
             Value::Float(f) => json!(f),
             Value::Text(t) => json!(t),
             Value::List(items) => items.iter().map(Self::to_json).collect(),

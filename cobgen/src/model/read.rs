@@ -92,12 +92,9 @@ impl<'de> Deserializer<'de> for &'de Node {
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
             Value::Null | Value::Invalid => visitor.visit_none(),
-            Value::Bool(_)
-            | Value::Int(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::List(_)
-            | Value::Map(_) => visitor.visit_some(self),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+                visitor.visit_some(self)
+            }
         }
     }
 
@@ -107,7 +104,11 @@ impl<'de> Deserializer<'de> for &'de Node {
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        if name == MARKED { visitor.visit_seq(Parts { mark: self.mark, next: 0, value: self }) } else { self.deserialize_map(visitor) }
+        if name == MARKED {
+            visitor.visit_seq(Parts { mark: self.mark, next: 0, value: self })
+        } else {
+            self.deserialize_map(visitor)
+        }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -194,7 +195,11 @@ impl<'de> Deserializer<'de> for KeyReader<'de> {
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        if name == MARKED { visitor.visit_seq(Parts { mark: self.0.mark, next: 0, value: self }) } else { self.deserialize_any(visitor) }
+        if name == MARKED {
+            visitor.visit_seq(Parts { mark: self.0.mark, next: 0, value: self })
+        } else {
+            self.deserialize_any(visitor)
+        }
     }
 
     serde::forward_to_deserialize_any! {

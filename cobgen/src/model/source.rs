@@ -109,7 +109,11 @@ fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
             ),
             Ok(files) if files.len() > MAX_FILES => diagnostics.push(Diagnostic::error(
                 "too-large",
-                format!("the folder {} holds {} model files; at most {MAX_FILES} are read", path.display(), files.len()),
+                format!(
+                    "the folder {} holds {} model files; at most {MAX_FILES} are read",
+                    path.display(),
+                    files.len()
+                ),
             )),
             Ok(files) => return files,
         },

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::Sources;
 use super::node::{Key, Mark, Node, Value};
 use super::sections::not_supported_yet;
-use super::suggest::{did_you_mean, did_you_mean_or_list};
+use super::suggest::{did_you_mean, did_you_mean_or_list, nearest};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Checks a value against a schema. `what` names the value in messages.
@@ -86,7 +86,8 @@ impl<'a> Walk<'a> {
             Value::List(items) => {
                 let least = schema.get("minItems").and_then(Json::as_u64).unwrap_or(0);
                 if (items.len() as u64) < least {
-                    let fault = Diagnostic::error("empty-list", format!("{what} is an empty list")).help("name at least one, or leave the key away");
+                    let fault = Diagnostic::error("empty-list", format!("{what} is an empty list"))
+                        .help("name at least one, or leave the key away");
                     self.report(node.mark, fault);
                     node.value = Value::Invalid;
                 } else if let Some(schema) = schema.get("items") {
@@ -99,12 +100,24 @@ impl<'a> Walk<'a> {
                 self.bounds(node, i, schema, what);
             }
             Value::Text(text) => {
-                let words: Vec<&str> = schema.get("x-words").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect();
-                let fits = |w: &&str| if w.ends_with(' ') { text.starts_with(w) && text.len() > w.len() } else { text == w };
+                let words: Vec<&str> = schema
+                    .get("x-words")
+                    .and_then(Json::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Json::as_str)
+                    .collect();
+                let fits =
+                    |w: &&str| if w.ends_with(' ') { text.starts_with(w) && text.len() > w.len() } else { text == w };
                 if !words.is_empty() && !words.iter().any(fits) {
-                    let listed: Vec<String> = words.iter().map(|w| if w.ends_with(' ') { format!("`{w}NAME`") } else { format!("`{w}`") }).collect();
-                    let fault = Diagnostic::error("unknown-word", format!("{what} can't be {text:?}"))
-                        .help(did_you_mean(text, words.iter().copied()).unwrap_or_else(|| format!("write one of {}", listed.join(", "))));
+                    let listed: Vec<String> = words
+                        .iter()
+                        .map(|w| if w.ends_with(' ') { format!("`{w}NAME`") } else { format!("`{w}`") })
+                        .collect();
+                    let fault = Diagnostic::error("unknown-word", format!("{what} can't be {text:?}")).help(
+                        did_you_mean(text, words.iter().copied())
+                            .unwrap_or_else(|| format!("write one of {}", listed.join(", "))),
+                    );
                     self.report(node.mark, fault);
                     node.value = Value::Invalid;
                 }
@@ -117,6 +130,7 @@ impl<'a> Walk<'a> {
         let Value::Map(map) = &mut node.value else { return };
         let properties = schema.get("properties").and_then(Json::as_object);
         let others = schema.get("additionalProperties");
+        let mut misspelt = Vec::new();
         for (key, value) in &mut map.entries {
             let shown = format!("`{}`", key.text);
             if let Some(schema) = properties.and_then(|p| p.get(&key.text)) {
@@ -129,7 +143,7 @@ impl<'a> Walk<'a> {
                 }
             } else if others.and_then(Json::as_bool) == Some(false) {
                 let known = properties.into_iter().flatten().map(|(name, _)| name.as_str());
-                self.unknown_key(key, what, known.collect());
+                misspelt.push(self.unknown_key(key, what, known.collect()));
                 value.value = Value::Invalid;
             } else if let Some(schema) = others {
                 self.value(value, schema, &shown);
@@ -141,7 +155,8 @@ impl<'a> Walk<'a> {
         }
         let count = map.entries.len() as u64;
         let bound = |key| schema.get(key).and_then(Json::as_u64);
-        let outside = bound("minProperties").is_some_and(|n| count < n) || bound("maxProperties").is_some_and(|n| count > n);
+        let outside = misspelt.is_empty()
+            && (bound("minProperties").is_some_and(|n| count < n) || bound("maxProperties").is_some_and(|n| count > n));
         let missing: Vec<&str> = schema
             .get("required")
             .and_then(Json::as_array)
@@ -150,10 +165,15 @@ impl<'a> Walk<'a> {
             .filter_map(Json::as_str)
             .filter(|name| map.get(name).is_none())
             .collect();
-        let broken = outside || (!missing.is_empty() && schema.get("x-whole").is_some());
-        for name in missing {
+        let broken =
+            outside || (count == 0 && !misspelt.is_empty()) || (!missing.is_empty() && schema.get("x-whole").is_some());
+        // A key that is only misspelt is not missing.
+        for name in missing.into_iter().filter(|n| !misspelt.iter().flatten().any(|m| m == n)) {
             let fault = Diagnostic::error("missing-key", format!("{what} lacks `{name}`")).maybe_help(
-                properties.and_then(|p| p.get(name)).and_then(|s| self.description(s)).map(|d| format!("`{name}`: {d}")),
+                properties
+                    .and_then(|p| p.get(name))
+                    .and_then(|s| self.description(s))
+                    .map(|d| format!("`{name}`: {d}")),
             );
             self.report(node.mark, fault);
         }
@@ -167,11 +187,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn unknown_key(&mut self, key: &Key, what: &str, known: Vec<&str>) {
+    /// Reports it; gives the key that was probably meant.
+    fn unknown_key(&mut self, key: &Key, what: &str, known: Vec<&str>) -> Option<String> {
+        let meant = nearest(&key.text, known.iter().copied()).map(str::to_owned);
         let place = if what == "the model" { String::new() } else { format!(" in {what}") };
         let fault = Diagnostic::error("unknown-key", format!("unknown key `{}`{place}", key.text))
             .maybe_help(did_you_mean_or_list(&key.text, known));
         self.report(key.mark, fault);
+        meant
     }
 
     fn later(&mut self, mark: Mark, what: &str, advice: &str) {
@@ -227,15 +250,36 @@ impl<'a> Walk<'a> {
         let expected = self.expected(schema);
         let help = match &node.value {
             Value::Null => Some("write a value after the `:`, or leave the key away".to_owned()),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) if self.takes(schema, "string") && schema.get("x-what").is_none() => {
+            Value::Bool(_) | Value::Int(_) | Value::Float(_)
+                if self.takes(schema, "string") && schema.get("x-what").is_none() =>
+            {
                 node.scalar().map(|text| format!("as a text it stands in quotes: \"{text}\""))
             }
-            Value::Text(text) if self.takes(schema, "array") && text.len() <= 60 => Some(format!("write a list: [{text}]")),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) | Value::Invalid => None,
+            Value::Text(text) if self.takes(schema, "array") && text.len() <= 60 => {
+                Some(format!("write a list: [{text}]"))
+            }
+            Value::Bool(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Map(_)
+            | Value::Invalid => self.keys(schema),
         };
-        let fault = Diagnostic::error("wrong-type", format!("{what} must be {expected}, but it is {}", node.value.describe()));
+        let fault =
+            Diagnostic::error("wrong-type", format!("{what} must be {expected}, but it is {}", node.value.describe()));
         self.report(node.mark, fault.maybe_help(help));
         node.value = Value::Invalid;
+    }
+
+    /// Which keys the expected mapping has.
+    fn keys(&self, schema: &'a Json) -> Option<String> {
+        let schema = self.resolve(schema);
+        if let Some(branches) = schema.get("anyOf").and_then(Json::as_array) {
+            return branches.iter().find_map(|b| self.keys(b));
+        }
+        let keys: Vec<String> = schema.get("properties")?.as_object()?.keys().map(|k| format!("`{k}`")).collect();
+        Some(format!("its keys are {}", keys.join(", ")))
     }
 
     /// Whether a value of this type can be right.

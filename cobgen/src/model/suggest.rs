@@ -25,7 +25,7 @@ pub fn did_you_mean_or_list<'a>(wrong: &str, known: impl IntoIterator<Item = &'a
 }
 
 /// The known name with the fewest changes, if these are few for its length.
-fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong: Vec<char> = wrong.chars().take(256).map(|c| c.to_ascii_lowercase()).collect();
     let limit = (wrong.len() / 3).clamp(1, 3);
     let mut best: Option<(usize, &str)> = None;

@@ -48,7 +48,8 @@ pub(super) fn parse(
         block_nesting_limit: MAX_DEPTH,
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder { file, sources, budget, out, stack: Vec::new(), anchors: BTreeMap::new(), roots: Vec::new() };
+    let mut builder =
+        Builder { file, sources, budget, out, stack: Vec::new(), anchors: BTreeMap::new(), roots: Vec::new() };
     for event in Parser::new_from_str_with_options(text, limits) {
         let step = match event {
             Ok((event, span)) => builder.event(event, &span),
@@ -120,7 +121,10 @@ impl Builder<'_> {
                     self.key(Key { mark, text: text.into_owned() }, style)?;
                     return Ok(());
                 }
-                let value = self.scalar(&text, style, tag.as_deref(), mark)?;
+                let value = self.scalar(&text, style, tag.as_deref(), mark).unwrap_or_else(|fault| {
+                    self.out.push(*fault);
+                    Value::Invalid
+                });
                 self.value(Node { mark, value }, anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
@@ -237,7 +241,11 @@ impl Builder<'_> {
     /// Puts a finished value where it belongs.
     fn value(&mut self, node: Node, anchor: usize) -> Step {
         if self.budget.nodes == 0 {
-            return Err(Box::new(self.fault("too-large", node.mark, format!("the model holds more than {MAX_NODES} values"))));
+            return Err(Box::new(self.fault(
+                "too-large",
+                node.mark,
+                format!("the model holds more than {MAX_NODES} values"),
+            )));
         }
         self.budget.nodes -= 1;
         if anchor != 0 {
@@ -311,7 +319,10 @@ impl Builder<'_> {
     /// The core schema of YAML 1.2.
     fn plain(&self, text: &str, mark: Mark) -> Result<Value, Box<Diagnostic>> {
         let quoted = |what: &str| {
-            Box::new(self.fault("bad-number", mark, format!("{what}: {text}")).help(format!("as a text it stands in quotes: \"{text}\"")))
+            Box::new(
+                self.fault("bad-number", mark, format!("{what}: {text}"))
+                    .help(format!("as a text it stands in quotes: \"{text}\"")),
+            )
         };
         Ok(match text {
             "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -343,6 +354,11 @@ impl Builder<'_> {
         let info = error.info();
         if info.contains("nesting limit") || info.contains("recursion limit") {
             return self.too_deep(mark);
+        }
+        if info.contains("unknown anchor") {
+            return self
+                .fault("unknown-anchor", mark, "this alias names no anchor")
+                .help("define it before it is used: `&name value`");
         }
         let near = |line: &str| line.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t');
         let tab = text.lines().skip(at.line().saturating_sub(2)).take(2).any(near);
@@ -397,7 +413,10 @@ fn looks_like_float(text: &str) -> bool {
 /// Depth is bounded, so this may recurse.
 fn size(node: &Node) -> Size {
     let sum = |sizes: &mut dyn Iterator<Item = Size>| {
-        sizes.fold(Size { nodes: 1, depth: 1 }, |a, b| Size { nodes: a.nodes + b.nodes, depth: a.depth.max(b.depth + 1) })
+        sizes.fold(Size { nodes: 1, depth: 1 }, |a, b| Size {
+            nodes: a.nodes + b.nodes,
+            depth: a.depth.max(b.depth + 1),
+        })
     };
     match &node.value {
         Value::List(items) => sum(&mut items.iter().map(size)),
