@@ -1,19 +1,18 @@
-//! Dependencies put together: at most one for each pair in the same transition or lock.
+//! Dependencies as they are found, and what can be said of them together.
 //!
-//! Two needs of one pair leave the states that serve both; when there are none, both places are named.
+//! Two needs of one pair in the same transition or lock leave the states that serve both; when there
+//! are none, both places are named. (They stay two here, each with its words; in the generation they
+//! become one.)
 
 use std::collections::BTreeMap;
 
-use cob_types::{CobId, HostName, Need};
+use cob_types::{CobId, HostName, Need, StateName};
 
 use super::hosts::Hosts;
 use super::{ByCob, Report};
-use crate::diagnostic::{Diagnostic, shown};
+use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, When};
 use crate::model::Mark;
-
-/// The finished dependencies by the change object that has them.
-pub(super) type Merged = ByCob<Vec<Arrow>>;
 
 /// Dependencies as they are found.
 #[derive(Debug, Default)]
@@ -51,42 +50,39 @@ impl Arrows {
         }
     }
 
-    /// Puts together what stands in the same dependency, in the order written.
-    pub(super) fn merged(self, report: &mut Report<'_>) -> Merged {
-        self.0.into_iter().map(|(cob, list)| (cob.clone(), merge(&cob, list, report))).collect()
+    /// All of them in the order found; those of one pair in the same transition or lock must have
+    /// a state in common.
+    pub(super) fn checked(self, report: &mut Report<'_>) -> ByCob<Vec<Arrow>> {
+        self.0.into_iter().map(|(cob, list)| (cob.clone(), checked(&cob, list, report))).collect()
     }
 }
 
-fn merge(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow> {
-    let mut merged: Vec<(Arrow, Mark)> = Vec::with_capacity(list.len());
-    let mut index: BTreeMap<(When, CobId), usize> = BTreeMap::new();
-    for Found { when, need, words, mark } in list {
-        let place = report.place(mark);
-        let there = index.get(&(when.clone(), need.cob.clone())).and_then(|i| merged.get_mut(*i));
-        let Some((arrow, first)) = there else {
-            index.insert((when.clone(), need.cob.clone()), merged.len());
-            merged.push((Arrow { when, need, words, place }, mark));
+fn checked(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow> {
+    // What is left of each pair's states, and where the first of them was written.
+    let mut left: BTreeMap<(&When, &CobId), (Vec<&StateName>, &Found)> = BTreeMap::new();
+    for found in &list {
+        let Found { when, need, words, mark } = found;
+        let Some((states, first)) = left.get_mut(&(when, &need.cob)) else {
+            left.insert((when, &need.cob), (need.states.iter().collect(), found));
             continue;
         };
-        let both: Vec<_> = arrow.need.states.iter().filter(|s| need.states.contains(s)).cloned().collect();
+        let both: Vec<&StateName> = states.iter().copied().filter(|s| need.states.contains(s)).collect();
         if both.is_empty() {
-            let what = match &when {
+            let what = match when {
                 When::Transition { from, to } => format!("the transition {from} -> {to} of {cob}"),
                 When::Lock { state } => format!("a promise of {cob} in {state}"),
             };
             let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"))
                 .note(None, format!("{what} needs {need} by it"))
-                .note(Some(report.place(*first)), format!("and {} by `{}` here", arrow.need, arrow.words))
+                .note(Some(report.place(first.mark)), format!("and {} by `{}` here", first.need, first.words))
                 .help("both can't be at once: leave one of them away, or name a state that serves both");
-            report.push(mark, fault);
-            continue;
-        }
-        arrow.need.states = both;
-        if *first != mark {
-            arrow.words = format!("{}; {words} ({})", arrow.words, shown(&place));
+            report.push(*mark, fault);
+        } else {
+            *states = both;
         }
     }
-    merged.into_iter().map(|(arrow, _)| arrow).collect()
+    let arrow = |Found { when, need, words, mark }| Arrow { when, need, words, place: report.place(mark) };
+    list.into_iter().map(arrow).collect()
 }
 
 fn no_address(host: &HostName, mark: Mark, at: Mark, report: &mut Report<'_>) {

@@ -37,13 +37,13 @@ impl Hosts {
         for (name, entry) in entries.iter() {
             let Some(host) = report.name(name, HostName::new) else { continue };
             let read = Host::read(host.clone(), name.mark, entry, templates, report);
-            if let (Some(address), Some(mark)) = (&read.address, entry.address.as_ref().map(|a| a.mark)) {
-                if let Some((other, first)) = listening.insert(address.clone(), (host.clone(), mark)) {
-                    let fault = Diagnostic::error("duplicate-address", format!("{host} has the address of {other}"))
-                        .note(Some(report.place(first)), "first used here")
-                        .help("give every host an address and port of its own");
-                    report.push(mark, fault);
-                }
+            if let (Some(address), Some(mark)) = (&read.address, entry.address.as_ref().map(|a| a.mark))
+                && let Some((other, first)) = listening.insert(address.clone(), (host.clone(), mark))
+            {
+                let fault = Diagnostic::error("duplicate-address", format!("{host} has the address of {other}"))
+                    .note(Some(report.place(first)), "first used here")
+                    .help("give every host an address and port of its own");
+                report.push(mark, fault);
             }
             hosts.insert(host, read);
         }

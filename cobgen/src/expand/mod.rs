@@ -3,9 +3,8 @@
 //! [`hosts`], [`kinds`] and [`clusters`] first; [`objects`] makes every change object, by hand or of a
 //! service, and renders its templates; [`targets`] finds what a dependency's words name; [`words`]
 //! turns the short words into transition and lock dependencies, [`gates`] thins out those between
-//! two large services, and [`arrows`] puts together what stands in one dependency. Every step reports
-//! all that it finds wrong and goes on with the rest; only a model without errors gives a
-//! [`Draft`].
+//! two large services, and [`arrows`] gathers what came out. Every step reports all that it finds wrong and
+//! goes on with the rest; only a model without errors gives a [`Draft`].
 
 mod arrows;
 mod builtin;
@@ -76,7 +75,7 @@ fn draft(sections: &Sections, previous: &BTreeSet<CobId>, report: &mut Report<'_
     words::explicit(&objects, &mut arrows, report);
     words::short(&links, &objects, &mut arrows, report);
     arrows.check_addresses(&world.hosts, report);
-    let mut arrows = arrows.merged(report);
+    let mut arrows = arrows.checked(report);
     let restarts_on = words::restarts_on(&links);
 
     let hosts = world.hosts.0.values().map(|host| {

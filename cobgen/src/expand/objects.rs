@@ -10,7 +10,6 @@ use std::sync::Arc;
 use cob_types::{CobId, HostName, Kind, KindName, StateName};
 use minijinja::value::Value as Jinja;
 
-use super::arrows::Merged;
 use super::builtin::{Made, Settled};
 use super::clusters::Placement;
 use super::files::{Files, Payload};
@@ -19,7 +18,7 @@ use super::scope::{Scope, World, host_of};
 use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
-use crate::draft::{At, DraftCob};
+use crate::draft::{Arrow, At, DraftCob};
 use crate::model::{CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value};
 
 /// The most change objects of one model.
@@ -125,10 +124,9 @@ impl Objects {
     }
 
     /// The kinds and change objects as they leave this module.
-    #[expect(clippy::type_complexity, reason = "the two maps of a draft")]
     pub(super) fn into_draft(
         self,
-        arrows: &mut Merged,
+        arrows: &mut ByCob<Vec<Arrow>>,
         mut restarts_on: ByCob<Vec<CobId>>,
         report: &Report<'_>,
     ) -> (BTreeMap<KindName, At<Kind>>, BTreeMap<CobId, At<DraftCob>>) {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use super::node::{Map, Node, Value};
+use super::node::{Map, Node};
 use super::read::{Marked, Named};
 
 /// What is executed.
@@ -130,34 +130,31 @@ macro_rules! read_from_node {
 }
 
 read_from_node!(Run, |node| {
-    let what = match &node.value {
-        Value::List(items) => RunForm::Argv(items.iter().filter_map(word).collect()),
-        _ => RunForm::Shell(node.scalar()?),
+    let what = match node.list() {
+        Some(items) => RunForm::Argv(items.iter().filter_map(word).collect()),
+        None => RunForm::Shell(node.scalar()?),
     };
     Some(Self { at: Marked { mark: node.mark, value: () }, what })
 });
 read_from_node!(Duration, |node| Some(Self(word(node)?)));
-read_from_node!(Label, |node| match node.value {
-    Value::Null => Some(Self(String::new())),
-    _ => node.scalar().map(Self),
+// A label without a value is there, and that is all.
+read_from_node!(Label, |node| Some(Self(node.scalar().unwrap_or_default())));
+read_from_node!(HostSet, |node| match node.list() {
+    Some(items) => Some(Self(items.iter().filter_map(marked_pick).collect())),
+    None => Some(Self(marked_pick(node).into_iter().collect())),
 });
-read_from_node!(HostSet, |node| match &node.value {
-    Value::List(items) => Some(Self(items.iter().filter_map(marked_pick).collect())),
-    _ => Some(Self(marked_pick(node).into_iter().collect())),
-});
-read_from_node!(Nodes, |node| match &node.value {
-    Value::List(items) => Some(Self::Everywhere(items.iter().filter_map(word).collect())),
-    Value::Map(_) => node.read().ok().map(Self::ByHand),
-    _ => None,
+read_from_node!(Nodes, |node| match node.list() {
+    Some(items) => Some(Self::Everywhere(items.iter().filter_map(word).collect())),
+    None => node.read().ok().map(Self::ByHand),
 });
 read_from_node!(Placed, |node| match node.text() {
     Some("each") => Some(Self::Each),
     Some("first") => Some(Self::First),
     _ => pick(node).map(Self::On),
 });
-read_from_node!(Target, |node| match &node.value {
-    Value::Map(map) => Some(Self { cob: word(map.get("cob")?)?, on: map.get("on").and_then(on) }),
-    _ => Some(Self { cob: word(node)?, on: None }),
+read_from_node!(Target, |node| match node.map() {
+    Some(map) => Some(Self { cob: word(map.get("cob")?)?, on: map.get("on").and_then(on) }),
+    None => Some(Self { cob: word(node)?, on: None }),
 });
 
 fn word(node: &Node) -> Option<Marked<String>> {
@@ -169,9 +166,9 @@ fn marked_pick(node: &Node) -> Option<Marked<HostPick>> {
 }
 
 fn pick(node: &Node) -> Option<HostPick> {
-    match &node.value {
-        Value::Map(map) => one(map, "label").map(HostPick::Label).or_else(|| one(map, "host").map(HostPick::Host)),
-        _ => node.scalar().map(HostPick::Host),
+    match node.map() {
+        Some(map) => one(map, "label").map(HostPick::Label).or_else(|| one(map, "host").map(HostPick::Host)),
+        None => node.scalar().map(HostPick::Host),
     }
 }
 
@@ -180,7 +177,7 @@ fn one(map: &Map, key: &str) -> Option<String> {
 }
 
 fn on(node: &Node) -> Option<Marked<On>> {
-    let value = if let Value::Map(map) = &node.value {
+    let value = if let Some(map) = node.map() {
         one(map, "label").map(On::Label).or_else(|| one(map, "host").map(On::Host))?
     } else {
         match node.text()? {

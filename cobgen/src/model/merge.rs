@@ -14,16 +14,13 @@ pub(super) fn merge(documents: Vec<Node>, sources: &Sources, out: &mut Diagnosti
     let mark = documents.first().map_or(Mark { file: 0, line: 1, column: 1 }, |d| d.mark);
     let mut all = Merged { sources, out, root: Map::default() };
     for document in documents {
-        match document.value {
-            Value::Map(map) => all.add(map),
-            other => {
-                let fault = Diagnostic::error(
-                    "no-model",
-                    format!("a model is a mapping of sections, but this is {}", other.describe()),
-                )
+        if let Value::Map(map) = document.value {
+            all.add(map);
+        } else {
+            let what = document.value.describe();
+            let fault = Diagnostic::error("no-model", format!("a model is a mapping of sections, but this is {what}"))
                 .help("begin with `security: loopback-only` and `hosts:`; `cobgen init` makes a model to start from");
-                all.out.push(fault.at(sources.place(document.mark)));
-            }
+            all.out.push(fault.at(sources.place(document.mark)));
         }
     }
     Node { mark, value: Value::Map(all.root) }

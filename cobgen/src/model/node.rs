@@ -96,6 +96,12 @@ impl Node {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
 
+    /// The items, where it is a list.
+    #[must_use]
+    pub fn list(&self) -> Option<&[Node]> {
+        if let Value::List(items) = &self.value { Some(items) } else { None }
+    }
+
     /// The mapping, where it is one.
     #[must_use]
     pub fn map(&self) -> Option<&Map> {

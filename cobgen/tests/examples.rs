@@ -1,0 +1,133 @@
+//! The examples: each is a right model, and its scripts do what they say.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cobgen::cli::{self, Terminal};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+fn cobgen(args: &[&str]) -> (u8, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("cobgen").chain(args.iter().copied()).map(Into::into);
+    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+    (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
+}
+
+/// A change object's folder and content, as its scripts find them.
+struct Place {
+    scripts: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(scripts: PathBuf, content: &str) -> Self {
+        let place = Self { scripts, dir: tempfile::tempdir().expect("a folder") };
+        std::fs::create_dir(place.dir.path().join("state")).expect("made");
+        place.content(content);
+        place
+    }
+
+    fn content(&self, content: &str) {
+        std::fs::write(self.dir.path().join("content"), content).expect("written");
+    }
+
+    fn run(&self, script: &str, from: &str, to: &str) -> String {
+        let output = Command::new("/bin/sh")
+            .args(["-c", script])
+            .current_dir(&self.scripts)
+            .env("COB_ID", "n1/x")
+            .env("COB_FROM", from)
+            .env("COB_TO", to)
+            .env("COB_STATE_DIR", self.dir.path().join("state"))
+            .env("COB_CONTENT", self.dir.path().join("content"))
+            .output()
+            .expect("a shell");
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
+    }
+
+    fn check(&self) -> String {
+        self.run("./check.sh", "", "")
+    }
+}
+
+#[test]
+fn every_example_is_right() {
+    let mut found = 0;
+    for example in std::fs::read_dir(examples()).expect("the folder") {
+        let path = example.expect("an entry").path();
+        let (status, out, err) = cobgen(&["check", path.to_str().expect("UTF-8")]);
+        assert_eq!((status, err.as_str()), (0, ""), "{}", path.display());
+        assert!(out.contains(": ok: "), "{out}");
+        found += 1;
+    }
+    assert!(found >= 2, "{found} examples");
+}
+
+#[test]
+fn figure_1_expands_to_what_its_text_says() {
+    let (status, out, _) = cobgen(&["show", examples().join("fig1").to_str().expect("UTF-8"), "n1/svc-a"]);
+    assert_eq!(status, 0);
+    let dependencies: Vec<&str> = out
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix('(').map(|_| l.trim().split("   ").next().unwrap_or_default()))
+        .collect();
+    insta::assert_snapshot!(dependencies.join("\n"), @"
+    (n1/svc-a, down, up) <- (n1/cfg-a, up)
+    (n1/svc-a, up) <- (n1/cfg-a, up)
+    (n1/svc-a, outdated, down) <- (n2/svc-b, down)
+    (n1/svc-a, up, down) <- (n2/svc-b, down)
+    ");
+}
+
+#[test]
+fn the_scripts_of_simple_move_it_through_its_states() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let content = |more: &str| format!(r#"{{{more}"log":"{}"}}"#, log.path().display());
+    let place = Place::new(examples().join("simple"), &content(""));
+    assert_eq!(place.check(), "down");
+    place.run("./start.sh", "down", "up");
+    assert_eq!(place.check(), "up");
+    place.content(&content(r#""changed":1,"#));
+    assert_eq!(place.check(), "outdated");
+    place.run("./restart.sh", "outdated", "up");
+    assert_eq!(place.check(), "up");
+    // Run twice it ends the same.
+    place.run("./stop.sh", "up", "down");
+    place.run("./stop.sh", "up", "down");
+    assert_eq!(place.check(), "down");
+    place.run("./start.sh", "down", "up");
+    place.content(&content(""));
+    place.run("./cleanup.sh", "outdated", "down");
+    assert_eq!(place.check(), "down");
+
+    let text = std::fs::read_to_string(log.path()).expect("the log");
+    let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split(' ').collect()).collect();
+    assert_eq!(lines.len(), 2 * 6, "{text}");
+    for pair in lines.chunks(2) {
+        let [start, end] = pair else { panic!("an odd number of lines: {text}") };
+        assert_eq!((start[0], end[0]), ("start", "end"), "{text}");
+        assert_eq!(start[1..4], end[1..4], "{text}");
+        let time = |line: &[&str]| line[4].parse::<u128>().expect("nanoseconds");
+        assert!(time(start) <= time(end), "{text}");
+    }
+    assert_eq!(lines[0][1..4], ["n1/x", "down", "up"]);
+}
+
+#[test]
+fn the_scripts_of_figure_1_and_of_init_move_between_down_and_up() {
+    let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/init");
+    for (folder, on, off) in [(examples().join("fig1"), "install", "remove"), (init, "start", "stop")] {
+        let place = Place::new(folder, r#"{"port":80}"#);
+        assert_eq!(place.check(), "down");
+        place.run(&format!("./{on}.sh"), "down", "up");
+        assert_eq!(place.check(), "up");
+        place.content(r#"{"port":81}"#);
+        assert_eq!(place.check(), "outdated");
+        place.run(&format!("./{off}.sh"), "outdated", "down");
+        assert_eq!(place.check(), "down");
+    }
+}

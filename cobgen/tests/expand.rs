@@ -1,0 +1,567 @@
+//! What models expand to: kinds with their defaults, and every dependency in the paper's notation.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use cob_types::{CobId, Kind};
+use cobgen::draft::{Draft, When};
+use cobgen::expand::expand;
+use cobgen::model::Model;
+
+const HOSTS: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:7001", labels: {role: db}, vars: {disks: [sda, sdb], port: 1}}
+  n2: {address: "tcp://127.0.0.1:7002", labels: {role: app}}
+  n3: {address: "tcp://127.0.0.1:7003", labels: {role: app}}
+kinds:
+  k:
+    backend: noop
+    states: [outdated, down, up]
+    preferred: up
+    pre_remove: down
+    transitions: [{from: outdated, to: down}, {from: outdated, to: up}, {from: down, to: up}, {from: up, to: down}]
+"#;
+
+/// The draft of a text, after the usual hosts and the kind `k`.
+fn draft(text: &str) -> Draft {
+    draft_after(text, &BTreeSet::new())
+}
+
+fn draft_after(text: &str, previous: &BTreeSet<CobId>) -> Draft {
+    let expansion = expand(Model::of_text("model.yaml", &format!("{HOSTS}{text}")), previous);
+    let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
+    assert_eq!(told, "");
+    expansion.draft.expect("a draft")
+}
+
+/// Every dependency, one a line, sorted, without its words.
+fn arrows(draft: &Draft) -> String {
+    let mut lines = BTreeSet::new();
+    for (id, cob) in &draft.cobs {
+        for arrow in &cob.value.arrows {
+            let states: Vec<&str> = arrow.need.states.iter().map(|s| s.as_str()).collect();
+            let need = format!("({}, {})", arrow.need.cob, states.join("|"));
+            lines.insert(match &arrow.when {
+                When::Transition { from, to } => format!("({id}, {from}, {to}) <- {need}"),
+                When::Lock { state } => format!("({id}, {state}) <- {need}"),
+            });
+        }
+    }
+    lines.into_iter().collect::<Vec<_>>().join("\n")
+}
+
+fn ids(draft: &Draft) -> Vec<&str> {
+    draft.cobs.keys().map(CobId::as_str).collect()
+}
+
+fn id(text: &str) -> CobId {
+    CobId::new(text).expect("an id")
+}
+
+#[test]
+fn requires_makes_both_depend_on_each_other() {
+    let draft = draft("cobs: {n1/a: {kind: k, requires: [n2/x]}, n2/x: {kind: k}}");
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/a, down, up) <- (n2/x, up)
+    (n1/a, outdated, up) <- (n2/x, up)
+    (n1/a, up) <- (n2/x, up)
+    (n2/x, outdated, down) <- (n1/a, down)
+    (n2/x, outdated, up) <- (n1/a, down)
+    (n2/x, up, down) <- (n1/a, down)
+    ");
+    // Whoever reads the other's dependencies is led to the line that they come from.
+    let arrow = &draft.cobs[&id("n2/x")].value.arrows[0];
+    assert_eq!((arrow.words.as_str(), arrow.place.line, arrow.place.column), ("requires: [n2/x]", 14, 35));
+}
+
+#[test]
+fn after_is_the_first_half_alone() {
+    let draft = draft("cobs: {n1/a: {kind: k, after: [n2/x]}, n2/x: {kind: k}}");
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/a, down, up) <- (n2/x, up)
+    (n1/a, outdated, up) <- (n2/x, up)
+    ");
+}
+
+#[test]
+fn wants_is_after_where_it_exists() {
+    let model = "cobs: {n1/a: {kind: k, wants: [n1/x, n1/nothing-like-it]}, n1/x: {kind: k}}";
+    let draft = draft(model);
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/a, down, up) <- (n1/x, up)
+    (n1/a, outdated, up) <- (n1/x, up)
+    ");
+}
+
+#[test]
+fn restarts_on_is_after_and_rests_on_the_content() {
+    let draft =
+        draft("cobs: {n1/a: {kind: k, restarts_on: [x, y], reloads_on: [x]}, n1/x: {kind: k}, n1/y: {kind: k}}");
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/a, down, up) <- (n1/x, up)
+    (n1/a, down, up) <- (n1/y, up)
+    (n1/a, outdated, up) <- (n1/x, up)
+    (n1/a, outdated, up) <- (n1/y, up)
+    ");
+    assert_eq!(draft.cobs[&id("n1/a")].value.restarts_on, [id("n1/x"), id("n1/y")]);
+}
+
+#[test]
+fn excludes_holds_both_ways_with_the_promises() {
+    let draft = draft("cobs: {n1/a: {kind: k, preferred: down, excludes: [x]}, n1/x: {kind: k}}");
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/a, down, up) <- (n1/x, down)
+    (n1/a, outdated, up) <- (n1/x, down)
+    (n1/a, up) <- (n1/x, down)
+    (n1/x, down, up) <- (n1/a, down)
+    (n1/x, outdated, up) <- (n1/a, down)
+    (n1/x, up) <- (n1/a, down)
+    ");
+    assert_eq!(draft.cobs[&id("n1/a")].value.preferred, "down");
+}
+
+#[test]
+fn dependencies_written_out_stay_as_they_are() {
+    let draft = draft(
+        "
+cobs:
+  n1/net: {kind: k}
+  n2/mdt: {kind: k}
+  n1/ost0:
+    kind: k
+    transitions: [{from: down, to: up, needs: [n2/mdt@up|outdated, n1/net@up]}]
+    locks: [{state: up, needs: [n1/net@up]}]
+",
+    );
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/ost0, down, up) <- (n1/net, up)
+    (n1/ost0, down, up) <- (n2/mdt, up|outdated)
+    (n1/ost0, up) <- (n1/net, up)
+    ");
+    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| a.words.as_str()).collect();
+    insta::assert_snapshot!(words.join("\n"), @"
+    transitions: [{from: down, to: up, needs: [n2/mdt@up|outdated]}]
+    transitions: [{from: down, to: up, needs: [n1/net@up]}]
+    locks: [{state: up, needs: [n1/net@up]}]
+    ");
+}
+
+#[test]
+fn a_service_is_on_each_of_its_nodes_and_stays_on_it() {
+    let draft = draft(
+        "
+services:
+  db:
+    cobs:
+      config: {kind: k}
+      server: {kind: k, after: [config]}
+clusters: {c: {services: {db: {label: role=app}}}}
+",
+    );
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n2/db/server, down, up) <- (n2/db/config, up)
+    (n2/db/server, outdated, up) <- (n2/db/config, up)
+    (n3/db/server, down, up) <- (n3/db/config, up)
+    (n3/db/server, outdated, up) <- (n3/db/config, up)
+    ");
+}
+
+#[test]
+fn another_service_means_its_ready_ones_on_all_nodes() {
+    let text = "
+services:
+  db: {cobs: {config: {kind: k}, server: {kind: k, after: [config]}}}
+  app: {after: [db], cobs: {package: {kind: k}, server: {kind: k, after: [package]}}}
+clusters: {c: {services: {db: [n1, n2], app: [n3]}}}
+";
+    insta::assert_snapshot!(arrows(&draft(text)), @"
+    (n1/db/server, down, up) <- (n1/db/config, up)
+    (n1/db/server, outdated, up) <- (n1/db/config, up)
+    (n2/db/server, down, up) <- (n2/db/config, up)
+    (n2/db/server, outdated, up) <- (n2/db/config, up)
+    (n3/app/server, down, up) <- (n1/db/server, up)
+    (n3/app/server, down, up) <- (n2/db/server, up)
+    (n3/app/server, down, up) <- (n3/app/package, up)
+    (n3/app/server, outdated, up) <- (n1/db/server, up)
+    (n3/app/server, outdated, up) <- (n2/db/server, up)
+    (n3/app/server, outdated, up) <- (n3/app/package, up)
+    ");
+    let named = text.replace("db: {cobs", "db: {ready: [config], cobs");
+    let lines = arrows(&draft(&named));
+    assert!(lines.contains("(n3/app/server, down, up) <- (n1/db/config, up)"), "{lines}");
+    assert!(!lines.contains("(n3/app/server, down, up) <- (n1/db/server, up)"), "{lines}");
+}
+
+#[test]
+fn what_a_gate_requires_waits_for_other_services_too() {
+    let draft = draft(
+        "
+services:
+  db: {cobs: {server: {kind: k}}}
+  app:
+    after: [db]
+    cobs:
+      server: {kind: k}
+      answers: {kind: http-check, requires: [server], content: {url: 'http://127.0.0.1:80/'}}
+clusters: {c: {services: {db: [n1], app: [n2]}}}
+",
+    );
+    let lines = arrows(&draft);
+    for line in ["(n2/app/answers, down, up) <- (n1/db/server, up)", "(n2/app/server, down, up) <- (n1/db/server, up)"]
+    {
+        assert!(lines.contains(line), "{lines}");
+    }
+}
+
+#[test]
+fn on_says_which_nodes() {
+    let on = |on: &str| {
+        let text = format!(
+            "
+services:
+  db: {{cobs: {{server: {{kind: k}}}}}}
+  app: {{cobs: {{server: {{kind: k, after: [{{cob: db/server, on: {on}}}]}}, peer: {{kind: k, after: [{{cob: server, on: peers}}]}}}}}}
+clusters: {{c: {{services: {{db: [n3, n1, n2], app: [n1, n2]}}}}}}
+"
+        );
+        let found: BTreeSet<String> =
+            draft(&text).cobs[&id("n1/app/server")].value.arrows.iter().map(|a| a.need.cob.to_string()).collect();
+        found.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(on("all"), "n1/db/server n2/db/server n3/db/server");
+    assert_eq!(on("same-node"), "n1/db/server");
+    assert_eq!(on("first"), "n3/db/server");
+    assert_eq!(on("peers"), "n2/db/server n3/db/server");
+    assert_eq!(on("host n2"), "n2/db/server");
+    assert_eq!(on("{label: role=app}"), "n2/db/server n3/db/server");
+    assert_eq!(on("label role=app"), "n2/db/server n3/db/server");
+}
+
+#[test]
+fn the_own_clusters_service_is_meant_first() {
+    let draft = draft(
+        "
+services: {db: {cobs: {server: {kind: k}}}, app: {cobs: {server: {kind: k, after: [db]}}}}
+clusters: {c1: {services: {db: [n1], app: [n2]}}, c2: {services: {db: [n3]}}}
+",
+    );
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n2/app/server, down, up) <- (n1/db/server, up)
+    (n2/app/server, outdated, up) <- (n1/db/server, up)
+    ");
+}
+
+#[test]
+fn place_and_loops_and_conditions_choose() {
+    let text = r#"
+services:
+  db:
+    cobs:
+      first: {kind: k, place: first}
+      host: {kind: k, place: n2}
+      label: {kind: k, place: {label: role=db}}
+      "disk-{{ d }}": {for: {d: host.vars.disks}, when: host.vars.disks, kind: k, content: {device: "{{ d }}"}}
+      "pair-{{ a }}-{{ b }}": {for: {a: [1, 2], b: [1, 2]}, when: "a < b", place: first, kind: k}
+      never: {kind: k, when: "false"}
+clusters: {c: {services: {db: [n2, n1]}}}
+"#;
+    let found = draft(text);
+    insta::assert_snapshot!(ids(&found).join("\n"), @"
+    n1/db/disk-sda
+    n1/db/disk-sdb
+    n1/db/label
+    n2/db/first
+    n2/db/host
+    n2/db/pair-1-2
+    ");
+    assert_eq!(found.cobs[&id("n1/db/disk-sdb")].value.content, serde_json::json!({"device": "sdb"}));
+    // It stays where it was.
+    let previous = BTreeSet::from([id("n1/db/first")]);
+    assert!(ids(&draft_after(text, &previous)).contains(&"n1/db/first"));
+}
+
+#[test]
+fn templates_know_hosts_clusters_and_variables() {
+    let draft = draft(
+        r#"
+variables:
+  all: {v: all, w: all, x: all, y: all, z: all}
+  label: {role=db: {w: label, x: label, y: label, z: label}}
+  service: {db: {x: service, y: service, z: service}}
+  cluster: {c: {y: cluster, z: cluster}}
+  host: {n1: {z: host}}
+services:
+  db:
+    cobs:
+      a:
+        kind: k
+        content:
+          text: "{{ v }} {{ w }} {{ x }} {{ y }} {{ z }}"
+          number: "{{ port }}"
+          sum: "{{ port + 1 }}"
+          list: "{{ host.vars.disks }}"
+          host: "{{ host.name }} {{ host.ip }} {{ host.labels.role }}"
+          cluster: "{{ cluster.name }} {{ cluster.config.size }}"
+          node: "{{ node.name }} {{ node.index }} {{ node.services | join('+') }}"
+          peers: "{{ peers | map(attribute='name') | join(',') }}"
+          on: "{% for h in on('app') %}{{ h.ip }};{% endfor %}"
+          shell: "${x} #{y}"
+        place: n1
+  app: {cobs: {s: {kind: k, place: first}}}
+clusters: {c: {config: {size: 3}, services: {db: [n2, n1], app: [n2, n3]}}}
+"#,
+    );
+    let content = &draft.cobs[&id("n1/db/a")].value.content;
+    insta::assert_snapshot!(format!("{content:#}"), @r##"
+    {
+      "cluster": "c 3",
+      "host": "n1 127.0.0.1 db",
+      "list": [
+        "sda",
+        "sdb"
+      ],
+      "node": "n1 1 db",
+      "number": 1,
+      "on": "127.0.0.1;127.0.0.1;",
+      "peers": "n2",
+      "shell": "${x} #{y}",
+      "sum": 2,
+      "text": "all label service cluster host"
+    }
+    "##);
+}
+
+#[test]
+fn a_kind_gets_its_defaults() {
+    let model = r#"
+security: loopback-only
+hosts: {n1: {}}
+kinds:
+  simple:
+    states: [outdated, down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: "echo up"}
+    timeout: 2m
+    transitions:
+      - {from: down, to: up, run: "true", timeout: 500ms, retries: 0, revert: "false", failure: down}
+      - {from: up, to: down, run: [/bin/true, --now], irreversible: true}
+cobs: {n1/a: {kind: simple}}
+"#;
+    let expansion = expand(Model::of_text("model.yaml", model), &BTreeSet::new());
+    let draft = expansion.draft.expect("a draft");
+    insta::assert_snapshot!(told(&draft.kinds["simple"].value), @r#"
+    simple (command): outdated down up; on up, off down; priority down up outdated; check Some(Shell("echo up")) 30000 ms
+      down -> up: Some(Shell("true")), 500 ms, grace 10000, 0 retries after 1000, failure Some(down), revert Some(Shell("false"))
+      up -> down: Some(Argv(["/bin/true", "--now"])), 120000 ms, grace 10000, 2 retries after 1000, failure None, revert None, irreversible
+    "#);
+}
+
+#[test]
+fn built_in_kinds_are_as_documented() {
+    let draft = draft(
+        r#"
+cobs:
+  n1/1: {kind: service, content: {start: [sleep, "9"], stop: "true", status: "true"}}
+  n1/2: {kind: wait, content: {seconds: 1}}
+  n1/3: {kind: tcp-check, content: {address: "127.0.0.1:80"}}
+  n1/4: {kind: http-check, content: {url: "http://127.0.0.1/", status: 204}}
+  n1/5: {kind: noop}
+"#,
+    );
+    let mut text = String::new();
+    for kind in draft.kinds.values() {
+        writeln!(text, "{}\n", told(&kind.value)).expect("a string takes all");
+    }
+    insta::assert_snapshot!(text, @"
+    http-check (http-check): down up; on up, off down; priority down up; check None 30000 ms
+      down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+
+    noop (noop): down up outdated; on up, off down; priority down up outdated; check None 30000 ms
+      down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      outdated -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      outdated -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+
+    service (service): down up outdated failed; on up, off down; priority down up outdated failed; check None 30000 ms
+      down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      outdated -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      failed -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+
+    tcp-check (tcp-check): down up; on up, off down; priority down up; check None 30000 ms
+      down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+
+    wait (wait): down up; on up, off down; priority down up; check None 30000 ms
+      down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+    ");
+}
+
+#[test]
+fn scripts_that_say_the_same_are_of_one_kind() {
+    let script = |state: &str| {
+        format!(
+            "{{kind: script, content: {{v: 1, check: {{run: \"echo {state}\"}}, transitions: [{{from: down, to: up, run: \"true\"}}]}}}}"
+        )
+    };
+    let draft = draft(&format!("cobs: {{n1/a: {0}, n1/b: {0}, n1/c: {1}}}", script("up"), script("down")));
+    let kind = |name: &str| draft.cobs[&id(name)].value.kind.clone();
+    assert_eq!(kind("n1/a"), kind("n1/b"));
+    assert_ne!(kind("n1/a"), kind("n1/c"));
+    assert!(kind("n1/a").as_str().starts_with("script."), "{}", kind("n1/a"));
+    assert_eq!(draft.kinds[&kind("n1/a")].value.backend, "command");
+}
+
+#[test]
+fn between_large_services_stands_a_gate() {
+    let cobs: String = (0..20).map(|i| format!("      c{i}: {{kind: k}}\n")).collect();
+    let text = format!(
+        "
+services:
+  db:
+    cobs:
+{cobs}
+  app:
+    requires: [db]
+    cobs:
+{cobs}
+clusters: {{c: {{services: {{db: [n1, n2], app: [n2, n3]}}}}}}
+"
+    );
+    let draft = draft(&text);
+    let count = draft.cobs.values().map(|c| c.value.arrows.len()).sum::<usize>();
+    // 40 require the gate and the gate requires 40, instead of 40 x 40.
+    assert_eq!(count, 40 * (3 + 3) + 40 * (3 + 3), "{}", arrows(&draft));
+    assert_eq!(draft.cobs.len(), 81);
+    let lines = arrows(&draft);
+    for line in [
+        "(n3/app/c7, down, up) <- (n1/db/gate.app, up)",
+        "(n3/app/c7, up) <- (n1/db/gate.app, up)",
+        "(n1/db/gate.app, up, down) <- (n3/app/c7, down)",
+        "(n1/db/gate.app, down, up) <- (n2/db/c3, up)",
+        "(n1/db/gate.app, up) <- (n2/db/c3, up)",
+        "(n2/db/c3, up, down) <- (n1/db/gate.app, down)",
+    ] {
+        assert!(lines.lines().any(|l| l == line), "{line} is not among\n{lines}");
+    }
+}
+
+#[test]
+fn the_order_of_keys_changes_nothing() {
+    let one = "
+cobs: {n1/a: {kind: k, requires: [n2/x], content: {b: 1, a: 2}}, n2/x: {kind: k}}
+services: {s: {cobs: {a: {kind: k}, b: {kind: k, after: [a]}}}, t: {requires: [s], cobs: {a: {kind: k}}}}
+clusters: {c: {services: {s: [n1], t: {label: role=app}}}}
+";
+    let other = "
+clusters: {c: {services: {t: {label: role=app}, s: [n1]}}}
+services: {t: {cobs: {a: {kind: k}}, requires: [s]}, s: {cobs: {b: {after: [a], kind: k}, a: {kind: k}}}}
+cobs: {n2/x: {kind: k}, n1/a: {content: {a: 2, b: 1}, requires: [n2/x], kind: k}}
+";
+    let (one, other) = (draft(one), draft(other));
+    assert_eq!(arrows(&one), arrows(&other));
+    for (id, cob) in &one.cobs {
+        assert_eq!(cob.value.content.to_string(), other.cobs[id].value.content.to_string(), "{id}");
+    }
+}
+
+#[test]
+fn files_travel_with_their_content_and_whether_they_can_be_run() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("inside")).expect("made");
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    file("check.sh", "one", 0o700);
+    file("lib/conf", "two", 0o600);
+    file("also", "two", 0o644);
+    file(
+        "model.yaml",
+        r#"
+security: loopback-only
+hosts: {n1: {}}
+kinds:
+  k:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: "./check.sh --conf=./lib/conf > ./not-there"}
+    transitions: [{from: down, to: up, run: [sh, -c, ./also]}]
+cobs:
+  n1/a: {kind: k}
+  n1/b: {kind: service, content: {start: [./check.sh]}, files: [./also]}
+"#,
+        0o644,
+    );
+    let expansion = cobgen::expand::load(&dir.path().join("model.yaml"), &BTreeSet::new());
+    let draft = expansion.draft.unwrap_or_else(|| panic!("{:?}", expansion.diagnostics));
+    let listed = |files: &std::collections::BTreeMap<String, cob_types::kind::PayloadFile>| {
+        let line = |(name, file): (&String, &cob_types::kind::PayloadFile)| {
+            format!("{name} {:o} {}", file.mode, String::from_utf8_lossy(&draft.blobs[&file.blob]))
+        };
+        files.iter().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&draft.kinds["k"].value.files), ["also 644 two", "check.sh 755 one", "lib/conf 644 two"]);
+    assert_eq!(listed(&draft.cobs[&id("n1/b")].value.files), ["also 644 two", "check.sh 755 one"]);
+    assert_eq!(draft.blobs.len(), 2);
+}
+
+#[test]
+fn the_model_of_init_works_and_nothing_is_overwritten() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("new/model");
+    let run = |command: &str| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = ["cobgen".into(), command.into(), folder.clone().into_os_string()];
+        let mut terminal = cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false };
+        let status = cobgen::cli::run(args, &mut terminal);
+        (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
+    };
+    assert_eq!(run("init").0, 0);
+    let (status, out, err) = run("check");
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.ends_with("ok: 2 hosts, 4 change objects, 12 dependencies\n"), "{out}");
+    let (status, _, err) = run("init");
+    assert_eq!(status, 2);
+    assert!(err.contains("has model.yaml, check.sh, start.sh, stop.sh already"), "{err}");
+}
+
+/// A kind in a few lines.
+fn told(kind: &Kind) -> String {
+    let list = |states: &[cob_types::StateName]| states.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" ");
+    let mut text = format!(
+        "{} ({}): {}; on {}, off {}; priority {}; check {:?} {} ms",
+        kind.name,
+        kind.backend,
+        list(&kind.states),
+        kind.preferred,
+        kind.pre_remove,
+        list(&kind.priority),
+        kind.check.run,
+        kind.check.timeout_ms,
+    );
+    for t in &kind.transitions {
+        let _ = write!(
+            text,
+            "\n  {} -> {}: {:?}, {} ms, grace {}, {} retries after {}, failure {:?}, revert {:?}{}",
+            t.from,
+            t.to,
+            t.run,
+            t.timeout_ms,
+            t.grace_ms,
+            t.retries,
+            t.retry_delay_ms,
+            t.failure,
+            t.revert,
+            if t.irreversible { ", irreversible" } else { "" },
+        );
+    }
+    text
+}

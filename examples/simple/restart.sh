@@ -1,0 +1,6 @@
+#!/bin/sh
+. "$(dirname "$0")/lib.sh"
+note start
+switch_off
+switch_on
+note end
