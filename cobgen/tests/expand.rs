@@ -565,3 +565,16 @@ fn told(kind: &Kind) -> String {
     }
     text
 }
+
+#[test]
+fn a_link_out_of_the_folder_and_a_file_that_is_too_large_stay_at_home() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink("/etc/passwd", dir.path().join("secret")).expect("linked");
+    std::fs::File::create(dir.path().join("large")).and_then(|f| f.set_len((16 << 20) + 1)).expect("made");
+    let model = "security: loopback-only\nhosts: {n1: {}}\ncobs: {n1/a: {kind: noop, files: [./secret, ./large]}}\n";
+    std::fs::write(dir.path().join("model.yaml"), model).expect("written");
+    let expansion = cobgen::expand::load(&dir.path().join("model.yaml"), &BTreeSet::new());
+    let messages: Vec<&str> = expansion.diagnostics.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(messages, ["`./secret` is a link that leaves the model's folder", "`./large` is larger than 16 MiB"]);
+    assert_eq!(expansion.draft, None);
+}

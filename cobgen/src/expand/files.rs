@@ -93,7 +93,7 @@ impl Files {
             return;
         }
         if !self.read.contains_key(&path) {
-            let file = self.load(&path, word).map_err(|fault| report.push(mark, *fault)).ok();
+            let file = self.load(&path, &report.folder(mark), word).map_err(|fault| report.push(mark, *fault)).ok();
             self.read.insert(path.clone(), file);
         }
         if let Some(Some(file)) = self.read.get(&path) {
@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    fn load(&mut self, path: &Path, word: &str) -> Result<PayloadFile, Box<Diagnostic>> {
+    fn load(&mut self, path: &Path, folder: &Path, word: &str) -> Result<PayloadFile, Box<Diagnostic>> {
         let fault = |text: String, help: &str| Box::new(Diagnostic::error("bad-file", text).help(help));
         let unreadable = |e: std::io::Error| {
             fault(
@@ -109,7 +109,13 @@ impl Files {
                 &format!("it is looked for beside the model, at {}", path.display()),
             )
         };
-        let meta = std::fs::metadata(path).map_err(unreadable)?;
+        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let real = path.canonicalize().map_err(unreadable)?;
+        if !here.canonicalize().is_ok_and(|here| real.starts_with(here)) {
+            let text = format!("`{word}` is a link that leaves the model's folder");
+            return Err(fault(text, "put the file itself beside the model; only what lies there travels"));
+        }
+        let meta = std::fs::metadata(&real).map_err(unreadable)?;
         if meta.is_dir() {
             return Err(fault(
                 format!("`{word}` is a folder"),
@@ -120,7 +126,7 @@ impl Files {
             return Err(fault(format!("`{word}` is no regular file"), "only regular files travel"));
         }
         let mut bytes = Vec::new();
-        std::fs::File::open(path).and_then(|f| f.take(MAX_PAYLOAD + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+        std::fs::File::open(&real).and_then(|f| f.take(MAX_PAYLOAD + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
         let size = bytes.len() as u64;
         if size > MAX_PAYLOAD {
             let text = format!("`{word}` is larger than {} MiB", MAX_PAYLOAD >> 20);

@@ -1,9 +1,9 @@
 //! From the sections of a model to change objects with explicit dependencies.
 //!
-//! [`hosts`], [`kinds`] and [`clusters`] first; [`objects`] makes every change object, by hand or of a
-//! service, and renders its templates; [`targets`] finds what a dependency's words name; [`words`]
-//! turns the short words into transition and lock dependencies, [`gates`] thins out those between
-//! two large services, and [`arrows`] gathers what came out. Every step reports all that it finds wrong and
+//! `hosts`, `kinds` and `clusters` first; `objects` makes every change object, by hand or of a
+//! service, and renders its templates; `targets` finds what a dependency's words name; `words`
+//! turns the short words into transition and lock dependencies, `gates` thins out those between
+//! two large services, and `arrows` gathers what came out. Every step reports all that it finds wrong and
 //! goes on with the rest; only a model without errors gives a [`Draft`].
 
 mod arrows;

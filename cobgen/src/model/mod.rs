@@ -1,8 +1,8 @@
 //! Loading a model: from files to typed sections that know where everything was written.
 //!
-//! [`source`] finds and reads the files, [`yaml`] makes positioned values of them, [`merge`] puts the
-//! sections of several files together, [`structure`] checks them along the JSON Schema that
-//! [`schema`] makes of the types in [`sections`], and [`read`] fills these types. Every fault is
+//! `source` finds and reads the files, `yaml` makes positioned values of them, `merge` puts the
+//! sections of several files together, `structure` checks them along the JSON Schema that
+//! `schema` makes of the types in `sections`, and `read` fills these types. Every fault is
 //! reported with its place, and no fault hides another one that does not follow from it: only text
 //! that is no YAML at all ends the loading early.
 
