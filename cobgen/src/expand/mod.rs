@@ -92,6 +92,7 @@ fn security(sections: &Sections, report: &mut Report<'_>) -> Option<Security> {
     if let Some(Marked { value: crate::model::Security::LoopbackOnly, .. }) = &sections.security {
         return Some(Security::LoopbackOnly);
     }
+    // A word there that means nothing was reported already, and reads as absent.
     if !report.out.iter().any(|d| d.place.is_some() && d.message.starts_with("`security`")) {
         let fault = Diagnostic::error("no-security", "the model does not say how links are protected")
             .note(None, "keys and signatures are not built yet, so hosts can only talk to each other on one machine")
