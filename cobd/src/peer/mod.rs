@@ -36,6 +36,8 @@ mod wire;
 mod quiet;
 mod task;
 
+pub mod memory;
+
 pub use config::{Limits, LinkConfig, LinkError};
 pub use event::{Counters, LinkEvent};
 pub use links::Links;
