@@ -9,7 +9,7 @@ use cob_types::message::{MAX_BATCH, PROTOCOL};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::testing::{Lines, TestHost, host, life, quick, within};
+use super::testing::{Lines, TestHost, dealer_handshake, host, life, quick, within, zmtp};
 use super::{Limits, LinkEvent, Transport};
 
 /// A connection that speaks ZMTP by hand.
@@ -36,25 +36,15 @@ impl Raw {
 }
 
 fn greeting() -> Vec<u8> {
-    let mut bytes = vec![0; 64];
-    bytes[0] = 0xFF;
-    bytes[9] = 0x7F;
-    bytes[10] = 3;
-    bytes[12..16].copy_from_slice(b"NULL");
-    bytes
+    dealer_handshake()[..64].to_vec()
 }
 
 fn handshake(then: &[u8]) -> Vec<u8> {
-    [&greeting()[..], b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER", then].concat()
+    [&dealer_handshake(), then].concat()
 }
 
 fn long_header(flags: u8, length: u64) -> Vec<u8> {
     [&[flags], &length.to_be_bytes()[..]].concat()
-}
-
-fn zmtp(frame: &Frame<'_>) -> Vec<u8> {
-    let body = frame.encode().expect("encodes");
-    [long_header(2, body.len() as u64), body].concat()
 }
 
 /// The hello of the hostile host, which is in the roster under this name.

@@ -328,3 +328,7 @@ impl Pulse {
         ours
     }
 }
+
+#[cfg(test)]
+#[path = "link_test.rs"]
+mod tests;

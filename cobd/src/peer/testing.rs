@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cob_types::link::Frame;
 use cob_types::{HostName, Incarnation};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -130,6 +131,23 @@ pub(super) async fn two() -> (TestHost, TestHost) {
     a.up().await;
     b.up().await;
     (a, b)
+}
+
+/// What a DEALER says first.
+pub(super) fn dealer_handshake() -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[0] = 0xFF;
+    bytes[9] = 0x7F;
+    bytes[10] = 3;
+    bytes[12..16].copy_from_slice(b"NULL");
+    bytes.extend(b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER");
+    bytes
+}
+
+/// A frame as ZMTP carries it.
+pub(super) fn zmtp(frame: &Frame<'_>) -> Vec<u8> {
+    let body = frame.encode().expect("encodes");
+    [&[2][..], &(body.len() as u64).to_be_bytes(), &body].concat()
 }
 
 /// How a connection through the proxy ends.

@@ -173,3 +173,66 @@ async fn reason(relay: &mut Owned<RelayEnd>, error: ZmqError) -> WireEnd {
 fn only_frame(message: zeromq::ZmqMessage) -> Bytes {
     message.into_vecdeque().pop_front().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::testing::{dealer_handshake, within};
+    use super::*;
+
+    async fn open(max_frame: usize) -> (Wire, DuplexStream, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("folder");
+        let sockets = SocketDir::open(folder.path()).expect("opens");
+        let (near, mut far) = duplex(1000);
+        far.write_all(&dealer_handshake()).await.expect("writes");
+        let wire = within("the handshake", Wire::open(near, &sockets, max_frame, Duration::from_secs(5))).await;
+        (wire.expect("opens"), far, folder)
+    }
+
+    #[tokio::test]
+    async fn the_backlog_is_what_has_not_left() {
+        let (mut wire, mut far, _folder) = open(1000).await;
+        for len in [0, 1, 255, 256, 100_000] {
+            wire.send(vec![7; len]).await.expect("queued");
+        }
+        let frames = 2 + 3 + 257 + 265 + 100_009;
+        assert!(wire.backlog() >= frames, "{}: nobody reads", wire.backlog());
+        let mut bytes = vec![0; (HANDSHAKE_BYTES + frames) as usize];
+        let (read, ()) = tokio::join!(far.read_exact(&mut bytes), within("the flush", wire.flush()));
+        read.expect("reads");
+        assert_eq!(wire.backlog(), 0);
+        assert_eq!(bytes[..HANDSHAKE_BYTES as usize], dealer_handshake(), "what zeromq says first");
+    }
+
+    #[tokio::test]
+    async fn what_came_before_the_end_is_read_before_the_end() {
+        let (mut wire, mut far, _folder) = open(1000).await;
+        far.write_all(b"\x00\x01a\x00\x01b").await.expect("writes");
+        drop(far);
+        assert_eq!(within("a frame", wire.next()).await.expect("a"), "a");
+        assert_eq!(within("a frame", wire.next()).await.expect("b"), "b");
+        let end = within("the end", wire.next()).await.expect_err("the end");
+        assert_eq!(end.to_string(), "the other side closed the connection");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_with_its_reason() {
+        let (mut wire, mut far, _folder) = open(1000).await;
+        far.write_all(b"\x02\0\0\0\0\0\0\x03\xe9").await.expect("writes");
+        let end = within("the end", wire.next_if(false)).await.expect_err("the end");
+        assert_eq!(end.to_string(), "refused before it reached us: a frame of 1001 bytes; at most 1000 are allowed");
+    }
+
+    #[tokio::test]
+    async fn a_broken_handshake_ends_the_opening_at_once() {
+        let folder = tempfile::tempdir().expect("folder");
+        let sockets = SocketDir::open(folder.path()).expect("opens");
+        let (near, mut far) = duplex(1000);
+        far.write_all(&dealer_handshake()[..70]).await.expect("writes");
+        drop(far);
+        let opened = within("the end", Wire::open(near, &sockets, 1000, Duration::from_secs(60))).await;
+        assert!(matches!(opened.err(), Some(WireEnd::Relay(_))), "whichever direction notices first");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("lists").count(), 0);
+    }
+}
