@@ -1,0 +1,131 @@
+//! The command line of `cobd`, also for programs that carry the daemon within them.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::run::Program;
+
+/// The daemon of one host: brings its change objects into the states that are wanted, in an order
+/// negotiated with the daemons of other hosts.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cobd",
+    version,
+    after_help = "\
+Examples:
+  cobd check-config /etc/cob/cobd.toml    tell what is wrong with a configuration
+  cobd run --config /etc/cob/cobd.toml    run the daemon in the foreground
+
+A configuration needs two lines:
+  host = \"n1\"                the name of this host in the model
+  depot = \"/srv/cob/depot\"   the folder that `cobgen generate --depot` writes"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon in the foreground until it is told to stop (SIGTERM, SIGINT).
+    Run {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
+        config: PathBuf,
+    },
+    /// Read a configuration and tell every fault in it.
+    CheckConfig {
+        /// The configuration file.
+        #[arg(value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
+        config: PathBuf,
+    },
+}
+
+/// Exit code for wrong input or usage.
+const USAGE: u8 = 2;
+/// Exit code when the daemon could not come up or could not go on.
+const FAILED: u8 = 1;
+
+/// Runs the command line; `program` is what the daemon executes to run itself again.
+#[must_use]
+pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and are no failures; clap knows.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    let (path, run) = match &cli.command {
+        Command::Run { config } => (config, true),
+        Command::CheckConfig { config } => (config, false),
+    };
+    let config = match Config::read(path) {
+        Ok(config) => config,
+        Err(error) => {
+            for line in error.0 {
+                complain(&line);
+            }
+            return ExitCode::from(USAGE);
+        }
+    };
+    if !run {
+        let _ = writeln!(std::io::stdout(), "{}: in order (host {})", path.display(), config.host);
+        return ExitCode::SUCCESS;
+    }
+    match live(config, program) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn complain(what: &str) {
+    // Nobody to tell is no reason to fail otherwise.
+    let _ = writeln!(std::io::stderr(), "error: {what}");
+}
+
+/// A daemon's whole life, in this thread.
+fn live(config: Config, program: Program) -> Result<(), String> {
+    log_to_stderr(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let daemon = Daemon::start(config, program).await.map_err(|e| e.to_string())?;
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(until_told(stop));
+        daemon.run(stopped).await.map_err(|e| e.to_string())
+    })
+}
+
+fn log_to_stderr(filter: &str) -> Result<(), String> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|e| format!("`log`: {e}"))?;
+    let colour = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .try_init()
+        .map_err(|e| e.to_string())
+}
+
+async fn until_told(stop: watch::Sender<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    stop.send_replace(true);
+}

@@ -1,0 +1,38 @@
+//! The daemon's only clock: the wall time of its start plus a monotonic clock.
+//!
+//! The engine is given this time. A wall clock that is set back or jumps moves no deadline, and times
+//! in the history never run backwards within one life of the daemon.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use cob_engine::Time;
+
+/// A clock that only goes forward.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    began: Instant,
+    began_ns: u64,
+}
+
+impl Clock {
+    /// Starts now; not before `not_before`, the last time on record.
+    #[must_use]
+    pub fn start(not_before: Time) -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+        Self { began: Instant::now(), began_ns: wall.max(not_before.0) }
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        let since = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Time(self.began_ns.saturating_add(since))
+    }
+
+    /// How long until `at`.
+    #[must_use]
+    pub fn until(&self, at: Time) -> Duration {
+        Duration::from_nanos(at.0.saturating_sub(self.now().0))
+    }
+}

@@ -1,0 +1,205 @@
+//! The daemon's configuration file, `cobd.toml`.
+//!
+//! Everything has a default but `host` and `depot`. An unknown key is an error that suggests the
+//! nearest known one; all faults are told at once.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use cob_types::HostName;
+
+/// The keys that there are.
+const KEYS: [&str; 9] = ["host", "listen", "state_dir", "depot", "identity", "trust", "http", "log", "follow"];
+const STATE_DIR: &str = "/var/lib/cob";
+const SOCKET: &str = "/run/cob/cobd.sock";
+
+/// What the daemon is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Its name in the model.
+    pub host: HostName,
+    /// Where it listens for its peers; none: where the manifest says that it is.
+    pub listen: Option<SocketAddr>,
+    /// Everything that it keeps.
+    pub state_dir: PathBuf,
+    /// The folder of the depot.
+    pub depot: PathBuf,
+    /// The Unix socket of its HTTP API.
+    pub http: PathBuf,
+    /// What is logged, as `tracing` filters say it.
+    pub log: String,
+    /// It switches by itself to the newest generation of the depot.
+    pub follow: bool,
+}
+
+/// What is wrong with a configuration: every fault, a line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct ConfigError(pub Vec<String>);
+
+impl Config {
+    /// A configuration with defaults for all but what must be given.
+    #[must_use]
+    pub fn new(host: HostName, depot: &Path, state_dir: &Path) -> Self {
+        Self {
+            host,
+            listen: None,
+            state_dir: state_dir.to_owned(),
+            depot: depot.to_owned(),
+            http: state_dir.join("cobd.sock"),
+            log: "info".to_owned(),
+            follow: false,
+        }
+    }
+
+    /// Reads a configuration file. Relative paths in it are taken from the file's folder.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every fault, each with the file's name.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| ConfigError(vec![format!("{}: can't be read: {e}", path.display())]))?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&text, base)
+            .map_err(|e| ConfigError(e.0.into_iter().map(|line| format!("{}: {line}", path.display())).collect()))
+    }
+
+    /// Reads the text of a configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every fault.
+    pub fn parse(text: &str, base: &Path) -> Result<Self, ConfigError> {
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| ConfigError(vec![e.to_string()]))?;
+        let mut faults = Vec::new();
+        for key in table.keys().filter(|k| !KEYS.contains(&k.as_str())) {
+            faults.push(format!("unknown key `{key}`{}", suggestion(key)));
+        }
+        for key in ["identity", "trust"].iter().filter(|k| table.contains_key(**k)) {
+            faults.push(format!(
+                "`{key}` is not supported yet: this version has no identities and runs on loopback addresses alone"
+            ));
+        }
+        let text = |key: &str, faults: &mut Vec<String>| match table.get(key) {
+            None => None,
+            Some(toml::Value::String(s)) => Some(s.clone()),
+            Some(other) => {
+                faults.push(format!("`{key}` must be a text, not {}", other.type_str()));
+                None
+            }
+        };
+        let host = match text("host", &mut faults) {
+            Some(name) => match HostName::new(&name) {
+                Ok(host) => Some(host),
+                Err(e) => {
+                    faults.push(format!("`host`: {e}"));
+                    None
+                }
+            },
+            None => {
+                faults.push("`host` is missing: the name of this host in the model".to_owned());
+                None
+            }
+        };
+        let depot = text("depot", &mut faults);
+        match &depot {
+            None => faults.push("`depot` is missing: the folder that `cobgen generate --depot` writes".to_owned()),
+            Some(d) if d.starts_with("tcp://") => {
+                faults.push("`depot`: only a folder is supported yet, not `cobgen serve`".to_owned());
+            }
+            Some(_) => {}
+        }
+        let listen = text("listen", &mut faults).and_then(|l| match parse_address(&l) {
+            Ok(address) => Some(address),
+            Err(e) => {
+                faults.push(format!("`listen`: {e}"));
+                None
+            }
+        });
+        let path = |p: String| base.join(p);
+        let state_dir = path(text("state_dir", &mut faults).unwrap_or_else(|| STATE_DIR.to_owned()));
+        let http = text("http", &mut faults);
+        let http = http.map(|h| h.strip_prefix("unix:").map(str::to_owned).unwrap_or(h));
+        let log = text("log", &mut faults).unwrap_or_else(|| "info".to_owned());
+        let follow = match table.get("follow") {
+            None => false,
+            Some(toml::Value::Boolean(b)) => *b,
+            Some(other) => {
+                faults.push(format!("`follow` must be true or false, not {}", other.type_str()));
+                false
+            }
+        };
+        match (host, depot) {
+            (Some(host), Some(depot)) if faults.is_empty() => Ok(Self {
+                host,
+                listen,
+                state_dir,
+                depot: path(depot),
+                http: path(http.unwrap_or_else(|| SOCKET.to_owned())),
+                log,
+                follow,
+            }),
+            _ => Err(ConfigError(faults)),
+        }
+    }
+}
+
+/// `tcp://IP:PORT`, as in models and configurations.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let rest = text.strip_prefix("tcp://").ok_or_else(|| format!("{text:?} is not of the form tcp://IP:PORT"))?;
+    rest.parse().map_err(|_| format!("{text:?} is not of the form tcp://IP:PORT (names are not looked up)"))
+}
+
+fn suggestion(key: &str) -> String {
+    let nearest = KEYS.iter().map(|k| (distance(key, k), *k)).min();
+    match nearest {
+        Some((d, k)) if d <= 1 + key.len() / 3 => format!("; did you mean `{k}`?"),
+        Some(_) | None => format!("; known are {}", KEYS.join(", ")),
+    }
+}
+
+/// Levenshtein's edit distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_has_a_default_but_host_and_depot() {
+        let config = Config::parse("host = \"n1\"\ndepot = \"depot.git\"", Path::new("/etc/cob")).expect("valid");
+        assert_eq!(config.depot, Path::new("/etc/cob/depot.git"));
+        assert_eq!(config.state_dir, Path::new(STATE_DIR));
+        assert_eq!((config.listen, config.follow), (None, false));
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once_with_suggestions() {
+        let text = "hots = \"n1\"\nlisten = \"127.0.0.1:1\"\nfollow = 3\ntrust = []\n";
+        let error = Config::parse(text, Path::new(".")).expect_err("faults").to_string();
+        for part in [
+            "unknown key `hots`; did you mean `host`?",
+            "`host` is missing",
+            "`depot` is missing",
+            "`listen`: \"127.0.0.1:1\" is not of the form tcp://IP:PORT",
+            "`follow` must be true or false, not integer",
+            "`trust` is not supported yet",
+        ] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+    }
+}

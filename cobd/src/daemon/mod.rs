@@ -1,0 +1,286 @@
+//! The daemon: one loop around the engine.
+//!
+//! ```text
+//!   links, jobs that ended, questions and orders, depot, clock
+//!                |  take all that is there
+//!                v
+//!        engine.handle(event) …            (pure)
+//!                |  effects of the whole turn
+//!                v
+//!   1 journal: append, one commit   2 answers to orders   3 links: send   4 jobs: start   5 index
+//! ```
+//!
+//! The loop waits in one place only, for the next event or deadline. Whatever takes long (fetching a
+//! generation, checks, actions) runs in tasks that report back. The commit is made in the loop itself:
+//! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
+
+mod orders;
+mod perform;
+mod start;
+mod tell;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_engine::event::{ActionOutcome, CheckOutcome};
+use cob_engine::{Effects, Engine, Event, Time};
+use cob_types::{Batch, Cob, CobId, GenerationNumber, HostName, Kind, Number};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{info, warn};
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::generations::{FetchError, Generations, Prepared};
+use crate::journal::index::Index;
+use crate::journal::{FileJournal, JournalError};
+use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
+use crate::peer::{LinkEvent, Links, Transport as _};
+use crate::run::{JobId, Program};
+use crate::web::{Api, Ask, Done, Refusal};
+
+pub use start::StartError;
+
+/// Events taken into one turn at most: a commit is shared by so many, and no deadline waits for more.
+const TURN: usize = 512;
+/// How long the end waits for peers to acknowledge what was said.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// How often it is looked up which hosts something is at stake with.
+const BUSY_EVERY: Duration = Duration::from_millis(500);
+
+/// A daemon that is up. [`Daemon::run`] is its life.
+pub struct Daemon {
+    config: Config,
+    clock: Clock,
+    engine: Engine,
+    durable: cob_engine::Durable,
+    journal: FileJournal,
+    index: Option<Index>,
+    kinds: Arc<Kinds>,
+    links: Links,
+    generations: Generations,
+    /// What change objects and kinds are under the active generation.
+    active: Option<Active>,
+    /// The generation to which `go` was said.
+    coming: Option<Prepared>,
+    /// Jobs that run, by change object.
+    running: BTreeMap<CobId, (JobId, JobHandle)>,
+    /// The last words of the last job of a change object.
+    last_lines: BTreeMap<CobId, String>,
+    api: Api,
+    changes: watch::Sender<u64>,
+    turn: Turn,
+    payload_root: PathBuf,
+    link_events: mpsc::Receiver<LinkEvent>,
+    ended: mpsc::Receiver<JobEnded>,
+    asks: mpsc::Receiver<Ask>,
+    fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
+    depot_changes: mpsc::Receiver<()>,
+    /// Kept alive: they stop when they are dropped.
+    _guards: Vec<Box<dyn std::any::Any>>,
+    busy_hosts: BTreeSet<HostName>,
+    /// When it is looked up next who is busy.
+    busy_at: Time,
+    snapshot_bytes: u64,
+    /// Ends of jobs that could not even begin.
+    pending_ends: Vec<JobEnded>,
+}
+
+/// The active generation, ready for jobs.
+struct Active {
+    prepared: Prepared,
+    cobs: BTreeMap<CobId, Ready>,
+}
+
+/// A change object, ready for jobs.
+struct Ready {
+    cob: Arc<Cob>,
+    kind: Arc<Kind>,
+    /// Where its files are; or why they could not be put there.
+    folder: Result<PathBuf, String>,
+}
+
+/// What one turn of the loop has gathered.
+#[derive(Default)]
+struct Turn {
+    effects: Effects,
+    answers: Vec<(oneshot::Sender<Result<Done, Refusal>>, Result<Done, Refusal>)>,
+    /// Job folders that may go once the records of this turn are durable.
+    finished: Vec<JobId>,
+}
+
+/// A generation was fetched from the depot.
+struct Fetched {
+    generation: GenerationNumber,
+    result: Result<Prepared, FetchError>,
+    /// Switch to it then.
+    go: bool,
+    reply: Option<oneshot::Sender<Result<Done, Refusal>>>,
+}
+
+/// Why a daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// What must be durable can't be made so: the daemon must not go on.
+    #[error("the journal can't be written, so the daemon stops: {0}")]
+    Journal(#[from] JournalError),
+}
+
+impl Daemon {
+    /// Runs until `stop` says so, or what must be durable can't be made so.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), RunError> {
+        self.finish_turn()?;
+        loop {
+            if self.take_pending_ends() {
+                self.finish_turn()?;
+                continue;
+            }
+            let deadline = self.engine.next_wakeup().unwrap_or(Time::NEVER).min(self.busy_at);
+            let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|s| *s) => break,
+                Some(ended) = self.ended.recv() => self.job_ended(ended),
+                Some(event) = self.link_events.recv() => self.link_event(event),
+                Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
+                Some(ask) = self.asks.recv() => self.answer(ask),
+                Some(()) = self.depot_changes.recv() => self.depot_changed(),
+                () = tokio::time::sleep(sleep) => {}
+            }
+            self.take_what_is_there();
+            self.feed(Event::Tick);
+            self.finish_turn()?;
+        }
+        info!("stopping");
+        self.engine_stops().await;
+        Ok(())
+    }
+
+    /// Everything that has come meanwhile shares this turn's commit.
+    fn take_what_is_there(&mut self) {
+        for _ in 0..TURN {
+            if let Ok(ended) = self.ended.try_recv() {
+                self.job_ended(ended);
+            } else if let Ok(event) = self.link_events.try_recv() {
+                self.link_event(event);
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// Hands the engine an event; what it wants done waits for the end of the turn.
+    fn feed(&mut self, event: Event) {
+        let effects = self.engine.handle(event, self.clock.now());
+        let all = &mut self.turn.effects;
+        all.persist.extend(effects.persist);
+        all.send.extend(effects.send);
+        all.run.extend(effects.run);
+        all.activated |= effects.activated;
+    }
+
+    fn link_event(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Up { host, .. } => {
+                info!(%host, "link up");
+                self.feed(Event::LinkUp(host));
+            }
+            LinkEvent::Down { host, why, .. } => info!(%host, why, "link down"),
+            LinkEvent::Resync { host } => self.feed(Event::LinkUp(host)),
+            LinkEvent::Received { host, bytes } => match Batch::decode(&bytes) {
+                Ok(received) if received.batch.from != host => {
+                    warn!(%host, named = %received.batch.from, "a batch in another host's name is dropped");
+                }
+                Ok(received) => {
+                    if received.unknown > 0 {
+                        warn!(%host, items = received.unknown, "items of a newer protocol are skipped");
+                    }
+                    self.feed(Event::Received(received.batch));
+                }
+                Err(error) => warn!(%host, %error, "a batch is dropped"),
+            },
+            LinkEvent::Http(stream) => {
+                let api = self.api.clone();
+                tokio::spawn(crate::web::serve_connection(stream, api));
+            }
+        }
+    }
+
+    fn job_ended(&mut self, ended: JobEnded) {
+        let JobEnded { job, cob, end, last_lines, began_ns, ended_ns } = ended;
+        if self.running.get(&cob).is_some_and(|(running, _)| *running == job) {
+            self.running.remove(&cob);
+        }
+        let number = job_number(job);
+        match end {
+            JobEnd::Checked(checked) => {
+                let found = match checked.state {
+                    Ok(state) => CheckOutcome::Found { state, values: checked.exports, detail: checked.difference },
+                    Err(reason) => CheckOutcome::Failed(reason),
+                };
+                self.feed(Event::CheckEnded { cob, job: number, found });
+            }
+            JobEnd::Moved(moved) => {
+                if !last_lines.is_empty() {
+                    self.last_lines.insert(cob.clone(), last_lines.clone());
+                }
+                let outcome = match moved {
+                    kinds::Outcome::Done { exports, .. } => ActionOutcome::Done { values: exports },
+                    kinds::Outcome::Failed { reason } => ActionOutcome::Failed { error: reason },
+                    kinds::Outcome::Cancelled => ActionOutcome::Failed { error: "cancelled".to_owned() },
+                    kinds::Outcome::Lost => ActionOutcome::Lost,
+                };
+                let span = (began_ns, ended_ns);
+                self.feed(Event::ActionEnded { cob, job: number, outcome, span });
+                self.turn.finished.push(job);
+            }
+        }
+    }
+
+    /// Hosts with which something is at stake are watched more closely.
+    fn look_who_is_busy(&mut self) {
+        let everybody: Vec<HostName> = self.links.status().into_iter().map(|p| p.host).collect();
+        let busy: BTreeSet<_> = everybody.into_iter().filter(|h| self.engine.is_busy_with(h)).collect();
+        for host in busy.symmetric_difference(&self.busy_hosts) {
+            self.links.busy(host, busy.contains(host));
+        }
+        self.busy_hosts = busy;
+        // Nothing at stake changes without a turn: only a turn that says something sets the next look.
+        self.busy_at = Time::NEVER;
+    }
+
+    async fn engine_stops(self) {
+        let Self { links, mut index, .. } = self;
+        let late = links.shutdown(GOODBYE).await;
+        if !late.is_empty() {
+            let names: Vec<_> = late.iter().map(HostName::as_str).collect();
+            warn!(hosts = names.join(", "), "these hosts had not acknowledged everything; it is said again later");
+        }
+        if let Some(index) = index.as_mut()
+            && let Err(error) = index.flush()
+        {
+            warn!(%error, "the index was not flushed");
+        }
+    }
+}
+
+/// The engine's number of a job as the name of its folder.
+fn job_id(number: Number) -> JobId {
+    JobId((u64::from(number.start) << 40) | (number.counter & ((1 << 40) - 1)))
+}
+
+fn job_number(job: JobId) -> Number {
+    Number { start: u32::try_from(job.0 >> 40).unwrap_or(0), counter: job.0 & ((1 << 40) - 1) }
+}
+
+/// This program, for running itself again as a runner.
+///
+/// # Errors
+/// When `/proc` does not tell.
+pub fn this_program() -> std::io::Result<Program> {
+    Program::this()
+}

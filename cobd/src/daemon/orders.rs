@@ -1,0 +1,189 @@
+//! Operators' words and questions, as they come through the API.
+
+use cob_engine::{Event, Order};
+use cob_types::{CobId, GenerationNumber};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use super::{Daemon, Fetched};
+use crate::generations::FetchError;
+use crate::journal::index::Query;
+use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
+
+type Reply = oneshot::Sender<Result<Done, Refusal>>;
+
+impl Daemon {
+    pub(super) fn answer(&mut self, ask: Ask) {
+        // One who has gone away does not miss the answer.
+        match ask {
+            Ask::Status { reply } => drop(reply.send(self.host_status())),
+            Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
+            Ask::History { since, cob, limit, reply } => {
+                let query = Query { since, cob, limit, newest: false };
+                let found = self.index.as_ref().map(|i| i.history(&query));
+                let entries = match found {
+                    Some(Ok(entries)) => entries,
+                    Some(Err(error)) => {
+                        warn!(%error, "history could not be read");
+                        Vec::new()
+                    }
+                    None => Vec::new(),
+                };
+                let _ = reply.send(entries);
+            }
+            Ask::Output { cob, reply } => {
+                let _ = reply.send(self.output(&cob));
+            }
+            Ask::Watch { reply } => {
+                let _ = reply.send(self.changes.subscribe());
+            }
+            Ask::Order { order, who, reply } => {
+                info!(who, ?order, "ordered");
+                self.order(order, reply);
+            }
+        }
+    }
+
+    fn order(&mut self, order: Command, reply: Reply) {
+        match order {
+            Command::Prepare { generation } => self.fetch(generation, false, Some(reply)),
+            Command::Switch { generation } => self.switch(generation, reply),
+            Command::Retry { cob } => self.retry(cob, reply),
+            Command::Pause => self.pause(true, reply),
+            Command::Resume => self.pause(false, reply),
+            Command::Fence { host } => {
+                if host == self.config.host {
+                    self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
+                    return;
+                }
+                self.feed(Event::Order(Order::Fence(host.clone())));
+                self.done(reply, true, format!("{host} is fenced: what its change objects held here is free"));
+            }
+        }
+    }
+
+    fn switch(&mut self, generation: GenerationNumber, reply: Reply) {
+        let (active, going) = (self.engine.generation(), self.engine.going_to());
+        let newest = going.unwrap_or(active);
+        if generation == newest && generation != GenerationNumber(0) {
+            let word = if going.is_some() { "is being switched to" } else { "is active" };
+            self.done(reply, false, format!("generation {generation} {word} already"));
+        } else if generation < newest {
+            self.refuse(
+                reply,
+                RefusalKind::Conflict,
+                &format!("generation {generation} is older than {newest}, and history only grows"),
+                "to go back, make a new generation with the older content and switch to that",
+            );
+        } else {
+            self.fetch(generation, true, Some(reply));
+        }
+    }
+
+    /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
+    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, reply: Option<Reply>) {
+        let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
+        tokio::spawn(async move {
+            let fetched = tokio::task::spawn_blocking(move || {
+                let prepared = generations.fetch(generation)?;
+                prepared.accept(&kinds)?;
+                Ok(prepared)
+            });
+            let result = fetched.await.unwrap_or_else(|_| {
+                Err(FetchError::Bad { generation, what: "reading it failed in an unexpected way".to_owned() })
+            });
+            // Without a receiver the daemon is ending.
+            let _ = done.send(Fetched { generation, result, go, reply }).await;
+        });
+    }
+
+    pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
+        let Fetched { generation, result, go, reply } = fetched;
+        let prepared = match result {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                warn!(%generation, %error, "a generation could not be prepared");
+                if let Some(reply) = reply {
+                    let (kind, hint) = hint_for(&error);
+                    self.refuse(reply, kind, &error.to_string(), hint);
+                }
+                return;
+            }
+        };
+        if !go {
+            if let Some(reply) = reply {
+                let detail = format!("generation {generation} is here and verified");
+                self.done(reply, false, detail);
+            }
+            return;
+        }
+        let newest = self.engine.going_to().unwrap_or(self.engine.generation());
+        let newer = generation > newest;
+        if newer {
+            info!(%generation, "go");
+            let in_process = prepared.in_process(&self.kinds);
+            let bundle = prepared.bundle.clone();
+            self.coming = Some(prepared);
+            self.tell_roster();
+            self.feed(Event::Go { generation, bundle, in_process });
+        }
+        if let Some(reply) = reply {
+            let detail = if newer { "switching" } else { "another switch was faster" };
+            self.done(reply, newer, format!("{detail}: generation {generation}"));
+        }
+    }
+
+    /// Something changed in the depot's folder.
+    pub(super) fn depot_changed(&mut self) {
+        if !self.config.follow {
+            return;
+        }
+        match self.generations.newest() {
+            Ok(Some(newest)) if newest > self.engine.going_to().unwrap_or(self.engine.generation()) => {
+                self.fetch(newest, true, None);
+            }
+            Ok(_) => {}
+            Err(error) => warn!(%error, "the depot can't be read"),
+        }
+    }
+
+    fn retry(&mut self, cob: CobId, reply: Reply) {
+        let Some(status) = self.engine.status_of(&cob, self.clock.now()) else {
+            let known = format!("this host has no change object {cob}");
+            self.refuse(reply, RefusalKind::NotFound, &known, "`cobctl status` lists them");
+            return;
+        };
+        self.feed(Event::Order(Order::Retry(cob.clone())));
+        let detail = if status.failed { format!("{cob} is tried again") } else { format!("{cob} had not given up") };
+        self.done(reply, status.failed, detail);
+    }
+
+    fn pause(&mut self, pause: bool, reply: Reply) {
+        let changed = self.engine.is_paused() != pause;
+        if changed {
+            self.feed(Event::Order(if pause { Order::Pause } else { Order::Resume }));
+        }
+        let word = if pause { "no new transition starts; running ones end" } else { "transitions start again" };
+        self.done(reply, changed, word.to_owned());
+    }
+
+    /// Answered when the turn's records are durable.
+    fn done(&mut self, reply: Reply, changed: bool, detail: String) {
+        self.turn.answers.push((reply, Ok(Done { changed, detail })));
+    }
+
+    fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
+        self.turn.answers.push((reply, Err(Refusal::new(kind, error, hint))));
+    }
+}
+
+fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
+    match error {
+        FetchError::Depot { .. } => {
+            (RefusalKind::NotFound, "`cobgen log --depot …` lists the generations that there are")
+        }
+        FetchError::NotIn { .. } => (RefusalKind::Conflict, "is `host` in cobd.toml the name that the model uses?"),
+        FetchError::Bad { .. } => (RefusalKind::Conflict, "make the generation again with `cobgen generate`"),
+        FetchError::Disk { .. } => (RefusalKind::Unavailable, "look at the state folder's disk"),
+    }
+}

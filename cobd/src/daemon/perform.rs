@@ -1,0 +1,279 @@
+//! The second half of a turn: what the engine wants done, in its fixed order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cob_engine::record::{Body, Record};
+use cob_engine::{Event, Run};
+use cob_types::message::MAX_BATCH;
+use cob_types::{Batch, CobId, HostName, Item, codec};
+use tracing::{error, info, warn};
+
+use super::{Active, BUSY_EVERY, Daemon, Ready, RunError, job_id};
+use crate::generations::Prepared;
+use crate::history;
+use crate::journal::Journal as _;
+use crate::journal::index::Measured;
+use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
+use crate::peer::Transport as _;
+use crate::run::payload;
+
+/// From so many bytes on the journal gets a new segment that begins with a snapshot.
+const SEGMENT: u64 = 8 << 20;
+/// Generations kept on this host's disk.
+const KEEP_GENERATIONS: usize = 10;
+
+impl Daemon {
+    /// Carries out what the turn has gathered: records, answers, messages, jobs, and last what only
+    /// serves people.
+    pub(super) fn finish_turn(&mut self) -> Result<(), RunError> {
+        let mut turn = std::mem::take(&mut self.turn);
+        let mut effects = std::mem::take(&mut turn.effects);
+        let quiet = effects.is_empty() && turn.answers.is_empty();
+        let persist = std::mem::take(&mut effects.persist);
+        let written = self.persist(&persist)?;
+        for (reply, answer) in turn.answers {
+            // The one who asked may have gone away.
+            let _ = reply.send(answer);
+        }
+        self.send(effects.send);
+        if effects.activated {
+            self.activated();
+        }
+        for run in effects.run {
+            self.start_job(run);
+        }
+        for job in turn.finished {
+            self.kinds.remove(job);
+        }
+        self.index(&persist, written);
+        if !quiet {
+            self.changes.send_modify(|n| *n += 1);
+            let soon = self.clock.now() + cob_engine::time::Span::millis(BUSY_EVERY.as_millis() as u64);
+            self.busy_at = self.busy_at.min(soon);
+        }
+        if self.clock.now() >= self.busy_at {
+            self.look_who_is_busy();
+        }
+        if self.journal.segment_bytes() > SEGMENT.max(2 * self.snapshot_bytes) {
+            self.snapshot()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the records; returns the number of the first.
+    fn persist(&mut self, records: &[Record]) -> Result<u64, RunError> {
+        let first = self.journal.last_seq() + 1;
+        if records.is_empty() {
+            return Ok(first);
+        }
+        for record in records {
+            match codec::encode_packed(record) {
+                Ok(bytes) => self.journal.append(&bytes)?,
+                Err(error) => unreachable!("records are plain values: {error}"),
+            };
+            self.durable.apply(record);
+        }
+        if records.iter().any(|r| r.body.must_be_durable()) {
+            self.journal.commit()?;
+        }
+        Ok(first)
+    }
+
+    fn snapshot(&mut self) -> Result<(), RunError> {
+        let at = self.clock.now();
+        let body = Body::Snapshot(Box::new(self.durable.clone()));
+        let record = Record { at, lamport: self.durable.lamport, generation: self.durable.active, body };
+        match codec::encode_packed(&record) {
+            Ok(bytes) => {
+                self.snapshot_bytes = bytes.len() as u64;
+                self.journal.rotate(&bytes)?;
+            }
+            Err(error) => error!(%error, "the snapshot could not be encoded; the journal goes on growing"),
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, items: Vec<(HostName, Item)>) {
+        if items.is_empty() {
+            return;
+        }
+        let mut by_host: BTreeMap<HostName, Vec<Item>> = BTreeMap::new();
+        for (host, item) in items {
+            by_host.entry(host).or_default().push(item);
+        }
+        for (host, items) in by_host {
+            self.send_batch(&host, items);
+        }
+    }
+
+    /// One batch, or as many as its size asks for.
+    fn send_batch(&mut self, host: &HostName, items: Vec<Item>) {
+        let batch = Batch {
+            from: self.config.host.clone(),
+            incarnation: self.engine.life(),
+            lamport: self.engine.lamport(),
+            items,
+        };
+        match batch.encode() {
+            Ok(bytes) if bytes.len() > MAX_BATCH && batch.items.len() > 1 => {
+                let mut front = batch.items;
+                let back = front.split_off(front.len() / 2);
+                self.send_batch(host, front);
+                self.send_batch(host, back);
+            }
+            Ok(bytes) => self.links.send(host, Bytes::from(bytes)),
+            Err(error) => error!(%host, %error, "a batch could not be encoded"),
+        }
+    }
+
+    /// A generation was activated: its change objects are made ready for jobs.
+    fn activated(&mut self) {
+        let Some(prepared) = self.coming.take() else { return };
+        info!(generation = %prepared.manifest.generation, "activated");
+        if let Some(old) = &self.active {
+            for cob in old.cobs.keys().filter(|c| !prepared.has(c)) {
+                self.kinds.forget(cob);
+                self.last_lines.remove(cob);
+            }
+        }
+        self.make_ready(prepared);
+        let needed = [self.engine.generation()];
+        self.generations.prune(KEEP_GENERATIONS, &needed);
+    }
+
+    /// Puts a generation's files where jobs find them, and says to the links who exists.
+    pub(super) fn make_ready(&mut self, prepared: Prepared) {
+        let bundle = prepared.bundle.clone();
+        let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
+        let mut cobs = BTreeMap::new();
+        for (id, cob) in &bundle.cobs {
+            let Some(kind) = kinds.get(&cob.kind) else { continue };
+            let mut files = kind.files.clone();
+            files.extend(cob.files.clone());
+            let folder = payload::materialise(&self.payload_root, &files, &bundle.blobs);
+            if let Err(error) = &folder {
+                error!(cob = %id, %error, "its files can't be put in place; its jobs will fail");
+            }
+            let folder = folder.map_err(|e| e.to_string());
+            cobs.insert(id.clone(), Ready { cob: Arc::new(cob.clone()), kind: kind.clone(), folder });
+        }
+        self.active = Some(Active { prepared, cobs });
+        self.tell_roster();
+    }
+
+    /// Hosts of the active generation and of the coming one: both are spoken to during a switch.
+    pub(super) fn tell_roster(&mut self) {
+        let mut hosts = BTreeMap::new();
+        for prepared in [self.active.as_ref().map(|a| &a.prepared), self.coming.as_ref()].into_iter().flatten() {
+            hosts.extend(prepared.addresses());
+        }
+        self.links.roster(hosts);
+    }
+
+    fn start_job(&mut self, run: Run) {
+        let (cob, number) = match &run {
+            Run::Check { cob, job } | Run::Action { cob, job, .. } => (cob.clone(), *job),
+        };
+        let job = job_id(number);
+        let is_check = matches!(run, Run::Check { .. });
+        let begun = match self.context(&cob, &run) {
+            Ok(context) => {
+                let begun = match run {
+                    Run::Check { .. } => self.kinds.check(job, context),
+                    Run::Action { from, to, attempt, .. } => {
+                        self.last_lines.remove(&cob);
+                        self.kinds.transition(job, context, Hop { from, to, attempt })
+                    }
+                };
+                begun.map_err(|e| e.to_string())
+            }
+            Err(reason) => Err(reason),
+        };
+        match begun {
+            Ok(handle) => {
+                self.running.insert(cob, (job, handle));
+            }
+            Err(reason) => self.could_not_begin(cob, job, is_check, reason),
+        }
+    }
+
+    /// Told to the engine like any other end, in a later turn.
+    fn could_not_begin(&mut self, cob: CobId, job: crate::run::JobId, is_check: bool, reason: String) {
+        warn!(%cob, reason, "a job could not be begun");
+        let end = if is_check {
+            JobEnd::Checked(CheckOutcome::unknown(reason))
+        } else {
+            JobEnd::Moved(Outcome::Failed { reason })
+        };
+        self.pending_ends.push(JobEnded { job, cob, end, last_lines: String::new(), began_ns: 0, ended_ns: 0 });
+    }
+
+    fn context(&self, cob: &CobId, run: &Run) -> Result<Context, String> {
+        let ready = self.active.as_ref().and_then(|a| a.cobs.get(cob));
+        let ready = ready.ok_or_else(|| "it is not in the active generation".to_owned())?;
+        let imports = match run {
+            Run::Check { .. } => BTreeMap::new(),
+            Run::Action { imports, .. } => imports
+                .iter()
+                .map(|(id, state, values)| (id.clone(), Import { state: state.clone(), values: values.clone() }))
+                .collect(),
+        };
+        Ok(Context {
+            cob: ready.cob.clone(),
+            kind: ready.kind.clone(),
+            generation: self.engine.generation(),
+            folder: ready.folder.clone()?,
+            imports,
+        })
+    }
+
+    /// Takes over an action that an earlier life began.
+    pub(super) fn adopt_job(&mut self, cob: &CobId, number: cob_types::Number, hop: Hop) -> Result<(), String> {
+        let job = job_id(number);
+        let run = Run::Check { cob: cob.clone(), job: number };
+        let context = self.context(cob, &run)?;
+        let handle = self.kinds.adopt(job, context, hop).map_err(|e| e.to_string())?;
+        self.running.insert(cob.clone(), (job, handle));
+        Ok(())
+    }
+
+    /// Tells the index what people may ask for. It can be rebuilt, so its faults stop nothing.
+    fn index(&mut self, records: &[Record], first: u64) {
+        let Some(index) = self.index.as_mut() else { return };
+        for (record, seq) in records.iter().zip(first..) {
+            let history = history::entry(&self.config.host, seq, record);
+            let measured = measured(self.active.as_ref(), record);
+            if let Err(error) = index.add(seq, &history, measured.as_slice()) {
+                warn!(%error, "the index failed; history is not available until the next start");
+                self.index = None;
+                return;
+            }
+        }
+    }
+
+    /// Ends of jobs that never began.
+    pub(super) fn take_pending_ends(&mut self) -> bool {
+        let ends = std::mem::take(&mut self.pending_ends);
+        let any = !ends.is_empty();
+        ends.into_iter().for_each(|e| self.job_ended(e));
+        any
+    }
+
+    pub(super) fn feed_lost(&mut self, cob: CobId, job: cob_types::Number) {
+        let outcome = cob_engine::event::ActionOutcome::Lost;
+        self.feed(Event::ActionEnded { cob, job, outcome, span: (0, 0) });
+    }
+}
+
+/// How long an action took, for forecasts.
+fn measured(active: Option<&Active>, record: &Record) -> Option<Measured> {
+    let Body::Ended { cob, from, to, ok: Some(true), span, .. } = &record.body else { return None };
+    if span.0 == 0 || span.1 < span.0 {
+        return None;
+    }
+    let kind = active?.cobs.get(cob)?.cob.kind.clone();
+    let took = std::time::Duration::from_nanos(span.1 - span.0);
+    Some(Measured { kind, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
+}

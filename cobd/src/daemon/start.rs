@@ -1,0 +1,349 @@
+//! How a daemon comes up: state folder, journal, a new life, the engine as it was, links, API.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cob_engine::record::{Body, Record};
+use cob_engine::{Durable, Effects, Engine, Return, Time};
+use cob_types::message::Incarnation;
+use cob_types::{CobId, GenerationNumber, Number, codec};
+use notify_debouncer_full::notify::RecursiveMode;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use super::{Daemon, Turn, job_number};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::durable;
+use crate::generations::{FetchError, Generations, Prepared};
+use crate::history;
+use crate::journal::index::Index;
+use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
+use crate::kinds::Kinds;
+use crate::peer::{Limits, LinkConfig, LinkError, Links};
+use crate::run::Program;
+use crate::web::{Api, ServeError, serve_unix};
+
+/// Older journal segments kept for the history.
+const KEEP_SEGMENTS: usize = 8;
+/// Events that wait for the loop.
+const QUEUE: usize = 1024;
+
+/// Why a daemon can't come up.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The state folder.
+    #[error("state folder {}: {what}", .path.display())]
+    StateDir {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A record that this version does not understand.
+    #[error("journal record {seq} is not understood ({what}); was the state folder used by a newer cobd?")]
+    Record {
+        /// Its number.
+        seq: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A generation that is needed can't be read.
+    #[error("generation {generation}, which this host has activated, can't be read: {source}")]
+    Generation {
+        /// Which.
+        generation: GenerationNumber,
+        /// Why.
+        source: FetchError,
+    },
+    /// Nothing says where to listen.
+    #[error("nothing says where to listen: {0}; set `listen` in cobd.toml")]
+    NoAddress(String),
+    /// The links.
+    #[error(transparent)]
+    Links(#[from] LinkError),
+    /// The API.
+    #[error(transparent)]
+    Api(#[from] ServeError),
+    /// Something else of the system.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Daemon {
+    /// Brings a daemon up. `program` is this very program, for running itself again. Must be called in
+    /// a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
+        open_state_dir(&config.state_dir)?;
+        let opened = FileJournal::open(&config.state_dir.join("journal"), KEEP_SEGMENTS)?;
+        let mut durable = Durable::default();
+        let mut last = Time(0);
+        for entry in &opened.entries {
+            let record: Record = codec::decode(&entry.payload, MAX_PAYLOAD)
+                .map_err(|e| StartError::Record { seq: entry.seq, what: e.to_string() })?;
+            durable.apply(&record);
+            last = last.max(record.at);
+        }
+        let clock = Clock::start(last);
+        let life = next_life(durable.life);
+        let same_boot = same_boot(&config.state_dir)?;
+        let generations = Generations::new(&config.state_dir, &config.depot, &config.host);
+        let (active, coming) = load_needed(&generations, &durable)?;
+
+        let (ended_tx, ended) = mpsc::channel(QUEUE);
+        let kinds = Kinds::new(&config.state_dir, program, ended_tx)
+            .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
+        let listen = match config.listen {
+            Some(address) => address,
+            None => own_address(&config, &generations, active.as_ref(), coming.as_ref())?,
+        };
+        let (link_tx, link_events) = mpsc::channel(QUEUE);
+        let links = Links::start(
+            LinkConfig {
+                me: config.host.clone(),
+                listen,
+                socket_dir: config.state_dir.join("links"),
+                session: life,
+                limits: Limits::default(),
+            },
+            link_tx,
+        )
+        .await?;
+        let (ask_tx, asks) = mpsc::channel(64);
+        let api = Api::new(ask_tx);
+        let unix = serve_unix(&config.http, api.clone()).await?;
+        let (depot_tx, depot_changes) = mpsc::channel(1);
+        let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(unix)];
+        guards.extend(watch_depot(&config, depot_tx));
+
+        let in_process: Vec<String> =
+            [active.as_ref(), coming.as_ref()].into_iter().flatten().flat_map(|p| p.in_process(&kinds)).collect();
+        let back = Return {
+            host: &config.host,
+            life,
+            durable: &durable,
+            active: active.as_ref().map(|p| &*p.bundle),
+            going: coming.as_ref().map(|p| &*p.bundle),
+            in_process: &in_process,
+            same_boot,
+        };
+        let (engine, effects) = Engine::recover(&back, clock.now());
+        info!(
+            host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
+            "up"
+        );
+        let index = open_index(&config, &opened.journal);
+        let mut daemon = Self {
+            clock,
+            engine,
+            durable,
+            journal: opened.journal,
+            index,
+            kinds: Arc::new(kinds),
+            links,
+            generations,
+            active: None,
+            coming,
+            running: BTreeMap::new(),
+            last_lines: BTreeMap::new(),
+            api,
+            changes: watch::Sender::new(0),
+            turn: Turn::default(),
+            payload_root: config.state_dir.join("payload"),
+            link_events,
+            ended,
+            asks,
+            fetched: mpsc::channel(16),
+            depot_changes,
+            _guards: guards,
+            busy_hosts: BTreeSet::new(),
+            busy_at: Time(0),
+            snapshot_bytes: 0,
+            pending_ends: Vec::new(),
+            config,
+        };
+        daemon.come_back(active, effects)?;
+        Ok(daemon)
+    }
+
+    /// Makes ready what was active, and sees to the jobs of earlier lives.
+    fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
+        if let Some(active) = active {
+            self.make_ready(active);
+        } else {
+            self.tell_roster();
+        }
+        self.turn.effects = effects;
+        let found = self.kinds.scan().map_err(|source| StartError::System { doing: "looking for jobs", source })?;
+        let mut running: BTreeMap<CobId, Number> = self.engine.running_actions().into_iter().collect();
+        for job in found {
+            let number = job_number(job.job);
+            let label = job.label.as_ref();
+            let wanted = label.is_some_and(|l| l.hop.is_some() && running.get(&l.cob) == Some(&number));
+            match label {
+                Some(label) if wanted => {
+                    running.remove(&label.cob);
+                    let hop = label.hop.clone().unwrap_or_else(|| unreachable!("looked at above"));
+                    info!(cob = %label.cob, running = job.running, "an action of an earlier life is taken over");
+                    if let Err(reason) = self.adopt_job(&label.cob, number, hop) {
+                        warn!(cob = %label.cob, reason, "it can't be");
+                        self.feed_lost(label.cob.clone(), number);
+                    }
+                }
+                Some(_) | None => self.kinds.discard(job.job),
+            }
+        }
+        for (cob, number) in running {
+            self.feed_lost(cob, number);
+        }
+        Ok(())
+    }
+}
+
+/// The state folder: ours alone.
+fn open_state_dir(path: &Path) -> Result<(), StartError> {
+    let bad = |what: String| StartError::StateDir { path: path.to_owned(), what };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| bad(e.to_string()))?;
+    let meta = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
+    let me = rustix::process::geteuid().as_raw();
+    if meta.uid() != me {
+        return Err(bad(format!("it belongs to user {}, not to user {me} who runs this daemon", meta.uid())));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(bad(format!("others may write into it (mode {:o}); make it 0700", meta.mode() & 0o7777)));
+    }
+    Ok(())
+}
+
+fn next_life(last: Option<Incarnation>) -> Incarnation {
+    match last {
+        Some(last) => Incarnation { start: last.start.saturating_add(1), ..last },
+        None => Incarnation { id: random(), start: 1 },
+    }
+}
+
+/// From the system's entropy, as the standard library's hasher is seeded.
+fn random() -> u64 {
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+/// Whether the host itself has run on since the last life; notes the present boot.
+fn same_boot(state_dir: &Path) -> Result<bool, StartError> {
+    let system = |doing| move |source| StartError::System { doing, source };
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(system("reading the boot id"))?;
+    let path = state_dir.join("boot-id");
+    let same = fs::read_to_string(&path).is_ok_and(|last| last == boot);
+    if !same {
+        durable::write_file(state_dir, "boot-id", 0o600, boot.as_bytes(), durable::Sync::Now)
+            .map_err(system("noting the boot id"))?;
+    }
+    Ok(same)
+}
+
+fn load_needed(
+    generations: &Generations,
+    durable: &Durable,
+) -> Result<(Option<Prepared>, Option<Prepared>), StartError> {
+    let load = |generation: Option<GenerationNumber>| {
+        let load = |g| generations.fetch(g).map_err(|source| StartError::Generation { generation: g, source });
+        generation.map(load).transpose()
+    };
+    let (active, going) = durable.needed_generations();
+    Ok((load(active)?, load(going)?))
+}
+
+/// Where the newest manifest at hand says that this host is.
+fn own_address(
+    config: &Config,
+    generations: &Generations,
+    active: Option<&Prepared>,
+    coming: Option<&Prepared>,
+) -> Result<std::net::SocketAddr, StartError> {
+    let of = |p: &Prepared| p.addresses().get(&config.host).copied();
+    if let Some(address) = coming.and_then(of).or_else(|| active.and_then(of)) {
+        return Ok(address);
+    }
+    let none = |what: String| StartError::NoAddress(what);
+    let newest = generations.newest().map_err(|e| none(e.to_string()))?;
+    let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot.display())))?;
+    let prepared = generations.fetch(newest).map_err(|e| none(e.to_string()))?;
+    of(&prepared).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
+}
+
+/// Tells when something changes in the depot. A hint only: where nothing can be watched, orders and
+/// restarts still work.
+fn watch_depot(config: &Config, tell: mpsc::Sender<()>) -> Option<Box<dyn std::any::Any>> {
+    if !config.follow {
+        return None;
+    }
+    let _ = tell.try_send(());
+    let again = tell.clone();
+    let handler = move |_events: notify_debouncer_full::DebounceEventResult| {
+        // A hint that waits already says the same.
+        let _ = tell.try_send(());
+    };
+    let debouncer = notify_debouncer_full::new_debouncer(std::time::Duration::from_millis(200), None, handler);
+    let watched = debouncer.and_then(|mut d| {
+        d.watch(config.depot.join("refs"), RecursiveMode::Recursive)?;
+        Ok(d)
+    });
+    // What the watch misses (a network file system, an overflow) a look now and then finds.
+    tokio::spawn(async move {
+        while again.send(()).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        }
+    });
+    match watched {
+        Ok(debouncer) => Some(Box::new(debouncer)),
+        Err(error) => {
+            warn!(%error, "the depot can't be watched; it is looked at every minute");
+            None
+        }
+    }
+}
+
+/// The index, fed with what it has missed. Without it there is no history, and everything else works.
+fn open_index(config: &Config, journal: &FileJournal) -> Option<Index> {
+    let opened = Index::open(&config.state_dir.join("index"), journal.last_seq());
+    let mut opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            warn!(%error, "there is no index; history is not available");
+            return None;
+        }
+    };
+    if let Some(why) = &opened.rebuilt {
+        warn!(why, "the index is rebuilt from the journal");
+    }
+    for entry in journal.entries_since(opened.needs_from) {
+        let Ok(entry) = entry else { break };
+        let Ok(record) = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD) else { continue };
+        if matches!(record.body, Body::Snapshot(_)) {
+            continue;
+        }
+        let history = history::entry(&config.host, entry.seq, &record);
+        if let Err(error) = opened.index.add(entry.seq, &history, &[]) {
+            warn!(%error, "the index can't be fed; history is not available");
+            return None;
+        }
+    }
+    Some(opened.index)
+}

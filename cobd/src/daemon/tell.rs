@@ -1,0 +1,50 @@
+//! What the daemon tells of itself.
+
+use cob_types::status::{ActionStatus, CobStatus, HostStatus};
+use cob_types::{CobId, GenerationNumber};
+
+use super::Daemon;
+use crate::peer::Transport as _;
+
+impl Daemon {
+    pub(super) fn host_status(&self) -> HostStatus {
+        let now = self.clock.now();
+        let generation = self.engine.generation();
+        let mut cobs = self.engine.status(now);
+        cobs.iter_mut().for_each(|c| self.add_last_line(c));
+        HostStatus {
+            name: self.config.host.clone(),
+            reachable: true,
+            error: None,
+            generation: (generation != GenerationNumber(0)).then_some(generation),
+            switching_to: self.engine.going_to(),
+            converged: self.engine.is_converged(),
+            paused: self.engine.is_paused(),
+            security: Some("loopback-only".to_owned()),
+            now_ns: now.0,
+            peers: self.links.status(),
+            cobs,
+        }
+    }
+
+    pub(super) fn cob_status(&self, cob: &CobId) -> Option<CobStatus> {
+        let mut status = self.engine.status_of(cob, self.clock.now())?;
+        self.add_last_line(&mut status);
+        Some(status)
+    }
+
+    /// What the running action has printed so far, or what the last one printed.
+    pub(super) fn output(&self, cob: &CobId) -> Option<String> {
+        match self.running.get(cob) {
+            Some((job, _)) => Some(self.kinds.last_lines(*job)),
+            None => self.last_lines.get(cob).cloned(),
+        }
+    }
+
+    fn add_last_line(&self, status: &mut CobStatus) {
+        let Some(ActionStatus { last_line, .. }) = status.action.as_mut() else { return };
+        let output = self.output(&status.id).unwrap_or_default();
+        last_line.clear();
+        last_line.push_str(output.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default());
+    }
+}
