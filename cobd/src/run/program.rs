@@ -84,10 +84,44 @@ impl Program {
     /// The path, as long as it leads to the file that this process runs; after an upgrade the kernel's
     /// own handle, because spec and runner must be of one version.
     fn executable(&self) -> PathBuf {
-        if identity(&self.path) == self.identity { self.path.clone() } else { "/proc/self/exe".into() }
+        let unchanged = self.identity.is_some() && identity(&self.path) == self.identity;
+        if unchanged { self.path.clone() } else { "/proc/self/exe".into() }
     }
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgraded_program_executes_what_it_runs_itself() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("cobd");
+        let executed = |program: &Program| program.argv(RUN_ACTION)[0].clone();
+        // Begun when its file had been replaced already.
+        let program = Program::with_first_arguments(&path, Vec::new());
+        assert_eq!(executed(&program), "/proc/self/exe");
+        fs::write(&path, "old").expect("written");
+        let program = Program::with_first_arguments(&path, vec!["first".into()]);
+        assert_eq!(program.argv(RUN_ACTION), [path.as_os_str(), "first".as_ref(), RUN_ACTION.as_ref()]);
+        fs::write(folder.path().join("new"), "new").expect("written");
+        fs::rename(folder.path().join("new"), &path).expect("replaced");
+        assert_eq!(executed(&program), "/proc/self/exe");
+        fs::remove_file(&path).expect("removed");
+        assert_eq!(executed(&program), "/proc/self/exe");
+    }
+
+    #[test]
+    fn only_hidden_words_are_taken() {
+        let never = || -> io::Result<Program> { panic!("not asked for") };
+        for args in [[].as_slice(), &["run", "--config", "x"], &["--help"], &["run", RUN_ACTION, "x"]] {
+            let args: Vec<OsString> = args.iter().map(Into::into).collect();
+            assert!(hidden(&args, &never).is_none(), "{args:?}");
+        }
+        assert!(hidden(&[RUN_ACTION.into()], &never).is_some());
+    }
 }
