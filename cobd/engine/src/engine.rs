@@ -111,7 +111,6 @@ macro_rules! faults {
                 self.$name
             }
             #[cfg(not(feature = "planted-faults"))]
-            #[expect(clippy::unused_self, reason = "the planted twin reads a field")]
             pub(crate) const fn $name(&self) -> bool {
                 false
             })*

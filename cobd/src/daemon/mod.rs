@@ -49,6 +49,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// How often it is looked up which hosts something is at stake with.
 const BUSY_EVERY: Duration = Duration::from_millis(500);
 
+/// Where the answer to an order goes.
+type Reply = oneshot::Sender<Result<Done, Refusal>>;
+
 /// A daemon that is up. [`Daemon::run`] is its life.
 pub struct Daemon {
     config: Config,
@@ -105,7 +108,7 @@ struct Ready {
 #[derive(Default)]
 struct Turn {
     effects: Effects,
-    answers: Vec<(oneshot::Sender<Result<Done, Refusal>>, Result<Done, Refusal>)>,
+    answers: Vec<(Reply, Result<Done, Refusal>)>,
     /// Job folders that may go once the records of this turn are durable.
     finished: Vec<JobId>,
 }
@@ -116,7 +119,7 @@ struct Fetched {
     result: Result<Prepared, FetchError>,
     /// Switch to it then.
     go: bool,
-    reply: Option<oneshot::Sender<Result<Done, Refusal>>>,
+    reply: Option<Reply>,
 }
 
 /// Why a daemon ended.

@@ -2,15 +2,12 @@
 
 use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber};
-use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::{Daemon, Fetched};
+use super::{Daemon, Fetched, Reply};
 use crate::generations::FetchError;
 use crate::journal::index::Query;
 use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
-
-type Reply = oneshot::Sender<Result<Done, Refusal>>;
 
 impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {

@@ -27,7 +27,7 @@ use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links};
 use crate::run::Program;
-use crate::web::{Api, ServeError, serve_unix};
+use crate::web::{Api, ServeError, UnixServer};
 
 /// Older journal segments kept for the history.
 const KEEP_SEGMENTS: usize = 8;
@@ -127,9 +127,9 @@ impl Daemon {
         .await?;
         let (ask_tx, asks) = mpsc::channel(64);
         let api = Api::new(ask_tx);
-        let unix = serve_unix(&config.http, api.clone()).await?;
+        let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(api.clone()));
         let (depot_tx, depot_changes) = mpsc::channel(1);
-        let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(unix)];
+        let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
         guards.extend(watch_depot(&config, depot_tx));
 
         let in_process: Vec<String> =
@@ -213,6 +213,15 @@ impl Daemon {
             self.feed_lost(cob, number);
         }
         Ok(())
+    }
+}
+
+/// A task that ends with the daemon.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -1,0 +1,19 @@
+//! All programs of COB in one, for tests that run real processes: `cob cobd …`, `cob cobgen …`,
+//! `cob cobctl …`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = cobd::run::main_if_runner() {
+        return code;
+    }
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let word = args.first().and_then(|a| a.to_str()).unwrap_or_default().to_owned();
+    match (word.as_str(), cobd::run::Program::this()) {
+        ("cobd", Ok(program)) => cobd::cli::run(args, program),
+        (other, _) => {
+            eprintln!("cob: no program {other:?}");
+            ExitCode::from(2)
+        }
+    }
+}
