@@ -43,12 +43,30 @@ pub struct HostStatus {
     /// The host's clock when it answered.
     #[serde(default)]
     pub now_ns: u64,
+    /// What has gone over its links in this life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinkCounters>,
     /// Its links to other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
     /// Its change objects, by id.
     #[serde(default)]
     pub cobs: Vec<CobStatus>,
+}
+
+/// What has gone over the links of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LinkCounters {
+    /// Batches sent, repetitions included.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Batches received.
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Batches given up: the queue was full, or the host began another life.
+    pub dropped: u64,
 }
 
 /// One link.

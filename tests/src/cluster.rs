@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cob_types::generation::{ManifestHost, Security};
 use cob_types::history::HistoryEntry;
 use cob_types::status::HostStatus;
-use cob_types::{GenerationNumber, HostName};
+use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cobgen::depot::{Depot, Publication, Published};
 
 /// Several daemons, a depot, and a folder that all of it goes with.
@@ -70,18 +71,55 @@ impl Cluster {
         let assembled = cobgen::generation::assemble(&draft, number, parent).expect("fits together");
         let findings = cobgen::check::check(&assembled.generation, Some(&assembled.provenance));
         assert!(findings.iter().all(|f| f.severity != cobgen::check::Severity::Error), "{findings:#?}");
+        self.put(&depot, &assembled.generation)
+    }
+
+    /// Publishes bundles that were made elsewhere, unchecked, as the next generation; hosts listen on
+    /// free ports.
+    ///
+    /// # Panics
+    /// When the depot refuses them.
+    pub fn publish(&self, bundles: &BTreeMap<HostName, std::sync::Arc<Bundle>>) -> GenerationNumber {
+        let depot = Depot::create_or_open(&self.path("depot")).expect("a depot");
+        let parent = depot.latest().expect("a depot that can be read").unwrap_or_default();
+        let before = (parent.0 > 0).then(|| depot.read_manifest(parent).expect("its manifest"));
+        let ports = free_ports(bundles.len());
+        let host = |((name, bundle), port): ((&HostName, &std::sync::Arc<Bundle>), u16)| {
+            let bytes = cob_types::codec::encode(&**bundle).expect("encodes");
+            let known = before.as_ref().and_then(|m| m.hosts.get(name)?.address.clone());
+            let entry = ManifestHost {
+                address: Some(known.unwrap_or_else(|| format!("tcp://127.0.0.1:{port}"))),
+                bundle: cob_types::canonical::blob_hash(&bytes),
+                cobs: bundle.cobs.len() as u64,
+            };
+            (name.clone(), entry)
+        };
+        let hosts: BTreeMap<_, _> = bundles.iter().zip(ports).map(host).collect();
+        let manifest = Manifest {
+            format: cob_types::generation::FORMAT,
+            generation: GenerationNumber(parent.0 + 1),
+            parent,
+            security: Security::LoopbackOnly,
+            cobs: hosts.values().map(|h| h.cobs).sum(),
+            hosts,
+        };
+        let bundles = bundles.iter().map(|(h, b)| (h.clone(), (**b).clone())).collect();
+        self.put(&depot, &Generation { manifest, bundles })
+    }
+
+    fn put(&self, depot: &Depot, generation: &Generation) -> GenerationNumber {
         let author = depot.default_author();
-        let published = depot.publish(&Publication {
-            generation: &assembled.generation,
-            model: &BTreeMap::new(),
-            provenance: &[],
-            message: "",
-            author: &author,
-            time: 0,
-        });
-        match published.expect("published") {
+        let (model, provenance) = (&BTreeMap::new(), &[][..]);
+        let publication = Publication { generation, model, provenance, message: "", author: &author, time: 0 };
+        match depot.publish(&publication).expect("published") {
             Published::New(number) | Published::Unchanged(number) => number,
         }
+    }
+
+    /// The process of a host's daemon.
+    #[must_use]
+    pub fn pid(&self, host: &str) -> Option<u32> {
+        self.daemons.get(host)?.as_ref().map(Child::id)
     }
 
     /// Starts the daemon of a host.

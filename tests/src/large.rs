@@ -118,3 +118,33 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
     }
     (bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect(), count)
 }
+
+/// A chain: each change object is started after the one before it, which is on another host.
+#[must_use]
+pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
+    let id = |i: usize| CobId::new(&format!("h{}/c{i}", i % hosts)).expect("well formed");
+    let kind = on_off("noop");
+    let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
+    for i in 0..length {
+        let host = id(i).host();
+        let bundle = bundles.entry(host.clone()).or_insert_with(|| Bundle::empty(host));
+        bundle.kinds.insert(kind.name.clone(), kind.clone());
+        let needs = if i == 0 { Vec::new() } else { vec![Need { cob: id(i - 1), states: vec![name("up")] }] };
+        let before = TransitionNeeds { from: name("down"), to: name("up"), needs };
+        let cob = Cob {
+            id: id(i),
+            kind: kind.name.clone(),
+            preferred: name("up"),
+            content: "{}".to_owned(),
+            fingerprint: canonical::fingerprint(&[b"noop"]),
+            rests_on: None,
+            transitions: if i == 0 { Vec::new() } else { vec![before] },
+            locks: Vec::new(),
+            ranks: BTreeMap::from([(name("up"), i as u64), (name("down"), 0)]),
+            expects: BTreeMap::new(),
+            files: BTreeMap::new(),
+        };
+        bundle.cobs.insert(id(i), cob);
+    }
+    bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect()
+}

@@ -1,6 +1,6 @@
 //! What the daemon tells of itself.
 
-use cob_types::status::{ActionStatus, CobStatus, HostStatus};
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters};
 use cob_types::{CobId, GenerationNumber};
 
 use super::Daemon;
@@ -10,6 +10,7 @@ impl Daemon {
     pub(super) fn host_status(&self) -> HostStatus {
         let now = self.clock.now();
         let generation = self.engine.generation();
+        let counters = self.links.counters();
         let mut cobs = self.engine.status(now);
         cobs.iter_mut().for_each(|c| self.add_last_line(c));
         HostStatus {
@@ -22,6 +23,13 @@ impl Daemon {
             paused: self.engine.is_paused(),
             security: Some("loopback-only".to_owned()),
             now_ns: now.0,
+            links: Some(LinkCounters {
+                sent: counters.sent,
+                sent_bytes: counters.sent_bytes,
+                received: counters.received,
+                received_bytes: counters.received_bytes,
+                dropped: counters.dropped,
+            }),
             peers: self.links.status(),
             cobs,
         }

@@ -26,6 +26,7 @@ fn host_status() -> HostStatus {
         paused: false,
         security: None,
         now_ns: 5,
+        links: None,
         peers: Vec::new(),
         cobs: Vec::new(),
     }
