@@ -205,11 +205,12 @@ impl Keeper {
                     }
                     () = changed(&mut self.wish) => {
                         let wish = *self.wish.borrow();
-                        break match wish {
-                            Wish::Linked(_) => (LinkEnd::Moved, None),
-                            Wish::Absent => (LinkEnd::Dismissed, None),
-                            Wish::Leave => ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
-                        };
+                        match wish {
+                            Wish::Linked(_) if self.dials() => break (LinkEnd::Moved, None),
+                            Wish::Linked(_) => {}
+                            Wish::Absent => break (LinkEnd::Dismissed, None),
+                            Wish::Leave => break ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
+                        }
                     }
                 }
             };
@@ -273,8 +274,7 @@ async fn dial(shared: Arc<Shared>, peer: Arc<Peer>, address: SocketAddr) -> Resu
     let limit = shared.limits.setup_time;
     let setup = async {
         let stream = TcpStream::connect(address).await.map_err(|source| SetupError::Dial { address, source })?;
-        // On loopback a connection to a port nobody listens on may meet itself.
-        if stream.local_addr().ok() == stream.peer_addr().ok() {
+        if has_met_itself(&stream) {
             return Err(SetupError::Nobody(address));
         }
         stream.set_nodelay(true).map_err(|source| SetupError::Dial { address, source })?;
@@ -286,6 +286,11 @@ async fn dial(shared: Arc<Shared>, peer: Arc<Peer>, address: SocketAddr) -> Resu
         Ok((wire, answer))
     };
     timeout(limit, setup).await.unwrap_or(Err(SetupError::Slow(limit)))
+}
+
+/// A connection to a port of this machine that nobody listens on may come from that very port.
+fn has_met_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(remote)) if local == remote)
 }
 
 /// The pause before a host is dialled again: doubles, with a jitter, so that hosts that lost each
@@ -315,7 +320,21 @@ impl Pause {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_met_itself_is_noticed() {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("address")).expect("binds");
+        let own = socket.local_addr().expect("bound");
+        assert!(has_met_itself(&socket.connect(own).await.expect("meets itself")));
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let other = listener.local_addr().expect("bound");
+        assert!(!has_met_itself(&TcpStream::connect(other).await.expect("connects")));
+    }
 
     #[test]
     fn pauses_grow_to_their_limit_and_differ() {

@@ -196,7 +196,7 @@ async fn a_slow_host_holds_back_itself_alone() {
     let dropped = a.links.counters().dropped;
     assert!(dropped > 900, "{dropped}");
     // Longer than four heartbeats: a slow host is not a dead one.
-    tokio::time::sleep(quick().heartbeat_idle * 2).await;
+    tokio::time::sleep(quick().heartbeat_busy * 8).await;
     let mut received = 0;
     let resync = within("the resync", async {
         loop {
@@ -350,6 +350,21 @@ async fn who_leaves_the_roster_is_cut_and_may_return() {
     }
     a.send("b", "4");
     assert_eq!(b.received().await, "4");
+}
+
+#[tokio::test]
+async fn only_the_dialling_side_minds_another_address() {
+    let (mut a, mut b) = two().await;
+    let elsewhere = "127.0.0.1:9".parse().expect("address");
+    b.roster(&[("a", elsewhere)]);
+    a.send("b", "the same link");
+    assert_eq!(b.received().await, "the same link");
+    a.roster(&[("b", elsewhere)]);
+    assert_eq!(a.down().await, "the host's address has changed");
+    b.down().await;
+    a.roster(&[("b", b.address())]);
+    a.up().await;
+    b.up().await;
 }
 
 #[tokio::test]

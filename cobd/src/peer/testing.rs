@@ -44,7 +44,7 @@ pub(super) fn quick() -> Limits {
         heartbeat_busy: Duration::from_millis(50),
         heartbeat_idle: Duration::from_millis(400),
         redial_min: Duration::from_millis(2),
-        redial_max: Duration::from_millis(50),
+        redial_max: Duration::from_millis(10),
         ..Limits::default()
     }
 }
