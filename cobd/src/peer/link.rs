@@ -102,6 +102,9 @@ struct Pulse {
     /// Since when the present interval holds.
     since: Instant,
     interval: Duration,
+    /// Since when the other side has been silent for too long. It gets a little more time: perhaps it was
+    /// us who were stopped, and what it said has yet to be read.
+    doubted: Option<Instant>,
     /// Since when something is unacknowledged and no acknowledgement has come.
     unsettled: Option<Instant>,
 }
@@ -259,11 +262,13 @@ impl Link {
         }
         let limit = pulse.interval * SILENT_BEATS;
         let silent_at = pulse.heard.max(pulse.since) + limit;
-        if silent_at <= now && !not_reading {
+        pulse.doubted = if silent_at <= now && !not_reading { pulse.doubted.or(Some(now)) } else { None };
+        let lost_at = pulse.doubted.map(|since| since + pulse.interval / 4);
+        if lost_at.is_some_and(|at| at <= now) {
             return Err(LinkEnd::Silent(limit));
         }
         let unsettled_at = pulse.unsettled.map(|since| since + self.limits.heartbeat_busy);
-        let alarms = [Some(pulse.spoke + every), Some(silent_at), unsettled_at];
+        let alarms = [Some(pulse.spoke + every), Some(silent_at), lost_at, unsettled_at];
         Ok(alarms.into_iter().flatten().filter(|&at| at > now).min().unwrap_or(now + every))
     }
 
@@ -311,7 +316,16 @@ fn hand_on(peer: &Peer, link: u64, incarnation: Incarnation, what: Waiting, perm
 impl Pulse {
     fn new(idle: Duration) -> Self {
         let now = Instant::now();
-        Self { heard: now, spoke: now, theirs: idle, told: None, since: now, interval: idle, unsettled: None }
+        Self {
+            heard: now,
+            spoke: now,
+            theirs: idle,
+            told: None,
+            since: now,
+            interval: idle,
+            doubted: None,
+            unsettled: None,
+        }
     }
 
     /// How often we want signs of life: fast while the daemon says so or an acknowledgement is overdue.

@@ -15,6 +15,11 @@ impl<T: Send + 'static> Owned<T> {
         Self(tokio::spawn(task))
     }
 
+    #[cfg(test)]
+    pub(super) fn is_running(&self) -> bool {
+        !self.0.is_finished()
+    }
+
     /// Aborts the task, and waits until it is gone.
     pub(super) async fn end(mut self) {
         self.0.abort();
