@@ -70,15 +70,16 @@ enum Unwelcome {
 /// Accepts connections for as long as the daemon lives.
 pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, directory: Arc<Directory>) {
     let mut setups = JoinSet::new();
+    let most = shared.limits.setups.max(1);
     loop {
         tokio::select! {
-            accepted = listener.accept(), if setups.len() < shared.limits.setups => match accepted {
+            accepted = listener.accept(), if setups.len() < most => match accepted {
                 Ok((stream, remote)) => {
                     setups.spawn(admit(stream, remote, shared.clone(), directory.clone()));
                 }
                 Err(error) => {
                     shared.quiet.say(Topic::Accept, None, |more| {
-                        tracing::error!("can't accept connections: {error}; raise the limit of open files{more}");
+                        tracing::error!("can't accept connections: {error}; if open files are short, raise their limit (ulimit -n){more}");
                     });
                     sleep(shared.limits.accept_pause).await;
                 }

@@ -10,8 +10,8 @@
 //!  events            wire: DEALER <-- Unix socket --> relay + guard <-- TCP --> the other host
 //! ```
 //!
-//! [`session`] and [`guard`] are free of input and output and hold all rules about numbers and bytes;
-//! [`link`] runs one link, [`keeper`] sees to it that a peer has one, [`door`] is the listening port.
+//! `session` and `guard` are free of input and output and hold all rules about numbers and bytes;
+//! `link` runs one link, `keeper` sees to it that a peer has one, `door` is the listening port.
 //!
 //! Rules: only loopback addresses, since there are no identities yet; every queue is bounded; what a
 //! host sends can cut its own link and touch nothing else; a link that is cut is built again, and
