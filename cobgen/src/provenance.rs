@@ -5,6 +5,7 @@
 //! `provenance.json`, whose form is [`Provenance::to_json`].
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -231,16 +232,16 @@ impl RawOrigin {
 #[derive(Default)]
 struct Files {
     names: Vec<String>,
-    numbers: BTreeMap<Arc<PathBuf>, usize>,
+    numbers: BTreeMap<OsString, usize>,
 }
 
 impl Files {
     fn position(&mut self, place: &Place) -> Position {
-        let number = match self.numbers.get(&place.file) {
+        let number = match self.numbers.get(place.file.as_os_str()) {
             Some(number) => *number,
             None => {
                 self.names.push(place.file.to_string_lossy().into_owned());
-                self.numbers.insert(place.file.clone(), self.names.len() - 1);
+                self.numbers.insert(place.file.as_os_str().to_owned(), self.names.len() - 1);
                 self.names.len() - 1
             }
         };

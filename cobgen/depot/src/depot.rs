@@ -198,6 +198,8 @@ impl Depot {
         config.set_bool("core.fsyncObjectFiles", true).map_err(git_failed())?;
         config.set_i64(FORMAT_KEY, i64::from(FORMAT)).map_err(git_failed())?;
         drop((config, repo));
+        // Here, because git does not make the entries of folders durable that it makes for a ref.
+        fs::create_dir(made.join(GENERATIONS)).and_then(|()| sync_folder(&made.join("refs"))).map_err(failed())?;
         for file in ["config", "HEAD"] {
             File::open(made.join(file)).and_then(|file| file.sync_all()).map_err(failed())?;
         }

@@ -10,7 +10,7 @@ use cob_types::{Generation, GenerationNumber};
 use cob_types::{canonical, codec};
 use git2::{ErrorCode, ObjectType, Oid, Signature};
 
-use crate::depot::{Counts, Depot, MAIN, ref_of, sync_folder, write_message};
+use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
 use crate::lock::PublisherLock;
 use crate::objects::{Objects, PACK_FROM};
@@ -62,7 +62,7 @@ impl Depot {
     /// # Errors
     /// [`PublishError::Overtaken`] when the depot's latest generation is not the one that this was
     /// made after; others when it does not fit together or the depot can't be written. Nothing of it
-    /// can be seen then.
+    /// can be seen then, unless the disk failed at the very last step: ask [`Depot::latest`].
     pub fn publish(&self, publication: &Publication<'_>) -> Result<Published, PublishError> {
         let encoded = Encoded::of(publication)?;
         if let Some(unchanged) = self.standing(publication)? {
@@ -80,8 +80,6 @@ impl Depot {
             }
             outcome => outcome?,
         }
-        // The first ref of its sort makes a folder, whose entry git does not make durable.
-        sync_folder(&self.path.join("refs")).map_err(DepotError::io("can't make the refs durable"))?;
         // The generation exists. If `main` can't follow now, the next publisher sets it right.
         let _ = self.set_ref(MAIN, commit, true);
         Ok(Published::New(number))

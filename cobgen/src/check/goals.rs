@@ -6,9 +6,10 @@
 use cob_types::StateName;
 
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Severity};
 use super::system::{Guard, Hops, Moment, System, Want};
 use super::ways::{Ways, ways};
+use super::words::abridged;
 
 /// Whether the condition holds to the letter.
 pub(super) fn hold(demand: &Demand) -> bool {
@@ -43,15 +44,12 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
 }
 
 fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Severity) -> Finding {
-    let steps: Vec<Step> = circle
-        .iter()
-        .enumerate()
-        .filter_map(|(i, goal)| {
-            let next = circle[(i + 1) % circle.len()];
-            let (guard, want) = arrow(system, *goal, next)?;
-            Some(system.step(*goal, guard, want))
-        })
-        .collect();
+    let steps = circle.iter().enumerate().filter_map(|(i, goal)| {
+        let next = circle[(i + 1) % circle.len()];
+        let (guard, want) = arrow(system, *goal, next)?;
+        Some(system.step(*goal, guard, want))
+    });
+    let steps = abridged(circle.len(), steps);
     let cobs: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
     let more = match members - circle.len() {
         0 => String::new(),

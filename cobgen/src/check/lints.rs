@@ -1,14 +1,14 @@
 //! What works, but was probably not meant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 
 use cob_types::StateName;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{Hops, System};
-use crate::draft::{Place, When};
-use crate::provenance::{Provenance, Source, at};
+use crate::provenance::{Provenance, Source};
 
 /// Words that say more than what they expand to: what they name becomes part of the fingerprint.
 const RESTS: [&str; 2] = ["restarts_on", "reloads_on"];
@@ -64,48 +64,61 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
 
 /// Reports words that add nothing: everything that they expand to follows from other words.
 pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings) {
-    type Arrow<'a> = (&'a cob_types::CobId, &'a (When, cob_types::CobId));
-    let mut words: BTreeMap<(&Place, &str), Vec<(Arrow<'_>, &Source)>> = BTreeMap::new();
-    let mut written: BTreeMap<Arrow<'_>, &[Source]> = BTreeMap::new();
-    for (cob, origin) in &provenance.cobs {
-        for (key, sources) in &origin.arrows {
-            written.insert((cob, key), sources);
-            for source in sources {
-                words.entry((&source.place, &source.words)).or_default().push(((cob, key), source));
-            }
+    // Of each word every arrow that it makes: its own part of it, and all parts.
+    let mut words: BTreeMap<Word<'_>, Vec<(&Source, &[Source])>> = BTreeMap::new();
+    for sources in provenance.cobs.values().flat_map(|origin| origin.arrows.values()) {
+        for source in sources {
+            words.entry(Word::of(source)).or_default().push((source, sources));
         }
     }
     // From the last word to the first: of two that say the same, the later one is told.
-    let mut told: BTreeSet<(&Place, &str)> = BTreeSet::new();
-    for ((place, text), arrows) in words.iter().rev() {
-        if RESTS.iter().any(|word| text.contains(word)) {
+    let mut told: BTreeSet<Word<'_>> = BTreeSet::new();
+    for (word, arrows) in words.iter().rev() {
+        let text = word.words;
+        if RESTS.iter().any(|rests| text.contains(rests)) {
             continue;
         }
-        let mut instead: BTreeMap<(&Place, &str), ()> = BTreeMap::new();
-        let covered = arrows.iter().all(|(arrow, own)| {
-            let others = written.get(arrow).into_iter().flat_map(|sources| sources.iter());
-            let mut others = others.filter(|other| {
-                let word = (&other.place, other.words.as_str());
-                word != (*place, *text) && !told.contains(&word) && other.states == own.states
-            });
-            others.next().map(|other| instead.insert((&other.place, &other.words), ())).is_some()
+        let mut instead: BTreeMap<Word<'_>, &Source> = BTreeMap::new();
+        let covered = arrows.iter().all(|(own, all)| {
+            let others = all.iter().map(|source| (Word::of(source), source));
+            let mut others =
+                others.filter(|(other, source)| other != word && !told.contains(other) && source.states == own.states);
+            others.next().map(|(other, source)| instead.insert(other, source)).is_some()
         });
         if !covered {
             continue;
         }
-        told.insert((place, text));
-        let steps = instead.into_keys().map(|(place, words)| Step {
+        told.insert(*word);
+        let Some(place) = arrows.first().map(|(own, _)| own.place.clone()) else { continue };
+        let steps = instead.into_values().map(|source| Step {
             text: "it follows from".to_owned(),
-            words: Some(words.to_owned()),
-            place: Some(place.clone()),
+            words: Some(source.words.clone()),
+            place: Some(source.place.clone()),
         });
         findings.push(Finding {
             severity: Severity::Warning,
             code: "redundant-need",
-            message: format!("`{text}` ({}) adds nothing", at(place)),
-            place: Some((*place).clone()),
+            message: format!("`{text}` adds nothing"),
+            place: Some(place),
             steps: steps.collect(),
             help: "take it out".to_owned(),
         });
+    }
+}
+
+/// A word of the user's, in the order of files and lines. Files are compared as plain text: there are
+/// many words.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Word<'a> {
+    file: &'a OsStr,
+    line: u32,
+    column: u32,
+    words: &'a str,
+}
+
+impl<'a> Word<'a> {
+    fn of(source: &'a Source) -> Self {
+        let place = &source.place;
+        Self { file: place.file.as_os_str(), line: place.line, column: place.column, words: &source.words }
     }
 }

@@ -12,6 +12,7 @@ use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{Hops, System};
 use super::ways::{Ways, ways};
+use super::words::abridged;
 
 /// The most pairs of one component that are searched for a way.
 const MOST_PAIRS: usize = 1000;
@@ -96,11 +97,9 @@ fn already(told: &[Option<usize>], cobs: &[usize]) -> bool {
 }
 
 fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) -> Finding {
-    let mut steps: Vec<Step> = circle
-        .iter()
-        .enumerate()
-        .filter_map(|(i, cob)| needs.step(system, *cob, circle[(i + 1) % circle.len()]))
-        .collect();
+    let steps =
+        circle.iter().enumerate().filter_map(|(i, cob)| needs.step(system, *cob, circle[(i + 1) % circle.len()]));
+    let mut steps = abridged(circle.len(), steps);
     let names = system.names(circle);
     let (severity, message, help) = match ways {
         Ways::None(from) => {

@@ -338,11 +338,11 @@ fn words_that_add_nothing_are_told() {
     sketch.cob("a/app", "up").cob("b/db", "up").cob("b/log", "up");
     sketch.after("a/app", "b/db").requires("a/app", "b/db").after("a/app", "b/log").restarts_on("a/app", "b/log");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[redundant-need]: `after: [b/log]` (model.yaml:9:5) adds nothing
+    warning[redundant-need]: `after: [b/log]` adds nothing
       at model.yaml:9:5
       - it follows from (restarts_on: [b/log], model.yaml:10:5)
       help: take it out
-    warning[redundant-need]: `after: [b/db]` (model.yaml:7:5) adds nothing
+    warning[redundant-need]: `after: [b/db]` adds nothing
       at model.yaml:7:5
       - it follows from (requires: [b/db], model.yaml:8:5)
       help: take it out
@@ -384,6 +384,20 @@ fn seal(generation: &mut Generation) {
         let bytes = codec::encode(bundle).expect("CBOR");
         generation.manifest.hosts.get_mut(host).expect("in the manifest").bundle = canonical::blob_hash(&bytes);
     }
+}
+
+#[test]
+fn of_a_very_long_circle_the_beginning_is_told() {
+    let mut sketch = Sketch::new();
+    for i in 0..40 {
+        sketch.cob(&format!("n/{i:02}"), "up");
+    }
+    for i in 0..40 {
+        sketch.after(&format!("n/{i:02}"), &format!("n/{:02}", (i + 1) % 40));
+    }
+    let found = findings(&sketch);
+    assert_eq!((found.len(), found[0].steps.len()), (1, 31));
+    assert_eq!(found[0].steps[30].text, "and 10 more, back to the first");
 }
 
 #[test]

@@ -6,6 +6,18 @@ use crate::provenance::Provenance;
 use super::finding::Step;
 use super::system::{Guard, Moment, System, Want};
 
+/// The most arrows of a circle that are told.
+const MOST_STEPS: usize = 30;
+
+/// The steps of a circle; of a very long one the first.
+pub(super) fn abridged(circle: usize, steps: impl Iterator<Item = Step>) -> Vec<Step> {
+    let mut told: Vec<Step> = steps.take(MOST_STEPS).collect();
+    if let Some(more) = circle.checked_sub(MOST_STEPS).filter(|more| *more > 0) {
+        told.push(Step { text: format!("and {more} more, back to the first"), words: None, place: None });
+    }
+    told
+}
+
 impl System<'_> {
     /// `a/app, which prefers up, needs b/db up to go down -> up`.
     pub(super) fn step(&self, goal: usize, guard: &Guard<'_>, want: &Want<'_>) -> Step {

@@ -2,8 +2,9 @@
 //!
 //! Lock dependencies lead from goals to goals. Where these arrows run in no circle, one walk gives
 //! every goal a level and an interval of finishing numbers; a goal can only be reached from another
-//! whose level is higher and whose interval encloses its own. That rules out nearly all pairs without
-//! a walk; what it can't rule out is walked.
+//! whose level is higher and whose interval encloses its own. The same is true of levels over all
+//! needs, of which promises are a part. That rules out nearly all pairs without a walk; what it can't
+//! rule out is walked.
 
 use super::super::circles::Arrows;
 use super::super::demand::Demand;
@@ -15,7 +16,10 @@ pub(super) struct Promises {
 }
 
 struct Marks {
-    level: Vec<u32>,
+    /// By promises alone, and by all needs.
+    level: Vec<(u32, u32)>,
+    /// Needs run in circles: the second of the levels says nothing.
+    circular: bool,
     /// The least finishing number below a goal, and its own.
     interval: Vec<(u32, u32)>,
     /// The states of each change object that all promises accept; none: no promise names it.
@@ -47,7 +51,10 @@ impl Promises {
             states.retain(|state| want.states.contains(state));
             system.wanted(want).for_each(|goal| named[goal] = true);
         }
-        let mut level = vec![0; system.goals()];
+        let needs = below_first(&demand.arrows).map(|order| levels(&demand.arrows, &order));
+        let promised = levels(&arrows, &order);
+        let circular = needs.is_none();
+        let level = promised.into_iter().zip(needs.unwrap_or_else(|| vec![0; system.goals()])).collect();
         let mut interval = vec![(0, 0); system.goals()];
         let mut doubtful = vec![false; system.goals()];
         for (finished, goal) in order.into_iter().enumerate() {
@@ -55,7 +62,6 @@ impl Promises {
             let mut least = finished;
             for below in arrows.from(goal) {
                 let below = *below as usize;
-                level[goal] = level[goal].max(level[below] + 1);
                 least = least.min(interval[below].0);
                 doubtful[goal] |= doubtful[below];
             }
@@ -64,13 +70,16 @@ impl Promises {
                 doubtful[goal] |= promises(goal).any(|want| common[want.on].as_ref().is_some_and(Vec::is_empty));
             }
         }
-        Self { marks: Some(Marks { level, interval, common, named, doubtful }) }
+        Self { marks: Some(Marks { level, circular, interval, common, named, doubtful }) }
     }
 
     /// Whether the closure of a hop's needs is sure to hold no contradiction.
     pub(super) fn harmless(&self, system: &System<'_>, mover: usize, hop: &Guard<'_>) -> bool {
         let Some(marks) = &self.marks else { return false };
-        let begin: Vec<usize> = hop.wants.iter().flat_map(|want| system.wanted(want)).collect();
+        // Only those whose promises rest on others: what many depend on needs all of them off, which
+        // mostly rests on nothing.
+        let begin = hop.wants.iter().flat_map(|want| system.wanted(want)).filter(|goal| marks.level[*goal].0 > 0);
+        let begin: Vec<usize> = begin.collect();
         if begin.iter().any(|goal| marks.doubtful[*goal]) || marks.may_reach(system, &begin, mover) {
             return false;
         }
@@ -91,10 +100,22 @@ impl Marks {
         goals.any(|goal| {
             begin.iter().any(|from| {
                 let ((low, high), (own_low, own_high)) = (self.interval[*from], self.interval[goal]);
-                self.level[*from] > self.level[goal] && low <= own_low && own_high <= high
+                let ((promised, needed), (own_promised, own_needed)) = (self.level[*from], self.level[goal]);
+                let above = promised > own_promised && (needed > own_needed || self.circular);
+                above && low <= own_low && own_high <= high
             })
         })
     }
+}
+
+/// The longest chain below each node.
+fn levels(arrows: &Arrows, below_first: &[usize]) -> Vec<u32> {
+    let mut levels = vec![0; arrows.nodes()];
+    for node in below_first {
+        let below = arrows.from(*node).iter().map(|head| levels[*head as usize] + 1);
+        levels[*node] = below.max().unwrap_or(0);
+    }
+    levels
 }
 
 /// All nodes, each after those that its arrows lead to, depth first; none where arrows run in
