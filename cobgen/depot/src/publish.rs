@@ -155,7 +155,8 @@ impl Depot {
         let message = write_message(publication.message, manifest.generation, counts);
         let mut objects =
             Objects::open(&self.path, encoded.new_bundles(self).map_err(failed())? >= PACK_FROM).map_err(failed())?;
-        let model = Folder::of(publication.model)?.write(&mut objects, MODEL)?;
+        let model = Folder::of(publication.model)?;
+        let model = (!publication.model.is_empty()).then(|| model.write(&mut objects, MODEL)).transpose()?;
         let tree = encoded.write(&mut objects, model, publication.provenance).map_err(failed())?;
         let commit = objects.commit(tree, parent, &message, &author).map_err(failed())?;
         objects.finish().map_err(failed())?;
@@ -228,7 +229,7 @@ impl Encoded {
         Ok(new)
     }
 
-    fn write(&self, objects: &mut Objects, model: Oid, provenance: &[u8]) -> Result<Oid, git2::Error> {
+    fn write(&self, objects: &mut Objects, model: Option<Oid>, provenance: &[u8]) -> Result<Oid, git2::Error> {
         let mut bundles = BTreeMap::new();
         for (name, bytes) in &self.bundles {
             bundles.insert(name.clone(), objects.blob(bytes)?);
@@ -238,7 +239,8 @@ impl Encoded {
             files.insert(PROVENANCE.to_owned(), objects.blob(provenance)?);
         }
         let bundles = objects.folder(&bundles, &BTreeMap::new())?;
-        let folders = BTreeMap::from([(BUNDLES.to_owned(), bundles), (MODEL.to_owned(), model)]);
+        let mut folders = BTreeMap::from([(BUNDLES.to_owned(), bundles)]);
+        folders.extend(model.map(|model| (MODEL.to_owned(), model)));
         objects.folder(&files, &folders)
     }
 }

@@ -59,6 +59,7 @@ fn what_was_published_is_read() {
     assert_eq!(depot.read_model(number(3)).expect("read"), model);
     assert_eq!(depot.read_provenance(number(3)).expect("read").as_deref(), Some(&b"{}"[..]));
     assert_eq!(depot.read_provenance(number(2)).expect("read"), None);
+    assert_eq!(depot.read_model(number(2)).expect("read"), BTreeMap::new());
     assert_eq!(depot.read(number(1)).expect("read"), sketch_of(1, &[("n1", 1), ("n2", 0)]));
     let main = depot.repo.find_reference(MAIN).and_then(|main| main.peel_to_commit()).expect("there");
     assert_eq!(main.id(), depot.commit(number(3)).expect("there").id());
@@ -277,8 +278,7 @@ fn what_others_put_into_the_repository_is_not_believed() {
             manifest: codec::encode(&generation.manifest).expect("CBOR"),
             bundles: BTreeMap::from([("n1.cbor".to_owned(), bundle.map_or(own, <[u8]>::to_vec))]),
         };
-        let model = objects.folder(&BTreeMap::new(), &BTreeMap::new()).expect("written");
-        let tree = encoded.write(&mut objects, model, b"").expect("written");
+        let tree = encoded.write(&mut objects, None, b"").expect("written");
         let author = Signature::new("x", "x", &git2::Time::new(0, 0)).expect("author");
         let commit = objects.commit(tree, None, "", &author).expect("written");
         fixture.depot.set_ref(&ref_of(number(9)), commit, true).expect("set");
