@@ -173,6 +173,8 @@ pub struct Probe {
     pub path: Vec<CobId>,
     /// The path was longer.
     pub more: bool,
+    /// It is sent on along everything that is waited for; else along one thing.
+    pub wide: bool,
 }
 
 /// The first message of a life, repeated until it is acknowledged.

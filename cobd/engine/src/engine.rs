@@ -16,6 +16,7 @@ use crate::event::{Event, Order};
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::decide::Scratch;
 use crate::object::granting::Asked;
+use crate::object::probe::Probed;
 use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord, Record};
@@ -419,8 +420,8 @@ impl Engine {
             Msg::Query(number) => o.on_query(cx, from, number),
             Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
             Msg::Refused { number, reason } => o.on_refused(from, number, reason),
-            Msg::Probe { initiator, number, generation, path, more } => {
-                o.on_probe(cx, initiator, number, generation, &path, more);
+            Msg::Probe { initiator, number, generation, path, more, wide } => {
+                o.on_probe(cx, Probed { initiator, number, generation, path, more, wide });
             }
         });
     }

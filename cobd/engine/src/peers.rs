@@ -372,13 +372,14 @@ impl Engine {
             Msg::Refused { number, reason } => {
                 Item::Refused(Refused { about: self.about(to, from, *number), reason: reason.to_string() })
             }
-            Msg::Probe { initiator, number, generation, path, more } => Item::Probe(Probe {
+            Msg::Probe { initiator, number, generation, path, more, wide } => Item::Probe(Probe {
                 to: id(to),
                 initiator: id(*initiator),
                 number: *number,
                 generation: *generation,
                 path: path.iter().map(|c| id(*c)).collect(),
                 more: *more,
+                wide: *wide,
             }),
         }
     }
@@ -451,7 +452,14 @@ impl Engine {
                 }
                 let initiator = self.names.cob(&p.initiator);
                 let path = p.path.iter().map(|c| self.names.cob(c)).collect();
-                let msg = Msg::Probe { initiator, number: p.number, generation: p.generation, path, more: p.more };
+                let msg = Msg::Probe {
+                    initiator,
+                    number: p.number,
+                    generation: p.generation,
+                    path,
+                    more: p.more,
+                    wide: p.wide,
+                };
                 (from, to, msg)
             }
             Item::Hello(_) | Item::HelloAck(_) => return None,

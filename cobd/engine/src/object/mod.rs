@@ -18,7 +18,7 @@ mod asking;
 mod brake;
 pub(crate) mod decide;
 pub(crate) mod granting;
-mod probe;
+pub(crate) mod probe;
 mod target;
 mod timers;
 
@@ -182,7 +182,7 @@ pub(crate) enum Msg {
     Query(Number),
     Lapsed(Number),
     Refused { number: Number, reason: Box<str> },
-    Probe { initiator: CobRef, number: Number, generation: GenerationNumber, path: Vec<CobRef>, more: bool },
+    Probe { initiator: CobRef, number: Number, generation: GenerationNumber, path: Vec<CobRef>, more: bool, wide: bool },
 }
 
 /// A message on its way.

@@ -6,6 +6,13 @@
 //! (until it has no requests left), which is enough to dissolve every circle that can be dissolved.
 //! A late or false return only turns state priority into rank order: it does no harm.
 //!
+//! Two sorts. One whose requests are in conflict, and who does not go by rank yet, sends a *wide* probe:
+//! along everything that is waited for, since any circle through it must be found. All other waiters
+//! only want a circle that nothing can dissolve to be named; they send a *narrow* one, along one thing
+//! each. When nothing moves any more, every waiter waits for a waiter, so one edge each leads into a
+//! circle whose members all hear their own probes. Narrow probes keep a large cluster that waits for one
+//! slow action from flooding itself: they cost a path each, not a cone.
+//!
 //! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank
 //! order in place of an abort.
 
@@ -25,6 +32,16 @@ const SEEN_FOR: Span = Span::secs(600);
 const RETURNS_UNTIL_STUCK: u32 = 3;
 /// The most initiators that are remembered; the oldest goes first.
 const SEEN_MAX: usize = 4096;
+
+/// A probe as it came in.
+pub(crate) struct Probed {
+    pub(crate) initiator: CobRef,
+    pub(crate) number: Number,
+    pub(crate) generation: GenerationNumber,
+    pub(crate) path: Vec<CobRef>,
+    pub(crate) more: bool,
+    pub(crate) wide: bool,
+}
 
 /// What a change object keeps of probes.
 #[derive(Debug, Clone, Default)]
@@ -91,32 +108,25 @@ impl Object {
         self.tell_untold(cx);
         let number = cx.number();
         self.probe.number = Some(number);
-        let generation = cx.generation;
-        self.pass_on(cx, self.me, number, generation, &[], false);
+        let wide = self.view.conflict && !self.ordered;
+        let (initiator, generation) = (self.me, cx.generation);
+        self.pass_on(cx, Probed { initiator, number, generation, path: Vec::new(), more: false, wide });
     }
 
     /// A probe has arrived.
-    pub(crate) fn on_probe(
-        &mut self,
-        cx: &mut Cx<'_>,
-        initiator: CobRef,
-        number: Number,
-        generation: GenerationNumber,
-        path: &[CobRef],
-        more: bool,
-    ) {
-        if initiator == self.me {
-            self.on_probe_home(cx, number, path, more);
+    pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, probe: Probed) {
+        if probe.initiator == self.me {
+            self.on_probe_home(cx, probe.number, &probe.path, probe.more);
             return;
         }
         if self.acting() || self.state.is_none() {
             return;
         }
         self.tell_untold(cx);
-        if self.failed || !self.is_news(cx, initiator, number) {
+        if self.failed || !self.is_news(cx, probe.initiator, probe.number) {
             return;
         }
-        self.pass_on(cx, initiator, number, generation, path, more);
+        self.pass_on(cx, probe);
     }
 
     fn on_probe_home(&mut self, cx: &mut Cx<'_>, number: Number, path: &[CobRef], more: bool) {
@@ -155,27 +165,19 @@ impl Object {
         true
     }
 
-    /// To the change objects of needs not held, and to the holders of promises that are out.
-    fn pass_on(
-        &self,
-        cx: &mut Cx<'_>,
-        initiator: CobRef,
-        number: Number,
-        generation: GenerationNumber,
-        path: &[CobRef],
-        more: bool,
-    ) {
-        let mut path = path.to_vec();
-        let mut more = more;
-        if path.len() < MAX_PROBE_PATH {
-            path.push(self.me);
+    /// To the change objects of needs not held, and to the holders of promises that are out: to all of
+    /// them, or to the first.
+    fn pass_on(&self, cx: &mut Cx<'_>, mut probe: Probed) {
+        if probe.path.len() < MAX_PROBE_PATH {
+            probe.path.push(self.me);
         } else {
-            more = true;
+            probe.more = true;
         }
+        let Probed { initiator, number, generation, path, more, wide } = probe;
         let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
         let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);
-        for to in needed.chain(holders) {
-            cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more });
+        for to in needed.chain(holders).take(if wide { usize::MAX } else { 1 }) {
+            cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more, wide });
         }
     }
 }
