@@ -58,6 +58,7 @@ pub fn any(draw: &Draw, random: &mut Random) -> System {
             pre_remove: random.below(m as u64) as usize,
             initial: random.below(m as u64) as usize,
             retries: 1_000_000,
+            in_process: random.permille(200),
             ..Thing::default()
         };
         for (from, to) in matrix(m, draw.traps, random) {
@@ -150,6 +151,7 @@ pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) ->
             hops,
             outdated,
             retries: 1_000_000,
+            in_process: random.permille(200),
             ..Thing::default()
         });
         for _ in 0..random.below(4) {

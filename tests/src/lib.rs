@@ -2,6 +2,10 @@
 //! into bundles.
 
 pub mod cluster;
+pub mod conditions;
 pub mod draw;
+pub mod family;
 pub mod large;
+pub mod runs;
+pub mod shrink;
 pub mod system;

@@ -2,6 +2,7 @@
 //! without any part of the generator, so that tests of the engine stand on their own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use cob_types::canonical;
@@ -9,6 +10,9 @@ use cob_types::kind::Check;
 use cob_types::{
     Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds,
 };
+
+/// The back end whose actions run inside the daemon.
+pub const IN_PROCESS: &str = "noop";
 
 /// A need: which change object, in which of these states.
 pub type N = (usize, Vec<usize>);
@@ -36,6 +40,8 @@ pub struct Thing {
     pub outdated: Option<usize>,
     /// Retries of each hop.
     pub retries: u32,
+    /// Its actions run inside the daemon, and die with it.
+    pub in_process: bool,
 }
 
 /// A whole system.
@@ -120,7 +126,7 @@ impl System {
         let state = |s: usize| self.state(t, s);
         Kind {
             name: KindName::new(&format!("k{t}")).expect("well formed"),
-            backend: "command".to_owned(),
+            backend: if thing.in_process { IN_PROCESS } else { "command" }.to_owned(),
             states: (0..thing.states).map(state).collect(),
             preferred: state(thing.preferred),
             pre_remove: state(thing.pre_remove),
@@ -181,6 +187,37 @@ impl System {
             ranks.insert(goal, ranks.len() as u64);
         }
         ranks
+    }
+}
+
+/// In the notation of the transcripts.
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needs = |needs: &[N]| {
+            let text = needs.iter().map(|(cob, set)| {
+                let states: Vec<_> = set.iter().map(|s| self.state(*cob, *s).to_string()).collect();
+                format!("{}@{}", self.id(*cob), states.join("|"))
+            });
+            text.collect::<Vec<_>>().join(" ")
+        };
+        let states = |t: usize, states: &[usize]| {
+            states.iter().map(|s| self.state(t, *s).to_string()).collect::<Vec<_>>().join(" ")
+        };
+        for (t, thing) in self.things.iter().enumerate() {
+            let all: Vec<usize> = (0..thing.states).collect();
+            let inside = if thing.in_process { " (inside the daemon)" } else { "" };
+            writeln!(f, "cob {}: {}{inside}", self.id(t), states(t, &all))?;
+            writeln!(f, "  priority {}", states(t, &thing.priority))?;
+            writeln!(f, "  is {}, prefers {}", self.state(t, thing.initial), self.state(t, thing.preferred))?;
+            for (from, to, n) in &thing.hops {
+                let arrow = if n.is_empty() { "" } else { " <- " };
+                writeln!(f, "  hop {} {}{arrow}{}", self.state(t, *from), self.state(t, *to), needs(n))?;
+            }
+            for (state, n) in &thing.locks {
+                writeln!(f, "  lock {} <- {}", self.state(t, *state), needs(n))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,76 +1,74 @@
-//! Random systems under random delivery, loss, crashes and failed actions.
+//! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in
+//! the lock protocol's notes. How many, and how to replay one: [`cob_tests::runs`].
 
-use cob_engine::sim::{Config, Initial, Outcome, Random, World};
-use cob_engine::time::Span;
-use cob_tests::draw::{self, Draw};
-use cob_tests::system::System;
-use cob_types::GenerationNumber;
+use cob_tests::family::{Family, OUTSIDE, WITHIN, WORDS, Weather};
+use cob_tests::runs::{self, Seeds, Tally};
 
-fn run(system: &System, config: Config) -> Outcome {
-    let bundles = system.bundles();
-    let trace = std::env::var_os("COB_TRACE").is_some();
-    let mut world = World::new(&bundles, &Initial::Given(system.initial()), &[], Config { trace, ..config });
-    world.go(GenerationNumber(1), &bundles);
-    let outcome = world.run();
-    print!("{}", world.trace());
-    outcome
-}
+/// The share of the set of systems within P1-P4 that each of their families gets, of ten.
+const SHARES: [u64; 7] = [1, 2, 1, 2, 1, 1, 2];
 
-fn hostile(seed: u64) -> Config {
-    Config {
-        seed,
-        loss: 150,
-        double: 100,
-        delay_us: (10, 20_000),
-        fifo: false,
-        fail: 100,
-        failures: 5,
-        crashes: 4,
-        ..Config::default()
-    }
-}
-
-fn all_converge(name: &str, runs: u64, make: impl Fn(&mut Random) -> System, config: impl Fn(u64) -> Config) {
-    let base: u64 = std::env::var("COB_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    for seed in base..base + runs {
-        let system = make(&mut Random::new(seed));
-        let outcome = run(&system, config(seed));
-        assert!(outcome.violations.is_empty(), "{name}: {:?}", outcome.violations);
-        assert!(
-            outcome.converged,
-            "{name}: seed {seed} does not converge: {:?} after {} events, {:?}, {} actions\n{system:#?}",
-            outcome.troubles,
-            outcome.events,
-            outcome.end,
-            outcome.actions.len()
-        );
-    }
+fn within(test: &str, name: &str) {
+    let at = WITHIN.iter().position(|f| f.name == name).expect("a family's name");
+    runs::judge_all(test, &WITHIN[at], Seeds::share(SHARES[at], 10), Weather::config, &Weather::ALL, runs::converges);
 }
 
 #[test]
 fn acyclic_systems_converge() {
-    all_converge("acyclic", 2000, |r| draw::any(&Draw::default(), r), |seed| Config { seed, ..Config::default() });
+    within("acyclic_systems_converge", "acyclic");
 }
 
 #[test]
-fn acyclic_systems_converge_under_faults() {
-    all_converge("acyclic, faults", 500, |r| draw::any(&Draw::default(), r), hostile);
+fn systems_with_lock_dependencies_converge() {
+    within("systems_with_lock_dependencies_converge", "locks");
 }
 
 #[test]
-fn graphs_of_words_converge() {
-    all_converge(
-        "words",
-        2000,
-        |r| draw::with_words((2, 12), (1, 4), r),
-        |seed| Config { seed, fifo: false, delay_us: (10, 5000), ..Config::default() },
-    );
+fn systems_with_sets_converge() {
+    within("systems_with_sets_converge", "sets");
+}
+
+#[test]
+fn systems_with_locks_and_sets_converge() {
+    within("systems_with_locks_and_sets_converge", "locks-and-sets");
+}
+
+#[test]
+fn large_systems_converge() {
+    within("large_systems_converge", "large");
+}
+
+#[test]
+fn circular_systems_converge() {
+    within("circular_systems_converge", "circular");
+}
+
+#[test]
+fn circular_systems_with_locks_and_sets_converge() {
+    within("circular_systems_with_locks_and_sets_converge", "circular-locks-and-sets");
+}
+
+/// Half of the word graphs without faults: there, nobody is started more than once either.
+#[test]
+fn graphs_of_words_start_everybody_once() {
+    let calm = [Weather::Plain, Weather::AnyOrder];
+    let test = "graphs_of_words_start_everybody_once";
+    runs::judge_all(test, &WORDS, Seeds::share(1, 2), Weather::config, &calm, runs::starts_once);
 }
 
 #[test]
 fn graphs_of_words_converge_under_faults() {
-    all_converge("words, faults", 500, |r| draw::with_words((2, 12), (1, 4), r), hostile);
+    let (test, faults) = ("graphs_of_words_converge_under_faults", [Weather::Hostile, Weather::Deadly]);
+    runs::judge_all(test, &WORDS, Seeds::share(1, 2), Weather::config, &faults, runs::converges);
 }
 
-#[expect(dead_code, reason = "used by the exhaustive runs")]
-const LIMIT: Span = Span::secs(3600);
+/// Nothing is promised but safety, and that what does not rest has a name.
+fn outside(test: &str, family: &Family) -> Tally {
+    runs::judge_all(test, family, Seeds::share(1, 10), Weather::bounded, &Weather::ALL, runs::is_named)
+}
+
+#[test]
+fn systems_outside_the_conditions_are_safe_and_named() {
+    for family in &OUTSIDE {
+        outside("systems_outside_the_conditions_are_safe_and_named", family);
+    }
+}

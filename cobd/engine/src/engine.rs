@@ -14,6 +14,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
 use crate::effect::Effects;
 use crate::event::{Event, Order};
 use crate::names::{CobRef, HostRef, Names, StateId};
+use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
 use crate::object::granting::Asked;
 use crate::object::probe::Probed;
@@ -415,7 +416,7 @@ impl Engine {
             }
             Msg::Release(number) => o.on_release(cx, from, number),
             Msg::Released(number) => o.on_released(from, number),
-            Msg::Grant { number, rev, state, values } => o.on_grant(cx, from, number, rev, state, values),
+            Msg::Grant { number, rev, state, values } => o.on_grant(cx, from, Granted { number, rev, state, values }),
             Msg::Recall(number) => o.on_recall(cx, from, number),
             Msg::Query(number) => o.on_query(cx, from, number),
             Msg::Lapsed(number) => o.on_lapsed(cx, from, number),

@@ -182,6 +182,8 @@ impl Engine {
             number: held.number,
             // Above every revision of an earlier life.
             rev: u64::from(self.life.start) << 32,
+            // Nothing of it is to be said before the first decision revises it.
+            rev_known: u64::from(self.life.start) << 32,
             set: [state].into(),
             rank: Rank::LAST,
             origin: me,
@@ -192,7 +194,6 @@ impl Engine {
             confirmed: false,
             needed: true,
             kept: false,
-            answered: u64::from(self.life.start) << 32,
             untold: true,
             refused: None,
             since: now,

@@ -13,19 +13,21 @@ use crate::names::{CobRef, StateId};
 use crate::object::{Activity, Cx, Msg, Object};
 use crate::record::Note;
 
+/// A grant as it came in.
+pub(crate) struct Granted {
+    pub(crate) number: Number,
+    pub(crate) state: StateId,
+    pub(crate) values: Arc<Values>,
+    /// The revision that the granter knew.
+    pub(crate) rev: u64,
+}
+
 impl Object {
-    pub(crate) fn on_grant(
-        &mut self,
-        cx: &mut Cx<'_>,
-        asked: CobRef,
-        number: Number,
-        rev: u64,
-        state: StateId,
-        values: Arc<Values>,
-    ) {
+    pub(crate) fn on_grant(&mut self, cx: &mut Cx<'_>, asked: CobRef, granted: Granted) {
+        let Granted { number, state, values, rev } = granted;
         let Some(at) = self.current(cx, asked, number) else { return };
         let lock = &mut self.locks[at];
-        lock.answered = lock.answered.max(rev);
+        lock.rev_known = lock.rev_known.max(rev);
         if lock.held.is_some() {
             return;
         }

@@ -13,6 +13,9 @@ use crate::time::{Span, Time};
 
 /// So often something may happen before the next time is put off.
 const FREE: u32 = 8;
+/// So often a request may be revised before the next time is put off: more, for the rank of a
+/// request that serves many changes with each of them that comes and goes.
+const FREE_REVISIONS: u32 = 128;
 const REST: Span = Span::millis(100);
 const REST_CAP: Span = Span::secs(60);
 /// Counts of a change object that has been quiet for so long begin anew.
@@ -22,6 +25,7 @@ const FORGIVEN: Span = Span::secs(600);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Brake {
     asks: Vec<Ask>,
+    revisions: Vec<Revisions>,
     leaves: Vec<Leave>,
 }
 
@@ -29,6 +33,13 @@ pub(crate) struct Brake {
 struct Ask {
     of: CobRef,
     set: Set,
+    tally: Tally,
+}
+
+/// Another rank, origin or set under the same number.
+#[derive(Debug, Clone)]
+struct Revisions {
+    of: CobRef,
     tally: Tally,
 }
 
@@ -48,14 +59,14 @@ struct Tally {
 }
 
 impl Tally {
-    /// Whether the next time may come now. If so it is counted.
-    fn pass(&mut self, now: Time) -> Result<(), Time> {
+    /// Whether the next time may come now, so many being free. If so it is counted.
+    fn pass(&mut self, free: u32, now: Time) -> Result<(), Time> {
         if now > self.last + FORGIVEN && self.rest_until == Time(0) {
             self.times = 0;
         }
-        if self.times >= FREE {
+        if self.times >= free {
             if self.rest_until == Time(0) {
-                self.rest_until = now + REST.doubled(self.times - FREE, REST_CAP);
+                self.rest_until = now + REST.doubled(self.times - free, REST_CAP);
             }
             if now < self.rest_until {
                 return Err(self.rest_until);
@@ -72,6 +83,7 @@ impl Brake {
     /// An action of its own ended well: whatever it asked for led to something.
     pub(crate) fn acted(&mut self) {
         self.asks.clear();
+        self.revisions.clear();
     }
 
     /// Counts a wish for a lock, or puts it off.
@@ -85,8 +97,29 @@ impl Brake {
         };
         let tally = &mut self.asks[at].tally;
         let fresh = tally.rest_until == Time(0);
-        let passed = tally.pass(cx.now).is_ok();
+        let passed = tally.pass(FREE, cx.now).is_ok();
         if !passed && fresh {
+            let times = tally.times;
+            let of = cx.names.cob_id(of).clone();
+            cx.note(me, Note::Chase { of, times });
+        }
+        passed
+    }
+
+    /// Counts a revision of a request, or puts it off. What wants a lock on account of the very lock that
+    /// it serves can revise both for ever, with nothing asked anew.
+    pub(crate) fn may_revise(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef) -> bool {
+        let at = match self.revisions.iter().position(|r| r.of == of) {
+            Some(at) => at,
+            None => {
+                self.revisions.push(Revisions { of, tally: Tally::default() });
+                self.revisions.len() - 1
+            }
+        };
+        let tally = &mut self.revisions[at].tally;
+        let fresh = tally.rest_until == Time(0);
+        let passed = tally.pass(FREE_REVISIONS, cx.now).is_ok();
+        if !passed && fresh && tally.times >= FREE_REVISIONS + FREE {
             let times = tally.times;
             let of = cx.names.cob_id(of).clone();
             cx.note(me, Note::Chase { of, times });
@@ -112,7 +145,7 @@ impl Brake {
         let leave = &mut self.leaves[at];
         leave.because_of = because_of;
         let fresh = leave.tally.rest_until == Time(0);
-        let until = leave.tally.pass(cx.now).err();
+        let until = leave.tally.pass(FREE, cx.now).err();
         if until.is_some() && fresh {
             let times = leave.tally.times;
             let because_of = because_of.map(|c| cx.names.cob_id(c).clone());
@@ -124,12 +157,16 @@ impl Brake {
     /// The earliest end of a rest that is on.
     pub(crate) fn next_end(&self, now: Time) -> Option<Time> {
         let tallies = self.asks.iter().map(|a| &a.tally).chain(self.leaves.iter().map(|l| &l.tally));
+        let tallies = tallies.chain(self.revisions.iter().map(|r| &r.tally));
         tallies.map(|t| t.rest_until).filter(|t| *t > now).min()
     }
 
     /// Chases to report: of whom, how often.
     pub(crate) fn chases(&self) -> impl Iterator<Item = (CobRef, u32)> + '_ {
-        self.asks.iter().filter(|a| a.tally.times >= FREE).map(|a| (a.of, a.tally.times))
+        let asks = self.asks.iter().filter(|a| a.tally.times >= FREE).map(|a| (a.of, a.tally.times));
+        // Revisions rest more than once before they are named: many that come and go are no chase.
+        let revisions = self.revisions.iter().filter(|r| r.tally.times >= FREE_REVISIONS + FREE);
+        asks.chain(revisions.map(|r| (r.of, r.tally.times)))
     }
 
     /// Flaps to report: which state, how often, because of whom.

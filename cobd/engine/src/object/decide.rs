@@ -156,7 +156,7 @@ impl Object {
 
     /// Counterexample 12: what it asked for in its own name goes on being asked for while it serves
     /// somebody who acts on that very wish.
-    fn keep_own_wish(&self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx) {
+    fn keep_own_wish(&mut self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx) {
         if !self.requests.iter().any(|r| r.origin == self.me) {
             return;
         }
@@ -170,6 +170,7 @@ impl Object {
         for need in self.spec.hop_needs(hop) {
             needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: true });
         }
+        self.view.serves_own_wish = true;
     }
 
     /// The rules K1 and K2: two kinds of requests that are not needed now and whose withdrawal
@@ -254,11 +255,13 @@ impl Object {
             lock.needed = true;
             lock.kept = need.kept;
             let other_set = lock.set != need.set;
-            if other_set || lock.rank != need.rank || lock.origin != need.origin {
+            let differs = other_set || lock.rank != need.rank || lock.origin != need.origin;
+            let at_once = other_set || lock.held.is_none();
+            if differs && (!at_once || self.brake.may_revise(cx, self.me, need.cob)) {
                 lock.set = need.set.clone();
                 lock.rank = need.rank;
                 lock.origin = need.origin;
-                if other_set || lock.held.is_none() {
+                if at_once {
                     self.revise(cx, at);
                 } else {
                     lock.untold = true;
@@ -290,6 +293,7 @@ impl Object {
             asked: need.cob,
             number: cx.number(),
             rev: 0,
+            rev_known: 0,
             set: need.set.clone(),
             rank: need.rank,
             origin: need.origin,
@@ -300,7 +304,6 @@ impl Object {
             confirmed: true,
             needed: true,
             kept: need.kept,
-            answered: 0,
             untold: false,
             refused: None,
             since: cx.now,

@@ -48,13 +48,14 @@ impl Object {
     fn on_repeat(&mut self, cx: &mut Cx<'_>, at: usize, asked: Asked) {
         let request = &mut self.requests[at];
         request.restored = false;
+        // A refusal may have got lost: the decision that follows says it again.
+        request.refused = false;
         if asked.rev > request.rev {
             request.rev = asked.rev;
             request.set = asked.set;
             request.rank = asked.rank;
             request.origin = asked.origin;
             request.fingerprint = asked.fingerprint;
-            request.refused = false;
             self.changed();
         }
         let request = &self.requests[at];

@@ -14,7 +14,7 @@
 //! * [`timers`] deadlines, repeats
 
 mod activity;
-mod asking;
+pub(crate) mod asking;
 mod brake;
 pub(crate) mod decide;
 pub(crate) mod granting;
@@ -103,6 +103,8 @@ pub(crate) struct View {
     /// A request's set does not contain the target.
     pub(crate) conflict: bool,
     pub(crate) no_route: bool,
+    /// It serves somebody who acts on its own wish, and that wish is for elsewhere.
+    pub(crate) serves_own_wish: bool,
     /// A need is not even asked for, or a hop not made: the brake is on until then.
     pub(crate) rest_until: Option<Time>,
 }
@@ -142,6 +144,8 @@ pub(crate) struct Lock {
     pub(crate) asked: CobRef,
     pub(crate) number: Number,
     pub(crate) rev: u64,
+    /// The revision that its granter is known to have.
+    pub(crate) rev_known: u64,
     pub(crate) set: Set,
     pub(crate) rank: Rank,
     pub(crate) origin: CobRef,
@@ -155,8 +159,6 @@ pub(crate) struct Lock {
     pub(crate) needed: bool,
     /// Asked for, but not waited for.
     pub(crate) kept: bool,
-    /// The newest revision that the granter has answered.
-    pub(crate) answered: u64,
     /// It is held, and its rank or origin is another than the granter knows: told when a probe says
     /// that somebody waits.
     pub(crate) untold: bool,
@@ -165,6 +167,11 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
+    /// Its granter has yet to answer what was said last.
+    pub(crate) fn unanswered(&self) -> bool {
+        self.held.is_none() || self.rev_known < self.rev
+    }
+
     /// Good for a start or a grant.
     pub(crate) fn usable(&self) -> bool {
         self.held.is_some() && !self.recalled && self.confirmed

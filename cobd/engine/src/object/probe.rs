@@ -78,11 +78,15 @@ impl ProbeState {
 }
 
 impl Object {
-    /// It waits for somebody: for a lock, for a promise to come back, or with requests in conflict.
+    /// It waits for somebody: for a lock, for a promise to come back, with requests in conflict, or until
+    /// those who act on its own wish need it no more (for ever, if its wish needs itself).
     pub(crate) fn waits(&self) -> bool {
         !self.acting()
             && self.state.is_some()
-            && (self.view.missing || self.view.conflict || self.requests.iter().any(|r| r.recalled))
+            && (self.view.missing
+                || self.view.conflict
+                || self.view.serves_own_wish
+                || self.requests.iter().any(|r| r.recalled))
     }
 
     /// When the next probe is due.

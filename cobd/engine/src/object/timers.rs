@@ -49,7 +49,7 @@ impl Object {
     fn is_unsettled(&self, cx: &Cx<'_>) -> bool {
         let away = |c: CobRef| !cx.is_here(c);
         !self.given_back.is_empty()
-            || self.locks.iter().any(|l| (l.held.is_none() || l.answered < l.rev) && away(l.asked))
+            || self.locks.iter().any(|l| l.unanswered() && away(l.asked))
             || self.requests.iter().any(|r| away(r.asker) && (r.granted.is_none() || r.recalled || r.restored))
     }
 
@@ -58,7 +58,7 @@ impl Object {
         let away = |cx: &Cx<'_>, c: CobRef| !cx.is_here(c) && to(c);
         for at in 0..self.locks.len() {
             let lock = &self.locks[at];
-            if (lock.held.is_none() || lock.answered < lock.rev) && away(cx, lock.asked) {
+            if lock.unanswered() && away(cx, lock.asked) {
                 self.say_request(cx, at);
             }
         }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::status::Trouble;
+use cob_types::status::{Trouble, Wait};
 use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
 
 use crate::effect::{Effects, Run};
@@ -102,6 +102,8 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// Named trouble at the end.
     pub troubles: Vec<(CobId, Trouble)>,
+    /// What everybody waits for at the end.
+    pub waits: Vec<(CobId, Wait)>,
     /// Virtual time at the end.
     pub end: Time,
     /// Events handled.
@@ -390,10 +392,12 @@ impl World {
         self.outcome.end = self.now;
         self.outcome.converged = self.all_converged();
         self.outcome.troubles.clear();
+        self.outcome.waits.clear();
         for host in &self.hosts {
             let Some(engine) = &host.engine else { continue };
             for cob in engine.status(self.now) {
                 self.outcome.troubles.extend(cob.trouble.into_iter().map(|t| (cob.id.clone(), t)));
+                self.outcome.waits.extend(cob.waits_for.into_iter().map(|w| (cob.id.clone(), w)));
             }
         }
         self.outcome.clone()

@@ -1,0 +1,176 @@
+//! Families of random systems, and the weather in which they run.
+//!
+//! The rows of the table in the lock protocol's notes: each family draws until a system is what the
+//! family is about, most of them until it fulfils the conditions of progress.
+
+use cob_engine::sim::{Config, Random};
+use cob_engine::time::Span;
+
+use crate::conditions::{Conditions, can_be_numbered};
+use crate::draw::{self, Draw};
+use crate::system::System;
+
+/// One family.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// Names it in messages and on the command line.
+    pub name: &'static str,
+    /// Draws one of its systems.
+    pub draw: fn(&mut Random) -> System,
+}
+
+/// The families within P1-P4 whose dependencies are drawn at random.
+pub const WITHIN: [Family; 7] = [
+    Family { name: "acyclic", draw: acyclic },
+    Family { name: "locks", draw: locks },
+    Family { name: "sets", draw: sets },
+    Family { name: "locks-and-sets", draw: locks_and_sets },
+    Family { name: "large", draw: large },
+    Family { name: "circular", draw: circular },
+    Family { name: "circular-locks-and-sets", draw: circular_locks_and_sets },
+];
+
+/// Graphs made with the short words.
+pub const WORDS: Family = Family { name: "words", draw: |r| draw::with_words((2, 12), (1, 4), r) };
+
+/// The families of which nothing but safety, and a name for what is wrong, is asked.
+pub const OUTSIDE: [Family; 3] = [
+    Family { name: "contradictory", draw: contradictory },
+    Family { name: "traps", draw: traps },
+    Family { name: "circular-outside", draw: circular_outside },
+];
+
+fn acyclic(random: &mut Random) -> System {
+    within(&Draw::default(), random)
+}
+
+fn locks(random: &mut Random) -> System {
+    within(&Draw { locks: 300, ..Draw::default() }, random)
+}
+
+fn sets(random: &mut Random) -> System {
+    within(&Draw { sets: 500, ..Draw::default() }, random)
+}
+
+fn locks_and_sets(random: &mut Random) -> System {
+    within(&Draw { locks: 300, sets: 500, ..Draw::default() }, random)
+}
+
+/// The density is drawn as well: most dense draws of this size contradict themselves.
+fn large(random: &mut Random) -> System {
+    let size = Draw { things: (10, 40), hosts: (1, 6), states: (2, 6), ..Draw::default() };
+    until(random, |random| {
+        let needs = random.between(50, 400) as u32;
+        let locks = random.between(0, 200) as u32;
+        let sets = random.between(0, 600) as u32;
+        let system = draw::any(&Draw { needs, locks, sets, ..size.clone() }, random);
+        Conditions::of(&system).hold().then_some(system)
+    })
+}
+
+const SMALL: Draw =
+    Draw { things: (2, 6), hosts: (1, 4), states: (2, 4), needs: 400, locks: 0, sets: 0, circular: 500, traps: false };
+
+fn circular(random: &mut Random) -> System {
+    truly_circular(&SMALL, random)
+}
+
+fn circular_locks_and_sets(random: &mut Random) -> System {
+    truly_circular(&Draw { locks: 150, sets: 300, ..SMALL }, random)
+}
+
+fn truly_circular(draw: &Draw, random: &mut Random) -> System {
+    until(random, |random| {
+        let system = draw::any(draw, random);
+        (!can_be_numbered(&system) && Conditions::of(&system).hold()).then_some(system)
+    })
+}
+
+/// Acyclic change objects with lock dependencies, some hop of which contradicts itself (P3).
+fn contradictory(random: &mut Random) -> System {
+    outside(&Draw { locks: 300, sets: 300, ..Draw::default() }, random)
+}
+
+/// Kinds with states that nothing leads out of (P1).
+fn traps(random: &mut Random) -> System {
+    outside(&Draw { traps: true, states: (2, 4), ..Draw::default() }, random)
+}
+
+/// Anything goes.
+fn circular_outside(random: &mut Random) -> System {
+    outside(&Draw { locks: 200, sets: 300, ..SMALL }, random)
+}
+
+fn within(draw: &Draw, random: &mut Random) -> System {
+    until(random, |random| {
+        let system = draw::any(draw, random);
+        Conditions::of(&system).hold().then_some(system)
+    })
+}
+
+fn outside(draw: &Draw, random: &mut Random) -> System {
+    until(random, |random| {
+        let system = draw::any(draw, random);
+        (!Conditions::of(&system).hold()).then_some(system)
+    })
+}
+
+fn until(random: &mut Random, one: impl Fn(&mut Random) -> Option<System>) -> System {
+    (0..1_000_000).find_map(|_| one(random)).expect("a family's systems are not that rare")
+}
+
+/// How messages and hosts behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// What one host says to another arrives in order; nothing goes wrong.
+    Plain,
+    /// Messages overtake each other; nothing else goes wrong.
+    AnyOrder,
+    /// Loss, doubles, reordering, killed daemons, failed actions.
+    Hostile,
+    /// Slow actions, daemons killed in the midst of them; half of the time the network is bad as well.
+    Deadly,
+}
+
+impl Weather {
+    /// All of them.
+    pub const ALL: [Weather; 4] = [Weather::Plain, Weather::AnyOrder, Weather::Hostile, Weather::Deadly];
+
+    /// A run in this weather.
+    #[must_use]
+    pub fn config(self, seed: u64) -> Config {
+        let plain = Config { seed, ..Config::default() };
+        match self {
+            Weather::Plain => plain,
+            Weather::AnyOrder => Config { fifo: false, delay_us: (10, 5000), ..plain },
+            Weather::Hostile => {
+                let (crashes, trouble_us) = *Random::new(!seed).pick(&[(4, 500_000), (4, 50_000), (15, 200_000)]);
+                Config {
+                    loss: 150,
+                    double: 100,
+                    delay_us: (10, 20_000),
+                    fifo: false,
+                    fail: 100,
+                    failures: 5,
+                    crashes,
+                    trouble_us,
+                    ..plain
+                }
+            }
+            Weather::Deadly => {
+                let slow = Config { crashes: 15, trouble_us: 3_000_000, action_us: (50_000, 500_000), ..plain };
+                if Random::new(!seed).permille(500) {
+                    Config { loss: 100, double: 200, delay_us: (10, 100_000), fifo: false, ..slow }
+                } else {
+                    slow
+                }
+            }
+        }
+    }
+
+    /// A run of a system of which convergence is not expected: it ends.
+    #[must_use]
+    pub fn bounded(self, seed: u64) -> Config {
+        Config { limit: Span::secs(20 * 60), max_events: 200_000, ..self.config(seed) }
+    }
+}

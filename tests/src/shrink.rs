@@ -1,0 +1,95 @@
+//! Smaller systems that still fail: for whoever has to find the cause.
+//!
+//! Takes away change objects, hops, needs, lock dependencies and states of sets, one at a time, as
+//! long as what is left still fails. A system that does not fulfil the conditions of progress is no
+//! smaller form of one that does.
+
+use crate::conditions::Conditions;
+use crate::system::{N, System, Thing};
+
+/// The most systems that are tried.
+const TRIES: usize = 5000;
+
+/// The smallest system found for which `fails` holds.
+pub fn shrink(system: &System, fails: impl Fn(&System) -> bool) -> System {
+    let within = Conditions::of(system).hold();
+    let mut best = system.clone();
+    let mut tries = 0;
+    loop {
+        let smaller = candidates(&best).into_iter().find(|s| {
+            tries += 1;
+            tries <= TRIES && Conditions::of(s).hold() == within && fails(s)
+        });
+        match smaller {
+            Some(s) => best = s,
+            None => return best,
+        }
+    }
+}
+
+/// Everything that is one step smaller, the largest steps first.
+fn candidates(system: &System) -> Vec<System> {
+    let mut all: Vec<System> = (0..system.things.len()).map(|t| without_thing(system, t)).collect();
+    for t in 0..system.things.len() {
+        let mut with = |change: &dyn Fn(&mut Thing)| {
+            let mut smaller = system.clone();
+            change(&mut smaller.things[t]);
+            all.push(smaller);
+        };
+        let thing = &system.things[t];
+        for i in 0..thing.locks.len() {
+            with(&|t| drop(t.locks.remove(i)));
+        }
+        for i in 0..thing.hops.len() {
+            if !thing.hops[i].2.is_empty() {
+                with(&|t| t.hops[i].2.clear());
+            }
+        }
+        for i in 0..thing.hops.len() {
+            with(&|t| drop(t.hops.remove(i)));
+        }
+        if thing.host != 0 {
+            with(&|t| t.host = 0);
+        }
+        if thing.initial != thing.preferred {
+            with(&|t| t.initial = t.preferred);
+        }
+        for at in 0..thing.hops.len() + thing.locks.len() {
+            let needs = needs_at(&mut thing.clone(), at).clone();
+            for (n, need) in needs.iter().enumerate() {
+                with(&|t| drop(needs_at(t, at).remove(n)));
+                for s in 0..need.1.len() {
+                    if need.1.len() > 1 {
+                        with(&|t| _ = needs_at(t, at)[n].1.remove(s));
+                    }
+                }
+            }
+        }
+    }
+    all.retain(|s| !s.things.is_empty());
+    all
+}
+
+/// The needs of one hop, or after all hops, of one lock dependency.
+fn needs_at(thing: &mut Thing, at: usize) -> &mut Vec<N> {
+    let hops = thing.hops.len();
+    if at < hops { &mut thing.hops[at].2 } else { &mut thing.locks[at - hops].1 }
+}
+
+fn without_thing(system: &System, gone: usize) -> System {
+    let mut smaller = system.clone();
+    smaller.things.remove(gone);
+    if gone < smaller.names.len() {
+        smaller.names.remove(gone);
+    }
+    for thing in &mut smaller.things {
+        for at in 0..thing.hops.len() + thing.locks.len() {
+            let needs = needs_at(thing, at);
+            needs.retain(|n| n.0 != gone);
+            for need in needs {
+                need.0 -= usize::from(need.0 > gone);
+            }
+        }
+    }
+    smaller
+}

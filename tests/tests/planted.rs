@@ -1,0 +1,127 @@
+//! Planted faults: each is noticed, and the same seeds pass without it. A simulator that finds nothing
+//! proves nothing until it is seen to find something.
+
+use cob_engine::Faults;
+use cob_engine::sim::{Config, Outcome, Random};
+use cob_engine::time::Span;
+use cob_tests::family::{Family, WITHIN, Weather};
+use cob_tests::runs;
+use cob_tests::system::{System, Thing};
+
+/// How a fault shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shows {
+    /// Something is done that must never be done.
+    Violation,
+    /// Somebody never comes to rest.
+    Standstill,
+}
+
+fn shows(outcome: &Outcome) -> Option<Shows> {
+    if !outcome.violations.is_empty() {
+        Some(Shows::Violation)
+    } else if !outcome.converged {
+        Some(Shows::Standstill)
+    } else {
+        None
+    }
+}
+
+/// Runs systems with and without a fault until it shows as expected; without it all must be well.
+fn is_noticed(
+    expected: Shows,
+    within: u64,
+    make: impl Fn(u64) -> System,
+    weather: impl Fn(u64) -> Config,
+    plant: impl Fn(&mut Config),
+) {
+    for seed in 1..=within {
+        let system = make(seed);
+        let honest = Config { limit: Span::secs(300), max_events: 100_000, ..weather(seed) };
+        let mut faulty = honest.clone();
+        plant(&mut faulty);
+        let outcome = runs::run(&system, honest);
+        assert_eq!(shows(&outcome), None, "seed {seed} without the fault: {:?}\n{system}", outcome.violations);
+        let outcome = runs::run(&system, faulty);
+        if shows(&outcome) == Some(expected) {
+            println!("noticed after {seed} runs: {:?}", outcome.violations.first());
+            return;
+        }
+    }
+    panic!("the fault does not show as a {expected:?} in {within} runs");
+}
+
+fn of(family: Family) -> impl Fn(u64) -> System {
+    move |seed| (family.draw)(&mut Random::new(seed))
+}
+
+fn deadly(seed: u64) -> Config {
+    Weather::Deadly.config(seed)
+}
+
+#[test]
+fn a_grant_that_is_not_durable() {
+    let plant = |c: &mut Config| c.faults = Faults { grants_not_durable: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 100, of(WITHIN[0]), deadly, plant);
+}
+
+#[test]
+fn a_grant_taken_whatever_its_number() {
+    let plant = |c: &mut Config| c.faults = Faults { takes_any_grant: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 20_000, of(WITHIN[0]), deadly, plant);
+}
+
+#[test]
+fn a_hello_that_names_nothing() {
+    let plant = |c: &mut Config| c.faults = Faults { hello_names_nothing: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 1000, of(WITHIN[0]), deadly, plant);
+}
+
+#[test]
+fn an_incarnation_that_is_not_raised() {
+    is_noticed(
+        Shows::Standstill,
+        100,
+        of(WITHIN[0]),
+        |seed| Weather::Hostile.config(seed),
+        |c| c.same_incarnation = true,
+    );
+}
+
+#[test]
+fn a_running_action_that_is_forgotten() {
+    let plant = |c: &mut Config| c.faults = Faults { forgets_actions: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 100, of(WITHIN[0]), deadly, plant);
+}
+
+/// Counterexample 9: a acts under b's promise, which rests on d's; b's daemon returns and must name d. b's
+/// actions run inside its daemon, so that it says hello before it knows again what it needs.
+fn promise_on_a_promise(_: u64) -> System {
+    let two = |host, initial, preferred| Thing {
+        host,
+        states: 2,
+        priority: vec![0, 1],
+        initial,
+        preferred,
+        hops: vec![(0, 1, vec![]), (1, 0, vec![])],
+        retries: 1_000_000,
+        ..Thing::default()
+    };
+    let (mut a, mut b, d) = (two(0, 0, 1), two(1, 1, 1), two(2, 1, 0));
+    a.hops[0].2.push((1, vec![1]));
+    b.in_process = true;
+    b.locks.push((1, vec![(2, vec![1])]));
+    System { things: vec![a, b, d], names: ["a", "b", "d"].map(str::to_owned).to_vec() }
+}
+
+#[test]
+fn locks_under_a_grant_that_are_forgotten() {
+    let plant = |c: &mut Config| c.faults = Faults { forgets_locks_under_grants: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 100, promise_on_a_promise, deadly, plant);
+}
+
+#[test]
+fn no_probes() {
+    let plant = |c: &mut Config| c.faults = Faults { no_probes: true, ..Faults::default() };
+    is_noticed(Shows::Standstill, 100, of(WITHIN[0]), |seed| Weather::Plain.config(seed), plant);
+}
