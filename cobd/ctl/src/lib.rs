@@ -1,1 +1,30 @@
-//! placeholder
+//! The operator's program: what hosts and change objects do, why, and orders to them.
+//!
+//! ```text
+//! [args] --> [targets]: whom to ask --> [client], [gather], [live]: their answers
+//!                                            |
+//!              [verdict]: is it so?   [explain]: why not?   [merge]: what happened
+//!                                            |
+//!                         [commands] --> [screen]: the answer, in [words] or JSON
+//! ```
+//!
+//! It speaks with daemons only through their HTTP API (`docs/api.md`) and changes nothing but by an
+//! order. A yes is said by [`verdict`] alone.
+
+pub mod args;
+pub mod client;
+mod commands;
+pub mod depot;
+pub mod explain;
+pub mod failure;
+pub mod gather;
+pub mod live;
+pub mod merge;
+pub mod screen;
+pub mod targets;
+#[cfg(test)]
+mod testing;
+pub mod verdict;
+pub mod words;
+
+pub use commands::run;

@@ -1,0 +1,310 @@
+//! The command line: what may be said, and how it is explained.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use cob_types::{CobId, GenerationNumber, HostName};
+
+use crate::targets::HostArg;
+use crate::words::parse_span;
+
+/// Shows what the hosts are doing, explains why, and gives them orders.
+#[derive(Debug, Parser)]
+#[command(name = "cobctl", version, about, long_about = None, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Args {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cobctl status                           this host, through its socket
+  cobctl --depot /srv/depot status        every host of the newest generation
+  cobctl --host tcp://127.0.0.1:7077 status
+  cobctl switch latest --wait 5m
+  cobctl explain n3/lb
+
+Exit status: 0 done, or the answer is yes; 1 the answer is no (not converged, refused);
+2 bad usage; 3 a host could not be reached.";
+
+/// Options of every command.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Global {
+    /// The depot: its newest generation names the hosts
+    #[arg(long, global = true, env = "COB_DEPOT", value_name = "DIR")]
+    pub depot: Option<PathBuf>,
+
+    /// Only this daemon: unix:/PATH, tcp://127.0.0.1:PORT, NAME=ADDR, or the name of a host in the depot; may be repeated
+    #[arg(long = "host", global = true, value_name = "ADDR")]
+    pub hosts: Vec<HostArg>,
+
+    /// The local daemon's socket, asked when neither a depot nor a host is named
+    #[arg(long, global = true, env = "COB_SOCKET", value_name = "PATH", default_value = "/run/cob/cobd.sock")]
+    pub socket: PathBuf,
+
+    /// How long each host may take to answer
+    #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = parse_span)]
+    pub timeout: Duration,
+
+    /// Answer in JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// When to use colour; `auto` means on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show hosts and change objects; exit 0 only if all is converged
+    #[command(after_help = "\
+Examples:
+  cobctl status n1            one host
+  cobctl status n1/db n2/app  two change objects; exit 0 if they are where they should be
+  cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'")]
+    Status(StatusArgs),
+    /// Show hosts and change objects as they change
+    #[command(after_help = "\
+On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each change is a line.")]
+    Watch(WatchArgs),
+    /// Explain why a change object is where it is, down to the first cause
+    #[command(after_help = "\
+Example:
+  $ cobctl explain n3/lb
+  n3/lb up waits for n2/app up, which waits for n1/db up, which has been moving from down to up for 3.2 s")]
+    Explain(ExplainArgs),
+    /// Show what happened, merged over the hosts
+    #[command(after_help = "\
+Examples:
+  cobctl history --cob n1/db
+  cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
+  cobctl history --follow")]
+    History(HistoryArgs),
+    /// Switch the hosts to a generation; to the active one: wait for it to converge
+    #[command(after_help = "\
+Examples:
+  cobctl switch latest --wait         wait up to 10 minutes for it to converge
+  cobctl switch 7 --wait 1h --json
+
+First every host gets the generation and verifies it (prepare); nothing has changed until then, and a host
+that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.")]
+    Switch(SwitchArgs),
+    /// Let a change object try again that has given up
+    Retry(RetryArgs),
+    /// Start no new transition; what runs ends
+    Pause,
+    /// Let transitions start again
+    Resume,
+    /// Free what the change objects of a host hold elsewhere: it will not come back as it was
+    #[command(after_help = "\
+Fence a host only when it is surely off: what it holds keeps others from changing what it may still use.")]
+    Fence(FenceArgs),
+    /// Show what the last action or check of a change object printed
+    Output(OutputArgs),
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  cobctl completions bash > /etc/bash_completion.d/cobctl")]
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a folder
+    Man(ManArgs),
+}
+
+/// Arguments of `status`.
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// Show every change object; else those that are settled are counted where there are many
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, ClapArgs)]
+pub struct WatchArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// End when all is converged
+    #[arg(long)]
+    pub until_converged: bool,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, ClapArgs)]
+pub struct ExplainArgs {
+    /// The change object
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+}
+
+/// Arguments of `history`.
+#[derive(Debug, ClapArgs)]
+pub struct HistoryArgs {
+    /// Only what concerns this change object
+    #[arg(long)]
+    pub cob: Option<CobId>,
+    /// Only what happened under this generation and later ones
+    #[arg(long, value_name = "N", value_parser = generation)]
+    pub since_generation: Option<GenerationNumber>,
+    /// Go on with what happens from now on
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+/// Arguments of `switch`.
+#[derive(Debug, ClapArgs)]
+pub struct SwitchArgs {
+    /// The generation, or `latest`: the newest in the depot
+    #[arg(value_name = "N|latest")]
+    pub generation: Wanted,
+    /// Wait until it has converged, at most so long
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
+    /// How long hosts may take to get ready before those that are not are left behind
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_span)]
+    pub prepare_timeout: Duration,
+}
+
+/// Arguments of `retry`.
+#[derive(Debug, ClapArgs)]
+pub struct RetryArgs {
+    /// The change object
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+}
+
+/// Arguments of `fence`.
+#[derive(Debug, ClapArgs)]
+pub struct FenceArgs {
+    /// The host that will not come back as it was
+    #[arg(value_name = "HOST")]
+    pub fenced: HostName,
+    /// Do it without asking
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Arguments of `output`.
+#[derive(Debug, ClapArgs)]
+pub struct OutputArgs {
+    /// The change object
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, ClapArgs)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, ClapArgs)]
+pub struct ManArgs {
+    /// The folder; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+/// A host, or one change object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// Every change object of a host.
+    Host(HostName),
+    /// One.
+    Cob(CobId),
+}
+
+impl Which {
+    /// The host meant, or that of the change object.
+    #[must_use]
+    pub fn host(&self) -> HostName {
+        match self {
+            Which::Host(host) => host.clone(),
+            Which::Cob(cob) => cob.host(),
+        }
+    }
+}
+
+impl std::str::FromStr for Which {
+    type Err = cob_types::IdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('/') { CobId::new(text).map(Which::Cob) } else { HostName::new(text).map(Which::Host) }
+    }
+}
+
+/// The generation to switch to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The newest of the depot.
+    Latest,
+    /// This one.
+    Number(GenerationNumber),
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "latest" { Ok(Wanted::Latest) } else { generation(text).map(Wanted::Number) }
+    }
+}
+
+fn generation(text: &str) -> Result<GenerationNumber, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("{text:?} is no generation: they are numbered from 1")),
+        Ok(n) => Ok(GenerationNumber(n)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn waits_and_generations_are_read() {
+        let parse = |line: &str| Args::try_parse_from(line.split(' '));
+        let wait = |line: &str| {
+            let Command::Switch(args) = parse(line).expect(line).command else { panic!("{line}") };
+            (args.generation, args.wait)
+        };
+        assert_eq!(wait("cobctl switch 7"), (Wanted::Number(GenerationNumber(7)), None));
+        assert_eq!(wait("cobctl switch latest --wait"), (Wanted::Latest, Some(Duration::from_secs(600))));
+        assert_eq!(wait("cobctl switch latest --wait 5s"), (Wanted::Latest, Some(Duration::from_secs(5))));
+        for bad in
+            ["cobctl switch 0", "cobctl switch newest", "cobctl switch", "cobctl switch --wait 7", "cobctl explain n1"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let args = parse("cobctl status n1 n2/db --host unix:/x --host n3=tcp://127.0.0.1:1 --json").expect("parses");
+        assert_eq!((args.global.hosts.len(), args.global.json), (2, true));
+    }
+}

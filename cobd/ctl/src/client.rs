@@ -1,0 +1,356 @@
+//! The client of the daemons' API: one request, one connection, everything bounded.
+//!
+//! A daemon may be slow, gone, another program or hostile: each shows as an [`AskError`], in time and
+//! within [`MAX_ANSWER`].
+
+use std::error::Error as _;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use cobd::web::{Done, RefusalBody};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+
+use crate::targets::Endpoint;
+use crate::words::{clean, span};
+
+/// The longest answer that is read: some 50,000 change objects.
+pub const MAX_ANSWER: usize = 32 << 20;
+/// What an order may take beyond a question: the daemon fetches a bundle, or waits for its disk.
+const ORDER: Duration = Duration::from_secs(60);
+
+/// Asks daemons.
+#[derive(Debug, Clone)]
+pub struct Client {
+    timeout: Duration,
+    who: String,
+}
+
+/// Why there is no answer, or not the one hoped for.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody is there.
+    #[error("no connection to {endpoint}")]
+    Connect {
+        /// Where.
+        endpoint: Endpoint,
+        /// Why.
+        source: io::Error,
+    },
+    /// It takes too long.
+    #[error("no answer from {endpoint} within {after}")]
+    Late {
+        /// Where.
+        endpoint: Endpoint,
+        /// How long it was given.
+        after: String,
+    },
+    /// The connection broke off, or it is not HTTP that is spoken.
+    #[error("{endpoint} broke off or is no daemon: {what}")]
+    Broken {
+        /// Where.
+        endpoint: Endpoint,
+        /// What was seen.
+        what: String,
+    },
+    /// The answer does not end.
+    #[error("the answer from {endpoint} is longer than {MAX_ANSWER} bytes")]
+    TooLong {
+        /// Where.
+        endpoint: Endpoint,
+    },
+    /// An answer, but not of the expected shape.
+    #[error("the answer from {endpoint} is not understood: {what}")]
+    NotUnderstood {
+        /// Where.
+        endpoint: Endpoint,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The daemon said no.
+    #[error("{error}")]
+    Refused {
+        /// The status of the answer.
+        status: u16,
+        /// What was refused and why.
+        error: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
+impl AskError {
+    /// What to do about it; may be empty.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            AskError::Connect { endpoint: Endpoint::Unix(path), source } => connect_hint(path, source.kind()),
+            AskError::Connect { endpoint: Endpoint::Tcp(_), .. } => "does cobd run there?".to_owned(),
+            AskError::Late { .. } => "give it more time with --timeout, or look at the daemon's log".to_owned(),
+            AskError::Refused { hint, .. } => hint.clone(),
+            AskError::Broken { .. } | AskError::NotUnderstood { .. } => {
+                "is it the address of a cobd of this version?".to_owned()
+            }
+            AskError::TooLong { .. } => String::new(),
+        }
+    }
+
+    /// The whole chain in one line.
+    #[must_use]
+    pub fn in_a_line(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        clean(&text)
+    }
+
+    /// Whether a daemon has answered, if only with a refusal.
+    #[must_use]
+    pub fn is_from_daemon(&self) -> bool {
+        matches!(self, AskError::Refused { .. })
+    }
+
+    /// Whether a daemon says that it has no such thing.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, AskError::Refused { status: 404, .. })
+    }
+
+    /// Whether asking again may help: it is not the daemon's last word.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            AskError::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE.as_u16(),
+            AskError::Connect { .. }
+            | AskError::Late { .. }
+            | AskError::Broken { .. }
+            | AskError::TooLong { .. }
+            | AskError::NotUnderstood { .. } => true,
+        }
+    }
+}
+
+fn connect_hint(path: &Path, kind: io::ErrorKind) -> String {
+    if kind == io::ErrorKind::PermissionDenied {
+        return "the socket is for its daemon's user alone: become that user".to_owned();
+    }
+    let path = path.display();
+    format!("does cobd run on this host, with its socket at {path}? Name other daemons with --depot or --host")
+}
+
+impl Client {
+    /// A client that gives each daemon this long to answer.
+    #[must_use]
+    pub fn new(timeout: Duration) -> Self {
+        let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_default();
+        Self { timeout, who }
+    }
+
+    /// Who gives the orders, as it will stand in the history.
+    #[must_use]
+    pub fn who(&self) -> Option<String> {
+        Some(self.who.clone()).filter(|who| !who.is_empty())
+    }
+
+    /// Asks for a value.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn get<T: DeserializeOwned>(&self, at: &Endpoint, path: &str) -> Result<T, AskError> {
+        parse(at, &self.bytes(at, path).await?)
+    }
+
+    /// Asks for text.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn text(&self, at: &Endpoint, path: &str) -> Result<String, AskError> {
+        Ok(String::from_utf8_lossy(&self.bytes(at, path).await?).into_owned())
+    }
+
+    /// Asks for values, one a line.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn lines<T: DeserializeOwned>(&self, at: &Endpoint, path: &str) -> Result<Vec<T>, AskError> {
+        let bytes = self.bytes(at, path).await?;
+        bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(|line| parse(at, line)).collect()
+    }
+
+    /// Gives an order.
+    ///
+    /// # Errors
+    /// [`AskError`]; a late answer may mean that the order was taken.
+    pub async fn order<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Done, AskError> {
+        self.order_within(at, path, body, self.timeout.max(ORDER)).await
+    }
+
+    /// Gives an order that may take this long.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn order_within<B: Serialize>(
+        &self,
+        at: &Endpoint,
+        path: &str,
+        body: &B,
+        limit: Duration,
+    ) -> Result<Done, AskError> {
+        let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
+        let bytes = timely(at, limit, async {
+            let (response, _line) = send(at, request(at, Method::POST, path, Bytes::from(body))?).await?;
+            whole(at, response).await
+        });
+        parse(at, &bytes.await?)
+    }
+
+    /// Begins to watch a daemon.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn watch(&self, at: &Endpoint) -> Result<Changes, AskError> {
+        timely(at, self.timeout, async {
+            let (response, line) = send(at, request(at, Method::GET, "/v1/events", Bytes::new())?).await?;
+            if response.status() != StatusCode::OK {
+                whole(at, response).await?;
+                return Err(not_understood(at, "a success without events"));
+            }
+            Ok(Changes { body: response.into_body(), _line: line })
+        })
+        .await
+    }
+
+    async fn bytes(&self, at: &Endpoint, path: &str) -> Result<Bytes, AskError> {
+        timely(at, self.timeout, async {
+            let (response, _line) = send(at, request(at, Method::GET, path, Bytes::new())?).await?;
+            whole(at, response).await
+        })
+        .await
+    }
+}
+
+/// The changes of one daemon, as it tells them.
+#[derive(Debug)]
+pub struct Changes {
+    body: Incoming,
+    _line: Line,
+}
+
+impl Changes {
+    /// Waits for the next sign of life: a change, or a comment that there was none. None: the daemon
+    /// has ended the connection.
+    pub async fn next(&mut self) -> Option<()> {
+        loop {
+            match self.body.frame().await? {
+                Ok(frame) if frame.is_data() => return Some(()),
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// The task that moves a connection's bytes: it ends with its user.
+#[derive(Debug)]
+struct Line(JoinHandle<()>);
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn request(at: &Endpoint, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, AskError> {
+    let host = match at {
+        Endpoint::Unix(_) => "localhost".to_owned(),
+        Endpoint::Tcp(address) => address.to_string(),
+    };
+    let mut request = Request::builder().method(&method).uri(path).header(header::HOST, host);
+    if method == Method::POST {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    request.body(Full::new(body)).map_err(|e| not_understood(at, &e.to_string()))
+}
+
+async fn send(at: &Endpoint, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Line), AskError> {
+    let refused = |source| AskError::Connect { endpoint: at.clone(), source };
+    match at {
+        Endpoint::Unix(path) => over(at, UnixStream::connect(path).await.map_err(refused)?, request).await,
+        Endpoint::Tcp(address) => over(at, TcpStream::connect(address).await.map_err(refused)?, request).await,
+    }
+}
+
+async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    at: &Endpoint,
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> Result<(Response<Incoming>, Line), AskError> {
+    let broken = |e: hyper::Error| broken(at, &e);
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let line = Line(tokio::spawn(async move {
+        // Its error reaches the one who waits for the answer.
+        let _ = connection.await;
+    }));
+    Ok((sender.send_request(request).await.map_err(broken)?, line))
+}
+
+async fn whole(at: &Endpoint, response: Response<Incoming>) -> Result<Bytes, AskError> {
+    let status = response.status();
+    let bytes = match Limited::new(response.into_body(), MAX_ANSWER).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(e) if e.is::<http_body_util::LengthLimitError>() => {
+            return Err(AskError::TooLong { endpoint: at.clone() });
+        }
+        Err(e) => return Err(AskError::Broken { endpoint: at.clone(), what: clean(&e.to_string()) }),
+    };
+    if status == StatusCode::OK {
+        return Ok(bytes);
+    }
+    match serde_json::from_slice::<RefusalBody>(&bytes) {
+        Ok(said) => {
+            Err(AskError::Refused { status: status.as_u16(), error: clean(&said.error), hint: clean(&said.hint) })
+        }
+        Err(_) => Err(not_understood(at, &format!("the answer {status}"))),
+    }
+}
+
+async fn timely<T>(
+    at: &Endpoint,
+    limit: Duration,
+    asked: impl Future<Output = Result<T, AskError>>,
+) -> Result<T, AskError> {
+    let after = || span(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err(AskError::Late { endpoint: at.clone(), after: after() }),
+    }
+}
+
+fn parse<T: DeserializeOwned>(at: &Endpoint, bytes: &[u8]) -> Result<T, AskError> {
+    serde_json::from_slice(bytes).map_err(|e| not_understood(at, &e.to_string()))
+}
+
+fn not_understood(at: &Endpoint, what: &str) -> AskError {
+    AskError::NotUnderstood { endpoint: at.clone(), what: clean(what) }
+}
+
+fn broken(at: &Endpoint, error: &hyper::Error) -> AskError {
+    let mut what = error.to_string();
+    if let Some(cause) = error.source() {
+        what = format!("{what}: {cause}");
+    }
+    AskError::Broken { endpoint: at.clone(), what: clean(&what) }
+}

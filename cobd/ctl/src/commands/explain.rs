@@ -1,0 +1,184 @@
+//! `cobctl explain`: why a change object is where it is.
+//!
+//! Only the hosts on the way are asked: those that the walk leads to, until it leads to no other.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::{CobId, HostName};
+
+use super::Context;
+use crate::args::ExplainArgs;
+use crate::explain::{CauseKind, Explanation, Seen, explain};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::{Paint, Screen};
+use crate::words::{clean, list};
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainArgs) -> Result<Exit, Failure> {
+    let hosts = fetch(context, &args.cob).await;
+    let explanation = over(&hosts, &args.cob, &mut |_| {});
+    let unknown = explanation.first.kind == CauseKind::Absent && explanation.culprit() == &args.cob;
+    if context.json {
+        screen.json(&explanation.told())?;
+    } else {
+        print(screen, &explanation)?;
+        if unknown {
+            let near = near(&hosts, &args.cob);
+            if !near.is_empty() {
+                screen.problem("hint", &format!("did you mean {}?", list(near, 3)));
+            }
+        }
+    }
+    Ok(if unknown {
+        Exit::No
+    } else if explanation.is_incomplete() {
+        Exit::Unreached
+    } else {
+        Exit::Yes
+    })
+}
+
+/// Explains from the statuses of a cluster that was fetched already.
+pub(super) fn from_cluster<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Explanation<'a> {
+    explain(cob, &|id: &CobId| seen(cluster.hosts.iter().find(|h| h.name.as_str() == id.host_str()), id))
+}
+
+fn over<'a>(
+    hosts: &'a BTreeMap<HostName, HostStatus>,
+    cob: &CobId,
+    missing: &mut dyn FnMut(HostName),
+) -> Explanation<'a> {
+    let missing = RefCell::new(missing);
+    explain(cob, &|id: &CobId| {
+        let host = hosts.get(id.host_str());
+        if host.is_none() {
+            missing.borrow_mut()(id.host());
+        }
+        seen(host, id)
+    })
+}
+
+fn seen<'a>(host: Option<&'a HostStatus>, id: &CobId) -> Seen<'a> {
+    match host {
+        None => Seen::NotAsked,
+        Some(host) if !host.reachable => Seen::Unreachable(host.error.as_deref().unwrap_or("no reason is known")),
+        Some(host) => match host.cobs.iter().find(|c| c.id == *id) {
+            Some(cob) => Seen::Found(host, cob),
+            None => Seen::Absent(host),
+        },
+    }
+}
+
+/// Asks the hosts on the way.
+async fn fetch(context: &Context, cob: &CobId) -> BTreeMap<HostName, HostStatus> {
+    let (named, unnamed): (Vec<_>, Vec<_>) = context.targets.all.iter().cloned().partition(|t| t.name.is_some());
+    let mut hosts = BTreeMap::new();
+    let take = |hosts: &mut BTreeMap<HostName, HostStatus>, cluster: ClusterStatus| {
+        for host in cluster.hosts {
+            hosts.entry(host.name.clone()).or_insert(host);
+        }
+    };
+    take(&mut hosts, gather::cluster(&context.client, &unnamed).await);
+    if let [silent] = hosts.values().collect::<Vec<_>>().as_slice()
+        && !silent.reachable
+        && named.is_empty()
+    {
+        // The one daemon that was asked stands for the host of what is asked about.
+        let silent = HostStatus { name: cob.host(), ..(*silent).clone() };
+        hosts.insert(cob.host(), silent);
+    }
+    loop {
+        let mut missing = BTreeSet::new();
+        over(&hosts, cob, &mut |host| {
+            missing.insert(host);
+        });
+        let wanted: Vec<_> =
+            named.iter().filter(|t| t.name.as_ref().is_some_and(|n| missing.contains(n))).cloned().collect();
+        if wanted.is_empty() {
+            return hosts;
+        }
+        let before = hosts.len();
+        take(&mut hosts, gather::cluster(&context.client, &wanted).await);
+        if hosts.len() == before {
+            return hosts;
+        }
+    }
+}
+
+/// Writes the sentence, the tree and what to do.
+fn print(screen: &mut Screen, explanation: &Explanation<'_>) -> Result<(), Failure> {
+    let sentence = screen.paint(Paint::Strong, &explanation.sentence());
+    screen.line(&sentence)?;
+    let tree = explanation.tree();
+    if explanation.first.kind != CauseKind::Absent || tree.len() > 2 {
+        screen.line("")?;
+        for line in tree {
+            screen.line(&line)?;
+        }
+    }
+    if !explanation.first.hint.is_empty() {
+        screen.line("")?;
+        let hint = screen.paint(Paint::Good, "hint:");
+        screen.line(&format!("{hint} {}", clean(&explanation.first.hint)))?;
+    }
+    Ok(())
+}
+
+/// Change objects whose ids are like one that is not there: the same last part, or a letter or two off.
+fn near(hosts: &BTreeMap<HostName, HostStatus>, cob: &CobId) -> Vec<CobId> {
+    let last = |id: &CobId| id.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+    let mut all: Vec<(usize, CobId)> = hosts
+        .values()
+        .flat_map(|h| &h.cobs)
+        .map(|c| {
+            let far = distance(c.id.as_str(), cob.as_str());
+            (if last(&c.id) == last(cob) { far.min(2) } else { far }, c.id.clone())
+        })
+        .filter(|(far, _)| *far <= 3)
+        .collect();
+    all.sort();
+    all.into_iter().take(3).map(|(_, id)| id).collect()
+}
+
+/// How many letters must be added, dropped or changed to make one text of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = i;
+        let mut left = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let above = row[j + 1];
+            let best = (corner + usize::from(x != *y)).min(above + 1).min(left + 1);
+            row[j] = left;
+            corner = above;
+            left = best;
+        }
+        row[b.len()] = left;
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{host, id, settled};
+
+    #[test]
+    fn distances_count_letters() {
+        for (a, b, far) in [("", "", 0), ("db", "db", 0), ("db", "bd", 2), ("n1/db", "n1/dbs", 1), ("abc", "", 3)] {
+            assert_eq!((distance(a, b), distance(b, a)), (far, far), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn mistyped_ids_are_recognised() {
+        let n1 = host("n1", 7, vec![settled("n1/db/server", "up"), settled("n1/web", "up")]);
+        let hosts = BTreeMap::from([(n1.name.clone(), n1)]);
+        assert_eq!(near(&hosts, &id("n1/db/sever")), [id("n1/db/server")]);
+        assert_eq!(near(&hosts, &id("n1/server")), [id("n1/db/server")]);
+        assert!(near(&hosts, &id("n1/mail")).is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! `cobctl history`: the merged journal, to its end or on and on.
+
+use std::time::Duration;
+
+use cob_types::history::HistoryEntry;
+
+use super::Context;
+use crate::args::HistoryArgs;
+use crate::client::{AskError, Client};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::merge::Merge;
+use crate::screen::Screen;
+use crate::targets::Target;
+use crate::words::{clean, utc};
+
+/// Entries asked for at once.
+const PAGE: usize = 1000;
+/// How often hosts are asked for what is new.
+const FOLLOW: Duration = Duration::from_millis(400);
+
+/// Where the reading of one host's history stands.
+#[derive(Debug, Clone)]
+struct Reading {
+    target: Target,
+    next: u64,
+    /// It was not reached, and that has been said.
+    lost: bool,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
+    let all = &context.targets.all;
+    let mut readings: Vec<Reading> =
+        all.iter().map(|target| Reading { target: target.clone(), next: 0, lost: false }).collect();
+    loop {
+        to_the_end(context, screen, args, &mut readings).await?;
+        if !args.follow {
+            break;
+        }
+        tokio::time::sleep(FOLLOW).await;
+    }
+    Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
+}
+
+/// Merges what the hosts have from where their readings stand.
+async fn to_the_end(
+    context: &Context,
+    screen: &mut Screen,
+    args: &HistoryArgs,
+    readings: &mut [Reading],
+) -> Result<(), Failure> {
+    let mut merge = Merge::new(readings.len());
+    loop {
+        let wanted = merge.wanted();
+        if !wanted.is_empty() {
+            for (at, page) in pages(&context.client, args, readings, &wanted).await {
+                let reading = &mut readings[at];
+                match page.and_then(|page| advance(reading, page)) {
+                    Ok((page, more)) => {
+                        reading.lost = false;
+                        merge.feed(at, page, more);
+                    }
+                    Err(error) => {
+                        if !reading.lost {
+                            let name = reading.target.stand_in();
+                            screen.problem("error", &format!("{name} is missing from here on: {}", error.in_a_line()));
+                        }
+                        reading.lost = true;
+                        merge.feed(at, Vec::new(), false);
+                    }
+                }
+            }
+        }
+        while let Some(entry) = merge.next_entry() {
+            if args.since_generation.is_none_or(|since| entry.generation >= since) {
+                screen.line(&told(context.json, &entry)?)?;
+            }
+        }
+        if merge.wanted().is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+async fn pages(
+    client: &Client,
+    args: &HistoryArgs,
+    readings: &[Reading],
+    wanted: &[usize],
+) -> Vec<(usize, Result<Vec<HistoryEntry>, AskError>)> {
+    let only = args.cob.as_ref().map(|cob| format!("&cob={cob}")).unwrap_or_default();
+    let path = |at: usize| format!("/v1/history?since={}&limit={PAGE}{only}", readings[at].next);
+    let asked: Vec<_> = wanted.iter().map(|at| (*at, readings[*at].target.endpoint.clone(), path(*at))).collect();
+    let answers = gather::each(&asked, |(_, endpoint, path)| {
+        let client = client.clone();
+        async move { client.lines::<HistoryEntry>(&endpoint, &path).await }
+    });
+    answers.await.into_iter().map(|((at, _, _), page)| (at, page)).collect()
+}
+
+/// Moves a reading behind a page, which must be this host's, in order, and new.
+fn advance(reading: &mut Reading, page: Vec<HistoryEntry>) -> Result<(Vec<HistoryEntry>, bool), AskError> {
+    let wrong = |what: String| AskError::NotUnderstood { endpoint: reading.target.endpoint.clone(), what };
+    let mut next = reading.next;
+    for entry in &page {
+        if reading.target.name.as_ref().is_some_and(|name| *name != entry.host) {
+            return Err(wrong(format!("its history is that of {}", entry.host)));
+        }
+        if entry.seq < next {
+            return Err(wrong(format!("entry {} comes where {next} or a later one was asked for", entry.seq)));
+        }
+        next = entry.seq.saturating_add(1);
+    }
+    reading.next = next;
+    let more = page.len() >= PAGE;
+    Ok((page, more))
+}
+
+fn told(json: bool, entry: &HistoryEntry) -> Result<String, Failure> {
+    if json {
+        return serde_json::to_string(entry).map_err(|e| Failure::environment(anyhow::Error::from(e)));
+    }
+    Ok(line(entry))
+}
+
+/// One entry for people.
+fn line(entry: &HistoryEntry) -> String {
+    let subject = entry.cob.as_ref().map_or_else(|| entry.host.to_string(), ToString::to_string);
+    let mut text = format!("{}  g{:<3} {subject:<24} {:<9}", utc(entry.ts_ns), entry.generation, clean(&entry.event));
+    match (&entry.from, &entry.to) {
+        (Some(from), Some(to)) => text.push_str(&format!(" {from} → {to}")),
+        (None, Some(to)) => text.push_str(&format!(" {to}")),
+        (Some(from), None) => text.push_str(&format!(" {from} →")),
+        (None, None) => {}
+    }
+    if let Some(attempt) = entry.attempt.filter(|n| *n > 1) {
+        text.push_str(&format!("  attempt {attempt}"));
+    }
+    match entry.ok {
+        Some(true) => text.push_str("  ok"),
+        Some(false) => text.push_str("  FAILED"),
+        None if entry.event == "end" => text.push_str("  result not known"),
+        None => {}
+    }
+    if !entry.detail.is_empty() {
+        text.push_str("  ");
+        text.push_str(&clean(&entry.detail));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{entry, id, state};
+
+    fn ended(ok: Option<bool>, attempt: u32, detail: &str) -> HistoryEntry {
+        HistoryEntry {
+            cob: Some(id("n1/db/server")),
+            event: "end".to_owned(),
+            from: Some(state("down")),
+            to: Some(state("up")),
+            attempt: Some(attempt),
+            ok,
+            detail: detail.to_owned(),
+            ..entry("n1", 4, 9, 1_795_226_464_123_000_000)
+        }
+    }
+
+    #[test]
+    fn entries_are_told_in_a_line_each() {
+        let lines = [
+            line(&entry("n1", 1, 1, 1_795_226_464_000_000_000)),
+            line(&ended(Some(true), 1, "")),
+            line(&ended(Some(false), 2, "exit status 1\u{1b}[2J")),
+            line(&ended(None, 1, "")),
+        ];
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn json_lines_have_the_fields_of_an_entry() {
+        let text = told(true, &ended(None, 1, "")).expect("told");
+        assert!(text.contains("\"ok\":null") && !text.contains('\n'), "{text}");
+        assert_eq!(serde_json::from_str::<HistoryEntry>(&text).expect("an entry"), ended(None, 1, ""));
+    }
+
+    #[test]
+    fn a_history_that_goes_back_is_refused() {
+        let target = Target { name: None, endpoint: "tcp://127.0.0.1:1".parse().expect("an address") };
+        let mut reading = Reading { target, next: 0, lost: false };
+        let (page, more) = advance(&mut reading, vec![entry("n1", 3, 1, 1), entry("n1", 5, 1, 1)]).expect("in order");
+        assert_eq!((page.len(), more, reading.next), (2, false, 6));
+        assert!(advance(&mut reading, vec![entry("n1", 5, 1, 1)]).is_err(), "told already");
+        assert!(advance(&mut reading, vec![entry("n1", 8, 1, 1), entry("n1", 7, 1, 1)]).is_err(), "out of order");
+        reading.target.name = Some("n2".parse().expect("a name"));
+        assert!(advance(&mut reading, vec![entry("n1", 9, 1, 1)]).is_err(), "another host's");
+    }
+}

@@ -1,0 +1,111 @@
+//! The commands: each asks or orders, and writes its answer to the screen.
+//!
+//! One file a command or a family of them, each with a `run` that takes the [`Context`] and its own
+//! arguments. [`run`] is the way in, for the program and for tests.
+
+use std::ffi::OsString;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::targets::{Target, Targets};
+
+mod explain;
+mod history;
+mod orders;
+mod output;
+mod shell;
+mod status;
+mod switch;
+mod view;
+mod watch;
+
+/// What every command works with.
+struct Context {
+    client: Client,
+    targets: Targets,
+    json: bool,
+}
+
+/// Runs the program with this command line, the program's name first; the exit status.
+pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) -> u8 {
+    let args = match Args::try_parse_from(line) {
+        Ok(args) => args,
+        Err(error) => {
+            let text = error.render().to_string();
+            if error.use_stderr() {
+                screen.say(text.trim_end());
+                return 2;
+            }
+            return match screen.raw(&text) {
+                Ok(()) => 0,
+                Err(error) => Failure::from(error).code(),
+            };
+        }
+    };
+    screen.set_colour(args.global.color);
+    match dispatch(args, screen).await {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            failure.print(screen);
+            failure.code()
+        }
+    }
+}
+
+async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
+    let global = &args.global;
+    let context = || -> Result<Context, Failure> {
+        Ok(Context { client: Client::new(global.timeout), targets: Targets::find(global)?, json: global.json })
+    };
+    match args.command {
+        Command::Status(args) => status::run(&context()?, screen, &args).await,
+        Command::Watch(args) => watch::run(&context()?, screen, &args).await,
+        Command::Explain(args) => explain::run(&context()?, screen, &args).await,
+        Command::History(args) => history::run(&context()?, screen, &args).await,
+        Command::Switch(args) => switch::run(&context()?, screen, &args).await,
+        Command::Retry(args) => orders::retry(&context()?, screen, &args).await,
+        Command::Pause => orders::pause(&context()?, screen).await,
+        Command::Resume => orders::resume(&context()?, screen).await,
+        Command::Fence(args) => orders::fence(&context()?, screen, &args).await,
+        Command::Output(args) => output::run(&context()?, screen, &args).await,
+        Command::Completions(args) => shell::completions(screen, &args),
+        Command::Man(args) => shell::man(&args),
+    }
+}
+
+impl Context {
+    /// The daemon of a host. Where names are not known beforehand, the daemons are asked for theirs.
+    async fn locate(&self, host: &cob_types::HostName) -> Result<Target, Failure> {
+        let all = self.targets.only(std::slice::from_ref(host))?;
+        if let Some(target) = all.iter().find(|t| t.name.as_ref() == Some(host)) {
+            return Ok(target.clone());
+        }
+        let client = &self.client;
+        let answers = crate::gather::each(&all, |target| {
+            let client = client.clone();
+            async move { client.get::<cob_types::status::HostStatus>(&target.endpoint, "/v1/status").await }
+        })
+        .await;
+        let mut others = Vec::new();
+        let mut silent = None;
+        for (target, answer) in answers {
+            match answer {
+                Ok(status) if status.name == *host => return Ok(target),
+                Ok(status) => others.push(status.name),
+                Err(error) => silent = Some(error),
+            }
+        }
+        match silent {
+            Some(error) => Err(error.into()),
+            None => {
+                let who = crate::words::list(&others, 4);
+                Err(Failure::usage(anyhow::anyhow!("{who} was asked, which is not {host}"))
+                    .hint("name the host's address with --host, or the depot that knows it with --depot"))
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `cobctl retry`, `pause`, `resume`, `fence`: an operator's word to one daemon, or to each.
+//!
+//! A daemon answers when the word is durable. Giving it again does no harm.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use cob_types::HostName;
+use cob_types::status::ClusterStatus;
+use cobd::web::{CobOrder, Done, HostOrder, PlainOrder};
+use serde::Serialize;
+
+use super::Context;
+use crate::args::{FenceArgs, RetryArgs};
+use crate::client::AskError;
+use crate::failure::{Exit, Failure};
+use crate::gather::{self, is_refusal};
+use crate::screen::{Paint, Screen};
+use crate::targets::Target;
+use crate::words::{clean, count, list};
+
+/// The holders of promises that are named before a fence.
+const SHOWN: usize = 12;
+
+/// What came of an order, host by host: the JSON of these commands.
+#[derive(Debug, Serialize)]
+struct Answers {
+    hosts: Vec<Answer>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    name: HostName,
+    reachable: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    done: Option<Done>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+}
+
+pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryArgs) -> Result<Exit, Failure> {
+    let target = context.locate(&args.cob.host()).await?;
+    let order = CobOrder { cob: args.cob.clone(), who: context.client.who() };
+    let done = context.client.order(&target.endpoint, "/v1/retry", &order).await?;
+    if context.json {
+        screen.json(&done)?;
+    } else {
+        screen.line(&told(&done, &format!("{} tries again", args.cob), &format!("{} has not given up", args.cob)))?;
+    }
+    Ok(Exit::Yes)
+}
+
+pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
+    let order = PlainOrder { who: context.client.who() };
+    let words = ("paused: what runs ends, nothing starts", "was paused already");
+    to_all(context, screen, &context.targets.all, "/v1/pause", &order, words).await
+}
+
+pub(super) async fn resume(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
+    let order = PlainOrder { who: context.client.who() };
+    let words = ("resumed", "was not paused");
+    to_all(context, screen, &context.targets.all, "/v1/resume", &order, words).await
+}
+
+pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> Result<Exit, Failure> {
+    let host = &args.fenced;
+    let cluster = gather::cluster(&context.client, &context.targets.all).await;
+    if cluster.hosts.iter().any(|h| h.reachable && h.name == *host) {
+        return Err(Failure::refused(anyhow::anyhow!("{host} answers: a host that runs is not fenced"))
+            .hint(format!("what it holds it gives back itself; `cobctl status {host}` shows what it does")));
+    }
+    warn(screen, host, &cluster);
+    if !args.yes {
+        confirm(screen, host)?;
+    }
+    let others: Vec<Target> = context.targets.all.iter().filter(|t| t.name.as_ref() != Some(host)).cloned().collect();
+    let order = HostOrder { host: host.clone(), who: context.client.who() };
+    let words = ("what it held is free", "it held nothing, or was fenced already");
+    to_all(context, screen, &others, "/v1/fence", &order, words).await
+}
+
+/// Says what a fence frees, as far as the reachable hosts know.
+fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
+    let held: Vec<String> = cluster
+        .hosts
+        .iter()
+        .flat_map(|h| &h.cobs)
+        .flat_map(|c| c.held_by.iter().map(move |h| (c, h)))
+        .filter(|(_, holder)| holder.cob.host_str() == host.as_str())
+        .map(|(cob, holder)| format!("{} {}, held by {}", cob.id, holder.state, holder.cob))
+        .collect();
+    let label = screen.paint(Paint::Bad, "warning:");
+    if held.is_empty() {
+        screen.say(&format!("{label} no host that answered knows of anything that {host} holds"));
+    } else {
+        let promises = count(held.len(), "promise");
+        screen.say(&format!("{label} this frees {promises}, which {host} may still rely on unless it is off:"));
+        for line in held.iter().take(SHOWN) {
+            screen.say(&format!("  {line}"));
+        }
+        if held.len() > SHOWN {
+            screen.say(&format!("  {} more", held.len() - SHOWN));
+        }
+    }
+    let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable && h.name != *host).map(|h| &h.name).collect();
+    if !silent.is_empty() {
+        screen.say(&format!("{label} {} could not be asked, and free nothing until told again", list(silent, 6)));
+    }
+}
+
+fn confirm(screen: &mut Screen, host: &HostName) -> Result<(), Failure> {
+    let not_confirmed = |why: &str| Err(Failure::usage(anyhow::anyhow!("{host} is not fenced: {why}")));
+    if !io::stdin().is_terminal() {
+        return not_confirmed("nobody is there to confirm it").map_err(|f| f.hint("--yes does it without asking"));
+    }
+    screen.say(&format!("Is {host} surely off? Type its name to fence it:"));
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    if line.trim() == host.as_str() { Ok(()) } else { not_confirmed("its name was not typed") }
+}
+
+async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
+    context: &Context,
+    screen: &mut Screen,
+    targets: &[Target],
+    path: &'static str,
+    order: &B,
+    (changed, unchanged): (&str, &str),
+) -> Result<Exit, Failure> {
+    let answers = gather::each(targets, |target| {
+        let (client, order) = (context.client.clone(), order.clone());
+        async move { client.order(&target.endpoint, path, &order).await }
+    })
+    .await;
+    let exit = exit(answers.iter().map(|(_, answer)| answer));
+    if context.json {
+        screen.json(&Answers {
+            hosts: answers.into_iter().map(|(target, answer)| told_answer(&target, answer)).collect(),
+        })?;
+        return Ok(exit);
+    }
+    for (target, answer) in answers {
+        let name = match &target.name {
+            Some(name) => name.to_string(),
+            None => target.endpoint.to_string(),
+        };
+        match answer {
+            Ok(done) => screen.line(&format!("{name}: {}", told(&done, changed, unchanged)))?,
+            Err(error) => {
+                screen.problem("error", &format!("{name}: {}", error.in_a_line()));
+                let hint = error.hint();
+                if !hint.is_empty() {
+                    screen.problem("hint", &hint);
+                }
+            }
+        }
+    }
+    Ok(exit)
+}
+
+fn exit<'a>(answers: impl Iterator<Item = &'a Result<Done, AskError>>) -> Exit {
+    let mut exit = Exit::Yes;
+    for error in answers.filter_map(|a| a.as_ref().err()) {
+        if !is_refusal(error) {
+            return Exit::Unreached;
+        }
+        exit = Exit::No;
+    }
+    exit
+}
+
+fn told_answer(target: &Target, answer: Result<Done, AskError>) -> Answer {
+    let name = target.stand_in();
+    match answer {
+        Ok(done) => Answer { name, reachable: true, done: Some(done), error: None, hint: String::new() },
+        Err(error) => Answer {
+            name,
+            reachable: is_refusal(&error),
+            done: None,
+            error: Some(error.in_a_line()),
+            hint: error.hint(),
+        },
+    }
+}
+
+fn told(done: &Done, changed: &str, unchanged: &str) -> String {
+    let words = if done.changed { changed } else { unchanged };
+    if done.detail.is_empty() { words.to_owned() } else { format!("{words} ({})", clean(&done.detail)) }
+}

@@ -1,0 +1,26 @@
+//! `cobctl status`: everything, once.
+
+use super::Context;
+use super::view::{self, Shown};
+use crate::args::{StatusArgs, Which};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::Screen;
+use crate::verdict::Expected;
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArgs) -> Result<Exit, Failure> {
+    let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
+    let targets = context.targets.only(&hosts)?;
+    let mut cluster = gather::cluster(&context.client, &targets).await;
+    view::narrow(&mut cluster, &args.only);
+    let verdict = view::answer(&cluster, &args.only, &Expected::default());
+    if context.json {
+        screen.json(&cluster)?;
+    } else {
+        let shown = if args.all { Shown::All } else { Shown::Fitting };
+        for line in view::lines(screen, &cluster, &args.only, shown, &verdict) {
+            screen.line(&line)?;
+        }
+    }
+    Ok(verdict.exit())
+}

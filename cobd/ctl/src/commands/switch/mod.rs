@@ -1,0 +1,181 @@
+//! `cobctl switch`: prepare on every host, `go`, and with `--wait` stay until it has ended.
+//!
+//! ```text
+//! [prepare]: every host has it and has verified it   -- one refuses --> called off, nothing has changed
+//!     |
+//!     go: durable at each host that is ready; it spreads along the links from there
+//!     |
+//! [wait]: hosts that were absent are tried on; converged, failed, or out of time
+//! ```
+//!
+//! Hosts that leave with the generation are asked too: they hear of it, or run on as they are. But only
+//! the hosts of its manifest decide the answer.
+
+mod prepare;
+mod report;
+mod wait;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cob_types::status::ClusterStatus;
+use cob_types::{GenerationNumber, HostName};
+use tokio::time::Instant;
+
+use super::Context;
+use crate::args::{SwitchArgs, Wanted};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::Screen;
+use crate::targets::{Target, endpoints};
+use crate::verdict::Expected;
+use prepare::{Gone, Ready};
+use report::Report;
+
+/// How long a switch to the active generation is waited for when no wait is given.
+const DEFAULT_WAIT: Duration = Duration::from_secs(600);
+
+/// A switch as ordered: to what, where, and what its success is measured by.
+struct Plan {
+    generation: GenerationNumber,
+    /// The hosts that decide the answer.
+    hosts: Vec<Target>,
+    /// Hosts that leave with it.
+    leaving: Vec<Target>,
+    expected: Expected,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
+    let mut plan = plan(context, args.generation)?;
+    let first = gather::cluster(&context.client, &plan.hosts).await;
+    add_leaving(context, &mut plan, &first)?;
+    let mut report = Report::new(plan.generation);
+    let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
+    if due.is_empty() {
+        let limit = args.wait.unwrap_or(DEFAULT_WAIT);
+        return wait::until_ended(context, screen, &plan, Vec::new(), report, limit).await;
+    }
+    let until = Instant::now() + args.prepare_timeout;
+    let mut asked = due.clone();
+    asked.extend(plan.leaving.iter().cloned());
+    screen.say(&format!("generation {}: preparing", plan.generation));
+    let answers = prepare::all(&context.client, &asked, plan.generation, until).await;
+    let leaves = |target: &Target| plan.leaving.contains(target);
+    let mut ready = Vec::new();
+    let mut absent = Vec::new();
+    let mut refused = false;
+    for (target, answer) in answers {
+        match answer {
+            Ready::Yes => {
+                report.prepared.push(target.stand_in());
+                ready.push(target);
+            }
+            Ready::Absent(error) => {
+                report.absent(screen, &target, leaves(&target), &error);
+                if !leaves(&target) {
+                    absent.push(target);
+                }
+            }
+            Ready::Refused(error) => {
+                report.refused(screen, &target, leaves(&target), &error);
+                refused |= !leaves(&target);
+            }
+        }
+    }
+    let some_there = due.len() < plan.hosts.len();
+    if refused || !(some_there || due.iter().any(|t| ready.contains(t))) {
+        let why = if refused { "a host refuses it" } else { "no host could be reached" };
+        screen.problem("error", &format!("the switch is called off, nothing has changed: {why}"));
+        report.finish(context, screen, &first, &plan.expected)?;
+        return Ok(if refused { Exit::No } else { Exit::Unreached });
+    }
+    let mut refused = false;
+    for (target, answer) in prepare::go(&context.client, &ready, plan.generation).await {
+        match answer {
+            Gone::Yes => report.gone.push(target.stand_in()),
+            Gone::Absent(error) => {
+                report.absent(screen, &target, leaves(&target), &error);
+                if !leaves(&target) {
+                    absent.push(target);
+                }
+            }
+            Gone::Refused(error) => {
+                report.refused(screen, &target, leaves(&target), &error);
+                refused |= !leaves(&target);
+            }
+        }
+    }
+    plan.leaving.retain(|t| report.gone.contains(&t.stand_in()));
+    if refused {
+        let cluster = gather::cluster(&context.client, &plan.hosts).await;
+        report.finish(context, screen, &cluster, &plan.expected)?;
+        return Ok(Exit::No);
+    }
+    match args.wait {
+        Some(limit) => wait::until_ended(context, screen, &plan, absent, report, limit).await,
+        None => {
+            report.ordered(context, screen)?;
+            Ok(if absent.is_empty() { Exit::Yes } else { Exit::Unreached })
+        }
+    }
+}
+
+/// Which generation is meant, and which hosts it names.
+fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
+    let targets = &context.targets;
+    let generation = match (wanted, &targets.depot) {
+        (Wanted::Number(number), _) => number,
+        (Wanted::Latest, Some(depot)) => depot.latest()?.ok_or_else(|| {
+            Failure::usage(anyhow::anyhow!("the depot {} holds no generation", depot.path().display()))
+        })?,
+        (Wanted::Latest, None) => {
+            return Err(Failure::usage(anyhow::anyhow!("which generation is the latest?"))
+                .hint("name the depot with --depot or COB_DEPOT, or give its number"));
+        }
+    };
+    match targets.manifest(generation)? {
+        Some(manifest) if !targets.narrowed => {
+            let hosts = named(endpoints(&manifest, &targets.socket)?);
+            Ok(Plan { generation, hosts, leaving: Vec::new(), expected: Expected::of(&manifest) })
+        }
+        manifest => {
+            // Only the hosts that were named; what the manifest says of them still holds.
+            let mut expected = manifest.as_ref().map(Expected::of).unwrap_or_default();
+            expected.generation = Some(generation);
+            expected.cobs.retain(|name, _| targets.all.iter().any(|t| t.name.as_ref() == Some(name)));
+            Ok(Plan { generation, hosts: targets.all.clone(), leaving: Vec::new(), expected })
+        }
+    }
+}
+
+/// Finds the hosts of the generations that are active now which the new one does not have.
+fn add_leaving(context: &Context, plan: &mut Plan, now: &ClusterStatus) -> Result<(), Failure> {
+    let Some(depot) = context.targets.depot.as_ref().filter(|_| !context.targets.narrowed) else { return Ok(()) };
+    let mut active: Vec<GenerationNumber> = now.hosts.iter().filter_map(|h| h.generation).collect();
+    active.sort_unstable();
+    active.dedup();
+    let mut leaving = BTreeMap::new();
+    for generation in active.into_iter().filter(|g| *g < plan.generation) {
+        // A generation that the depot has lost names no hosts any more.
+        if let Ok(manifest) = depot.read_manifest(generation) {
+            leaving.extend(endpoints(&manifest, &context.targets.socket)?);
+        }
+    }
+    let stays = |name: &HostName| plan.hosts.iter().any(|t| t.name.as_ref() == Some(name));
+    leaving.retain(|name, _| !stays(name));
+    plan.leaving = named(leaving);
+    Ok(())
+}
+
+fn named(hosts: BTreeMap<HostName, crate::targets::Endpoint>) -> Vec<Target> {
+    hosts.into_iter().map(|(name, endpoint)| Target { name: Some(name), endpoint }).collect()
+}
+
+/// Whether a host has the generation active, with no switch under way.
+fn is_there(cluster: &ClusterStatus, target: &Target, generation: GenerationNumber) -> bool {
+    let host = match &target.name {
+        Some(name) => cluster.hosts.iter().find(|h| h.name == *name),
+        None => cluster.hosts.first().filter(|_| cluster.hosts.len() == 1),
+    };
+    host.is_some_and(|h| h.reachable && h.generation == Some(generation) && h.switching_to.is_none())
+}

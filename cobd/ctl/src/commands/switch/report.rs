@@ -1,0 +1,355 @@
+//! What a switch tells: on the way, and at its end.
+
+use std::time::Duration;
+
+use cob_types::status::{ClusterStatus, Phase};
+use cob_types::{CobId, GenerationNumber, HostName};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::Plan;
+use super::wait::verdict;
+use crate::client::AskError;
+use crate::commands::Context;
+use crate::commands::explain::from_cluster;
+use crate::failure::{Exit, Failure};
+use crate::screen::{Paint, Screen};
+use crate::targets::Target;
+use crate::verdict::{Expected, Verdict, is_home, judge};
+use crate::words::{count, list};
+
+/// The least time between two lines of progress on a pipe.
+const SPARSE: Duration = Duration::from_secs(2);
+/// The change objects that are explained at the end.
+const EXPLAINED: usize = 5;
+
+/// How a switch ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Converged,
+    /// These have given up or are stuck, and nothing else is left to do.
+    Failed(Vec<CobId>),
+    /// A host has refused it.
+    Refused,
+    /// Another generation is on its way.
+    Replaced((HostName, GenerationNumber)),
+    /// Out of time.
+    Late,
+    /// Out of time, and these could not be reached.
+    Unreached(Vec<HostName>),
+}
+
+/// The JSON of `cobctl switch`. Fields are only added.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    generation: GenerationNumber,
+    /// Whether every host of the generation reported, when asked, that it is active and converged.
+    converged: bool,
+    /// The hosts that got ready.
+    pub(super) prepared: Vec<HostName>,
+    /// The hosts that took the `go`.
+    pub(super) gone: Vec<HostName>,
+    /// The hosts that could not be reached.
+    absent: Vec<HostName>,
+    /// The hosts that refused, and why.
+    pub(super) refusals: Vec<RefusedBy>,
+    hosts: Vec<HostLine>,
+    /// Why it has not converged, in words.
+    why: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RefusedBy {
+    host: HostName,
+    error: String,
+}
+
+#[derive(Debug, Serialize)]
+struct HostLine {
+    name: HostName,
+    reachable: bool,
+    generation: Option<GenerationNumber>,
+    converged: bool,
+}
+
+impl Report {
+    pub(super) fn new(generation: GenerationNumber) -> Self {
+        Self {
+            generation,
+            converged: false,
+            prepared: Vec::new(),
+            gone: Vec::new(),
+            absent: Vec::new(),
+            refusals: Vec::new(),
+            hosts: Vec::new(),
+            why: Vec::new(),
+        }
+    }
+
+    /// A host could not be reached.
+    pub(super) fn absent(&mut self, screen: &mut Screen, target: &Target, leaves: bool, error: &AskError) {
+        let name = target.stand_in();
+        let then = if leaves {
+            "it leaves with this generation, and what runs there goes on until it hears of it"
+        } else {
+            "the others go on; it follows when it is back"
+        };
+        let label = screen.paint(Paint::Bad, "absent:");
+        screen.say(&format!("{label} {name}: {}; {then}", error.in_a_line()));
+        self.absent.push(name);
+    }
+
+    /// A host has refused.
+    pub(super) fn refused(&mut self, screen: &mut Screen, target: &Target, leaves: bool, error: &AskError) {
+        let name = target.stand_in();
+        if leaves {
+            screen.problem("warning", &format!("{name}, which leaves, refuses: {}", error.in_a_line()));
+            return;
+        }
+        screen.problem("error", &format!("{name} refuses: {}", error.in_a_line()));
+        let hint = error.hint();
+        if !hint.is_empty() {
+            screen.problem("hint", &hint);
+        }
+        self.refusals.push(RefusedBy { host: name, error: error.in_a_line() });
+    }
+
+    /// A host that was absent has taken the `go`.
+    pub(super) fn came(&mut self, screen: &mut Screen, target: &Target) {
+        let name = target.stand_in();
+        screen.say(&format!("{name} is back and follows"));
+        self.absent.retain(|h| *h != name);
+        self.gone.push(name);
+    }
+
+    /// The `go` is given; nobody waits for its end.
+    pub(super) fn ordered(&self, context: &Context, screen: &mut Screen) -> Result<(), Failure> {
+        if context.json {
+            screen.json(self)?;
+            return Ok(());
+        }
+        let hosts = count(self.gone.len(), "host");
+        screen.line(&format!("generation {}: go on {hosts}; `cobctl watch` shows how it gets on", self.generation))?;
+        Ok(())
+    }
+
+    /// It was called off, or refused on the way.
+    pub(super) fn finish(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        cluster: &ClusterStatus,
+        expected: &Expected,
+    ) -> Result<(), Failure> {
+        self.take(cluster);
+        self.why.extend(self.refusals.iter().map(|r| format!("{} refuses: {}", r.host, r.error)));
+        self.converged = matches!(judge(cluster, expected), Verdict::Converged(_));
+        if context.json {
+            screen.json(self)?;
+        }
+        Ok(())
+    }
+
+    /// It has ended: says how, and why it ended so.
+    pub(super) fn ended(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        plan: &Plan,
+        cluster: &ClusterStatus,
+        ended: &Ended,
+    ) -> Result<Exit, Failure> {
+        self.take(cluster);
+        let generation = plan.generation;
+        let (head, exit) = match ended {
+            Ended::Converged => {
+                self.converged = true;
+                let cobs: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
+                let (hosts, cobs) = (count(plan.hosts.len(), "host"), count(cobs, "change object"));
+                (format!("generation {generation} is active and converged: {hosts}, {cobs}"), Exit::Yes)
+            }
+            Ended::Failed(causes) => {
+                self.why.extend(explained(cluster, causes.iter()));
+                (format!("generation {generation} has not converged, and nothing more is being done:"), Exit::No)
+            }
+            Ended::Refused => {
+                self.why.extend(self.refusals.iter().map(|r| format!("{} refuses: {}", r.host, r.error)));
+                (format!("generation {generation} is not taken everywhere:"), Exit::No)
+            }
+            Ended::Replaced((host, newer)) => {
+                self.why.push(format!("{host} goes to generation {newer}"));
+                (format!("generation {generation} was replaced before it converged:"), Exit::No)
+            }
+            Ended::Late => {
+                self.why.extend(unfinished(plan, cluster));
+                (format!("generation {generation} has not converged in time; it goes on:"), Exit::No)
+            }
+            Ended::Unreached(hosts) => {
+                self.why.push(format!("{} could not be reached", list(hosts, 6)));
+                self.why.extend(unfinished(plan, cluster));
+                (format!("generation {generation} is not known to have converged:"), Exit::Unreached)
+            }
+        };
+        if context.json {
+            screen.json(self)?;
+            return Ok(exit);
+        }
+        let paint = if self.converged { Paint::Good } else { Paint::Bad };
+        let head = screen.paint(paint, &head);
+        screen.line(&head)?;
+        for line in &self.why {
+            screen.line(&format!("  {line}"))?;
+        }
+        Ok(exit)
+    }
+
+    fn take(&mut self, cluster: &ClusterStatus) {
+        self.hosts = cluster
+            .hosts
+            .iter()
+            .map(|h| HostLine {
+                name: h.name.clone(),
+                reachable: h.reachable,
+                generation: h.generation,
+                converged: h.converged,
+            })
+            .collect();
+    }
+}
+
+/// What is missing, and the first causes of some that are not where they should be.
+fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
+    let mut lines = match verdict(plan, cluster) {
+        Verdict::Converged(_) => Vec::new(),
+        Verdict::Not(reasons) | Verdict::Unreached(_, reasons) => reasons,
+    };
+    let more = lines.len().saturating_sub(EXPLAINED);
+    lines.truncate(EXPLAINED);
+    if more > 0 {
+        lines.push(format!("{more} more hosts"));
+    }
+    let away = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| !is_home(c)).map(|c| &c.id);
+    lines.extend(explained(cluster, away));
+    lines
+}
+
+/// The explanations of change objects, one for each first cause.
+fn explained<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
+    let mut culprits = Vec::new();
+    let mut lines = Vec::new();
+    // Of thousands that wait for one, the first few lead to it.
+    for cob in cobs.take(EXPLAINED * 20) {
+        let explanation = from_cluster(cluster, cob);
+        if lines.len() == EXPLAINED {
+            break;
+        }
+        if !culprits.contains(explanation.culprit()) {
+            culprits.push(explanation.culprit().clone());
+            lines.push(explanation.sentence());
+        }
+    }
+    lines
+}
+
+/// The line that shows how far it is.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    said: String,
+    at: Option<Instant>,
+    over: bool,
+}
+
+impl Progress {
+    pub(super) fn show(&mut self, screen: &mut Screen, plan: &Plan, cluster: &ClusterStatus) {
+        let line = progress(plan, cluster);
+        if screen.is_err_live() {
+            screen.say_over(&line);
+            self.over = true;
+        } else if line != self.said && self.at.is_none_or(|at| at.elapsed() >= SPARSE) {
+            screen.say(&line);
+            self.at = Some(Instant::now());
+            self.said = line;
+        }
+    }
+
+    pub(super) fn clear(&self, screen: &mut Screen) {
+        if self.over {
+            screen.say_over("");
+        }
+    }
+}
+
+fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
+    let there = |h: &&cob_types::status::HostStatus| {
+        h.reachable && h.generation == Some(plan.generation) && h.switching_to.is_none()
+    };
+    let known: usize = cluster.hosts.iter().filter(there).map(|h| h.cobs.len()).sum();
+    let total = usize::try_from(plan.expected.cobs.values().sum::<u64>()).unwrap_or(usize::MAX).max(known);
+    let settled: usize = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_home(c)).count();
+    let active = cluster.hosts.iter().filter(there).count();
+    let mut line = format!(
+        "generation {}: active on {active} of {}, {settled} of {} settled",
+        plan.generation,
+        count(plan.hosts.len(), "host"),
+        count(total, "change object"),
+    );
+    let cobs = || cluster.hosts.iter().flat_map(|h| &h.cobs);
+    let mut part = |word: &str, ids: Vec<&CobId>| {
+        if !ids.is_empty() {
+            line.push_str(&format!("; {word} {}", list(ids, 3)));
+        }
+    };
+    part("moving", cobs().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect());
+    part("failed", cobs().filter(|c| c.failed).map(|c| &c.id).collect());
+    part("waiting", cobs().filter(|c| c.phase == Phase::Waiting && !c.failed).map(|c| &c.id).collect());
+    let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
+    if !silent.is_empty() {
+        line.push_str(&format!("; not reached {}", list(silent, 3)));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
+
+    fn plan() -> Plan {
+        let hosts: Vec<HostName> = ["n1", "n2"].iter().map(|n| HostName::new(n).expect("a name")).collect();
+        let target = |name: &HostName| Target {
+            name: Some(name.clone()),
+            endpoint: "tcp://127.0.0.1:1".parse().expect("an address"),
+        };
+        Plan {
+            generation: GenerationNumber(7),
+            hosts: hosts.iter().map(target).collect(),
+            leaving: Vec::new(),
+            expected: Expected {
+                generation: Some(GenerationNumber(7)),
+                cobs: hosts.into_iter().map(|h| (h, 2)).collect(),
+            },
+        }
+    }
+
+    #[test]
+    fn progress_says_how_far_who_moves_and_who_waits() {
+        let n1 = host("n1", 7, vec![settled("n1/ip", "up"), moving("n1/db", "down", "up")]);
+        let n2 = host("n2", 7, vec![waiting("n2/app", "down", "up", vec![lock("n1/db", "up")])]);
+        let gone = crate::gather::unreachable(HostName::new("n3").expect("a name"), "off".to_owned());
+        insta::assert_snapshot!(progress(&plan(), &cluster(vec![n1, n2, gone])));
+    }
+
+    #[test]
+    fn one_cause_is_told_once_however_many_wait_for_it() {
+        let mut cobs = vec![failed("n1/db", "down", "up")];
+        cobs.extend((0..50).map(|n| waiting(&format!("n1/a{n}"), "down", "up", vec![lock("n1/db", "up")])));
+        let cluster = cluster(vec![host("n1", 7, cobs)]);
+        let away: Vec<CobId> = cluster.hosts[0].cobs.iter().map(|c| c.id.clone()).collect();
+        assert_eq!(
+            explained(&cluster, away.iter()),
+            [
+                "n1/db up has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)"
+            ]
+        );
+    }
+}

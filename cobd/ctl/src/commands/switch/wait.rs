@@ -1,0 +1,126 @@
+//! Waiting for a switch to end: converged, failed, replaced by another, or out of time.
+//!
+//! What is watched only tells when to look. The answer is given on fresh answers of all hosts, asked
+//! for it.
+
+use std::time::Duration;
+
+use cob_types::status::ClusterStatus;
+use cob_types::{CobId, GenerationNumber, HostName};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Plan;
+use super::prepare::{self, Gone};
+use super::report::{Ended, Progress, Report};
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::live::Live;
+use crate::screen::Screen;
+use crate::targets::Target;
+use crate::verdict::{Verdict, hopeless, judge};
+
+/// How often the progress line is looked after when nothing is heard.
+const TICK: Duration = Duration::from_millis(500);
+/// How long nothing but what has given up must be left before the wait ends: the status of a host that
+/// is about to move may have been taken a moment before it does.
+const HOPELESS_FOR: Duration = Duration::from_secs(1);
+
+pub(super) async fn until_ended(
+    context: &Context,
+    screen: &mut Screen,
+    plan: &Plan,
+    absent: Vec<Target>,
+    mut report: Report,
+    limit: Duration,
+) -> Result<Exit, Failure> {
+    let deadline = Instant::now() + limit;
+    let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
+    let mut live = Live::start(&context.client, &targets);
+    let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
+    for target in absent {
+        late.spawn(prepare::catch_up(context.client.clone(), target, plan.generation));
+    }
+    let mut progress = Progress::default();
+    let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
+    let (ended, cluster) = loop {
+        tokio::select! {
+            () = live.changed() => {}
+            Some(arrived) = late.join_next() => arrive(screen, &mut report, arrived),
+            () = tokio::time::sleep(TICK.min(deadline.saturating_duration_since(Instant::now()))) => {}
+        }
+        if !report.refusals.is_empty() {
+            break (Ended::Refused, live.cluster());
+        }
+        let watched = live.cluster();
+        progress.show(screen, plan, &watched);
+        if Instant::now() >= deadline {
+            let fresh = gather::cluster(&context.client, &targets).await;
+            break (last_look(plan, &fresh), fresh);
+        }
+        if !live.is_complete() {
+            continue;
+        }
+        if let Some(newer) = replaced(&watched, plan.generation) {
+            break (Ended::Replaced(newer), watched);
+        }
+        hopeless_since = match (hopeless(&watched), hopeless_since) {
+            (Some(now), Some((before, since))) if now == before => Some((now, since)),
+            (Some(now), _) => Some((now, Instant::now())),
+            (None, _) => None,
+        };
+        let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= HOPELESS_FOR);
+        if given_up || is_converged(plan, &watched) {
+            let fresh = gather::cluster(&context.client, &targets).await;
+            if is_converged(plan, &fresh) {
+                break (Ended::Converged, fresh);
+            }
+            if given_up && let Some(causes) = hopeless(&fresh) {
+                break (Ended::Failed(causes), fresh);
+            }
+        }
+    };
+    progress.clear(screen);
+    report.ended(context, screen, plan, &cluster, &ended)
+}
+
+fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gone), tokio::task::JoinError>) {
+    match arrived {
+        Ok((target, Gone::Yes)) => report.came(screen, &target),
+        Ok((target, Gone::Refused(error))) => report.refused(screen, &target, false, &error),
+        // Catching up does not end with an absence, and is never cancelled before the wait is over.
+        Ok((_, Gone::Absent(_))) | Err(_) => {}
+    }
+}
+
+/// The answer at the end of the time.
+fn last_look(plan: &Plan, fresh: &ClusterStatus) -> Ended {
+    match verdict(plan, fresh) {
+        Verdict::Converged(_) => Ended::Converged,
+        Verdict::Not(_) => match hopeless(fresh) {
+            Some(causes) => Ended::Failed(causes),
+            None => Ended::Late,
+        },
+        Verdict::Unreached(hosts, _) => Ended::Unreached(hosts),
+    }
+}
+
+fn is_converged(plan: &Plan, cluster: &ClusterStatus) -> bool {
+    matches!(verdict(plan, cluster), Verdict::Converged(_))
+}
+
+/// The judgement on the hosts of the manifest, and on those that leave while they can be asked.
+pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
+    let leaves = |name: &HostName| plan.leaving.iter().any(|t| t.name.as_ref() == Some(name));
+    let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
+    judge(&ClusterStatus { hosts }, &plan.expected)
+}
+
+/// A newer generation that somebody else has switched a host to.
+fn replaced(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<(HostName, GenerationNumber)> {
+    cluster.hosts.iter().find_map(|h| {
+        let newest = h.generation.max(h.switching_to)?;
+        (newest > generation).then(|| (h.name.clone(), newest))
+    })
+}

@@ -1,0 +1,275 @@
+//! Hosts and change objects as tables, for `status` and `watch`.
+
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, Trouble};
+use comfy_table::Table;
+
+use crate::args::Which;
+use crate::screen::{Mark, Paint, Screen};
+use crate::verdict::{Expected, Verdict, is_home, judge};
+use crate::words::{ago, clean, count, heading, list, phase, reasons};
+
+/// So many change objects are shown in full; of more, only those that are not settled.
+const MANY: usize = 60;
+
+/// Which change objects are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// All, where they are few or were named.
+    Fitting,
+    /// All.
+    All,
+}
+
+/// Leaves what was named: other hosts and their change objects go. Nothing named: all stays.
+pub(super) fn narrow(cluster: &mut ClusterStatus, only: &[Which]) {
+    if only.is_empty() {
+        return;
+    }
+    cluster.hosts.retain(|h| only.iter().any(|w| w.host() == h.name) || !h.reachable);
+    for host in &mut cluster.hosts {
+        let whole = only.iter().any(|w| matches!(w, Which::Host(name) if *name == host.name));
+        if !whole {
+            host.cobs.retain(|c| only.iter().any(|w| matches!(w, Which::Cob(id) if *id == c.id)));
+        }
+    }
+}
+
+/// The answer for what was named: for a change object, whether it is where it should be.
+pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expected) -> Verdict {
+    let cobs: Vec<_> = only
+        .iter()
+        .filter_map(|w| match w {
+            Which::Cob(id) => Some(id),
+            Which::Host(_) => None,
+        })
+        .collect();
+    if cobs.is_empty() {
+        return judge(cluster, expected);
+    }
+    let mut wrong = Vec::new();
+    for id in cobs {
+        let found = cluster.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == *id);
+        match found {
+            Some(cob) if is_home(cob) => {}
+            Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
+            None => wrong.push(format!("{id} was not found")),
+        }
+    }
+    let unreached: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| h.name.clone()).collect();
+    let generation = cluster.hosts.iter().filter_map(|h| h.generation).max();
+    match generation {
+        _ if !unreached.is_empty() => Verdict::Unreached(unreached, wrong),
+        Some(generation) if wrong.is_empty() => Verdict::Converged(generation),
+        Some(_) | None => Verdict::Not(wrong),
+    }
+}
+
+/// Everything: hosts, change objects, the answer.
+pub(super) fn lines(
+    screen: &Screen,
+    cluster: &ClusterStatus,
+    only: &[Which],
+    shown: Shown,
+    verdict: &Verdict,
+) -> Vec<String> {
+    let mut lines = screen.lines(&hosts(screen, cluster));
+    let named = !only.is_empty();
+    let total: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
+    let every = named || shown == Shown::All || total <= MANY;
+    let rows: Vec<(&HostStatus, &CobStatus)> = cluster
+        .hosts
+        .iter()
+        .flat_map(|h| h.cobs.iter().map(move |c| (h, c)))
+        .filter(|(_, c)| every || !is_home(c))
+        .collect();
+    if !rows.is_empty() {
+        lines.push(String::new());
+        lines.extend(screen.lines(&cobs(screen, &rows)));
+    }
+    if rows.len() < total {
+        let rest = count(total - rows.len(), "settled change object");
+        lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (--all shows them)")));
+    }
+    lines.push(String::new());
+    lines.extend(conclusion(screen, cluster, verdict));
+    lines
+}
+
+fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
+    let mut table = screen.table(&["  HOST", "GENERATION", "STATE", "SETTLED"]);
+    for host in &cluster.hosts {
+        let home = host.cobs.iter().filter(|c| is_home(c)).count();
+        let (mark, state) = host_state(host);
+        table.add_row([
+            format!("{} {}", mark.sign(), host.name),
+            match (host.generation, host.switching_to) {
+                (Some(active), Some(next)) => format!("{active} → {next}"),
+                (Some(active), None) => active.to_string(),
+                (None, Some(next)) => format!("– → {next}"),
+                (None, None) => "–".to_owned(),
+            },
+            state,
+            if host.reachable { format!("{home} of {}", host.cobs.len()) } else { String::new() },
+        ]);
+    }
+    table
+}
+
+fn host_state(host: &HostStatus) -> (Mark, String) {
+    if !host.reachable {
+        let why = host.error.as_deref().unwrap_or("no reason is known");
+        return (Mark::Unknown, format!("unreachable: {}", clean(why)));
+    }
+    let failed = host.cobs.iter().filter(|c| needs_a_hand(c)).count();
+    let mut parts = vec![if host.switching_to.is_some() {
+        "switching".to_owned()
+    } else if host.generation.is_none() {
+        "empty".to_owned()
+    } else if host.converged && host.cobs.iter().all(is_home) {
+        "converged".to_owned()
+    } else {
+        "converging".to_owned()
+    }];
+    if failed > 0 {
+        parts.push(format!("{failed} failed"));
+    }
+    if host.paused {
+        parts.push("paused".to_owned());
+    }
+    let down: Vec<_> = host.peers.iter().filter(|p| !p.up).map(|p| &p.host).collect();
+    if !down.is_empty() {
+        parts.push(format!("no link to {}", list(down.iter(), 3)));
+    }
+    let mark = match parts.as_slice() {
+        _ if failed > 0 => Mark::Bad,
+        [only] if only == "converged" => Mark::Good,
+        _ => Mark::Busy,
+    };
+    (mark, parts.join(", "))
+}
+
+fn needs_a_hand(cob: &CobStatus) -> bool {
+    cob.failed || cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }))
+}
+
+fn cobs(screen: &Screen, rows: &[(&HostStatus, &CobStatus)]) -> Table {
+    let mut table = screen.table(&["  COB", "STATE", "PHASE", "SINCE", "WAITS FOR"]);
+    for (host, cob) in rows {
+        let mark = match cob.phase {
+            _ if needs_a_hand(cob) => Mark::Bad,
+            Phase::Settled if is_home(cob) => Mark::Good,
+            Phase::Checking | Phase::Moving | Phase::Waiting | Phase::Settled => Mark::Busy,
+        };
+        table.add_row([
+            format!("{} {}", mark.sign(), cob.id),
+            heading(cob),
+            phase(cob).to_owned(),
+            ago(host.now_ns, cob.since_ns),
+            reasons(cob, host.now_ns),
+        ]);
+    }
+    table
+}
+
+/// The answer in words.
+pub(super) fn conclusion(screen: &Screen, cluster: &ClusterStatus, verdict: &Verdict) -> Vec<String> {
+    let total: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
+    match verdict {
+        Verdict::Converged(generation) => vec![format!(
+            "{}: generation {generation} on {}, {}",
+            screen.paint(Paint::Good, "converged"),
+            count(cluster.hosts.len(), "host"),
+            count(total, "change object"),
+        )],
+        Verdict::Not(reasons) => told(screen, "not converged", Vec::new(), reasons),
+        Verdict::Unreached(hosts, reasons) => {
+            let silent = format!("{} could not be reached", list(hosts, 4));
+            told(screen, "not known to be converged", vec![silent], reasons)
+        }
+    }
+}
+
+fn told(screen: &Screen, head: &str, first: Vec<String>, reasons: &[String]) -> Vec<String> {
+    let shown = 6;
+    let mut all: Vec<String> = first.into_iter().chain(reasons.iter().take(shown).cloned()).collect();
+    if reasons.len() > shown {
+        all.push(format!("{} more reasons", reasons.len() - shown));
+    }
+    let head = screen.paint(Paint::Bad, head);
+    match all.as_slice() {
+        [] => vec![head],
+        [one] => vec![format!("{head}: {one}")],
+        many => std::iter::once(format!("{head}:")).chain(many.iter().map(|r| format!("  {r}"))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Exit;
+    use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
+    use cob_types::GenerationNumber;
+
+    fn mixed() -> ClusterStatus {
+        let mut n2 = host("n2", 6, vec![waiting("n2/app", "down", "up", vec![lock("n1/db", "up")])]);
+        n2.switching_to = Some(GenerationNumber(7));
+        n2.paused = true;
+        let n3 = crate::gather::unreachable(
+            cob_types::HostName::new("n3").expect("a name"),
+            "no connection to tcp://127.0.0.1:7079: Connection refused".to_owned(),
+        );
+        let n1 = host("n1", 7, vec![moving("n1/db", "down", "up"), settled("n1/ip", "up")]);
+        cluster(vec![n1, n2, n3, host("n4", 7, vec![failed("n4/fs", "absent", "mounted")])])
+    }
+
+    fn shown(cluster: &ClusterStatus, only: &[Which]) -> String {
+        let (screen, _) = Screen::memory();
+        let mut narrowed = cluster.clone();
+        narrow(&mut narrowed, only);
+        let verdict = answer(&narrowed, only, &Expected::default());
+        lines(&screen, &narrowed, only, Shown::Fitting, &verdict).join("\n")
+    }
+
+    #[test]
+    fn a_mixed_cluster_is_shown() {
+        insta::assert_snapshot!(shown(&mixed(), &[]));
+    }
+
+    #[test]
+    fn a_converged_cluster_is_shown() {
+        insta::assert_snapshot!(shown(&cluster(vec![host("n1", 7, vec![settled("n1/ip", "up")])]), &[]));
+    }
+
+    #[test]
+    fn of_many_only_the_unsettled_are_shown() {
+        let mut cobs: Vec<_> = (0..100).map(|n| settled(&format!("n1/c{n}"), "up")).collect();
+        cobs.push(failed("n1/db", "down", "up"));
+        let text = shown(&cluster(vec![host("n1", 7, cobs)]), &[]);
+        assert!(text.contains("n1/db") && !text.contains("n1/c5"), "{text}");
+        assert!(text.contains("100 settled change objects not shown (--all shows them)"), "{text}");
+    }
+
+    #[test]
+    fn the_answer_for_a_named_change_object_is_its_own() {
+        let mixed = mixed();
+        let of = |which: &str| {
+            let only = [which.parse::<Which>().expect("an id")];
+            let mut narrowed = mixed.clone();
+            narrowed.hosts.retain(|h| h.reachable);
+            narrow(&mut narrowed, &only);
+            answer(&narrowed, &only, &Expected::default()).exit()
+        };
+        assert_eq!((of("n1/ip"), of("n1/db"), of("n1/nothing"), of("n1")), (Exit::Yes, Exit::No, Exit::No, Exit::No));
+    }
+
+    #[test]
+    fn lines_fit_a_narrow_terminal() {
+        let (mut screen, _) = Screen::memory();
+        screen.set_width(60);
+        let mixed = mixed();
+        let verdict = judge(&mixed, &Expected::default());
+        for line in lines(&screen, &mixed, &[], Shown::Fitting, &verdict).iter().take(8) {
+            assert!(line.chars().count() <= 60, "{line}");
+        }
+    }
+}

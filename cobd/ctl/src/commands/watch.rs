@@ -1,0 +1,190 @@
+//! `cobctl watch`: everything, as it changes.
+//!
+//! On a terminal a view that is redrawn in place; on a pipe a line for each change.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cob_types::CobId;
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
+
+use super::Context;
+use super::view::{self, Shown};
+use crate::args::{WatchArgs, Which};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::live::Live;
+use crate::screen::{Paint, Screen};
+use crate::verdict::{Expected, Verdict};
+use crate::words::{clean, heading, phase, reasons, utc};
+
+/// The view is drawn anew at least this often: what it says of elapsed time goes on.
+const REDRAW: Duration = Duration::from_millis(500);
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> Result<Exit, Failure> {
+    let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
+    let targets = context.targets.only(&hosts)?;
+    let mut live = Live::start(&context.client, &targets);
+    let drawn = screen.is_live() && !context.json;
+    let mut seen = ClusterStatus::default();
+    if drawn {
+        screen.raw(ENTER)?;
+    }
+    let ended: Result<Verdict, Failure> = loop {
+        let stopped = tokio::select! {
+            () = live.changed() => false,
+            () = tokio::time::sleep(REDRAW), if drawn => false,
+            pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+        };
+        let mut cluster = live.cluster();
+        view::narrow(&mut cluster, &args.only);
+        let verdict = view::answer(&cluster, &args.only, &Expected::default());
+        let shown = if context.json {
+            if cluster == seen { Ok(()) } else { screen.line(&compact(&cluster)?) }
+        } else if drawn {
+            draw(screen, &cluster, args, &verdict)
+        } else {
+            changes(&seen, &cluster).iter().try_for_each(|line| screen.line(line))
+        };
+        seen = cluster;
+        if let Err(error) = shown {
+            break Err(error.into());
+        }
+        if stopped {
+            break Ok(verdict);
+        }
+        let home = matches!(verdict, Verdict::Converged(_));
+        if args.until_converged && home && live.is_complete() {
+            // A yes is said of answers to this question, not of the last that were heard.
+            let mut fresh = gather::cluster(&context.client, &targets).await;
+            view::narrow(&mut fresh, &args.only);
+            let verdict = view::answer(&fresh, &args.only, &Expected::default());
+            if matches!(verdict, Verdict::Converged(_)) {
+                break Ok(verdict);
+            }
+        }
+    };
+    if drawn {
+        screen.raw(LEAVE)?;
+    }
+    let verdict = ended?;
+    if !context.json {
+        for line in view::conclusion(screen, &seen, &verdict) {
+            screen.line(&line)?;
+        }
+    }
+    Ok(if args.until_converged { verdict.exit() } else { Exit::Yes })
+}
+
+/// To the terminal's other page, without a cursor.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+/// And back.
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+
+fn draw(screen: &mut Screen, cluster: &ClusterStatus, args: &WatchArgs, verdict: &Verdict) -> std::io::Result<()> {
+    screen.measure();
+    let mut lines = view::lines(screen, cluster, &args.only, Shown::Fitting, verdict);
+    let height = screen.height().saturating_sub(1).max(4);
+    if lines.len() > height {
+        let cut = lines.len() - (height - 1);
+        lines.truncate(height - 1);
+        lines.push(screen.paint(Paint::Dim, &format!("{cut} more lines; name hosts to see less")));
+    }
+    let mut page = String::from("\u{1b}[H");
+    for line in lines {
+        page.push_str(&line);
+        page.push_str("\u{1b}[K\r\n");
+    }
+    page.push_str("\u{1b}[J");
+    screen.raw(&page)
+}
+
+fn compact(cluster: &ClusterStatus) -> Result<String, Failure> {
+    serde_json::to_string(cluster).map_err(|e| Failure::environment(anyhow::Error::from(e)))
+}
+
+/// What differs between two pictures, a line each.
+fn changes(before: &ClusterStatus, after: &ClusterStatus) -> Vec<String> {
+    let old: BTreeMap<_, _> = before.hosts.iter().map(|h| (&h.name, h)).collect();
+    let mut lines = Vec::new();
+    for host in &after.hosts {
+        let was = old.get(&host.name).copied();
+        let told = host_words(host);
+        if was.map(host_words).as_ref() != Some(&told) {
+            lines.push(format!("{}{}: {told}", stamp(host), host.name));
+        }
+        if !host.reachable {
+            continue;
+        }
+        let cobs: BTreeMap<&CobId, &CobStatus> =
+            was.filter(|w| w.reachable).map(|w| w.cobs.iter().map(|c| (&c.id, c)).collect()).unwrap_or_default();
+        for cob in &host.cobs {
+            if cobs.get(&cob.id).is_none_or(|was| differs(was, cob)) {
+                let why = reasons(cob, host.now_ns);
+                let why = if why.is_empty() { why } else { format!(": {why}") };
+                lines.push(format!("{}{} {}, {}{why}", stamp(host), cob.id, heading(cob), phase(cob)));
+            }
+        }
+        let gone = cobs.keys().filter(|id| !host.cobs.iter().any(|c| c.id == ***id));
+        lines.extend(gone.map(|id| format!("{}{id} is gone", stamp(host))));
+    }
+    lines
+}
+
+fn stamp(host: &HostStatus) -> String {
+    if host.now_ns == 0 { String::new() } else { format!("{}  ", utc(host.now_ns)) }
+}
+
+fn host_words(host: &HostStatus) -> String {
+    if !host.reachable {
+        return format!("unreachable: {}", clean(host.error.as_deref().unwrap_or_default()));
+    }
+    let mut text = match host.generation {
+        Some(generation) => format!("generation {generation}"),
+        None => "no generation".to_owned(),
+    };
+    if let Some(next) = host.switching_to {
+        text.push_str(&format!(", switches to {next}"));
+    }
+    text.push_str(if host.converged { ", converged" } else { ", not converged" });
+    if host.paused {
+        text.push_str(", paused");
+    }
+    text
+}
+
+/// Times that pass and lines that are printed are no change.
+fn differs(a: &CobStatus, b: &CobStatus) -> bool {
+    let waits = |c: &CobStatus| c.waits_for.iter().map(|w| crate::words::wait(w, u64::MAX)).collect::<Vec<_>>();
+    (&a.state, &a.target, a.phase, a.failed, a.retiring) != (&b.state, &b.target, b.phase, b.failed, b.retiring)
+        || waits(a) != waits(b)
+        || a.trouble.len() != b.trouble.len()
+        || a.action.as_ref().map(|x| x.attempt) != b.action.as_ref().map(|x| x.attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cluster, host, lock, moving, settled, waiting};
+
+    #[test]
+    fn each_change_is_a_line() {
+        let first = cluster(vec![host("n1", 7, vec![waiting("n1/db", "down", "up", vec![lock("n2/ip", "up")])])]);
+        let mut busy = first.clone();
+        busy.hosts[0].cobs[0] = moving("n1/db", "down", "up");
+        let mut done = busy.clone();
+        done.hosts[0].cobs[0] = settled("n1/db", "up");
+        done.hosts[0].cobs[0].since_ns += 1;
+        let mut gone = done.clone();
+        gone.hosts[0] = crate::gather::unreachable(gone.hosts[0].name.clone(), "off".to_owned());
+        let lines: Vec<String> = [(&ClusterStatus::default(), &first), (&first, &busy), (&busy, &done), (&done, &gone)]
+            .into_iter()
+            .flat_map(|(a, b)| changes(a, b))
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+        assert!(changes(&done, &done).is_empty());
+        let mut later = busy.clone();
+        later.hosts[0].now_ns += 5_000_000_000;
+        assert!(changes(&busy, &later).is_empty(), "time alone is no change");
+    }
+}

@@ -1,0 +1,266 @@
+//! First causes: the reasons to wait behind which there is no other change object to look at.
+
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Trouble};
+use cob_types::{CobId, GenerationNumber, StateName};
+use serde::Serialize;
+
+use crate::words::{ago, circle, clean, span, state, trouble};
+
+/// What a first cause is. In the order in which an operator should hear of them: what ends only by
+/// somebody's hand first, what ends by itself last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// A circle of waiters that the daemons have found and can't dissolve.
+    Stuck,
+    /// It has used up its retries.
+    GivenUp,
+    /// Its state can't be told.
+    CheckFailing,
+    /// No route leads to where it should be.
+    NoRoute,
+    /// The one that it asked has refused.
+    Refused,
+    /// Its host can't be reached from here.
+    Unreachable,
+    /// Its host and the asking one don't reach each other.
+    LinkDown,
+    /// Its host does not know it.
+    Absent,
+    /// Its host was not among those that could be asked.
+    NotAsked,
+    /// An operator has paused its host.
+    Paused,
+    /// Its host has another generation active than the asking one.
+    OtherGeneration,
+    /// It serves only those who leave, until it is gone itself.
+    Leaving,
+    /// It was braked.
+    Rest,
+    /// It waits for its next attempt.
+    Retry,
+    /// Each waits for the next; the daemons look for a way out.
+    Circle,
+    /// Its transition runs.
+    Moving,
+    /// Its check runs.
+    Checking,
+    /// What is waited for has been done, or is being said: nothing stands in the way.
+    OnItsWay,
+    /// It waits for nothing.
+    Settled,
+}
+
+/// A first cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// What it is.
+    pub kind: CauseKind,
+    /// In words, to be read after the change object's name: "has given up after 3 attempts".
+    pub words: String,
+    /// What to do about it; empty: wait.
+    pub hint: String,
+}
+
+impl Cause {
+    fn new(kind: CauseKind, words: impl Into<String>) -> Self {
+        Self { kind, words: words.into(), hint: String::new() }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    pub(super) fn moving(cob: &CobStatus, now_ns: u64) -> Self {
+        let (way, since) = match &cob.action {
+            Some(action) => (way(action), action.since_ns),
+            None => (format!("to {}", state(cob.target.as_ref())), cob.since_ns),
+        };
+        let said = cob.action.as_ref().map(|a| remarks(a, a.of > 1)).unwrap_or_default();
+        Self::new(CauseKind::Moving, format!("has been moving {way} for {}{said}", ago(now_ns, since)))
+    }
+
+    pub(super) fn checking(cob: &CobStatus, now_ns: u64) -> Self {
+        match &cob.action {
+            Some(action) if !action.error.is_empty() => Self::check_failing(cob, action),
+            Some(_) | None => Self::new(
+                CauseKind::Checking,
+                format!("has been checked for its state for {}", ago(now_ns, cob.since_ns)),
+            ),
+        }
+    }
+
+    pub(super) fn check_failing(cob: &CobStatus, action: &ActionStatus) -> Self {
+        let times = if action.attempt > 1 { format!(" {} times", action.attempt) } else { String::new() };
+        let words = format!("is in a state that can't be told: its check has failed{times}{}", remarks(action, false));
+        Self::new(CauseKind::CheckFailing, words).hint(format!("see `cobctl output {}`", cob.id))
+    }
+
+    pub(super) fn given_up(cob: &CobStatus) -> Self {
+        let words = match &cob.action {
+            Some(action) => {
+                let n = action.attempt;
+                let attempts = if n == 1 { "1 attempt".to_owned() } else { format!("{n} attempts") };
+                format!("has given up moving {} after {attempts}{}", way(action), remarks(action, false))
+            }
+            None => "has given up".to_owned(),
+        };
+        let id = &cob.id;
+        Self::new(CauseKind::GivenUp, words)
+            .hint(format!("see `cobctl output {id}`, mend what it says, then `cobctl retry {id}`"))
+    }
+
+    pub(super) fn stuck(cob: &CobStatus) -> Option<Self> {
+        cob.trouble.iter().find_map(|t| match t {
+            Trouble::Stuck { circle: round, more } => Some(
+                Self::new(
+                    CauseKind::Stuck,
+                    format!("is stuck in a circle that nothing can dissolve: {}", circle(round, *more)),
+                )
+                .hint("change one of these dependencies in the model; `cobgen check` finds such circles"),
+            ),
+            Trouble::Chase { .. } | Trouble::Flap { .. } => None,
+        })
+    }
+
+    pub(super) fn circle(round: &[CobId]) -> Self {
+        Self::new(
+            CauseKind::Circle,
+            format!("waits in a circle: {}; the daemons look for the way out", circle(round, false)),
+        )
+    }
+
+    pub(super) fn no_route(cob: &CobStatus, to: &StateName) -> Self {
+        let words =
+            format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
+        Self::new(CauseKind::NoRoute, words).hint("give its kind the missing transition")
+    }
+
+    pub(super) fn refused(asked: &CobId, reason: &str) -> Self {
+        Self::new(CauseKind::Refused, format!("was refused by {asked}: {}", clean(reason)))
+    }
+
+    pub(super) fn retry(cob: &CobStatus, now_ns: u64, at_ns: u64, attempt: u32, of: u32) -> Self {
+        let said = cob.action.as_ref().map(|a| remarks(a, false)).unwrap_or_default();
+        let wait = span(at_ns.saturating_sub(now_ns));
+        Self::new(CauseKind::Retry, format!("failed and is tried again in {wait} (attempt {attempt} of {of}){said}"))
+    }
+
+    pub(super) fn paused(host: &HostStatus) -> Self {
+        Self::new(CauseKind::Paused, format!("may not move: {} is paused", host.name))
+            .hint(format!("`cobctl resume --host …` with the address or name of {}", host.name))
+    }
+
+    pub(super) fn rest(cob: &CobStatus, now_ns: u64, until_ns: u64) -> Self {
+        let why: Vec<String> = cob.trouble.iter().map(trouble).collect();
+        let why = if why.is_empty() { "it asks or moves again and again".to_owned() } else { why.join("; ") };
+        Self::new(CauseKind::Rest, format!("rests for {}: {why}", span(until_ns.saturating_sub(now_ns))))
+            .hint("two change objects undo each other: see `cobctl history --cob`")
+    }
+
+    pub(super) fn leaving(cob: &CobStatus) -> Self {
+        let goes = if cob.retiring { "leaves with the switch under way" } else { "is leaving" };
+        Self::new(CauseKind::Leaving, format!("{goes} and serves only what leaves too; others wait until it is gone"))
+    }
+
+    pub(super) fn absent(cob: &CobId, host: &HostStatus) -> Self {
+        let words = match (host.generation, host.switching_to) {
+            (None, _) => format!("is not known on {}: no generation is active there", host.name),
+            (Some(active), Some(next)) => {
+                format!(
+                    "is not part of generation {active}, which is active on {} until it has switched to {next}",
+                    host.name
+                )
+            }
+            (Some(active), None) => format!("is not part of generation {active}, which is active on {}", host.name),
+        };
+        Self::new(CauseKind::Absent, words).hint(format!("`cobctl status {}` lists what is there", cob.host_str()))
+    }
+
+    pub(super) fn unreachable(cob: &CobId, error: &str, holds: bool) -> Self {
+        let host = cob.host_str();
+        let keeps = if holds { "; what it holds stays held until it is back or fenced" } else { "" };
+        let cause = Self::new(
+            CauseKind::Unreachable,
+            format!("is on {host}, which can't be reached ({}){keeps}", clean(error)),
+        );
+        if holds {
+            cause.hint(format!("bring {host} back; or, if it is surely off, `cobctl fence {host}`"))
+        } else {
+            cause
+        }
+    }
+
+    pub(super) fn not_asked(cob: &CobId) -> Self {
+        Self::new(CauseKind::NotAsked, format!("is on {}, which was not asked", cob.host_str()))
+            .hint("with --depot all hosts of the generation are asked")
+    }
+
+    pub(super) fn link_down(asking: &HostStatus, asked: &CobId, link: &PeerStatus) -> Self {
+        let why = link.error.as_deref().map(|e| format!(" ({})", clean(e))).unwrap_or_default();
+        let since = ago(asking.now_ns, link.since_ns);
+        Self::new(
+            CauseKind::LinkDown,
+            format!("can't ask {asked}: the link from {} to {} has been down for {since}{why}", asking.name, link.host),
+        )
+        .hint(format!("look at the network between the two, and whether cobd runs on {}", link.host))
+    }
+
+    pub(super) fn other_generation(
+        asked: &HostStatus,
+        active: GenerationNumber,
+        asking: &HostStatus,
+        wanted: GenerationNumber,
+    ) -> Self {
+        let (there, here) = (&asked.name, &asking.name);
+        Self::new(
+            CauseKind::OtherGeneration,
+            format!(
+                "is there in generation {active} on {there}, asked for in generation {wanted} on {here}: they do not meet until both have the same"
+            ),
+        )
+    }
+
+    pub(super) fn on_its_way(words: impl Into<String>) -> Self {
+        Self::new(CauseKind::OnItsWay, words)
+    }
+
+    pub(super) fn settled(cob: &CobStatus, now_ns: u64) -> Self {
+        let here = state(cob.state.as_ref());
+        let since = ago(now_ns, cob.since_ns);
+        let words = if cob.state.as_ref() == Some(&cob.preferred) {
+            format!("waits for nothing: it has been {here} for {since}")
+        } else {
+            format!(
+                "waits for nothing: others want it {here}, where it has been for {since}; by itself it would be {}",
+                cob.preferred
+            )
+        };
+        Self::new(CauseKind::Settled, words)
+    }
+}
+
+/// `from down to up`.
+fn way(action: &ActionStatus) -> String {
+    match (&action.from, &action.to) {
+        (Some(from), Some(to)) => format!("from {from} to {to}"),
+        (None, Some(to)) => format!("to {to}"),
+        (_, None) => "on".to_owned(),
+    }
+}
+
+/// ` (attempt 2 of 3; exit status 1; last line: …)`.
+fn remarks(action: &ActionStatus, attempt: bool) -> String {
+    let mut all = Vec::new();
+    if attempt {
+        all.push(format!("attempt {} of {}", action.attempt, action.of));
+    }
+    if !action.error.is_empty() {
+        all.push(clean(&action.error));
+    }
+    if !action.last_line.is_empty() {
+        all.push(format!("last line: {}", clean(&action.last_line)));
+    }
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
+}

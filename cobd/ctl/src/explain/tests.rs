@@ -1,0 +1,253 @@
+//! Each kind of first cause, over clusters of a few change objects.
+
+use cob_types::status::{CobStatus, Holder, HostStatus, PeerStatus, Phase, Trouble, Wait};
+use cob_types::{CobId, GenerationNumber, HostName};
+
+use super::{CauseKind, Explanation, Seen, explain};
+use crate::testing::{NOW, failed, grant, host, id, lock, moving, s, settled, state, waiting};
+
+/// What a walk sees of these hosts. A host that is not reachable is one that was asked in vain.
+fn see<'a>(hosts: &'a [HostStatus]) -> impl Fn(&CobId) -> Seen<'a> {
+    |cob| match hosts.iter().find(|h| h.name.as_str() == cob.host_str()) {
+        None => Seen::NotAsked,
+        Some(host) if !host.reachable => Seen::Unreachable(host.error.as_deref().unwrap_or_default()),
+        Some(host) => match host.cobs.iter().find(|c| c.id == *cob) {
+            Some(cob) => Seen::Found(host, cob),
+            None => Seen::Absent(host),
+        },
+    }
+}
+
+fn of<'a>(hosts: &'a [HostStatus], cob: &str) -> Explanation<'a> {
+    explain(&id(cob), &see(hosts))
+}
+
+/// The kind of the first cause, whose it is, and the sentence.
+fn told(hosts: &[HostStatus], cob: &str) -> (CauseKind, String, String) {
+    let explanation = of(hosts, cob);
+    (explanation.first.kind, explanation.culprit().to_string(), explanation.sentence())
+}
+
+/// One host each, at generation 7, for change objects of one host a name.
+fn hosts(cobs: Vec<CobStatus>) -> Vec<HostStatus> {
+    let mut all: Vec<HostStatus> = Vec::new();
+    for cob in cobs {
+        match all.iter_mut().find(|h| h.name.as_str() == cob.id.host_str()) {
+            Some(host) => host.cobs.push(cob),
+            None => all.push(host(cob.id.host().as_str(), 7, vec![cob])),
+        }
+    }
+    all
+}
+
+fn up(cob: &str, waits: Vec<Wait>) -> CobStatus {
+    waiting(cob, "down", "up", waits)
+}
+
+fn held(cob: CobStatus, by: &str, recalled: bool) -> CobStatus {
+    let promised = cob.state.clone().unwrap_or_else(|| state("up"));
+    CobStatus { held_by: vec![Holder { cob: id(by), state: promised, recalled }], ..cob }
+}
+
+#[test]
+fn a_chain_ends_at_what_runs() {
+    let all = hosts(vec![
+        up("n3/lb", vec![lock("n2/app2", "up")]),
+        up("n2/app2", vec![lock("n1/db", "up")]),
+        moving("n1/db", "down", "up"),
+    ]);
+    insta::assert_snapshot!(told(&all, "n3/lb").2, @"n3/lb up waits for n2/app2 up, which waits for n1/db up, which has been moving from down to up for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    assert_eq!(told(&all, "n1/db").0, CauseKind::Moving);
+}
+
+#[test]
+fn the_worst_of_many_branches_is_told_and_all_are_shown() {
+    let all = hosts(vec![
+        up("n3/lb", vec![lock("n1/db", "up"), lock("n2/app", "up"), lock("n3/ip", "up")]),
+        moving("n1/db", "down", "up"),
+        up("n2/app", vec![lock("n2/fs", "mounted"), lock("n1/db", "up")]),
+        failed("n2/fs", "absent", "mounted"),
+        settled("n3/ip", "up"),
+    ]);
+    let explanation = of(&all, "n3/lb");
+    assert_eq!((explanation.first.kind, explanation.culprit().as_str()), (CauseKind::GivenUp, "n2/fs"));
+    assert!(explanation.first.hint.contains("cobctl retry n2/fs"), "{}", explanation.first.hint);
+    insta::assert_snapshot!(format!("{}\n\n{}", explanation.sentence(), explanation.tree().join("\n")));
+}
+
+#[test]
+fn promises_that_must_come_back_lead_to_their_holders() {
+    let all = hosts(vec![
+        held(waiting("n1/db", "up", "down", vec![grant("n2/app", "up")]), "n2/app", true),
+        held(settled("n2/app", "up"), "n3/lb", true),
+        moving("n3/lb", "up", "down"),
+    ]);
+    let (kind, culprit, sentence) = told(&all, "n1/db");
+    assert_eq!((kind, culprit.as_str()), (CauseKind::Moving, "n3/lb"));
+    insta::assert_snapshot!(sentence, @"n1/db down waits for n2/app to give back the promise of up, which needs n3/lb to give back the promise of up first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    let free = hosts(vec![waiting("n1/db", "up", "down", vec![grant("n2/app", "up")]), settled("n2/app", "up")]);
+    assert_eq!(told(&free, "n1/db").0, CauseKind::OnItsWay, "a holder that nothing keeps gives back at once");
+}
+
+#[test]
+fn a_lock_asked_back_is_no_circle() {
+    let recalled =
+        Wait::Lock { cob: id("n1/db"), states: vec![state("up")], since_ns: NOW, recalled: true, refused: None };
+    let all = hosts(vec![
+        waiting("n2/app", "up", "restarted", vec![recalled]),
+        waiting("n1/db", "up", "down", vec![grant("n2/app", "up")]),
+    ]);
+    let (kind, culprit, sentence) = told(&all, "n2/app");
+    assert_eq!((kind, culprit.as_str()), (CauseKind::OnItsWay, "n2/app"), "{sentence}");
+    assert!(sentence.contains("has to give back n1/db up"), "{sentence}");
+}
+
+#[test]
+fn what_ends_by_itself_says_when() {
+    let with = |wait: Wait| hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), up("n1/db", vec![wait])]);
+    let retry = with(Wait::Retry { at_ns: NOW + s(4), attempt: 2, of: 3 });
+    insta::assert_snapshot!(told(&retry, "n2/app").2, @"n2/app up waits for n1/db up, which failed and is tried again in 4.0 s (attempt 2 of 3)");
+    let mut rest = with(Wait::Rest { until_ns: NOW + s(8) });
+    rest[1].cobs[0].trouble = vec![Trouble::Flap { state: state("up"), times: 4, because_of: Some(id("n3/other")) }];
+    insta::assert_snapshot!(told(&rest, "n2/app").2, @"n2/app up waits for n1/db up, which rests for 8.0 s: left up 4 times for n3/other");
+    let leaving = with(Wait::Leaving);
+    assert_eq!(told(&leaving, "n2/app").0, CauseKind::Leaving);
+    let none = with(Wait::Leaving)[1].cobs[0].clone();
+    let about = hosts(vec![CobStatus { waits_for: vec![], ..none }]);
+    insta::assert_snapshot!(told(&about, "n1/db").2, @"n1/db up is about to move");
+}
+
+#[test]
+fn what_needs_a_hand_says_whose() {
+    let with = |db: CobStatus| hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), db]);
+    insta::assert_snapshot!(told(&with(failed("n1/db", "down", "up")), "n2/app").2, @"n2/app up waits for n1/db up, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+    let paused = with(up("n1/db", vec![Wait::Paused]));
+    insta::assert_snapshot!(told(&paused, "n2/app").2, @"n2/app up waits for n1/db up, which may not move: n1 is paused");
+    let lost = with(up("n1/db", vec![Wait::NoRoute { to: state("up") }]));
+    insta::assert_snapshot!(told(&lost, "n2/app").2, @"n2/app up waits for n1/db up, which can't get to up: no chain of transitions leads there from down");
+    let refused = hosts(vec![up(
+        "n2/app",
+        vec![Wait::Lock {
+            cob: id("n1/db"),
+            states: vec![state("upp"), state("up2")],
+            since_ns: NOW,
+            recalled: false,
+            refused: Some("no route to upp".to_owned()),
+        }],
+    )]);
+    insta::assert_snapshot!(told(&refused, "n2/app").2, @"n2/app up was refused by n1/db: no route to upp");
+}
+
+#[test]
+fn unknown_states_tell_of_their_check() {
+    let mut checking = settled("n1/db", "up");
+    (checking.state, checking.target, checking.phase, checking.since_ns) = (None, None, Phase::Checking, NOW - s(1));
+    let all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), checking.clone()]);
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which has been checked for its state for 1.0 s");
+    let mut failing = failed("n1/db", "down", "up");
+    (failing.state, failing.target, failing.phase) = (None, None, Phase::Checking);
+    if let Some(action) = &mut failing.action {
+        (action.from, action.to, action.of) = (None, None, 0);
+    }
+    let (kind, _, sentence) = told(&hosts(vec![failing]), "n1/db");
+    assert_eq!(kind, CauseKind::CheckFailing);
+    insta::assert_snapshot!(sentence, @"n1/db is in a state that can't be told: its check has failed 3 times (exit status 1; last line: port 5432 is taken)");
+}
+
+#[test]
+fn hosts_that_do_not_answer_are_told_by_what_that_means() {
+    let gone = || crate::gather::unreachable(HostName::new("n1").expect("a name"), "Connection refused".to_owned());
+    let mut all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), up("n2/web", vec![grant("n1/db", "up")])]);
+    assert_eq!(told(&all, "n2/app").0, CauseKind::NotAsked);
+    all.push(gone());
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is on n1, which can't be reached (Connection refused)");
+    let explanation = of(&all, "n2/web");
+    insta::assert_snapshot!(explanation.sentence(), @"n2/web up waits for n1/db to give back the promise of up, which is on n1, which can't be reached (Connection refused); what it holds stays held until it is back or fenced");
+    assert!(explanation.first.hint.contains("cobctl fence n1") && explanation.is_incomplete());
+}
+
+#[test]
+fn hosts_that_do_not_meet_are_told_apart() {
+    let mut all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), settled("n1/db", "up")]);
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is up: its promise is on the way");
+    all[1].generation = Some(GenerationNumber(6));
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is there in generation 6 on n1, asked for in generation 7 on n2: they do not meet until both have the same");
+    all[0].peers = vec![PeerStatus {
+        host: all[1].name.clone(),
+        up: false,
+        since_ns: NOW - s(30),
+        error: Some("timed out".to_owned()),
+    }];
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: the link from n2 to n1 has been down for 30 s (timed out)");
+    all[1].cobs = vec![failed("n1/db", "down", "up")];
+    assert_eq!(told(&all, "n2/app").0, CauseKind::GivenUp, "what needs a hand comes before what is cut");
+    all[1].cobs.clear();
+    all[0].peers.clear();
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is not part of generation 6, which is active on n1");
+    all[1].generation = None;
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is not known on n1: no generation is active there");
+}
+
+#[test]
+fn circles_are_named() {
+    let round = vec![
+        up("n1/a", vec![lock("n2/b", "up")]),
+        up("n2/b", vec![lock("n3/c", "up")]),
+        up("n3/c", vec![lock("n1/a", "up")]),
+    ];
+    let all = hosts(round.clone());
+    insta::assert_snapshot!(told(&all, "n1/a").2, @"n1/a up waits in a circle: n1/a waits for n2/b waits for n3/c waits for n1/a; the daemons look for the way out");
+    let mut outside = round.clone();
+    outside.push(up("n4/x", vec![lock("n2/b", "up")]));
+    insta::assert_snapshot!(told(&hosts(outside), "n4/x").2, @"n4/x up waits for n2/b up, which waits in a circle: n2/b waits for n3/c waits for n1/a waits for n2/b; the daemons look for the way out");
+    let mut stuck = round;
+    stuck[1].trouble = vec![Trouble::Stuck { circle: vec![id("n2/b"), id("n3/c"), id("n1/a")], more: false }];
+    let (kind, culprit, _) = told(&hosts(stuck), "n1/a");
+    assert_eq!((kind, culprit.as_str()), (CauseKind::Stuck, "n2/b"));
+}
+
+#[test]
+fn the_settled_wait_for_nothing() {
+    let all = hosts(vec![held(settled("n1/db", "up"), "n2/app", false)]);
+    insta::assert_snapshot!(of(&all, "n1/db").tree().join("\n"), @r"
+    n1/db: up, settled for 3 min
+    held in up by n2/app
+    └─ waits for nothing: it has been up for 3 min  ← first cause
+    ");
+    let mut asked = all.clone();
+    asked[0].cobs[0].preferred = state("down");
+    insta::assert_snapshot!(told(&asked, "n1/db").2, @"n1/db waits for nothing: others want it up, where it has been for 3 min; by itself it would be down");
+    insta::assert_snapshot!(told(&all, "n1/nothing").2, @"n1/nothing is not part of generation 7, which is active on n1");
+}
+
+#[test]
+fn long_chains_and_wide_fans_are_walked_once() {
+    let n = 5000;
+    let mut cobs: Vec<CobStatus> =
+        (0..n).map(|i| up(&format!("n1/c{i}"), vec![lock(&format!("n1/c{}", i + 1), "up")])).collect();
+    cobs.push(failed(&format!("n1/c{n}"), "down", "up"));
+    let all = [host("n1", 7, cobs)];
+    let at: std::collections::BTreeMap<&CobId, &CobStatus> = all[0].cobs.iter().map(|c| (&c.id, c)).collect();
+    let explanation = explain(&id("n1/c0"), &|cob| Seen::Found(&all[0], at[cob]));
+    insta::assert_snapshot!(explanation.sentence(), @"n1/c0 up waits for n1/c1 up, which waits for n1/c2 up, which waits for 4993 more, one behind the other, which waits for n1/c4996 up, which waits for n1/c4997 up, which waits for n1/c4998 up, which waits for n1/c4999 up, which waits for n1/c5000 up, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+    assert_eq!(explanation.told().chain.len(), n + 1);
+
+    // Each of 30 layers waits for both of the next: a thousand million ways.
+    let mut layers: Vec<CobStatus> = Vec::new();
+    for i in 0..30 {
+        let both = |j: u32| ["a", "b"].map(|side| lock(&format!("n1/{side}{j}"), "up")).to_vec();
+        layers.extend(["a", "b"].map(|side| up(&format!("n1/{side}{i}"), both(i + 1))));
+    }
+    layers.extend(["n1/a30", "n1/b30"].map(|cob| moving(cob, "down", "up")));
+    let all = hosts(layers);
+    let explanation = of(&all, "n1/a0");
+    assert_eq!(explanation.first.kind, CauseKind::Moving);
+    assert!(explanation.tree().len() < 100, "each is shown in full once");
+}
+
+#[test]
+fn programs_get_the_same() {
+    let all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), failed("n1/db", "down", "up")]);
+    let json = serde_json::to_string_pretty(&of(&all, "n2/app").told()).expect("told");
+    insta::assert_snapshot!(json);
+}

@@ -1,0 +1,380 @@
+//! The walk: from a change object along what it waits for, each visited once.
+//!
+//! Two questions are asked of a change object. *Why is it not where it is wanted?* leads along its
+//! locks to those it waits for, and along its grants to those who must give them back. *Why does it not
+//! give back what it holds?* leads to those who hold something of it in turn. Chains may be as long as
+//! a cluster is deep and share their ends, so nothing here recurses and nothing is looked at twice.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cob_types::status::{CobStatus, HostStatus, Phase, Wait};
+use cob_types::{CobId, StateName};
+
+use super::cause::Cause;
+use crate::words::states;
+
+/// The most change objects that are looked at for one explanation.
+const MOST: usize = 20_000;
+
+/// What is known of a change object.
+#[derive(Debug, Clone, Copy)]
+pub enum Seen<'a> {
+    /// Its host answered, and has it.
+    Found(&'a HostStatus, &'a CobStatus),
+    /// Its host answered, and has no such change object.
+    Absent(&'a HostStatus),
+    /// Its host could not be reached, and why.
+    Unreachable(&'a str),
+    /// Its host was not asked.
+    NotAsked,
+}
+
+/// A question about a change object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Why {
+    /// Why is it not where it is wanted?
+    Away,
+    /// Why does it not give back what it holds?
+    Holding,
+}
+
+pub(super) type Place = (CobId, Why);
+
+/// One wait that leads to another change object.
+#[derive(Debug, Clone)]
+pub(super) struct Edge {
+    /// In words, after the waiter's name: "waits for n1/db up".
+    pub(super) words: String,
+    /// For how long, in nanoseconds.
+    pub(super) for_ns: u64,
+    /// The change object that it leads to.
+    pub(super) to: CobId,
+    pub(super) then: Then,
+}
+
+/// How it goes on at the end of an edge.
+#[derive(Debug, Clone)]
+pub(super) enum Then {
+    /// With a question.
+    Ask(Why),
+    /// Not at all: the cause lies between the two.
+    Stop(Cause),
+}
+
+impl Edge {
+    /// The place that it leads to, if it goes on there.
+    pub(super) fn place(&self) -> Option<Place> {
+        match &self.then {
+            Then::Ask(why) => Some((self.to.clone(), *why)),
+            Then::Stop(_) => None,
+        }
+    }
+
+    fn stop(&self) -> Option<&Cause> {
+        match &self.then {
+            Then::Ask(_) => None,
+            Then::Stop(cause) => Some(cause),
+        }
+    }
+}
+
+/// What was found at one place.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    pub(super) edges: Vec<Edge>,
+    pub(super) causes: Vec<Cause>,
+}
+
+/// Everything found on the way, and the first cause.
+#[derive(Debug)]
+pub struct Explanation<'a> {
+    /// The change object asked about.
+    pub cob: CobId,
+    pub(super) places: BTreeMap<Place, Found>,
+    pub(super) seen: BTreeMap<CobId, Seen<'a>>,
+    /// From the first step to the one whose cause is told.
+    pub(super) chain: Vec<Edge>,
+    /// The cause of the chain's last place.
+    pub first: Cause,
+    /// There was more to look at than [`MOST`].
+    pub(super) cut: bool,
+}
+
+/// Explains why a change object is where it is. `see` is asked for each change object on the way, once.
+pub fn explain<'a>(cob: &CobId, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
+    let mut walk = Walk { see, seen: BTreeMap::new(), places: BTreeMap::new(), order: Vec::new() };
+    let root = (cob.clone(), Why::Away);
+    let cut = walk.collect(&root);
+    walk.name_circles();
+    let (chain, first) = walk.first_cause(&root);
+    Explanation { cob: cob.clone(), places: walk.places, seen: walk.seen, chain, first, cut }
+}
+
+impl Explanation<'_> {
+    /// Whether a host that matters could not be asked.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.seen.values().any(|s| matches!(s, Seen::Unreachable(_) | Seen::NotAsked))
+    }
+}
+
+struct Walk<'a, 's> {
+    see: &'s dyn Fn(&CobId) -> Seen<'a>,
+    seen: BTreeMap<CobId, Seen<'a>>,
+    places: BTreeMap<Place, Found>,
+    /// The places in the order in which they were reached.
+    order: Vec<Place>,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn look(&mut self, cob: &CobId) -> Seen<'a> {
+        let see = self.see;
+        *self.seen.entry(cob.clone()).or_insert_with(|| see(cob))
+    }
+
+    /// Visits every place that can be reached; true: there were too many.
+    fn collect(&mut self, root: &Place) -> bool {
+        let mut next = VecDeque::from([root.clone()]);
+        while let Some(place) = next.pop_front() {
+            if self.places.contains_key(&place) {
+                continue;
+            }
+            if self.places.len() == MOST {
+                return true;
+            }
+            let found = self.visit(&place);
+            next.extend(found.edges.iter().filter_map(Edge::place));
+            self.order.push(place.clone());
+            self.places.insert(place, found);
+        }
+        false
+    }
+
+    fn visit(&mut self, (id, why): &Place) -> Found {
+        let only = |cause| Found { edges: Vec::new(), causes: vec![cause] };
+        match (self.look(id), why) {
+            (Seen::NotAsked, _) => only(Cause::not_asked(id)),
+            (Seen::Unreachable(error), why) => only(Cause::unreachable(id, error, *why == Why::Holding)),
+            (Seen::Absent(host), Why::Away) => only(Cause::absent(id, host)),
+            (Seen::Absent(_), Why::Holding) => only(Cause::on_its_way("is gone: what it held comes back with that")),
+            (Seen::Found(host, cob), Why::Away) => self.away(host, cob),
+            (Seen::Found(host, cob), Why::Holding) => holding(host, cob),
+        }
+    }
+
+    fn away(&mut self, host: &'a HostStatus, cob: &'a CobStatus) -> Found {
+        let now = host.now_ns;
+        let mut found = Found::default();
+        found.causes.extend(Cause::stuck(cob));
+        match cob.phase {
+            Phase::Moving => found.causes.push(Cause::moving(cob, now)),
+            Phase::Checking => found.causes.push(Cause::checking(cob, now)),
+            Phase::Settled if cob.failed => found.causes.push(flagged(cob)),
+            Phase::Settled => found.causes.push(Cause::settled(cob, now)),
+            Phase::Waiting => {}
+        }
+        for wait in &cob.waits_for {
+            self.wait(host, cob, wait, &mut found);
+        }
+        if found.causes.is_empty() && found.edges.is_empty() {
+            found.causes.push(if cob.failed { flagged(cob) } else { Cause::on_its_way("is about to move") });
+        }
+        found
+    }
+
+    fn wait(&mut self, host: &'a HostStatus, cob: &'a CobStatus, wait: &Wait, found: &mut Found) {
+        let now = host.now_ns;
+        match wait {
+            Wait::Lock { cob: asked, refused: Some(reason), .. } => found.causes.push(Cause::refused(asked, reason)),
+            Wait::Lock { cob: asked, states: wanted, since_ns, recalled, refused: None } => {
+                let wanted_words = format!("{asked} {}", states(wanted));
+                let for_ns = now.saturating_sub(*since_ns);
+                if *recalled {
+                    found.edges.extend(holders(host, cob));
+                    let words = format!("has to give back {wanted_words}, and then waits for it again");
+                    found.edges.push(Edge { words, for_ns, to: asked.clone(), then: Then::Ask(Why::Away) });
+                    return;
+                }
+                found.causes.extend(link_down(host, asked));
+                let then = self.between(host, asked, wanted).map_or(Then::Ask(Why::Away), Then::Stop);
+                found.edges.push(Edge { words: format!("waits for {wanted_words}"), for_ns, to: asked.clone(), then });
+            }
+            Wait::Grant { cob: holder, state, since_ns } => found.edges.push(Edge {
+                words: format!("waits for {holder} to give back the promise of {state}"),
+                for_ns: now.saturating_sub(*since_ns),
+                to: holder.clone(),
+                then: Then::Ask(Why::Holding),
+            }),
+            Wait::Retry { at_ns, attempt, of } => found.causes.push(Cause::retry(cob, now, *at_ns, *attempt, *of)),
+            Wait::Failed => found.causes.push(flagged(cob)),
+            Wait::Paused => found.causes.push(Cause::paused(host)),
+            Wait::Rest { until_ns } => found.causes.push(Cause::rest(cob, now, *until_ns)),
+            Wait::NoRoute { to } => found.causes.push(Cause::no_route(cob, to)),
+            Wait::Leaving => found.causes.push(Cause::leaving(cob)),
+        }
+    }
+
+    /// What keeps a change object that is at rest from giving a promise: nothing of its own.
+    fn between(&mut self, asking: &'a HostStatus, asked: &CobId, wanted: &[StateName]) -> Option<Cause> {
+        let (host, cob) = match self.look(asked) {
+            Seen::Found(host, cob) => (host, cob),
+            Seen::Absent(_) | Seen::Unreachable(_) | Seen::NotAsked => return None,
+        };
+        if cob.phase != Phase::Settled || !cob.waits_for.is_empty() || cob.failed {
+            return None;
+        }
+        match (host.generation, asking.generation) {
+            (Some(active), Some(wanted)) if active != wanted => {
+                return Some(Cause::other_generation(host, active, asking, wanted));
+            }
+            (Some(_) | None, _) => {}
+        }
+        if cob.retiring {
+            return Some(Cause::leaving(cob));
+        }
+        let here = crate::words::state(cob.state.as_ref());
+        Some(Cause::on_its_way(if cob.state.as_ref().is_some_and(|s| wanted.contains(s)) {
+            format!("is {here}: its promise is on the way")
+        } else {
+            format!("is {here} and has not heard of it yet")
+        }))
+    }
+
+    /// Gives a cause to places from which none can be reached: they wait in a circle.
+    fn name_circles(&mut self) {
+        let mut before: BTreeMap<Place, Vec<&Place>> = BTreeMap::new();
+        for (place, found) in &self.places {
+            for to in found.edges.iter().filter_map(Edge::place) {
+                before.entry(to).or_default().push(place);
+            }
+        }
+        let has_cause = |f: &Found| !f.causes.is_empty() || f.edges.iter().any(|e| e.stop().is_some());
+        let mut told: BTreeSet<&Place> = self.places.iter().filter(|(_, f)| has_cause(f)).map(|(p, _)| p).collect();
+        let mut next: Vec<&Place> = told.iter().copied().collect();
+        while let Some(place) = next.pop() {
+            for waiter in before.get(place).into_iter().flatten() {
+                if told.insert(waiter) {
+                    next.push(waiter);
+                }
+            }
+        }
+        let mut circles = Vec::new();
+        let mut done: BTreeSet<Place> = told.into_iter().cloned().collect();
+        for start in &self.order {
+            let round = self.round_from(start, &done);
+            for place in &round {
+                let ids: Vec<CobId> = rotated(&round, place);
+                circles.push((place.clone(), Cause::circle(&ids)));
+            }
+            done.extend(round);
+        }
+        for (place, cause) in circles {
+            if let Some(found) = self.places.get_mut(&place) {
+                found.causes.push(cause);
+            }
+        }
+    }
+
+    /// Follows first edges until a place comes again; the circle found, if it is none of the `done`.
+    fn round_from(&self, start: &Place, done: &BTreeSet<Place>) -> Vec<Place> {
+        let mut path: Vec<Place> = Vec::new();
+        let mut met: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut at = start.clone();
+        loop {
+            if done.contains(&at) {
+                return Vec::new();
+            }
+            if let Some(begin) = met.get(&at) {
+                return path.split_off(*begin);
+            }
+            met.insert(at.clone(), path.len());
+            let onward = self.places.get(&at).and_then(|f| f.edges.iter().find_map(Edge::place));
+            path.push(at);
+            match onward {
+                Some(place) => at = place,
+                None => return Vec::new(),
+            }
+        }
+    }
+
+    /// The worst cause that can be reached, the nearest of equals, and the way to it.
+    fn first_cause(&self, root: &Place) -> (Vec<Edge>, Cause) {
+        let mut came: BTreeMap<Place, Option<(Place, &Edge)>> = BTreeMap::from([(root.clone(), None)]);
+        let mut next = VecDeque::from([root.clone()]);
+        let mut best: Option<(Place, Option<&Edge>, &Cause)> = None;
+        while let Some(place) = next.pop_front() {
+            let Some(found) = self.places.get(&place) else { continue };
+            let own = found.causes.iter().map(|c| (None, c));
+            let between = found.edges.iter().filter_map(|e| Some((Some(e), e.stop()?)));
+            for (edge, cause) in own.chain(between) {
+                if best.as_ref().is_none_or(|(_, _, b)| cause.kind < b.kind) {
+                    best = Some((place.clone(), edge, cause));
+                }
+            }
+            for edge in &found.edges {
+                if let Some(to) = edge.place()
+                    && !came.contains_key(&to)
+                {
+                    came.insert(to.clone(), Some((place.clone(), edge)));
+                    next.push_back(to);
+                }
+            }
+        }
+        let Some((place, last, cause)) = best else {
+            return (Vec::new(), Cause::on_its_way("waits for more change objects than can be looked at"));
+        };
+        let mut chain: Vec<Edge> = last.into_iter().cloned().collect();
+        let mut at = &place;
+        while let Some(Some((from, edge))) = came.get(at) {
+            chain.push((*edge).clone());
+            at = from;
+        }
+        chain.reverse();
+        (chain, cause.clone())
+    }
+}
+
+/// The link to the asked one's host is down.
+fn link_down(asking: &HostStatus, asked: &CobId) -> Option<Cause> {
+    let link = asking.peers.iter().find(|p| p.host.as_str() == asked.host_str() && !p.up)?;
+    Some(Cause::link_down(asking, asked, link))
+}
+
+/// Why a change object that holds something does not give it back.
+fn holding(host: &HostStatus, cob: &CobStatus) -> Found {
+    let now = host.now_ns;
+    let mut found = Found::default();
+    match cob.phase {
+        Phase::Moving => found.causes.push(Cause::moving(cob, now)),
+        Phase::Checking => found.causes.push(Cause::checking(cob, now)),
+        Phase::Waiting | Phase::Settled => found.edges.extend(holders(host, cob)),
+    }
+    if found.causes.is_empty() && found.edges.is_empty() {
+        found.causes.push(Cause::on_its_way("has nothing that keeps it from giving it back: that is on the way"));
+    }
+    found
+}
+
+/// The holders of a change object's promises: those that it has asked back, if it has asked any.
+fn holders<'a>(host: &'a HostStatus, cob: &'a CobStatus) -> impl Iterator<Item = Edge> + 'a {
+    let any = cob.held_by.iter().any(|h| h.recalled);
+    cob.held_by.iter().filter(move |h| h.recalled || !any).map(|h| Edge {
+        words: format!("needs {} to give back the promise of {} first", h.cob, h.state),
+        for_ns: host.now_ns.saturating_sub(cob.since_ns),
+        to: h.cob.clone(),
+        then: Then::Ask(Why::Holding),
+    })
+}
+
+/// The cause of a change object whose `failed` flag is set.
+fn flagged(cob: &CobStatus) -> Cause {
+    match &cob.action {
+        Some(action) if action.to.is_none() => Cause::check_failing(cob, action),
+        Some(_) | None => Cause::given_up(cob),
+    }
+}
+
+fn rotated(round: &[Place], first: &Place) -> Vec<CobId> {
+    let at = round.iter().position(|p| p == first).unwrap_or(0);
+    round[at..].iter().chain(&round[..at]).map(|(id, _)| id.clone()).collect()
+}

@@ -1,0 +1,146 @@
+//! Asking many daemons at once, and making one picture of their answers.
+//!
+//! An answer counts for a host only if it is that host's: a daemon that answers under another name
+//! than expected, or tells of change objects that are not its own, is as good as unreachable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cob_types::HostName;
+use cob_types::status::{ClusterStatus, HostStatus};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::client::{AskError, Client};
+use crate::targets::Target;
+
+/// Daemons asked at the same time.
+const AT_ONCE: usize = 64;
+
+/// Asks every target the same thing; answers in the order of the targets.
+pub async fn each<I, T, F, Fut>(targets: &[I], ask: F) -> Vec<(I, T)>
+where
+    I: Clone + Send + 'static,
+    T: Send + 'static,
+    F: Fn(I) -> Fut,
+    Fut: Future<Output = T> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut asked = JoinSet::new();
+    for (at, target) in targets.iter().enumerate() {
+        let (places, target, asking) = (Arc::clone(&places), target.clone(), ask(target.clone()));
+        asked.spawn(async move {
+            let _place = places.acquire().await;
+            (at, target, asking.await)
+        });
+    }
+    let mut answers = Vec::with_capacity(targets.len());
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(e) => std::panic::resume_unwind(e.into_panic()),
+        }
+    }
+    answers.sort_by_key(|(at, _, _)| *at);
+    answers.into_iter().map(|(_, target, answer)| (target, answer)).collect()
+}
+
+/// The status of every target, by name.
+pub async fn cluster(client: &Client, targets: &[Target]) -> ClusterStatus {
+    let answers = each(targets, |target| {
+        let client = client.clone();
+        async move { status(&client, &target).await }
+    })
+    .await;
+    picture(answers.into_iter().map(|(_, status)| status))
+}
+
+/// The status of one target; if it can't be had, one that says why.
+pub async fn status(client: &Client, target: &Target) -> HostStatus {
+    let answer = client.get::<HostStatus>(&target.endpoint, "/v1/status").await;
+    match answer.map_err(|e| e.in_a_line()).and_then(|status| own(target, status)) {
+        Ok(status) => status,
+        Err(error) => unreachable(target.stand_in(), error),
+    }
+}
+
+/// A host of which nothing is known but why.
+#[must_use]
+pub fn unreachable(name: HostName, error: String) -> HostStatus {
+    HostStatus {
+        name,
+        reachable: false,
+        error: Some(error),
+        generation: None,
+        switching_to: None,
+        converged: false,
+        paused: false,
+        security: None,
+        now_ns: 0,
+        peers: Vec::new(),
+        cobs: Vec::new(),
+    }
+}
+
+/// Whether a daemon refused, as far as a switch or an order is concerned; else it was not reached.
+#[must_use]
+pub fn is_refusal(error: &AskError) -> bool {
+    matches!(error, AskError::Refused { .. }) && !error.is_passing()
+}
+
+fn own(target: &Target, mut status: HostStatus) -> Result<HostStatus, String> {
+    if let Some(name) = &target.name
+        && status.name != *name
+    {
+        return Err(format!("{} answers as {}, not as {name}", target.endpoint, status.name));
+    }
+    if let Some(foreign) = status.cobs.iter().find(|c| c.id.host_str() != status.name.as_str()) {
+        return Err(format!("{} answers as {} and names {} as its own", target.endpoint, status.name, foreign.id));
+    }
+    status.reachable = true;
+    status.error = None;
+    status.cobs.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(status)
+}
+
+/// The answers as one picture; of two that bear one name, neither can be believed for the other.
+pub fn picture(answers: impl Iterator<Item = HostStatus>) -> ClusterStatus {
+    let mut hosts: Vec<HostStatus> = answers.collect();
+    let mut seen = BTreeSet::new();
+    for host in &mut hosts {
+        if !seen.insert(host.name.clone()) && host.reachable {
+            *host = unreachable(host.name.clone(), format!("two daemons answer as {}", host.name));
+        }
+    }
+    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    ClusterStatus { hosts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{host, settled};
+
+    fn target(name: Option<&str>) -> Target {
+        Target {
+            name: name.map(|n| HostName::new(n).expect("a name")),
+            endpoint: "tcp://127.0.0.1:1".parse().expect("an address"),
+        }
+    }
+
+    #[test]
+    fn an_answer_under_another_name_is_none() {
+        assert!(own(&target(Some("n1")), host("n1", 7, vec![])).is_ok());
+        assert!(own(&target(None), host("n2", 7, vec![])).is_ok());
+        let error = own(&target(Some("n1")), host("n2", 7, vec![])).expect_err("another host");
+        assert_eq!(error, "tcp://127.0.0.1:1 answers as n2, not as n1");
+        let error = own(&target(None), host("n1", 7, vec![settled("n2/db", "up")])).expect_err("a foreign id");
+        assert!(error.contains("n2/db"), "{error}");
+    }
+
+    #[test]
+    fn two_daemons_of_one_name_are_not_both_believed() {
+        let both = picture([host("n1", 7, vec![]), host("n1", 8, vec![])].into_iter());
+        assert_eq!(both.hosts.iter().map(|h| h.reachable).collect::<Vec<_>>(), [true, false]);
+    }
+}

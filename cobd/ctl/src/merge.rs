@@ -1,0 +1,122 @@
+//! The histories of many hosts as one: ordered by what each entry could have known of the others.
+//!
+//! Entries of one host keep the order of its journal. Between hosts the Lamport number decides: an
+//! entry that depends on another host's has the greater one. Equal numbers: clock, name, position.
+//! Each history comes in pages, so that no more of it is held than the merge needs.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use cob_types::HostName;
+use cob_types::history::HistoryEntry;
+
+/// The merge of some histories.
+#[derive(Debug)]
+pub struct Merge {
+    sources: Vec<Source>,
+    /// The head of every history that has one at hand.
+    heads: BinaryHeap<Reverse<(Key, usize)>>,
+}
+
+type Key = (u64, u64, HostName, u64);
+
+#[derive(Debug, Default)]
+struct Source {
+    at_hand: VecDeque<HistoryEntry>,
+    ended: bool,
+    /// The greatest Lamport number so far: a journal whose numbers went back keeps its order anyway.
+    floor: u64,
+}
+
+impl Merge {
+    /// A merge of this many histories, of which nothing is at hand yet.
+    #[must_use]
+    pub fn new(sources: usize) -> Self {
+        Self { sources: (0..sources).map(|_| Source::default()).collect(), heads: BinaryHeap::new() }
+    }
+
+    /// The histories of which the next page is needed before the merge can go on.
+    #[must_use]
+    pub fn wanted(&self) -> Vec<usize> {
+        let wanted = |(at, s): (usize, &Source)| (s.at_hand.is_empty() && !s.ended).then_some(at);
+        self.sources.iter().enumerate().filter_map(wanted).collect()
+    }
+
+    /// Gives the next page of a history; `more`: another may follow.
+    pub fn feed(&mut self, source: usize, page: Vec<HistoryEntry>, more: bool) {
+        let Some(fed) = self.sources.get_mut(source) else { return };
+        let had = !fed.at_hand.is_empty();
+        fed.at_hand.extend(page);
+        fed.ended = !more;
+        if !had {
+            self.lift(source);
+        }
+    }
+
+    /// The next entry; none: pages are wanted, or all is told.
+    pub fn next_entry(&mut self) -> Option<HistoryEntry> {
+        if self.sources.iter().any(|s| s.at_hand.is_empty() && !s.ended) {
+            return None;
+        }
+        let Reverse((_, at)) = self.heads.pop()?;
+        let entry = self.sources.get_mut(at)?.at_hand.pop_front();
+        self.lift(at);
+        entry
+    }
+
+    /// Puts the head of a history among the heads.
+    fn lift(&mut self, at: usize) {
+        if let Some(source) = self.sources.get_mut(at)
+            && let Some(head) = source.at_hand.front()
+        {
+            source.floor = source.floor.max(head.lamport);
+            self.heads.push(Reverse(((source.floor, head.ts_ns, head.host.clone(), head.seq), at)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::entry;
+
+    fn merged(pages: Vec<Vec<HistoryEntry>>) -> Vec<(String, u64)> {
+        let mut merge = Merge::new(pages.len());
+        for (at, page) in pages.into_iter().enumerate() {
+            merge.feed(at, page, false);
+        }
+        std::iter::from_fn(|| merge.next_entry()).map(|e| (e.host.to_string(), e.seq)).collect()
+    }
+
+    fn told(all: &[(&str, u64)]) -> Vec<(String, u64)> {
+        all.iter().map(|(host, seq)| ((*host).to_owned(), *seq)).collect()
+    }
+
+    #[test]
+    fn lamport_numbers_come_before_clocks_and_names() {
+        let n1 = vec![entry("n1", 1, 5, 900), entry("n1", 2, 7, 100)];
+        let n2 = vec![entry("n2", 1, 6, 1), entry("n2", 2, 7, 50)];
+        let n3 = vec![entry("n3", 1, 7, 50)];
+        assert_eq!(merged(vec![n3, n2, n1]), told(&[("n1", 1), ("n2", 1), ("n2", 2), ("n3", 1), ("n1", 2)]));
+    }
+
+    #[test]
+    fn a_journal_keeps_its_order_whatever_its_numbers_say() {
+        let n1 = vec![entry("n1", 1, 9, 900), entry("n1", 2, 3, 100), entry("n1", 3, 10, 0)];
+        let n2 = vec![entry("n2", 1, 4, 500), entry("n2", 2, 9, 950)];
+        assert_eq!(merged(vec![n1, n2]), told(&[("n2", 1), ("n1", 1), ("n1", 2), ("n2", 2), ("n1", 3)]));
+    }
+
+    #[test]
+    fn nothing_is_told_while_an_earlier_entry_may_still_come() {
+        let mut merge = Merge::new(2);
+        assert_eq!(merge.wanted(), [0, 1]);
+        merge.feed(0, vec![entry("n1", 1, 1, 1)], true);
+        assert_eq!((merge.next_entry(), merge.wanted()), (None, vec![1]));
+        merge.feed(1, vec![], false);
+        assert_eq!(merge.next_entry().map(|e| e.seq), Some(1));
+        assert_eq!((merge.next_entry(), merge.wanted()), (None, vec![0]));
+        merge.feed(0, vec![], false);
+        assert_eq!((merge.next_entry(), merge.wanted()), (None, vec![]));
+    }
+}

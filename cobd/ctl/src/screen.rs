@@ -1,0 +1,302 @@
+//! Where a command writes: answers to the standard output, all else to the standard error.
+//!
+//! Colour only repeats what words and marks say, and is off where nobody would see it (a pipe,
+//! `NO_COLOR`, `TERM=dumb`). A screen can also write to memory, which is how commands are tested.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+
+use comfy_table::{ContentArrangement, Table};
+
+use crate::args::ColorChoice;
+use crate::words::clean;
+
+/// Lines are not made narrower than this for a small terminal.
+const NARROWEST: usize = 40;
+
+/// The two outputs of a command, and what is known of who reads them.
+pub struct Screen {
+    out: Box<dyn Write + Send>,
+    err: Box<dyn Write + Send>,
+    out_terminal: bool,
+    err_terminal: bool,
+    colour: bool,
+    width: Option<usize>,
+}
+
+/// A colour, by what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paint {
+    /// As it should be.
+    Good,
+    /// On its way.
+    Busy,
+    /// Somebody has to act.
+    Bad,
+    /// Less important.
+    Dim,
+    /// More important.
+    Strong,
+}
+
+impl Paint {
+    fn code(self) -> &'static str {
+        match self {
+            Paint::Good => "32",
+            Paint::Busy => "33",
+            Paint::Bad => "31",
+            Paint::Dim => "2",
+            Paint::Strong => "1",
+        }
+    }
+}
+
+/// A mark in front of a line of a table; it says the same as its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// As it should be.
+    Good,
+    /// On its way.
+    Busy,
+    /// Somebody has to act.
+    Bad,
+    /// Not known.
+    Unknown,
+}
+
+impl Mark {
+    const ALL: [Mark; 4] = [Mark::Good, Mark::Busy, Mark::Bad, Mark::Unknown];
+
+    /// The mark.
+    #[must_use]
+    pub fn sign(self) -> char {
+        match self {
+            Mark::Good => '✓',
+            Mark::Busy => '◦',
+            Mark::Bad => '✗',
+            Mark::Unknown => '?',
+        }
+    }
+
+    fn paint(self) -> Paint {
+        match self {
+            Mark::Good => Paint::Good,
+            Mark::Busy => Paint::Busy,
+            Mark::Bad | Mark::Unknown => Paint::Bad,
+        }
+    }
+}
+
+impl Screen {
+    /// The standard outputs of this process.
+    #[must_use]
+    pub fn standard() -> Self {
+        let (out, err) = (io::stdout(), io::stderr());
+        let width = |fd| rustix::termios::tcgetwinsize(fd).ok().map(|size| usize::from(size.ws_col));
+        Self {
+            out_terminal: out.is_terminal(),
+            err_terminal: err.is_terminal(),
+            colour: false,
+            width: width(std::os::fd::AsFd::as_fd(&out)).filter(|w| *w > 0),
+            out: Box::new(out),
+            err: Box::new(err),
+        }
+    }
+
+    /// A screen that writes to memory, as to a pipe.
+    #[must_use]
+    pub fn memory() -> (Self, Written) {
+        let written = Written::default();
+        let screen = Self {
+            out: Box::new(Tap(Arc::clone(&written.out))),
+            err: Box::new(Tap(Arc::clone(&written.err))),
+            out_terminal: false,
+            err_terminal: false,
+            colour: false,
+            width: None,
+        };
+        (screen, written)
+    }
+
+    /// Decides about colour.
+    pub fn set_colour(&mut self, choice: ColorChoice) {
+        let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        self.colour = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => self.out_terminal && self.err_terminal && !set("NO_COLOR") && !dumb,
+        };
+    }
+
+    /// Keeps to this width, as on a terminal.
+    pub fn set_width(&mut self, width: usize) {
+        self.width = Some(width);
+    }
+
+    /// Whether the answer goes to a terminal.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.out_terminal
+    }
+
+    /// Whether what is said beside the answer goes to a terminal.
+    #[must_use]
+    pub fn is_err_live(&self) -> bool {
+        self.err_terminal
+    }
+
+    /// The width to keep to; none: nothing is wrapped or cut.
+    #[must_use]
+    pub fn width(&self) -> Option<usize> {
+        self.width.map(|w| w.max(NARROWEST))
+    }
+
+    /// The lines of the terminal; 24 where there is none.
+    #[must_use]
+    pub fn height(&self) -> usize {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        size.map(|s| usize::from(s.ws_row)).filter(|h| *h > 0).unwrap_or(24)
+    }
+
+    /// Asks the terminal anew how wide it is.
+    pub fn measure(&mut self) {
+        if self.out_terminal
+            && let Ok(size) = rustix::termios::tcgetwinsize(io::stdout())
+        {
+            self.width = Some(usize::from(size.ws_col)).filter(|w| *w > 0);
+        }
+    }
+
+    /// Text in a colour.
+    #[must_use]
+    pub fn paint(&self, paint: Paint, text: &str) -> String {
+        if self.colour { format!("\u{1b}[{}m{text}\u{1b}[0m", paint.code()) } else { text.to_owned() }
+    }
+
+    /// A line of the answer.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{text}")
+    }
+
+    /// A part of the answer, as it is.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn raw(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    /// The answer as JSON, on lines of its own.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn json<T: serde::Serialize>(&mut self, value: &T) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
+        self.line(&text)
+    }
+
+    /// Something beside the answer. That nobody reads it is no reason to stop.
+    pub fn say(&mut self, text: &str) {
+        let _ = writeln!(self.err, "{text}");
+    }
+
+    /// Something beside the answer that the next such thing overwrites; on a terminal only.
+    pub fn say_over(&mut self, text: &str) {
+        let text = match self.width() {
+            Some(width) => text.chars().take(width - 1).collect(),
+            None => text.to_owned(),
+        };
+        let _ = write!(self.err, "\r{text}\u{1b}[K");
+        let _ = self.err.flush();
+    }
+
+    /// `error: …`, `hint: …`.
+    pub fn problem(&mut self, label: &str, text: &str) {
+        let paint = if label == "hint" { Paint::Good } else { Paint::Bad };
+        let label = self.paint(paint, &format!("{label}:"));
+        self.say(&format!("{label} {}", clean(text)));
+    }
+
+    /// A table without lines, as wide as the screen.
+    #[must_use]
+    pub fn table(&self, header: &[&str]) -> Table {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::NOTHING).set_header(header.iter().copied());
+        if let Some(width) = self.width() {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        }
+        table
+    }
+
+    /// The lines of a table, its marks in colour.
+    #[must_use]
+    pub fn lines(&self, table: &Table) -> Vec<String> {
+        let bare = table.to_string();
+        let lines = bare.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end());
+        if !self.colour {
+            return lines.map(str::to_owned).collect();
+        }
+        lines
+            .enumerate()
+            .map(|(at, line)| match Mark::ALL.into_iter().find(|m| line.starts_with(m.sign())) {
+                _ if at == 0 => self.paint(Paint::Strong, line),
+                Some(mark) => {
+                    let (sign, rest) = line.split_at(mark.sign().len_utf8());
+                    format!("{}{rest}", self.paint(mark.paint(), sign))
+                }
+                None => line.to_owned(),
+            })
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for Screen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Screen").field("colour", &self.colour).field("width", &self.width).finish_non_exhaustive()
+    }
+}
+
+/// What was written to a screen in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
+    out: Arc<Mutex<Vec<u8>>>,
+    err: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Written {
+    /// The standard output so far.
+    #[must_use]
+    pub fn out(&self) -> String {
+        text(&self.out)
+    }
+
+    /// The standard error so far.
+    #[must_use]
+    pub fn err(&self) -> String {
+        text(&self.err)
+    }
+}
+
+fn text(bytes: &Mutex<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)).into_owned()
+}
+
+struct Tap(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Tap {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Whether all is as it should be: the one place that says "converged".
+//!
+//! Never a false yes. Every host that counts must have answered this question, under its own name, with
+//! the same active generation and no switch under way; it must call itself converged, and every change
+//! object that it lists must bear that out; where the manifest is at hand, the number of them too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, Trouble, Wait};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest};
+
+use crate::failure::Exit;
+use crate::words::{count, list};
+
+/// What a yes needs beyond the hosts' own words.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// The generation that must be active; none: any, if all have the same.
+    pub generation: Option<GenerationNumber>,
+    /// The hosts that must be there and how many change objects each has.
+    pub cobs: BTreeMap<HostName, u64>,
+}
+
+impl Expected {
+    /// What a manifest says.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Self {
+        Self {
+            generation: Some(manifest.generation),
+            cobs: manifest.hosts.iter().map(|(name, host)| (name.clone(), host.cobs)).collect(),
+        }
+    }
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything is where it should be.
+    Converged(GenerationNumber),
+    /// Not, and why: one line each.
+    Not(Vec<String>),
+    /// Not all could be asked; what else is wrong.
+    Unreached(Vec<HostName>, Vec<String>),
+}
+
+impl Verdict {
+    /// How a command with this answer ends.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Verdict::Converged(_) => Exit::Yes,
+            Verdict::Not(_) => Exit::No,
+            Verdict::Unreached(..) => Exit::Unreached,
+        }
+    }
+}
+
+/// Judges the answers of the hosts.
+#[must_use]
+pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
+    let mut unreached: Vec<HostName> = status.hosts.iter().filter(|h| !h.reachable).map(|h| h.name.clone()).collect();
+    let there: BTreeSet<&HostName> = status.hosts.iter().map(|h| &h.name).collect();
+    unreached.extend(expected.cobs.keys().filter(|h| !there.contains(h)).cloned());
+    let mut wrong: Vec<String> = Vec::new();
+    let reached = || status.hosts.iter().filter(|h| h.reachable);
+    let generations: BTreeSet<GenerationNumber> = reached().filter_map(|h| h.generation).collect();
+    let wanted = expected.generation.or_else(|| generations.last().copied());
+    for host in reached() {
+        wrong.extend(not_converged(host, wanted, expected.cobs.get(&host.name).copied()));
+    }
+    if status.hosts.is_empty() {
+        wrong.push("there is no host to ask".to_owned());
+    }
+    match wanted {
+        _ if !unreached.is_empty() => Verdict::Unreached(unreached, wrong),
+        Some(generation) if wrong.is_empty() => Verdict::Converged(generation),
+        Some(_) | None => Verdict::Not(wrong),
+    }
+}
+
+fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
+    let name = &host.name;
+    match (host.generation, wanted) {
+        (None, _) => return Some(format!("{name} has no active generation")),
+        (Some(active), Some(wanted)) if active != wanted => {
+            return Some(match host.switching_to {
+                Some(next) => format!("{name} has generation {active} active and switches to {next}"),
+                None => format!("{name} has generation {active} active, not {wanted}"),
+            });
+        }
+        (Some(_), _) => {}
+    }
+    if let Some(next) = host.switching_to {
+        return Some(format!("{name} switches to generation {next}"));
+    }
+    let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c)).map(|c| &c.id).collect();
+    if !away.is_empty() {
+        let n = count(away.len(), "change object");
+        return Some(format!("{name}: {n} not where it should be: {}", list(away, 3)));
+    }
+    let known = u64::try_from(host.cobs.len()).unwrap_or(u64::MAX);
+    if let Some(cobs) = cobs.filter(|c| *c != known) {
+        return Some(format!("{name} tells of {known} change objects; its generation has {cobs}"));
+    }
+    (!host.converged).then(|| format!("{name} has not finished"))
+}
+
+/// Whether a change object is where it should be: one that leaves, in the state that it leaves in.
+#[must_use]
+pub fn is_home(cob: &CobStatus) -> bool {
+    let home = if cob.retiring { cob.target.as_ref() } else { Some(&cob.preferred) };
+    cob.state.is_some() && cob.state.as_ref() == home && !cob.failed && cob.phase == Phase::Settled
+}
+
+/// The change objects that keep what is under way from ending, if nothing that still goes on can end
+/// it: each that is not where it should be has given up, is stuck, or waits for one that is.
+///
+/// None while anything may still get on by itself, or where nothing hinders. A host that switches
+/// waits for what leaves alone: what had given up before may get on with the next generation.
+#[must_use]
+pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
+    let switching = |h: &HostStatus| h.switching_to.is_some();
+    let away = |h: &'_ HostStatus, c: &CobStatus| !is_home(c) && (c.retiring || !switching(h));
+    let pending: Vec<&CobStatus> =
+        status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| away(h, c))).collect();
+    let lost = lost(status);
+    let may_get_on = pending.is_empty()
+        || status.hosts.iter().any(|h| !h.reachable)
+        || pending.iter().any(|c| c.phase == Phase::Moving || !lost.contains(&c.id))
+        || status.hosts.iter().any(switching) && !pending.iter().any(|c| c.retiring);
+    if may_get_on {
+        return None;
+    }
+    Some(status.hosts.iter().flat_map(|h| &h.cobs).filter(|c| ended(c)).map(|c| c.id.clone()).collect())
+}
+
+/// Those that do not get on by themselves, and all who wait for them.
+fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
+    let all = || status.hosts.iter().flat_map(|h| &h.cobs);
+    let mut waiters: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
+    for cob in all() {
+        for on in waits_on(cob) {
+            waiters.entry(on).or_default().push(&cob.id);
+        }
+    }
+    let mut lost: BTreeSet<&CobId> = all().filter(|c| ended(c)).map(|c| &c.id).collect();
+    let mut next: Vec<&CobId> = lost.iter().copied().collect();
+    while let Some(id) = next.pop() {
+        for waiter in waiters.get(id).into_iter().flatten() {
+            if lost.insert(waiter) {
+                next.push(waiter);
+            }
+        }
+    }
+    lost
+}
+
+/// Whether a change object does not get on by itself any more.
+fn ended(cob: &CobStatus) -> bool {
+    let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
+    let no_route = cob.waits_for.iter().any(|w| matches!(w, Wait::NoRoute { .. }));
+    !is_home(cob) && cob.phase != Phase::Moving && (cob.failed || stuck || no_route)
+}
+
+fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
+    cob.waits_for.iter().filter_map(|wait| match wait {
+        Wait::Lock { cob, .. } | Wait::Grant { cob, .. } => Some(cob),
+        Wait::Retry { .. } | Wait::Failed | Wait::Paused | Wait::Rest { .. } | Wait::NoRoute { .. } | Wait::Leaving => {
+            None
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cluster, failed, host, id, lock, moving, settled, waiting};
+
+    fn verdict(hosts: Vec<HostStatus>) -> Verdict {
+        judge(&cluster(hosts), &Expected::default())
+    }
+
+    fn only_reason(hosts: Vec<HostStatus>) -> String {
+        let Verdict::Not(reasons) = verdict(hosts) else { panic!("not a plain no") };
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        reasons[0].clone()
+    }
+
+    #[test]
+    fn all_in_one_generation_and_at_home_is_a_yes() {
+        let hosts = vec![host("n1", 7, vec![settled("n1/db", "up")]), host("n2", 7, vec![])];
+        assert_eq!(verdict(hosts), Verdict::Converged(GenerationNumber(7)));
+    }
+
+    #[test]
+    fn a_silent_host_is_never_a_yes() {
+        let gone = crate::gather::unreachable(HostName::new("n2").expect("a name"), "off".to_owned());
+        let hosts = vec![host("n1", 7, vec![]), gone];
+        assert_eq!(verdict(hosts), Verdict::Unreached(vec![HostName::new("n2").expect("a name")], vec![]));
+        let expected = Expected { generation: None, cobs: [(HostName::new("n3").expect("a name"), 0)].into() };
+        let judged = judge(&cluster(vec![host("n1", 7, vec![])]), &expected);
+        assert_eq!(judged.exit(), Exit::Unreached, "a host of the manifest that was not even asked");
+        assert_eq!(verdict(vec![]).exit(), Exit::No);
+    }
+
+    #[test]
+    fn a_hosts_own_yes_is_not_enough() {
+        assert_eq!(
+            only_reason(vec![host("n1", 6, vec![]), host("n2", 7, vec![])]),
+            "n1 has generation 6 active, not 7"
+        );
+        let away = host("n1", 7, vec![failed("n1/db", "down", "up"), settled("n1/ip", "up")]);
+        assert_eq!(only_reason(vec![away]), "n1: 1 change object not where it should be: n1/db");
+        let mut switching = host("n1", 7, vec![]);
+        switching.switching_to = Some(GenerationNumber(8));
+        assert_eq!(only_reason(vec![switching]), "n1 switches to generation 8");
+        let mut busy = host("n1", 7, vec![]);
+        busy.converged = false;
+        assert_eq!(only_reason(vec![busy]), "n1 has not finished");
+        let mut fresh = host("n1", 7, vec![]);
+        fresh.generation = None;
+        assert_eq!(only_reason(vec![fresh]), "n1 has no active generation");
+    }
+
+    #[test]
+    fn the_manifest_knows_how_many_there_must_be() {
+        let expected = Expected {
+            generation: Some(GenerationNumber(7)),
+            cobs: [(HostName::new("n1").expect("a name"), 2)].into(),
+        };
+        let judged = judge(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])]), &expected);
+        assert_eq!(judged, Verdict::Not(vec!["n1 tells of 1 change objects; its generation has 2".to_owned()]));
+    }
+
+    #[test]
+    fn a_wait_is_over_when_only_the_given_up_are_waited_for() {
+        let db = failed("n1/db", "down", "up");
+        let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
+        let lb = waiting("n3/lb", "down", "up", vec![lock("n2/app", "up")]);
+        let other = moving("n3/other", "down", "up");
+        let hosts = |more| vec![host("n1", 7, vec![db.clone()]), host("n2", 7, vec![app.clone()]), host("n3", 7, more)];
+        assert_eq!(hopeless(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
+        assert_eq!(hopeless(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
+        assert_eq!(hopeless(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
+    }
+
+    #[test]
+    fn a_switch_is_not_over_for_what_had_given_up_before_it() {
+        let mut switching = host("n1", 7, vec![failed("n1/db", "down", "up")]);
+        switching.switching_to = Some(GenerationNumber(8));
+        assert_eq!(hopeless(&cluster(vec![switching.clone()])), None, "generation 8 may mend it");
+        let mut leaving = failed("n1/old", "up", "down");
+        leaving.retiring = true;
+        switching.cobs.push(leaving);
+        assert_eq!(hopeless(&cluster(vec![switching.clone()])), Some(vec![id("n1/db"), id("n1/old")]));
+        let gone = crate::gather::unreachable(HostName::new("n2").expect("a name"), "off".to_owned());
+        assert_eq!(hopeless(&cluster(vec![switching, gone])), None, "a host may come back");
+    }
+}

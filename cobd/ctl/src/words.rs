@@ -1,0 +1,313 @@
+//! Words for people: durations, times, states, what is waited for.
+//!
+//! Text that comes from a host (an error, a line that an action printed) goes through [`clean`]
+//! before it is shown: it may hold anything, also what a terminal would obey.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use cob_types::StateName;
+use cob_types::status::{CobStatus, Phase, Trouble, Wait};
+
+/// The longest text of a host that is shown in a line.
+const LINE: usize = 200;
+
+/// A span of time as people say it: `340 ms`, `3.2 s`, `42 s`, `5 min 12 s`, `3 h 20 min`, `5 d 3 h`.
+#[must_use]
+pub fn span(ns: u64) -> String {
+    let ms = ns / 1_000_000;
+    let s = ms / 1000;
+    match s {
+        0 => format!("{ms} ms"),
+        1..=9 => format!("{s}.{} s", ms % 1000 / 100),
+        10..=119 => format!("{s} s"),
+        120..=7199 => two(s / 60, "min", s % 60, "s"),
+        7200..=172_799 => two(s / 3600, "h", s % 3600 / 60, "min"),
+        _ => two(s / 86_400, "d", s % 86_400 / 3600, "h"),
+    }
+}
+
+fn two(large: u64, of: &str, small: u64, than: &str) -> String {
+    if small == 0 { format!("{large} {of}") } else { format!("{large} {of} {small} {than}") }
+}
+
+/// The time from `since` to `now`, by one clock; a clock that was set back gives `0 ms`.
+#[must_use]
+pub fn ago(now_ns: u64, since_ns: u64) -> String {
+    span(now_ns.saturating_sub(since_ns))
+}
+
+/// A duration as an argument: `500ms`, `30s`, `5m`, `1h30m`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration: write a number with its unit, as in 500ms, 30s, 5m or 1h30m");
+    let mut rest = text.trim();
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let ms = match &rest[..letters] {
+            "ms" => 1,
+            "s" => 1000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(wrong()),
+        };
+        rest = &rest[letters..];
+        let part = number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+    }
+    Ok(total)
+}
+
+/// A moment, in UTC: `2026-11-21 02:11:04.123Z`.
+#[must_use]
+pub fn utc(ns: u64) -> String {
+    let (days, ms) = (ns / 86_400_000_000_000, ns / 1_000_000 % 86_400_000);
+    let (year, month, day) = civil(days);
+    let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}.{:03}Z", ms % 1000)
+}
+
+/// The date of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`, for days after it:
+/// years begin in March, so that the day that is leapt is the last of a year).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, day)
+}
+
+/// One line of text that is safe to show: what a terminal would obey is spelled out, and it is cut at
+/// a bound.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let mut shown = String::new();
+    for (at, c) in text.trim_end().chars().enumerate() {
+        if at == LINE {
+            shown.push('…');
+            break;
+        }
+        match c {
+            '\t' | '\n' | '\r' => shown.push(' '),
+            c if is_hostile(c) => {
+                let _ = write!(shown, "{}", c.escape_unicode());
+            }
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Several lines of text that are safe to show.
+#[must_use]
+pub fn clean_lines(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if is_hostile(c) && c != '\n' && c != '\t' {
+            let _ = write!(shown, "{}", c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
+}
+
+/// Control characters, and those that turn the direction of what follows.
+fn is_hostile(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// `1 host`, `2 hosts`.
+#[must_use]
+pub fn count(n: usize, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
+/// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
+#[must_use]
+pub fn list<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize) -> String {
+    let mut names: Vec<String> = all.into_iter().map(|n| n.to_string()).collect();
+    let more = names.len().saturating_sub(shown.max(1));
+    if more > 0 {
+        names.truncate(shown.max(1));
+        names.push(format!("{more} more"));
+    }
+    join(&names, "and")
+}
+
+/// `up`, `up or degraded`.
+#[must_use]
+pub fn states(all: &[StateName]) -> String {
+    join(&all.iter().map(ToString::to_string).collect::<Vec<_>>(), "or")
+}
+
+fn join(parts: &[String], word: &str) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
+}
+
+/// A state that may be unknown.
+#[must_use]
+pub fn state(state: Option<&StateName>) -> &str {
+    state.map_or("unknown", StateName::as_str)
+}
+
+/// Where a change object is and where it goes: `up`, `down → up`, `unknown`.
+#[must_use]
+pub fn heading(cob: &CobStatus) -> String {
+    match &cob.target {
+        Some(target) if cob.state.as_ref() != Some(target) => format!("{} → {target}", state(cob.state.as_ref())),
+        Some(_) | None => state(cob.state.as_ref()).to_owned(),
+    }
+}
+
+/// The phase in a word, with what an operator must see first in front of it.
+#[must_use]
+pub fn phase(cob: &CobStatus) -> &'static str {
+    let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
+    match cob.phase {
+        _ if cob.failed => "failed",
+        _ if stuck => "stuck",
+        Phase::Checking => "checking",
+        Phase::Moving => "moving",
+        Phase::Waiting => "waiting",
+        Phase::Settled => "settled",
+    }
+}
+
+/// What a change object waits for or does, in a few words for a table.
+#[must_use]
+pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
+    let mut all: Vec<String> = cob.waits_for.iter().map(|w| wait(w, now_ns)).collect();
+    if let Some(action) = &cob.action {
+        let mut text =
+            if action.of > 1 { format!("attempt {} of {}", action.attempt, action.of) } else { String::new() };
+        for part in [&action.error, &action.last_line] {
+            if !part.is_empty() {
+                text.push_str(if text.is_empty() { "" } else { ": " });
+                text.push_str(&clean(part));
+            }
+        }
+        if !text.is_empty() {
+            all.push(text);
+        }
+    }
+    all.extend(cob.trouble.iter().map(trouble));
+    let shown = 4;
+    let more = all.len().saturating_sub(shown);
+    all.truncate(shown);
+    if more > 0 {
+        all.push(format!("{more} more"));
+    }
+    all.join("; ")
+}
+
+/// One reason to wait, in a few words.
+#[must_use]
+pub fn wait(wait: &Wait, now_ns: u64) -> String {
+    match wait {
+        Wait::Lock { cob, states: wanted, refused: Some(reason), .. } => {
+            format!("{cob} {} (refused: {})", states(wanted), clean(reason))
+        }
+        Wait::Lock { cob, states: wanted, recalled: true, .. } => {
+            format!("{cob} {} again (asked back)", states(wanted))
+        }
+        Wait::Lock { cob, states: wanted, .. } => format!("{cob} {}", states(wanted)),
+        Wait::Grant { cob, state, .. } => format!("{cob} to give back {state}"),
+        Wait::Retry { at_ns, attempt, of } => {
+            format!("attempt {attempt} of {of} in {}", span(at_ns.saturating_sub(now_ns)))
+        }
+        Wait::Failed => "gave up: retry by hand".to_owned(),
+        Wait::Paused => "paused: resume by hand".to_owned(),
+        Wait::Rest { until_ns } => format!("rests for {}", span(until_ns.saturating_sub(now_ns))),
+        Wait::NoRoute { to } => format!("no route to {to}"),
+        Wait::Leaving => "leaving: others wait for the switch".to_owned(),
+    }
+}
+
+/// Named trouble, in a few words.
+#[must_use]
+pub fn trouble(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Stuck { circle: round, more } => format!("stuck in a circle: {}", circle(round, *more)),
+        Trouble::Chase { cob, times } => format!("asked {cob} and withdrew {times} times"),
+        Trouble::Flap { state, times, because_of: Some(cob) } => format!("left {state} {times} times for {cob}"),
+        Trouble::Flap { state, times, because_of: None } => format!("left {state} {times} times by itself"),
+    }
+}
+
+/// `a waits for b waits for a`.
+#[must_use]
+pub fn circle(circle: &[cob_types::CobId], more: bool) -> String {
+    let mut text = circle.iter().map(ToString::to_string).collect::<Vec<_>>().join(" waits for ");
+    if more {
+        text.push_str(" waits for …");
+    }
+    if let Some(first) = circle.first() {
+        let _ = write!(text, " waits for {first}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_told_in_two_parts_at_most() {
+        let s = 1_000_000_000;
+        let told: Vec<String> =
+            [0, s / 3, 3_290_000_000, 42 * s, 119 * s, 312 * s, 7200 * s, 12_000 * s, 442_800 * s].map(span).into();
+        assert_eq!(told, ["0 ms", "333 ms", "3.2 s", "42 s", "119 s", "5 min 12 s", "2 h", "3 h 20 min", "5 d 3 h"]);
+        assert_eq!(ago(5, 9), "0 ms", "a clock that was set back");
+    }
+
+    #[test]
+    fn spans_are_read_with_units_only() {
+        assert_eq!(parse_span("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_span("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["", "7", "s", "1y", "1 s", "-1s", "99999999999999999999s", "18446744073709551615d"] {
+            assert!(parse_span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn moments_are_right_over_leap_years() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00.000Z");
+        assert_eq!(utc(951_782_400_000_000_000), "2000-02-29 00:00:00.000Z");
+        assert_eq!(utc(1_795_226_464_123_000_000), "2026-11-21 02:01:04.123Z");
+        assert_eq!(utc(4_107_542_399_999_000_000), "2100-02-28 23:59:59.999Z");
+        assert_eq!(utc(4_107_542_400_000_000_000), "2100-03-01 00:00:00.000Z");
+        assert!(utc(u64::MAX).starts_with("2554-07-21"));
+    }
+
+    #[test]
+    fn a_hosts_text_can_not_move_the_cursor() {
+        assert_eq!(clean("a\u{1b}[2Jb\nc\u{202e}\n"), "a\\u{1b}[2Jb c\\u{202e}");
+        assert_eq!(clean(&"x".repeat(1000)).chars().count(), LINE + 1);
+        assert_eq!(clean_lines("a\tb\n\u{7}\r"), "a\tb\n\\u{7}\\u{d}");
+    }
+
+    #[test]
+    fn lists_name_some_and_count_the_rest() {
+        assert_eq!(list(["a"], 3), "a");
+        assert_eq!(list(["a", "b", "c"], 3), "a, b and c");
+        assert_eq!(list(["a", "b", "c", "d"], 2), "a, b and 2 more");
+        assert_eq!((count(1, "host"), count(0, "host")), ("1 host".to_owned(), "0 hosts".to_owned()));
+    }
+}
