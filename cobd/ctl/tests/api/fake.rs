@@ -1,0 +1,303 @@
+//! Daemons that are only their API: a real server on a real socket, and a loop that answers from what
+//! the test has put there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cob_types::generation::{BlobHash, FORMAT, ManifestHost, Security};
+use cob_types::history::HistoryEntry;
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
+use cobctl::screen::Screen;
+use cobd::web::{Api, Ask, Command, Done, Refusal, RefusalKind, UnixServer, serve_connection};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// What every host's clock shows.
+pub(crate) const NOW: u64 = 1_000_000_000_000;
+
+pub(crate) fn id(text: &str) -> CobId {
+    CobId::new(text).expect("an id")
+}
+
+pub(crate) fn state(text: &str) -> StateName {
+    StateName::new(text).expect("a state")
+}
+
+pub(crate) fn name(text: &str) -> HostName {
+    HostName::new(text).expect("a name")
+}
+
+/// A change object in its preferred state, `up`.
+pub(crate) fn settled(cob: &str) -> CobStatus {
+    CobStatus {
+        id: id(cob),
+        kind: "service".to_owned(),
+        state: Some(state("up")),
+        target: Some(state("up")),
+        preferred: state("up"),
+        phase: Phase::Settled,
+        since_ns: NOW,
+        failed: false,
+        retiring: false,
+        waits_for: Vec::new(),
+        action: None,
+        trouble: Vec::new(),
+        held_by: Vec::new(),
+    }
+}
+
+/// A change object that waits to come up.
+pub(crate) fn waiting(cob: &str, waits_for: Vec<Wait>) -> CobStatus {
+    CobStatus { state: Some(state("down")), phase: Phase::Waiting, waits_for, ..settled(cob) }
+}
+
+/// A change object that has used up its retries.
+pub(crate) fn failed(cob: &str) -> CobStatus {
+    let action = ActionStatus {
+        from: Some(state("down")),
+        to: Some(state("up")),
+        attempt: 3,
+        of: 3,
+        running: false,
+        since_ns: NOW,
+        error: "exit status 1".to_owned(),
+        last_line: "no space left".to_owned(),
+    };
+    CobStatus { failed: true, action: Some(action), ..waiting(cob, vec![Wait::Failed]) }
+}
+
+pub(crate) fn lock(cob: &str) -> Wait {
+    Wait::Lock { cob: id(cob), states: vec![state("up")], since_ns: NOW, recalled: false, refused: None }
+}
+
+pub(crate) fn entry(host: &str, seq: u64, lamport: u64) -> HistoryEntry {
+    HistoryEntry {
+        ts_ns: NOW + lamport,
+        host: name(host),
+        seq,
+        lamport,
+        generation: GenerationNumber(7),
+        cob: Some(id(&format!("{host}/db"))),
+        event: "start".to_owned(),
+        from: Some(state("down")),
+        to: Some(state("up")),
+        attempt: Some(1),
+        ok: None,
+        detail: String::new(),
+    }
+}
+
+/// What a fake daemon is and does.
+pub(crate) struct Inside {
+    pub(crate) status: HostStatus,
+    pub(crate) history: Vec<HistoryEntry>,
+    pub(crate) output: Option<String>,
+    /// The orders that it got.
+    pub(crate) orders: Vec<Command>,
+    /// Questions for its status so far.
+    pub(crate) asked: usize,
+    /// What it says to a `prepare`.
+    pub(crate) refuses: Option<RefusalKind>,
+    /// The change objects that it has once it is told to switch.
+    pub(crate) next: Vec<CobStatus>,
+    /// Whether it activates at once what it is told to switch to; else it stays on its way.
+    pub(crate) prompt: bool,
+    changes: watch::Sender<u64>,
+}
+
+impl Inside {
+    fn answer(&mut self, ask: Ask) {
+        match ask {
+            Ask::Status { reply } => {
+                self.asked += 1;
+                drop(reply.send(self.status.clone()));
+            }
+            Ask::Cob { id, reply } => drop(reply.send(self.status.cobs.iter().find(|c| c.id == id).cloned())),
+            Ask::History { since, cob, limit, reply } => {
+                let wanted = |e: &&HistoryEntry| e.seq >= since && (cob.is_none() || e.cob == cob);
+                drop(reply.send(self.history.iter().filter(wanted).take(limit).cloned().collect()));
+            }
+            Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),
+            Ask::Watch { reply } => drop(reply.send(self.changes.subscribe())),
+            Ask::Order { order, reply, .. } => drop(reply.send(self.order(order))),
+        }
+    }
+
+    fn order(&mut self, order: Command) -> Result<Done, Refusal> {
+        self.orders.push(order.clone());
+        let done = |changed| Ok(Done { changed, detail: String::new() });
+        match order {
+            Command::Prepare { generation } => match self.refuses {
+                Some(kind) => Err(Refusal::new(kind, format!("generation {generation} is not wanted here"), "ask why")),
+                None => done(true),
+            },
+            Command::Switch { generation } => {
+                if self.prompt {
+                    self.status.generation = Some(generation);
+                    self.status.cobs = self.next.clone();
+                } else {
+                    self.status.switching_to = Some(generation);
+                }
+                self.changes.send_modify(|n| *n += 1);
+                done(true)
+            }
+            Command::Pause => {
+                let changed = !std::mem::replace(&mut self.status.paused, true);
+                done(changed)
+            }
+            Command::Resume => {
+                let changed = std::mem::replace(&mut self.status.paused, false);
+                done(changed)
+            }
+            Command::Retry { .. } | Command::Fence { .. } => done(true),
+        }
+    }
+}
+
+/// A fake daemon; ends with its value.
+pub(crate) struct Daemon {
+    inside: Arc<Mutex<Inside>>,
+    /// As `--host` takes it.
+    pub(crate) address: String,
+    _tasks: JoinSet<()>,
+}
+
+impl Daemon {
+    /// Behind a TCP port of this machine.
+    pub(crate) async fn tcp(host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        Self::on(listener, host, generation, cobs)
+    }
+
+    /// Behind this listener.
+    pub(crate) fn on(listener: TcpListener, host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
+        let address = format!("tcp://{}", listener.local_addr().expect("an address"));
+        let (api, inside, mut tasks) = Self::inside(host, generation, cobs);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve_connection(stream, api.clone()));
+            }
+        });
+        Self { inside, address, _tasks: tasks }
+    }
+
+    /// Behind a unix socket.
+    pub(crate) async fn unix(path: &Path, host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
+        let server = UnixServer::bind(path).await.expect("bound");
+        let (api, inside, mut tasks) = Self::inside(host, generation, cobs);
+        tasks.spawn(server.run(api));
+        Self { inside, address: format!("unix:{}", path.display()), _tasks: tasks }
+    }
+
+    fn inside(host: &str, generation: u64, cobs: Vec<CobStatus>) -> (Api, Arc<Mutex<Inside>>, JoinSet<()>) {
+        let status = HostStatus {
+            name: name(host),
+            reachable: true,
+            error: None,
+            generation: Some(GenerationNumber(generation)),
+            switching_to: None,
+            converged: true,
+            paused: false,
+            security: Some("loopback-only".to_owned()),
+            now_ns: NOW,
+            peers: Vec::new(),
+            cobs: cobs.clone(),
+        };
+        let inside = Arc::new(Mutex::new(Inside {
+            status,
+            history: Vec::new(),
+            output: None,
+            orders: Vec::new(),
+            asked: 0,
+            refuses: None,
+            next: cobs,
+            prompt: true,
+            changes: watch::channel(0).0,
+        }));
+        let (tx, mut asked) = mpsc::channel(8);
+        let mut tasks = JoinSet::new();
+        let own = Arc::clone(&inside);
+        tasks.spawn(async move {
+            while let Some(ask) = asked.recv().await {
+                own.lock().expect("not poisoned").answer(ask);
+            }
+        });
+        (Api::new(tx), inside, tasks)
+    }
+
+    /// Its inside, to look at and to set up.
+    pub(crate) fn look(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().expect("not poisoned")
+    }
+
+    /// Changes its status and says so to its watchers.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut HostStatus)) {
+        let mut inside = self.look();
+        change(&mut inside.status);
+        inside.changes.send_modify(|n| *n += 1);
+    }
+
+    /// Waits until its inside is as wanted.
+    pub(crate) async fn until(&self, wanted: impl Fn(&Inside) -> bool) {
+        let met = async {
+            while !wanted(&self.look()) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), met).await.expect("met in time");
+    }
+}
+
+/// What a run of `cobctl` gave.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: u8,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}
+
+/// Runs `cobctl` with these arguments, to its end.
+pub(crate) fn cobctl(args: &[&str]) -> impl Future<Output = Ran> + use<> {
+    let line: Vec<_> = ["cobctl"].iter().chain(args).map(std::ffi::OsString::from).collect();
+    async move {
+        let (mut screen, written) = Screen::memory();
+        let running = cobctl::run(line, &mut screen);
+        let code = tokio::time::timeout(std::time::Duration::from_secs(30), running).await.expect("ends in time");
+        Ran { code, out: written.out(), err: written.err() }
+    }
+}
+
+/// A depot with one generation: these hosts, their addresses and how many change objects they have.
+pub(crate) fn publish(depot: &Path, generation: u64, hosts: &[(&str, &str, u64)]) {
+    let host = |address: &str, cobs| ManifestHost {
+        address: Some(address.to_owned()).filter(|a| !a.is_empty()),
+        bundle: BlobHash([0; 32]),
+        cobs,
+    };
+    let manifest = Manifest {
+        format: FORMAT,
+        generation: GenerationNumber(generation),
+        parent: GenerationNumber(generation - 1),
+        security: Security::LoopbackOnly,
+        hosts: hosts.iter().map(|(n, address, cobs)| (name(n), host(address, *cobs))).collect::<BTreeMap<_, _>>(),
+        cobs: hosts.iter().map(|(_, _, cobs)| cobs).sum(),
+    };
+    let repository = git2::Repository::init_bare(depot).expect("a repository");
+    let blob = repository.blob(&codec::encode(&manifest).expect("encodes")).expect("a blob");
+    let mut tree = repository.treebuilder(None).expect("a tree");
+    tree.insert("manifest.cbor", blob, 0o100_644).expect("inserted");
+    let tree = repository.find_tree(tree.write().expect("written")).expect("found");
+    let author = git2::Signature::new("test", "test@localhost", &git2::Time::new(0, 0)).expect("a signature");
+    let reference = format!("refs/generations/{generation}");
+    repository.commit(Some(&reference), &author, &author, "a generation", &tree, &[]).expect("committed");
+}

@@ -1,0 +1,136 @@
+//! Daemons that are none: what speaks garbage, says nothing, never ends or lies costs a line and no
+//! more.
+
+use crate::fake::{Daemon, cobctl, settled};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// A server that does this to each connection; its address.
+async fn server<F, Fut>(deed: F) -> (String, JoinSet<()>)
+where
+    F: Fn(TcpStream) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = format!("tcp://{}", listener.local_addr().expect("an address"));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(deed(stream));
+        }
+    });
+    (address, tasks)
+}
+
+/// Reads a request's head, so that the answer does not come before the question.
+async fn heard(mut stream: TcpStream) -> TcpStream {
+    let mut part = [0; 4096];
+    let _ = stream.read(&mut part).await;
+    stream
+}
+
+/// A server that gives these bytes as its answer.
+async fn saying(answer: &'static [u8]) -> (String, JoinSet<()>) {
+    server(move |stream| async move {
+        let mut stream = heard(stream).await;
+        let _ = stream.write_all(answer).await;
+    })
+    .await
+}
+
+/// The status of a good daemon and of this one: the good one's answer stands, the other's is named.
+async fn beside_a_good_one(address: &str, error: &str) {
+    let good = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let ran = cobctl(&["--timeout", "2s", "--host", &good.address, "--host", address, "status"]).await;
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.out.contains("1 of 1") && ran.out.contains(error), "{error}: {ran:?}");
+}
+
+#[tokio::test]
+async fn garbage_is_no_answer() {
+    let (address, _tasks) = saying(b"\xff\x00\x01garbage\r\n\r\n").await;
+    beside_a_good_one(&address, "broke off or is no daemon").await;
+    let (address, _tasks) = saying(b"").await;
+    beside_a_good_one(&address, "broke off or is no daemon").await;
+    let (address, _tasks) = saying(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{\"name\"").await;
+    beside_a_good_one(&address, "broke off or is no daemon").await;
+}
+
+#[tokio::test]
+async fn another_programs_answer_is_not_understood() {
+    let (address, _tasks) = saying(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
+    beside_a_good_one(&address, "is not understood").await;
+    let (address, _tasks) = saying(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\noops").await;
+    beside_a_good_one(&address, "is not understood: the answer 502").await;
+    let (address, _tasks) =
+        saying(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n").await;
+    beside_a_good_one(&address, "is not understood: the answer 302").await;
+}
+
+#[tokio::test]
+async fn silence_ends_with_the_time() {
+    let (address, _tasks) = server(|stream| async move {
+        let _stream = heard(stream).await;
+        std::future::pending().await
+    })
+    .await;
+    let ran = cobctl(&["--timeout", "100ms", "--host", &address, "status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("within 100 ms"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut() {
+    let (address, _tasks) = server(|stream| async move {
+        let mut stream = heard(stream).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        let part = vec![b' '; 1 << 20];
+        while stream.write_all(&part).await.is_ok() {}
+    })
+    .await;
+    let ran = cobctl(&["--timeout", "20s", "--host", &address, "status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("is longer than 33554432 bytes"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_long_honest_answer_is_read() {
+    let cobs = (0..20_000).map(|n| settled(&format!("n1/service{n}/server"))).collect();
+    let good = Daemon::tcp("n1", 7, cobs).await;
+    let ran = cobctl(&["--timeout", "20s", "--host", &good.address, "status"]).await;
+    assert!(ran.code == 0 && ran.out.contains("20000 settled change objects not shown"), "{}", ran.code);
+}
+
+#[tokio::test]
+async fn deep_and_wide_json_is_refused() {
+    let (address, _tasks) = server(|stream| async move {
+        let mut stream = heard(stream).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        let _ = stream.write_all(&vec![b'['; 200_000]).await;
+    })
+    .await;
+    let ran = cobctl(&["--host", &address, "status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("is not understood"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_hosts_words_do_not_reach_the_terminal_as_they_are() {
+    let (address, _tasks) =
+        saying(b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"\\u001b[2Jno\",\"hint\":\"\\u001b]0;x\\u0007\"}").await;
+    let ran = cobctl(&["--host", &format!("n1={address}"), "retry", "n1/db"]).await;
+    assert!(ran.code == 1 && !ran.err.contains('\u{1b}') && ran.err.contains("\\u{1b}[2Jno"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_history_that_never_ends_where_it_should_is_left() {
+    // The same page again and again, whatever was asked for.
+    let line = "{\"ts_ns\":1,\"host\":\"n1\",\"seq\":1,\"lamport\":1,\"generation\":1,\"event\":\"x\",\"ok\":null}\n";
+    let (address, _tasks) = server(move |stream| async move {
+        let mut stream = heard(stream).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        let _ = stream.write_all(line.repeat(1000).as_bytes()).await;
+    })
+    .await;
+    let ran = cobctl(&["--host", &address, "history"]).await;
+    assert!(ran.code == 3 && ran.err.contains("entry 1 comes where 2 or a later one was asked for"), "{ran:?}");
+}

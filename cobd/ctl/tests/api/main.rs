@@ -1,0 +1,7 @@
+//! The real client against daemons that are only their API, and against what is no daemon at all.
+
+mod fake;
+mod hostile;
+mod orders;
+mod program;
+mod questions;

@@ -1,0 +1,222 @@
+//! `switch`, `pause`, `resume`, `retry`, `fence` against daemons on real sockets.
+
+use std::path::Path;
+
+use crate::fake::{Daemon, cobctl, failed, id, lock, name, publish, settled, state, waiting};
+use cob_types::GenerationNumber;
+use cob_types::status::Holder;
+use cobd::web::{Command, RefusalKind};
+use tokio::net::TcpListener;
+
+const N7: GenerationNumber = GenerationNumber(7);
+
+/// Two hosts at generation 6 and a depot with generation 7, which has one change object for each.
+async fn two(depot: &Path) -> (Daemon, Daemon) {
+    let (n1, n2) = (Daemon::tcp("n1", 6, vec![]).await, Daemon::tcp("n2", 6, vec![]).await);
+    n1.look().next = vec![settled("n1/db")];
+    n2.look().next = vec![settled("n2/app")];
+    publish(depot, 6, &[("n1", &n1.address, 0), ("n2", &n2.address, 0)]);
+    publish(depot, 7, &[("n1", &n1.address, 1), ("n2", &n2.address, 1)]);
+    (n1, n2)
+}
+
+fn orders(daemon: &Daemon) -> Vec<Command> {
+    daemon.look().orders.clone()
+}
+
+const TAKEN: [Command; 2] = [Command::Prepare { generation: N7 }, Command::Switch { generation: N7 }];
+
+#[tokio::test]
+async fn a_switch_prepares_everywhere_goes_and_waits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    n2.look().prompt = false;
+    let finishing = async {
+        n2.until(|inside| inside.orders.len() == 2).await;
+        n2.change(|status| {
+            status.generation = Some(N7);
+            status.switching_to = None;
+            status.cobs = vec![waiting("n2/app", vec![lock("n1/db")])];
+        });
+        let asked = n2.look().asked;
+        n2.until(|inside| inside.asked > asked + 1).await;
+        n2.change(|status| status.cobs = vec![settled("n2/app")]);
+    };
+    let (ran, ()) = tokio::join!(cobctl(&["--depot", depot, "switch", "latest", "--wait", "20s"]), finishing);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(ran.out, "generation 7 is active and converged: 2 hosts, 2 change objects\n");
+    assert_eq!((orders(&n1), orders(&n2)), (TAKEN.to_vec(), TAKEN.to_vec()));
+
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s", "--json"]).await;
+    assert_eq!((ran.code, &ran.json()["converged"]), (0, &true.into()), "to the active one: waits only");
+    assert_eq!(orders(&n1).len(), 2, "and orders nothing");
+}
+
+#[tokio::test]
+async fn without_a_wait_a_switch_ends_with_the_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = two(folder.path()).await;
+    n1.look().prompt = false;
+    let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
+    assert!(ran.code == 0 && ran.out.contains("go on 2 hosts"), "{ran:?}");
+    assert_eq!((orders(&n1), orders(&n2)), (TAKEN.to_vec(), TAKEN.to_vec()));
+}
+
+#[tokio::test]
+async fn a_host_that_refuses_calls_the_switch_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = two(folder.path()).await;
+    n2.look().refuses = Some(RefusalKind::Conflict);
+    let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7", "--wait"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("n2 refuses: generation 7 is not wanted here") && ran.err.contains("hint: ask why"));
+    assert!(ran.err.contains("called off, nothing has changed"), "{}", ran.err);
+    assert_eq!(orders(&n1), [Command::Prepare { generation: N7 }], "no go anywhere");
+}
+
+#[tokio::test]
+async fn a_generation_that_a_hosts_depot_lacks_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    n2.look().refuses = Some(RefusalKind::NotFound);
+    let arriving = async {
+        n2.until(|inside| inside.orders.len() > 1).await;
+        n2.look().refuses = None;
+    };
+    let (ran, ()) = tokio::join!(cobctl(&["--depot", depot, "switch", "7", "--wait"]), arriving);
+    assert_eq!((ran.code, orders(&n1)), (0, TAKEN.to_vec()), "{ran:?}");
+
+    n2.look().refuses = Some(RefusalKind::NotFound);
+    n2.change(|status| status.generation = Some(GenerationNumber(6)));
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--prepare-timeout", "100ms"]).await;
+    assert!(ran.code == 1 && ran.err.contains("called off"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn an_absent_host_is_named_and_follows_when_it_comes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let n1 = Daemon::tcp("n1", 6, vec![]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &format!("tcp://{address}"), 0)]);
+    let args = ["--depot", depot, "switch", "7", "--prepare-timeout", "300ms"];
+    let ran = cobctl(&args).await;
+    assert!(ran.code == 3 && ran.err.contains("absent: n2: no connection"), "{ran:?}");
+    assert_eq!(orders(&n1), TAKEN, "the others went on");
+
+    let ran = cobctl(&[&args[..], &["--wait", "500ms", "--json"]].concat()).await;
+    assert_eq!((ran.code, &ran.json()["absent"][0]), (3, &"n2".into()), "{ran:?}");
+
+    let coming = async {
+        let listener = TcpListener::bind(address).await.expect("bound again");
+        let n2 = Daemon::on(listener, "n2", 6, vec![]);
+        n2.until(|inside| inside.orders.len() == 2).await;
+        n2
+    };
+    let wait = [&args[..], &["--wait", "20s"]].concat();
+    let switching = cobctl(&wait);
+    let late = async {
+        n1.until(|inside| inside.asked > 3).await;
+        coming.await
+    };
+    let (ran, n2) = tokio::join!(switching, late);
+    assert_eq!((ran.code, orders(&n2)), (0, TAKEN.to_vec()), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_has_given_up_ends_the_wait_with_its_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    n1.look().next = vec![failed("n1/db")];
+    n2.look().next = vec![waiting("n2/app", vec![lock("n1/db")])];
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "1h"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains("nothing more is being done") && ran.out.contains("n1/db up has given up"), "{}", ran.out);
+    assert!(ran.err.contains("active on 2 of 2 hosts, 0 of 2 change objects settled"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn the_end_of_the_time_is_told_with_what_is_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    n1.look().next = vec![];
+    n2.look().prompt = false;
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "300ms"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains("n1 tells of 0 change objects; its generation has 1"), "{}", ran.out);
+    assert!(ran.out.contains("n2 has generation 6 active and switches to 7"), "{}", ran.out);
+}
+
+#[tokio::test]
+async fn a_newer_switch_by_another_ends_the_wait() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = two(folder.path()).await;
+    n2.look().prompt = false;
+    let other = async {
+        n1.until(|inside| inside.orders.len() == 2).await;
+        n1.change(|status| status.switching_to = Some(GenerationNumber(9)));
+    };
+    let depot = folder.path().to_str().expect("text");
+    let (ran, ()) = tokio::join!(cobctl(&["--depot", depot, "switch", "7", "--wait"]), other);
+    assert!(ran.code == 1 && ran.out.contains("n1 goes to generation 9"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn hosts_that_leave_hear_of_it_but_do_not_decide() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = (Daemon::tcp("n1", 6, vec![]).await, Daemon::tcp("n2", 6, vec![]).await);
+    publish(folder.path(), 6, &[("n1", &n1.address, 0), ("n2", &n2.address, 0), ("n3", "tcp://127.0.0.1:1", 0)]);
+    publish(folder.path(), 7, &[("n1", &n1.address, 0)]);
+    let depot = folder.path().to_str().expect("text");
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "--prepare-timeout", "200ms"]).await;
+    assert!(ran.code == 0 && ran.err.contains("absent: n3") && ran.err.contains("it leaves"), "{ran:?}");
+    assert_eq!(orders(&n2), TAKEN);
+}
+
+#[tokio::test]
+async fn without_a_depot_a_switch_is_for_the_hosts_named() {
+    let n1 = Daemon::tcp("n1", 6, vec![settled("n1/db")]).await;
+    let ran = cobctl(&["--host", &n1.address, "switch", "7", "--wait"]).await;
+    assert_eq!((ran.code, orders(&n1)), (0, TAKEN.to_vec()), "{ran:?}");
+    let ran = cobctl(&["--host", &n1.address, "switch", "latest"]).await;
+    assert!(ran.code == 2 && ran.err.contains("which generation is the latest?"), "{ran:?}");
+    let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "switch", "7", "--prepare-timeout", "100ms"]).await;
+    assert!(ran.code == 3 && ran.err.contains("no host could be reached"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn orders_go_to_every_host_and_say_what_changed() {
+    let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
+    let both = ["--host", &format!("n1={}", n1.address), "--host", &format!("n2={}", n2.address)].map(str::to_owned);
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    n2.change(|status| status.paused = true);
+    let ran = cobctl(&[&both[..], &["pause"]].concat()).await;
+    assert_eq!(ran.out, "n1: paused: what runs ends, nothing starts\nn2: was paused already\n");
+    let ran = cobctl(&[&both[..], &["resume", "--json"]].concat()).await;
+    assert_eq!((&ran.json()["hosts"][1]["name"], &ran.json()["hosts"][1]["changed"]), (&"n2".into(), &true.into()));
+    let ran = cobctl(&[&both[..], &["retry", "n2/app"]].concat()).await;
+    assert_eq!((ran.code, orders(&n2).last()), (0, Some(&Command::Retry { cob: id("n2/app") })), "{ran:?}");
+    drop(n1);
+    let ran = cobctl(&[&both[..], &["pause"]].concat()).await;
+    assert!(ran.code == 3 && ran.err.contains("n1: no connection") && ran.out.contains("n2: paused"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_fence_names_what_it_frees_and_spares_the_living() {
+    let mut db = settled("n1/db");
+    db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: true }];
+    let n1 = Daemon::tcp("n1", 7, vec![db]).await;
+    let ran = cobctl(&["--host", &n1.address, "fence", "n2", "--yes"]).await;
+    assert!(ran.code == 0 && ran.err.contains("n1/db up, held by n2/app"), "{ran:?}");
+    assert_eq!(orders(&n1), [Command::Fence { host: name("n2") }]);
+    let n2 = Daemon::tcp("n2", 7, vec![]).await;
+    let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "fence", "n2", "--yes"]).await;
+    assert!(ran.code == 1 && ran.err.contains("n2 answers"), "{ran:?}");
+    assert_eq!(orders(&n1).len(), 1);
+}

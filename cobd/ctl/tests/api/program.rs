@@ -1,0 +1,87 @@
+//! The program as a process: its exit status, its outputs, what packages install.
+
+use std::process::{Command, Output, Stdio};
+
+fn cobctl(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cobctl"))
+        .args(args)
+        .env_remove("COB_DEPOT")
+        .env_remove("COB_SOCKET")
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn help_shows_examples_and_goes_to_the_standard_output() {
+    for command in ["status", "watch", "explain", "history", "switch", "fence", "completions"] {
+        let shown = cobctl(&[command, "--help"]);
+        assert_eq!((shown.status.code(), text(&shown.stderr).as_str()), (Some(0), ""), "{command}");
+        assert!(text(&shown.stdout).contains("--depot"), "{command}");
+    }
+    let shown = text(&cobctl(&["--help"]).stdout);
+    assert!(shown.contains("Examples:") && shown.contains("Exit status:"), "{shown}");
+}
+
+#[test]
+fn bad_usage_is_2_and_an_absent_daemon_is_3() {
+    for bad in [&["stat"][..], &["switch"], &["explain", "n1"], &["--host", "http://x", "status"]] {
+        let ran = cobctl(bad);
+        assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(2), ""), "{bad:?}");
+        assert!(text(&ran.stderr).contains("error:"), "{bad:?}");
+    }
+    let ran = cobctl(&["--socket", "/nonexistent/cobd.sock", "retry", "n1/db"]);
+    let error = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(3), "{error}");
+    for part in
+        ["error: no connection to unix:/nonexistent/cobd.sock", "caused by: No such file", "hint: does cobd run"]
+    {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+#[test]
+fn a_fence_without_anybody_to_confirm_it_is_not_done() {
+    let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "fence", "n2"]);
+    let error = text(&ran.stderr);
+    assert!(ran.status.code() == Some(2) && error.contains("n2 is not fenced") && error.contains("--yes"), "{error}");
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
+        .args(["completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    drop(ran.stdout.take());
+    let ended = ran.wait_with_output().expect("ends");
+    assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        let made = text(&cobctl(&["completions", shell]).stdout);
+        assert!(made.contains("cobctl") && made.contains("explain"), "{shell}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man1");
+    assert_eq!(cobctl(&["man", pages.to_str().expect("text")]).status.code(), Some(0));
+    for page in ["cobctl.1", "cobctl-switch.1", "cobctl-explain.1"] {
+        assert!(std::fs::read_to_string(pages.join(page)).expect(page).contains(".TH"), "{page}");
+    }
+}
+
+#[test]
+fn colour_is_for_those_who_ask() {
+    let plain = cobctl(&["--socket", "/nonexistent", "status"]);
+    assert!(!text(&plain.stdout).contains('\u{1b}') && plain.status.code() == Some(3));
+    let always = cobctl(&["--socket", "/nonexistent", "--color", "always", "status"]);
+    assert!(text(&always.stdout).contains("\u{1b}[31m?\u{1b}[0m nonexistent"), "{}", text(&always.stdout));
+}

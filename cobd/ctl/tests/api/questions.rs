@@ -1,0 +1,196 @@
+//! `status`, `watch`, `explain`, `history`, `output` against daemons on real sockets.
+
+use crate::fake::{Daemon, cobctl, entry, failed, id, lock, publish, settled, state, waiting};
+use cob_types::GenerationNumber;
+use cob_types::status::{ClusterStatus, Holder};
+
+#[tokio::test]
+async fn status_is_asked_over_the_local_socket_and_over_tcp() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("cobd.sock");
+    let daemon = Daemon::unix(&socket, "n1", 7, vec![settled("n1/db")]).await;
+    let ran = cobctl(&["status", "--socket", socket.to_str().expect("text")]).await;
+    assert!(ran.code == 0 && ran.out.contains("converged: generation 7 on 1 host, 1 change object"), "{ran:?}");
+    let ran = cobctl(&["--host", &daemon.address, "status", "--json"]).await;
+    let cluster: ClusterStatus = serde_json::from_str(&ran.out).expect("a cluster");
+    assert_eq!((ran.code, &cluster.hosts[0]), (0, &daemon.look().status));
+    let json = ran.json();
+    assert_eq!(json.as_object().map(|o| o.keys().collect::<Vec<_>>()), Some(vec![&"hosts".to_owned()]));
+    for field in ["id", "state", "target", "phase", "since_ns", "failed", "waits_for"] {
+        assert!(json["hosts"][0]["cobs"][0].get(field).is_some(), "{field}");
+    }
+
+    let tcp = Daemon::tcp("n2", 7, vec![waiting("n2/app", vec![lock("n1/db")])]).await;
+    let ran = cobctl(&["--host", &daemon.address, "--host", &tcp.address, "status"]).await;
+    assert!(ran.code == 1 && ran.out.contains("n2: 1 change object not where it should be: n2/app"), "{ran:?}");
+    tcp.change(|status| status.cobs = vec![settled("n2/app")]);
+    let ran = cobctl(&["--host", &daemon.address, "--host", &tcp.address, "status", "n2/app"]).await;
+    assert!(ran.code == 0 && !ran.out.contains("n1/db"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn hosts_are_found_in_the_depot_and_the_silent_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
+    publish(folder.path(), 6, &[("old", "tcp://127.0.0.1:1", 0)]);
+    publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &n2.address, 0)]);
+    let depot = folder.path().to_str().expect("text");
+    assert_eq!(cobctl(&["--depot", depot, "status"]).await.code, 0);
+    let ran = cobctl(&["--depot", depot, "status", "n2"]).await;
+    assert!(ran.code == 0 && !ran.out.contains("n1"), "{ran:?}");
+    let ran = cobctl(&["--depot", depot, "status", "n9"]).await;
+    assert!(ran.code == 2 && ran.err.contains("there is no host n9") && ran.err.contains("n1 and n2"), "{ran:?}");
+
+    drop(n2);
+    let ran = cobctl(&["--depot", depot, "status", "--json"]).await;
+    let hosts = ran.json()["hosts"].clone();
+    assert_eq!((ran.code, &hosts[1]["name"], &hosts[1]["reachable"]), (3, &"n2".into(), &false.into()));
+    assert!(hosts[1]["error"].as_str().is_some_and(|e| e.contains("no connection")), "{hosts}");
+    let ran = cobctl(&["--depot", depot, "status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("n2 could not be reached"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_depot_that_is_none_or_empty_is_told_with_a_way_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
+    assert!(ran.code == 2 && ran.err.contains("is no depot") && ran.err.contains("hint: a depot is"), "{ran:?}");
+    git2::Repository::init_bare(folder.path()).expect("a repository");
+    let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
+    assert!(ran.code == 2 && ran.err.contains("holds no generation"), "{ran:?}");
+    let ran = cobctl(&["--host", "n1", "status"]).await;
+    assert!(ran.code == 2 && ran.err.contains("where is the host n1?"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_daemon_under_a_false_name_is_not_believed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let n2 = Daemon::tcp("n2", 7, vec![]).await;
+    publish(folder.path(), 7, &[("n1", &n2.address, 0), ("n2", &n2.address, 0)]);
+    let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("answers as n2, not as n1"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn explain_walks_from_host_to_host_and_asks_no_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let n1 = Daemon::tcp("n1", 7, vec![failed("n1/db")]).await;
+    let n2 = Daemon::tcp("n2", 7, vec![waiting("n2/app", vec![lock("n1/db")])]).await;
+    let n3 = Daemon::tcp("n3", 7, vec![waiting("n3/lb", vec![lock("n2/app")])]).await;
+    let n4 = Daemon::tcp("n4", 7, vec![]).await;
+    let hosts = [("n1", &n1), ("n2", &n2), ("n3", &n3), ("n4", &n4)].map(|(n, d)| (n, d.address.as_str(), 1));
+    publish(folder.path(), 7, &hosts);
+    let depot = folder.path().to_str().expect("text");
+    let ran = cobctl(&["--depot", depot, "explain", "n3/lb"]).await;
+    let sentence = "n3/lb up waits for n2/app up, which waits for n1/db up, which has given up moving from down to up \
+                    after 3 attempts (exit status 1; last line: no space left)";
+    assert_eq!((ran.code, ran.out.lines().next()), (0, Some(sentence)), "{ran:?}");
+    assert!(ran.out.contains("hint: see `cobctl output n1/db`"), "{ran:?}");
+    assert_eq!((n1.look().asked, n4.look().asked), (1, 0));
+
+    let json = cobctl(&["--depot", depot, "--json", "explain", "n3/lb"]).await.json();
+    assert_eq!((&json["answer"], &json["first_cause"]["cause"]), (&sentence.into(), &"given-up".into()));
+
+    let ran = cobctl(&["--host", &n3.address, "explain", "n3/lb"]).await;
+    assert!(ran.code == 3 && ran.out.contains("n2, which was not asked"), "{ran:?}");
+    drop(n1);
+    let ran = cobctl(&["--depot", depot, "explain", "n3/lb"]).await;
+    assert!(ran.code == 3 && ran.out.contains("is on n1, which can't be reached (no connection"), "{ran:?}");
+    let ran = cobctl(&["--depot", depot, "explain", "n3/lbb"]).await;
+    assert!(ran.code == 1 && ran.err.contains("did you mean n3/lb?"), "{ran:?}");
+    let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "explain", "n3/lb"]).await;
+    assert!(ran.code == 3 && ran.out.contains("is on n3, which can't be reached"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn histories_are_merged_page_by_page() {
+    let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
+    n1.look().history = (1..=2500).map(|n| entry("n1", n, 2 * n)).collect();
+    n2.look().history = (1..=1200).map(|n| entry("n2", n, 2 * n + 1)).collect();
+    let (first, second) = (n1.address.clone(), n2.address.clone());
+    let both = ["--host", &first, "--host", &second];
+    let ran = cobctl(&[&both[..], &["history", "--json"]].concat()).await;
+    let lamports: Vec<u64> = ran
+        .out
+        .lines()
+        .map(|l| serde_json::from_str::<cob_types::history::HistoryEntry>(l).expect("an entry").lamport)
+        .collect();
+    assert_eq!((ran.code, lamports.len()), (0, 3700));
+    assert!(lamports.is_sorted());
+    let ran = cobctl(&[&both[..], &["history", "--cob", "n2/db"]].concat()).await;
+    assert_eq!((ran.code, ran.out.lines().count()), (0, 1200));
+    let ran = cobctl(&[&both[..], &["history", "--since-generation", "8"]].concat()).await;
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    drop(n2);
+    let ran = cobctl(&[&both[..], &["history"]].concat()).await;
+    assert_eq!((ran.code, ran.out.lines().count()), (3, 2500));
+    assert!(ran.err.contains("is missing from here on: no connection"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn a_followed_history_goes_on() {
+    let n1 = Daemon::tcp("n1", 7, vec![]).await;
+    n1.look().history = vec![entry("n1", 1, 1)];
+    let (mut screen, written) = cobctl::screen::Screen::memory();
+    let line = ["cobctl", "--host", &n1.address, "history", "--follow"].map(std::ffi::OsString::from);
+    let seen = async {
+        let lines = |n| {
+            let written = written.clone();
+            async move {
+                while written.out().lines().count() < n {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            }
+        };
+        lines(1).await;
+        n1.look().history.push(entry("n1", 2, 2));
+        lines(2).await;
+    };
+    tokio::select! {
+        code = cobctl::run(line, &mut screen) => panic!("ended with {code}"),
+        met = tokio::time::timeout(std::time::Duration::from_secs(20), seen) => met.expect("in time"),
+    }
+}
+
+#[tokio::test]
+async fn watching_on_a_pipe_tells_each_change_until_converged() {
+    let n1 = Daemon::tcp("n1", 7, vec![waiting("n1/db", vec![lock("n2/ip")])]).await;
+    let n2 = Daemon::tcp("n2", 7, vec![settled("n2/ip")]).await;
+    let hosts = ["--host", &n1.address, "--host", &n2.address, "watch", "--until-converged"];
+    let changing = async {
+        n1.until(|inside| inside.asked > 0).await;
+        n1.change(|status| status.cobs = vec![failed("n1/db")]);
+        let asked = n1.look().asked;
+        n1.until(|inside| inside.asked > asked + 1).await;
+        n1.change(|status| status.cobs = vec![settled("n1/db")]);
+    };
+    let (ran, ()) = tokio::join!(cobctl(&hosts), changing);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for part in ["n1/db down → up, waiting: n2/ip up", "n1/db down → up, failed: gave up", "n1/db up, settled"] {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    assert!(ran.out.ends_with("converged: generation 7 on 2 hosts, 2 change objects\n"), "{}", ran.out);
+}
+
+#[tokio::test]
+async fn output_is_given_as_it_is() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
+    assert!(ran.code == 1 && ran.err.contains("no output of n1/db is kept"), "{ran:?}");
+    n1.look().output = Some("one\ntwo\u{1b}[0m\n".to_owned());
+    let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (0, "one\ntwo\u{1b}[0m\n"));
+    let ran = cobctl(&["--host", &n1.address, "output", "n2/db"]).await;
+    assert!(ran.code == 2 && ran.err.contains("n1 was asked, which is not n2"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_is_held_is_shown() {
+    let mut db = settled("n1/db");
+    db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: false }];
+    let n1 = Daemon::tcp("n1", 7, vec![db]).await;
+    n1.change(|status| status.switching_to = Some(GenerationNumber(8)));
+    let ran = cobctl(&["--host", &n1.address, "explain", "n1/db"]).await;
+    assert!(ran.code == 0 && ran.out.contains("held in up by n2/app"), "{ran:?}");
+    assert_eq!(cobctl(&["--host", &n1.address, "status"]).await.code, 1, "a switch is under way");
+}
