@@ -10,6 +10,7 @@ use std::time::Duration;
 use cob_types::status::{ClusterStatus, HostStatus};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::gather::{picture, status, unreachable};
@@ -26,8 +27,9 @@ const AGAIN: Duration = Duration::from_millis(400);
 #[derive(Debug)]
 pub struct Live {
     news: mpsc::Receiver<(usize, HostStatus)>,
-    hosts: BTreeMap<usize, HostStatus>,
-    expected: usize,
+    /// What each was heard to say, and when.
+    hosts: BTreeMap<usize, (HostStatus, Instant)>,
+    targets: Vec<Target>,
     _watchers: JoinSet<()>,
 }
 
@@ -40,31 +42,47 @@ impl Live {
         for (at, target) in targets.iter().enumerate() {
             watchers.spawn(follow(client.clone(), target.clone(), at, tell.clone()));
         }
-        Self { news, hosts: BTreeMap::new(), expected: targets.len(), _watchers: watchers }
+        Self { news, hosts: BTreeMap::new(), targets: targets.to_vec(), _watchers: watchers }
     }
 
     /// Waits until something has changed, or may have.
     pub async fn changed(&mut self) {
-        match self.news.recv().await {
-            Some((at, status)) => self.hosts.insert(at, status),
-            // No watcher ends by itself: there was nobody to watch.
-            None => std::future::pending().await,
+        let Some((at, status)) = self.news.recv().await else {
+            // No watcher ends by itself: there is nobody to watch.
+            return std::future::pending().await;
         };
+        self.hosts.insert(at, (status, Instant::now()));
         while let Ok((at, status)) = self.news.try_recv() {
-            self.hosts.insert(at, status);
+            self.hosts.insert(at, (status, Instant::now()));
         }
     }
 
     /// Whether every daemon has been heard of, if only that it can't be reached.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.hosts.len() == self.expected
+        self.hosts.len() == self.targets.len()
     }
 
-    /// The picture.
+    /// The picture. A daemon that has not been heard of yet is not reached yet.
     #[must_use]
     pub fn cluster(&self) -> ClusterStatus {
-        picture(self.hosts.values().cloned())
+        self.picture(|status, _| status.clone())
+    }
+
+    /// The picture with the hosts' clocks as they show by now: what goes on has gone on since.
+    #[must_use]
+    pub fn aged(&self) -> ClusterStatus {
+        self.picture(|status, heard| {
+            let since = u64::try_from(heard.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            HostStatus { now_ns: status.now_ns.saturating_add(since), ..status.clone() }
+        })
+    }
+
+    fn picture(&self, show: impl Fn(&HostStatus, &Instant) -> HostStatus) -> ClusterStatus {
+        picture(self.targets.iter().enumerate().map(|(at, target)| match self.hosts.get(&at) {
+            Some((status, heard)) => show(status, heard),
+            None => unreachable(target.stand_in(), "not heard of yet".to_owned()),
+        }))
     }
 }
 

@@ -36,11 +36,14 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
             () = tokio::time::sleep(REDRAW), if drawn => false,
             pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
         };
-        let mut cluster = live.cluster();
+        if !drawn && !stopped && !live.is_complete() {
+            continue;
+        }
+        let mut cluster = if drawn { live.aged() } else { live.cluster() };
         view::narrow(&mut cluster, &args.only);
         let verdict = view::answer(&cluster, &args.only, &Expected::default());
         let shown = if context.json {
-            if cluster == seen { Ok(()) } else { screen.line(&compact(&cluster)?) }
+            if changes(&seen, &cluster).is_empty() { Ok(()) } else { screen.line(&compact(&cluster)?) }
         } else if drawn {
             draw(screen, &cluster, args, &verdict)
         } else {

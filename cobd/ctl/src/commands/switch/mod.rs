@@ -47,7 +47,7 @@ struct Plan {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
     let mut plan = plan(context, args.generation)?;
-    let first = gather::cluster(&context.client, &plan.hosts).await;
+    let first = look(context, &mut plan).await;
     add_leaving(context, &mut plan, &first)?;
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
@@ -171,11 +171,24 @@ fn named(hosts: BTreeMap<HostName, crate::targets::Endpoint>) -> Vec<Target> {
     hosts.into_iter().map(|(name, endpoint)| Target { name: Some(name), endpoint }).collect()
 }
 
+/// The first look at every host. A daemon that was named by its address alone has the name that it
+/// answers with from here on.
+async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
+    let answers = gather::each(&plan.hosts, |target| {
+        let client = context.client.clone();
+        async move { gather::status(&client, &target).await }
+    })
+    .await;
+    for (target, (_, status)) in plan.hosts.iter_mut().zip(&answers) {
+        if status.reachable {
+            target.name = Some(status.name.clone());
+        }
+    }
+    gather::picture(answers.into_iter().map(|(_, status)| status))
+}
+
 /// Whether a host has the generation active, with no switch under way.
 fn is_there(cluster: &ClusterStatus, target: &Target, generation: GenerationNumber) -> bool {
-    let host = match &target.name {
-        Some(name) => cluster.hosts.iter().find(|h| h.name == *name),
-        None => cluster.hosts.first().filter(|_| cluster.hosts.len() == 1),
-    };
+    let host = cluster.hosts.iter().find(|h| target.name.as_ref() == Some(&h.name));
     host.is_some_and(|h| h.reachable && h.generation == Some(generation) && h.switching_to.is_none())
 }

@@ -54,7 +54,9 @@ pub(super) async fn until_ended(
             break (Ended::Refused, live.cluster());
         }
         let watched = live.cluster();
-        progress.show(screen, plan, &watched);
+        if live.is_complete() {
+            progress.show(screen, plan, &watched);
+        }
         if Instant::now() >= deadline {
             let fresh = gather::cluster(&context.client, &targets).await;
             break (last_look(plan, &fresh), fresh);
