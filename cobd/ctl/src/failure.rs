@@ -2,6 +2,8 @@
 
 use std::io;
 
+use cob_depot::DepotError;
+
 use crate::client::AskError;
 use crate::screen::Screen;
 
@@ -92,8 +94,13 @@ impl Failure {
             return;
         }
         screen.problem("error", &self.source.to_string());
-        for cause in self.source.chain().skip(1) {
-            screen.problem("caused by", &cause.to_string());
+        let mut said = self.source.to_string();
+        for cause in self.source.chain().skip(1).map(ToString::to_string) {
+            // Some errors tell their cause in their own words.
+            if !said.contains(&cause) {
+                screen.problem("caused by", &cause);
+            }
+            said = cause;
         }
         for hint in &self.hints {
             screen.problem("hint", hint);
@@ -113,6 +120,13 @@ impl From<AskError> for Failure {
             | AskError::NotUnderstood { .. } => Blame::Environment,
         };
         Self { blame, source: error.into(), hints: Vec::new(), quiet: false }.hint(hint)
+    }
+}
+
+/// A depot that can't be read is for whoever named it to mend.
+impl From<DepotError> for Failure {
+    fn from(error: DepotError) -> Self {
+        Self::usage(error)
     }
 }
 

@@ -77,6 +77,7 @@ pub fn unreachable(name: HostName, error: String) -> HostStatus {
         paused: false,
         security: None,
         now_ns: 0,
+        links: None,
         peers: Vec::new(),
         cobs: Vec::new(),
     }

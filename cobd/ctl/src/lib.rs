@@ -14,7 +14,6 @@
 pub mod args;
 pub mod client;
 mod commands;
-pub mod depot;
 pub mod explain;
 pub mod failure;
 pub mod gather;

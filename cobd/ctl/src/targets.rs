@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use cob_depot::Depot;
 use cob_types::{GenerationNumber, HostName, Manifest};
 
 use crate::args::Global;
-use crate::depot::Depot;
 use crate::failure::Failure;
 
 /// Where a daemon is spoken with.
@@ -109,8 +109,8 @@ impl Target {
 pub struct Targets {
     /// The daemons.
     pub all: Vec<Target>,
-    /// The depot.
-    pub depot: Option<Depot>,
+    /// The depot's folder.
+    pub depot: Option<PathBuf>,
     /// The local daemon's socket.
     pub socket: PathBuf,
     /// Only some hosts were named.
@@ -148,6 +148,7 @@ impl Targets {
                 None => vec![Target { name: None, endpoint: Endpoint::Unix(global.socket.clone()) }],
             };
         }
+        let depot = global.depot.clone();
         Ok(Self { all, depot, socket: global.socket.clone(), narrowed: !global.hosts.is_empty() })
     }
 
@@ -165,12 +166,20 @@ impl Targets {
         Ok(self.all.iter().filter(|t| t.name.as_ref().is_some_and(|n| hosts.contains(n))).cloned().collect())
     }
 
+    /// The depot, if there is one.
+    ///
+    /// # Errors
+    /// [`Failure`] when it can't be opened any more.
+    pub fn open_depot(&self) -> Result<Option<Depot>, Failure> {
+        Ok(self.depot.as_deref().map(Depot::open).transpose()?)
+    }
+
     /// The manifest of a generation, if there is a depot.
     ///
     /// # Errors
     /// [`Failure`] when the depot has no such generation.
     pub fn manifest(&self, generation: GenerationNumber) -> Result<Option<Manifest>, Failure> {
-        self.depot.as_ref().map(|d| d.read_manifest(generation)).transpose()
+        Ok(self.open_depot()?.map(|depot| depot.read_manifest(generation)).transpose()?)
     }
 }
 
@@ -189,11 +198,18 @@ fn unknown_host<'a>(name: &HostName, depot: bool, known: impl Iterator<Item = &'
 /// # Errors
 /// [`Failure`] when the depot can't be read or is empty.
 pub fn hosts_of(depot: &Depot, socket: &Path) -> Result<BTreeMap<HostName, Endpoint>, Failure> {
-    let Some(latest) = depot.latest()? else {
-        return Err(Failure::usage(anyhow::anyhow!("the depot {} holds no generation", depot.path().display()))
-            .hint("publish one with `cobgen generate MODEL --depot DIR`"));
-    };
-    endpoints(&depot.read_manifest(latest)?, socket)
+    endpoints(&depot.read_manifest(latest(depot)?)?, socket)
+}
+
+/// The newest generation of a depot.
+///
+/// # Errors
+/// [`Failure`] when the depot can't be read or is empty.
+pub fn latest(depot: &Depot) -> Result<GenerationNumber, Failure> {
+    depot.latest()?.ok_or_else(|| {
+        Failure::usage(anyhow::anyhow!("the depot {} holds no generation", depot.path().display()))
+            .hint("publish one with `cobgen generate MODEL --depot DIR`")
+    })
 }
 
 /// The hosts of a manifest and where they are. A host without an address has no link to others: it

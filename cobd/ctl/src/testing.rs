@@ -30,6 +30,7 @@ pub(crate) fn host(name: &str, generation: u64, cobs: Vec<CobStatus>) -> HostSta
         paused: false,
         security: None,
         now_ns: NOW,
+        links: None,
         peers: Vec::new(),
         cobs,
     }

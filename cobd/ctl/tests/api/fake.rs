@@ -204,6 +204,7 @@ impl Daemon {
             paused: false,
             security: Some("loopback-only".to_owned()),
             now_ns: NOW,
+            links: None,
             peers: Vec::new(),
             cobs: cobs.clone(),
         };

@@ -54,8 +54,8 @@ async fn hosts_are_found_in_the_depot_and_the_silent_are_named() {
 async fn a_depot_that_is_none_or_empty_is_told_with_a_way_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
-    assert!(ran.code == 2 && ran.err.contains("is no depot") && ran.err.contains("hint: a depot is"), "{ran:?}");
-    git2::Repository::init_bare(folder.path()).expect("a repository");
+    assert!(ran.code == 2 && ran.err.contains("is not a depot: it is not a bare git repository"), "{ran:?}");
+    cob_depot::Depot::create_or_open(folder.path()).expect("an empty depot");
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
     assert!(ran.code == 2 && ran.err.contains("holds no generation"), "{ran:?}");
     let ran = cobctl(&["--host", "n1", "status"]).await;

@@ -27,7 +27,7 @@ use crate::args::{SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
-use crate::targets::{Target, endpoints};
+use crate::targets::{Target, endpoints, latest};
 use crate::verdict::Expected;
 use prepare::{Gone, Ready};
 use report::Report;
@@ -123,11 +123,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
 /// Which generation is meant, and which hosts it names.
 fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
     let targets = &context.targets;
-    let generation = match (wanted, &targets.depot) {
+    let generation = match (wanted, targets.open_depot()?) {
         (Wanted::Number(number), _) => number,
-        (Wanted::Latest, Some(depot)) => depot.latest()?.ok_or_else(|| {
-            Failure::usage(anyhow::anyhow!("the depot {} holds no generation", depot.path().display()))
-        })?,
+        (Wanted::Latest, Some(depot)) => latest(&depot)?,
         (Wanted::Latest, None) => {
             return Err(Failure::usage(anyhow::anyhow!("which generation is the latest?"))
                 .hint("name the depot with --depot or COB_DEPOT, or give its number"));
@@ -150,7 +148,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
 
 /// Finds the hosts of the generations that are active now which the new one does not have.
 fn add_leaving(context: &Context, plan: &mut Plan, now: &ClusterStatus) -> Result<(), Failure> {
-    let Some(depot) = context.targets.depot.as_ref().filter(|_| !context.targets.narrowed) else { return Ok(()) };
+    let Some(depot) = context.targets.open_depot()?.filter(|_| !context.targets.narrowed) else { return Ok(()) };
     let mut active: Vec<GenerationNumber> = now.hosts.iter().filter_map(|h| h.generation).collect();
     active.sort_unstable();
     active.dedup();
