@@ -3,7 +3,8 @@
 //! One run, anywhere: [`model`] (load, with positions) -> [`expand`] (services to change objects,
 //! short dependency words to the two forms) -> [`draft`] (what came out, with where it came from) ->
 //! [`generation`] (fingerprints, ranks, bundles, differences) -> [`check`] (independent of what made
-//! it) -> [`depot`] (bare git, one commit a generation). The same input gives the same bytes.
+//! it) -> [`depot`] (bare git, one commit a generation). [`make`] goes this way up to the check,
+//! [`publish()`] to its end. The same input gives the same bytes.
 
 pub mod check;
 pub mod cli;
@@ -11,10 +12,13 @@ pub mod diagnostic;
 pub mod draft;
 pub mod expand;
 pub mod generation;
+pub mod make;
 pub mod model;
 pub mod provenance;
+pub mod publish;
 
 pub use cob_depot as depot;
+pub use publish::publish;
 
 #[cfg(test)]
 mod testing;

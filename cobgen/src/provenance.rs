@@ -33,6 +33,8 @@ pub struct Provenance {
 pub struct Origin {
     /// Where the change object is written.
     pub place: Place,
+    /// What it names in `restarts_on` and `reloads_on`.
+    pub restarts_on: Vec<CobId>,
     /// The words behind each need, by what it guards and whom it names. More than one where several
     /// words were merged into one need.
     pub arrows: BTreeMap<(When, CobId), Vec<Source>>,
@@ -162,6 +164,8 @@ struct Raw {
 struct RawOrigin {
     at: Position,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    restarts_on: Vec<CobId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     arrows: Vec<RawArrow>,
 }
 
@@ -206,7 +210,7 @@ impl RawOrigin {
                 RawArrow { from, to, state, on: on.clone(), sources }
             })
             .collect();
-        Self { at, arrows }
+        Self { at, restarts_on: origin.restarts_on.clone(), arrows }
     }
 
     fn read(self, cob: &CobId, files: &[Arc<PathBuf>]) -> Result<Origin, ProvenanceError> {
@@ -224,7 +228,7 @@ impl RawOrigin {
                 .collect::<Result<Vec<_>, ProvenanceError>>()?;
             arrows.insert((when, raw.on), sources);
         }
-        Ok(Origin { place: place_of(self.at, files)?, arrows })
+        Ok(Origin { place: place_of(self.at, files)?, restarts_on: self.restarts_on, arrows })
     }
 }
 
@@ -263,7 +267,13 @@ mod tests {
     #[test]
     fn json_gives_back_what_went_in() {
         let mut sketch = Sketch::new();
-        sketch.cob("a/app", "up").cob("b/db", "up").requires("a/app", "b/db").after("a/app", "b/db");
+        sketch
+            .cob("a/app", "up")
+            .cob("b/db", "up")
+            .cob("b/conf", "up")
+            .requires("a/app", "b/db")
+            .after("a/app", "b/db");
+        sketch.restarts_on("b/db", "b/conf");
         let provenance = sketch.assembled().provenance;
         let bytes = provenance.to_json().expect("written");
         assert_eq!(Provenance::from_json(&bytes).expect("read"), provenance);

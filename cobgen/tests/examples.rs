@@ -77,9 +77,9 @@ fn figure_1_expands_to_what_its_text_says() {
         .collect();
     insta::assert_snapshot!(dependencies.join("\n"), @"
     (n1/svc-a, down, up) <- (n1/cfg-a, up)
-    (n1/svc-a, up) <- (n1/cfg-a, up)
     (n1/svc-a, outdated, down) <- (n2/svc-b, down)
     (n1/svc-a, up, down) <- (n2/svc-b, down)
+    (n1/svc-a, up) <- (n1/cfg-a, up)
     ");
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::diagnostic::{self, Diagnostic};
 use crate::draft::Place;
 use crate::provenance::at;
 
@@ -81,6 +82,20 @@ impl fmt::Display for Finding {
             write!(f, "\n  help: {}", self.help)?;
         }
         Ok(())
+    }
+}
+
+impl From<Finding> for Diagnostic {
+    /// Steps become notes, each with its place.
+    fn from(finding: Finding) -> Self {
+        let Finding { severity, code, message, place, steps, help } = finding;
+        let severity = match severity {
+            Severity::Error => diagnostic::Severity::Error,
+            Severity::Warning => diagnostic::Severity::Warning,
+        };
+        let notes = steps.into_iter().map(|step| (step.place, step.text)).collect();
+        let help = (!help.is_empty()).then_some(help);
+        Self { severity, code, message, place, notes, help }
     }
 }
 

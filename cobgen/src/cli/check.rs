@@ -3,12 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use cob_types::{Cob, Generation};
 use serde_json::json;
 
-use super::{Answer, Terminal, load};
+use super::{Answer, Terminal, tell};
 use crate::diagnostic::to_json;
-use crate::draft::Draft;
-use crate::expand::{self, Expansion};
+use crate::make::{After, make};
 
 /// The options of `cobgen check`.
 #[derive(Debug, clap::Args)]
@@ -17,39 +17,38 @@ Examples:
   cobgen check model.yaml
   cobgen check models/ --json | jq -r '.diagnostics[].message'
 
-Exit status: 0 the model is right; 2 it has errors, all of which were printed.")]
+Exit status: 0 the model is right, though there may be warnings; 2 it has errors. All were printed.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
     /// Print {"ok", "hosts", "cobs", "dependencies", "diagnostics": [{"severity", "code", "message",
-    /// "place"?: {"file", "line", "column"}, "notes", "help"?}]}
+    /// "place"?: {"file", "line", "column"}, "notes": [{"message", "place"?}], "help"?}]}
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let draft = if args.json {
-        let Expansion { draft, diagnostics, .. } = expand::load(&args.model, &Default::default());
-        let Counts { hosts, cobs, dependencies } = draft.as_ref().map(counts).unwrap_or_default();
+    let made = make(&args.model, &After::default());
+    let ok = !made.is_refused();
+    let Counts { hosts, cobs, dependencies } =
+        made.assembled.filter(|_| ok).map(|a| counts(&a.generation)).unwrap_or_default();
+    if args.json {
         let answer = json!({
-            "ok": draft.is_some(),
+            "ok": ok,
             "hosts": hosts,
             "cobs": cobs,
             "dependencies": dependencies,
-            "diagnostics": to_json(&diagnostics),
+            "diagnostics": to_json(&made.diagnostics),
         });
         writeln!(terminal.out, "{answer:#}")?;
-        draft
     } else {
-        let draft = load(&args.model, terminal)?;
-        if let Some(draft) = &draft {
-            let Counts { hosts, cobs, dependencies } = counts(draft);
+        tell(&args.model, &made.diagnostics, &made.sources, terminal)?;
+        if ok {
             let model = args.model.display();
             writeln!(terminal.out, "{model}: ok: {hosts} hosts, {cobs} change objects, {dependencies} dependencies")?;
         }
-        draft
-    };
-    Ok(if draft.is_some() { Answer::Done } else { Answer::Bad })
+    }
+    Ok(if ok { Answer::Done } else { Answer::Bad })
 }
 
 /// How much there is of everything.
@@ -60,7 +59,11 @@ struct Counts {
     dependencies: usize,
 }
 
-fn counts(draft: &Draft) -> Counts {
-    let dependencies = draft.cobs.values().map(|c| c.value.arrows.len()).sum();
-    Counts { hosts: draft.hosts.len(), cobs: draft.cobs.len(), dependencies }
+fn counts(generation: &Generation) -> Counts {
+    let cobs = || generation.bundles.values().flat_map(|bundle| bundle.cobs.values());
+    let needs = |cob: &Cob| {
+        cob.transitions.iter().map(|t| t.needs.len()).sum::<usize>()
+            + cob.locks.iter().map(|l| l.needs.len()).sum::<usize>()
+    };
+    Counts { hosts: generation.bundles.len(), cobs: cobs().count(), dependencies: cobs().map(needs).sum() }
 }

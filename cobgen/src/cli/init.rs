@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     for (name, ..) in FILES {
         writeln!(terminal.out, "{}", dir.join(name).display())?;
     }
-    writeln!(terminal.err, "Next: `cobgen check {0}`, then `cobgen show {0}`.", dir.display())?;
+    writeln!(terminal.err, "Next: `cobgen check {0}`, then `cobgen generate {0} --depot DIR`.", dir.display())?;
     Ok(Answer::Done)
 }
 

@@ -4,7 +4,10 @@
 //! [`Answer`], which is its exit status; errors are told in full before.
 
 mod check;
+mod diff;
+mod generate;
 mod init;
+mod log;
 mod schema;
 mod show;
 
@@ -13,10 +16,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
+use cob_depot::{Depot, DepotError, PublishError};
+use cob_types::GenerationNumber;
 
-use crate::diagnostic::{render, summary};
-use crate::draft::Draft;
-use crate::expand::{self, Expansion};
+use crate::diagnostic::{Diagnostic, render, summary};
+use crate::model::Sources;
 
 /// From a data model to generations of change objects.
 #[derive(Debug, Parser)]
@@ -43,6 +47,12 @@ pub enum Command {
     Check(check::Args),
     /// Show change objects with the dependencies that they end up with
     Show(show::Args),
+    /// Make the next generation in a depot
+    Generate(generate::Args),
+    /// List the generations of a depot
+    Log(log::Args),
+    /// Show what differs between two generations, or what a model would change
+    Diff(diff::Args),
 }
 
 /// How a command ended.
@@ -92,6 +102,9 @@ impl Command {
             Self::Schema(args) => schema::run(args, terminal),
             Self::Check(args) => check::run(args, terminal),
             Self::Show(args) => show::run(args, terminal),
+            Self::Generate(args) => generate::run(args, terminal),
+            Self::Log(args) => log::run(args, terminal),
+            Self::Diff(args) => diff::run(args, terminal),
         }
     }
 }
@@ -118,12 +131,63 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
     }
 }
 
-/// Loads a model; prints what is wrong with it and, if that is an error, gives nothing.
-fn load(model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Option<Draft>> {
-    let Expansion { draft, diagnostics, sources } = expand::load(model, &Default::default());
+/// Prints what was found in a model, for people.
+fn tell(model: &Path, diagnostics: &[Diagnostic], sources: &Sources, terminal: &mut Terminal<'_>) -> io::Result<()> {
     if !diagnostics.is_empty() {
-        write!(terminal.err, "{}", render(&diagnostics, &sources, terminal.colour))?;
-        writeln!(terminal.err, "\n{}: {}", model.display(), summary(&diagnostics))?;
+        write!(terminal.err, "{}", render(diagnostics, sources, terminal.colour))?;
+        writeln!(terminal.err, "\n{}: {}", model.display(), summary(diagnostics))?;
     }
-    Ok(draft)
+    Ok(())
+}
+
+/// Prints why a depot could not be read.
+fn tell_depot(error: &DepotError, path: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    writeln!(terminal.err, "error: {error}")?;
+    match error {
+        DepotError::NoGeneration { .. } => {
+            let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
+            let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
+            if !numbers.is_empty() {
+                writeln!(terminal.err, "  help: it has {}; `cobgen log` lists them", ranges(&numbers))?;
+            }
+            Ok(Answer::Bad)
+        }
+        DepotError::Missing { .. }
+        | DepotError::NotADepot { .. }
+        | DepotError::Newer { .. }
+        | DepotError::NoHost { .. } => Ok(Answer::Bad),
+        DepotError::Incomplete { .. }
+        | DepotError::Damaged { .. }
+        | DepotError::TooLarge { .. }
+        | DepotError::Git { .. }
+        | DepotError::Io { .. } => Ok(Answer::NotReached),
+    }
+}
+
+/// Prints why a depot could not be written.
+fn tell_publish(error: &PublishError, path: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    match error {
+        PublishError::Depot(error) => tell_depot(error, path, terminal),
+        PublishError::Overtaken { .. } | PublishError::Busy { .. } => {
+            writeln!(terminal.err, "error: {error}")?;
+            Ok(Answer::NotReached)
+        }
+        PublishError::Unfit { .. } | PublishError::ModelPath { .. } => {
+            writeln!(terminal.err, "error: {error}")?;
+            Ok(Answer::Bad)
+        }
+    }
+}
+
+/// Sorted numbers in short: `1-4, 6`.
+fn ranges(numbers: &[GenerationNumber]) -> String {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for GenerationNumber(number) in numbers {
+        match found.last_mut() {
+            Some((_, end)) if *end + 1 == *number => *end = *number,
+            Some(_) | None => found.push((*number, *number)),
+        }
+    }
+    let shown = |(from, to): &(u64, u64)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    found.iter().map(shown).collect::<Vec<_>>().join(", ")
 }

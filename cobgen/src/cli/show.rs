@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use cob_types::{CobId, Kind};
+use cob_depot::{Depot, DepotError};
+use cob_types::{Cob, CobId, Generation, GenerationNumber, Kind, Need};
 use serde_json::{Value, json};
 
-use super::{Answer, Terminal, load};
-use crate::diagnostic::shown;
-use crate::draft::{Arrow, At, Draft, DraftCob, Place, When};
+use super::{Answer, Terminal, tell, tell_depot};
+use crate::diagnostic::{shown, summary};
+use crate::draft::{Place, When};
+use crate::make::{After, Made, make};
 use crate::model::did_you_mean_or_list;
+use crate::provenance::{Provenance, Source};
 
 /// The options of `cobgen show`.
 #[derive(Debug, clap::Args)]
@@ -18,89 +21,231 @@ use crate::model::did_you_mean_or_list;
 Examples:
   cobgen show model.yaml
   cobgen show model.yaml n1/db/server
-  cobgen show model.yaml n1 --json | jq '.cobs[].id'
+  cobgen show --depot depot n1                      of the latest generation
+  cobgen show --depot depot --generation 3 n1 --json | jq '.cobs[].id'
 
 (A, x, y) <- (B, z): A goes from x to y only while B is locked in z.
-(C, u) <- (D, v): C promises to stay in u only while D is locked in v.")]
+(C, u) <- (D, v): C promises to stay in u only while D is locked in v.
+Behind each: the words of the model that it comes from, and where they stand.")]
 pub struct Args {
-    /// A model file or folder
-    model: PathBuf,
+    /// A model file or folder (not with --depot)
+    #[arg(value_name = "MODEL")]
+    first: Option<PathBuf>,
     /// A change object (HOST/NAME) or a host; default: all
-    name: Option<String>,
-    /// Print {"cobs": [{"id", "kind", "preferred", "content", "files", "restarts_on", "place",
-    /// "transitions": [{"from", "to", "need", "words", "place"}], "locks": [{"state", "need", ...}]}]}
+    #[arg(value_name = "NAME")]
+    second: Option<String>,
+    /// Show a generation of this depot instead of a model
+    #[arg(long, value_name = "DIR")]
+    depot: Option<PathBuf>,
+    /// Which one; default: the latest
+    #[arg(long, value_name = "N", requires = "depot")]
+    generation: Option<u64>,
+    /// Print {"cobs": [{"id", "kind", "preferred", "content", "files", "restarts_on", "place"?,
+    /// "transitions": [{"from", "to", "need", "sources": [{"words", "place"}]}],
+    /// "locks": [{"state", "need", "sources"}]}]}
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let Some(draft) = load(&args.model, terminal)? else { return Ok(Answer::Bad) };
-    let chosen = |id: &CobId| args.name.as_deref().is_none_or(|n| id.as_str() == n || id.host_str() == n);
-    let cobs: BTreeMap<&CobId, &At<DraftCob>> = draft.cobs.iter().filter(|(id, _)| chosen(id)).collect();
-    if let (Some(name), true) = (&args.name, cobs.is_empty())
-        && !draft.hosts.contains_key(name.as_str())
-    {
-        writeln!(terminal.err, "error: the model has no change object and no host `{name}`")?;
-        let hosts = draft.hosts.keys().map(|h| h.as_str());
-        let names = hosts.chain(draft.cobs.keys().map(CobId::as_str));
-        if let Some(help) = did_you_mean_or_list(name, names) {
-            writeln!(terminal.err, "  help: {help}")?;
+    match (&args.depot, &args.first, &args.second) {
+        (Some(depot), name, None) => {
+            let name = name.as_ref().map(|name| name.to_string_lossy());
+            match of_depot(depot, args.generation.map(GenerationNumber)) {
+                Ok((generation, provenance)) => View { generation: &generation, provenance: provenance.as_ref() }.show(
+                    name.as_deref(),
+                    args.json,
+                    terminal,
+                ),
+                Err(error) => tell_depot(&error, depot, terminal),
+            }
         }
-        return Ok(Answer::Bad);
-    }
-    if args.json {
-        let cobs: Vec<Value> = cobs.iter().map(|(id, cob)| as_json(id, cob)).collect();
-        writeln!(terminal.out, "{:#}", json!({"cobs": cobs}))?;
-        return Ok(Answer::Done);
-    }
-    let dependents = dependents(&draft);
-    for (i, (id, cob)) in cobs.iter().enumerate() {
-        if i > 0 {
-            writeln!(terminal.out)?;
+        (None, Some(model), name) => {
+            let Made { assembled, diagnostics, sources, .. } = make(model, &After::default());
+            let Some(assembled) = assembled else {
+                tell(model, &diagnostics, &sources, terminal)?;
+                return Ok(Answer::Bad);
+            };
+            // What the check refuses can be shown, and often should be, to see why.
+            if !diagnostics.is_empty() {
+                let model = model.display();
+                writeln!(terminal.err, "{model}: {}; see `cobgen check {model}`", summary(&diagnostics))?;
+            }
+            View { generation: &assembled.generation, provenance: Some(&assembled.provenance) }.show(
+                name.as_deref(),
+                args.json,
+                terminal,
+            )
         }
-        let kind = draft.kinds.get(&cob.value.kind).map(|k| &k.value);
-        let needed = dependents.get(id).map(Vec::as_slice).unwrap_or_default();
-        in_full(id, cob, kind, needed, terminal)?;
+        (Some(_), _, Some(_)) => {
+            writeln!(terminal.err, "error: with --depot there is no MODEL to name")?;
+            writeln!(terminal.err, "  help: `cobgen show --depot DIR [NAME]`, or `cobgen show MODEL [NAME]`")?;
+            Ok(Answer::Bad)
+        }
+        (None, None, _) => {
+            writeln!(terminal.err, "error: nothing to show")?;
+            writeln!(terminal.err, "  help: `cobgen show MODEL [NAME]`, or `cobgen show --depot DIR [NAME]`")?;
+            Ok(Answer::Bad)
+        }
     }
-    Ok(Answer::Done)
 }
 
-fn in_full(
-    id: &CobId,
-    cob: &At<DraftCob>,
-    kind: Option<&Kind>,
-    needed: &[(&CobId, &Arrow)],
-    terminal: &mut Terminal<'_>,
-) -> io::Result<()> {
-    let At { value, place } = cob;
-    let out = &mut terminal.out;
-    writeln!(out, "{id}   {}", shown(place))?;
-    let states = kind.map(|k| k.states.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", "));
-    writeln!(out, "  kind       {} ({})", value.kind, states.unwrap_or_default())?;
-    writeln!(out, "  preferred  {}", value.preferred)?;
-    if value.content != json!({}) {
-        writeln!(out, "  content    {}", value.content)?;
+fn of_depot(path: &Path, number: Option<GenerationNumber>) -> Result<(Generation, Option<Provenance>), DepotError> {
+    let depot = Depot::open(path)?;
+    let number = match number {
+        Some(number) => number,
+        None => depot.latest()?.ok_or(DepotError::NoGeneration { number: GenerationNumber(1), latest: None })?,
+    };
+    // A generation can be shown without knowing where it comes from.
+    let provenance = depot.read_provenance(number)?.and_then(|bytes| Provenance::from_json(&bytes).ok());
+    Ok((depot.read(number)?, provenance))
+}
+
+/// A generation, with where it comes from if that is known.
+struct View<'a> {
+    generation: &'a Generation,
+    provenance: Option<&'a Provenance>,
+}
+
+/// One need of a change object.
+struct Arrow<'a> {
+    when: When,
+    need: &'a Need,
+    sources: &'a [Source],
+}
+
+impl<'a> View<'a> {
+    fn show(&self, name: Option<&str>, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+        let all =
+            || self.generation.bundles.values().flat_map(|b| b.cobs.values().map(|cob| (cob, b.kinds.get(&cob.kind))));
+        let chosen = |id: &CobId| name.is_none_or(|n| id.as_str() == n || id.host_str() == n);
+        let cobs: Vec<(&Cob, Option<&Kind>)> = all().filter(|(cob, _)| chosen(&cob.id)).collect();
+        if let (Some(name), true) = (name, cobs.is_empty())
+            && !self.generation.bundles.contains_key(name)
+        {
+            writeln!(terminal.err, "error: there is no change object and no host `{name}`")?;
+            let hosts = self.generation.bundles.keys().map(|host| host.as_str());
+            let names = hosts.chain(all().map(|(cob, _)| cob.id.as_str()));
+            if let Some(help) = did_you_mean_or_list(name, names) {
+                writeln!(terminal.err, "  help: {help}")?;
+            }
+            return Ok(Answer::Bad);
+        }
+        if as_json {
+            let cobs: Vec<Value> = cobs.iter().map(|(cob, _)| self.as_json(cob)).collect();
+            writeln!(terminal.out, "{:#}", json!({"cobs": cobs}))?;
+            return Ok(Answer::Done);
+        }
+        let mut dependents: BTreeMap<&CobId, Vec<String>> = BTreeMap::new();
+        for (cob, _) in all() {
+            for arrow in self.arrows(cob) {
+                dependents.entry(&arrow.need.cob).or_default().push(notation(&cob.id, &arrow));
+            }
+        }
+        for (i, (cob, kind)) in cobs.iter().enumerate() {
+            if i > 0 {
+                writeln!(terminal.out)?;
+            }
+            self.in_full(cob, *kind, terminal)?;
+            for dependent in dependents.get(&cob.id).into_iter().flatten() {
+                writeln!(terminal.out, "  needed by  {dependent}")?;
+            }
+        }
+        Ok(Answer::Done)
     }
-    let files = kind.into_iter().flat_map(|k| k.files.keys()).chain(value.files.keys());
-    let files: Vec<&str> = files.map(String::as_str).collect();
-    if !files.is_empty() {
-        writeln!(out, "  files      {}", files.join(", "))?;
+
+    fn in_full(&self, cob: &Cob, kind: Option<&Kind>, terminal: &mut Terminal<'_>) -> io::Result<()> {
+        let out = &mut terminal.out;
+        match self.place(&cob.id) {
+            Some(place) => writeln!(out, "{}   {}", cob.id, shown(place))?,
+            None => writeln!(out, "{}", cob.id)?,
+        }
+        let states = kind.map(|k| k.states.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", "));
+        writeln!(out, "  kind       {} ({})", cob.kind, states.unwrap_or_default())?;
+        writeln!(out, "  preferred  {}", cob.preferred)?;
+        if cob.content != "{}" {
+            writeln!(out, "  content    {}", cob.content)?;
+        }
+        let files: Vec<&str> =
+            kind.into_iter().flat_map(|k| k.files.keys()).chain(cob.files.keys()).map(String::as_str).collect();
+        if !files.is_empty() {
+            writeln!(out, "  files      {}", files.join(", "))?;
+        }
+        let rests_on = self.restarts_on(&cob.id);
+        if !rests_on.is_empty() {
+            let names: Vec<&str> = rests_on.iter().map(CobId::as_str).collect();
+            writeln!(out, "  rests on   {}", names.join(", "))?;
+        }
+        for arrow in self.arrows(cob) {
+            let text = notation(&cob.id, &arrow);
+            let mut lines = arrow.sources.iter().map(|s| format!("{}   {}", s.words, shown(&s.place)));
+            writeln!(out, "  {text}   {}", lines.next().unwrap_or_default())?;
+            for line in lines {
+                writeln!(out, "  {:width$}   {line}", "", width = text.chars().count())?;
+            }
+        }
+        Ok(())
     }
-    if !value.restarts_on.is_empty() {
-        let names: Vec<&str> = value.restarts_on.iter().map(CobId::as_str).collect();
-        writeln!(out, "  rests on   {}", names.join(", "))?;
+
+    fn as_json(&self, cob: &Cob) -> Value {
+        let mut transitions = Vec::new();
+        let mut locks = Vec::new();
+        for Arrow { when, need, sources } in self.arrows(cob) {
+            let sources: Vec<Value> =
+                sources.iter().map(|s| json!({"words": s.words, "place": place_json(&s.place)})).collect();
+            let need = need.to_string();
+            match when {
+                When::Transition { from, to } => {
+                    transitions.push(json!({"from": from, "to": to, "need": need, "sources": sources}));
+                }
+                When::Lock { state } => locks.push(json!({"state": state, "need": need, "sources": sources})),
+            }
+        }
+        let mut value = json!({
+            "id": cob.id,
+            "kind": cob.kind,
+            "preferred": cob.preferred,
+            "content": serde_json::from_str::<Value>(&cob.content).unwrap_or(Value::Null),
+            "files": cob.files.keys().collect::<Vec<_>>(),
+            "restarts_on": self.restarts_on(&cob.id),
+            "transitions": transitions,
+            "locks": locks,
+        });
+        if let (Some(place), Value::Object(fields)) = (self.place(&cob.id), &mut value) {
+            fields.insert("place".to_owned(), place_json(place));
+        }
+        value
     }
-    for arrow in &value.arrows {
-        writeln!(out, "  {}   {}   {}", notation(id, arrow), arrow.words, shown(&arrow.place))?;
+
+    fn arrows<'c>(&self, cob: &'c Cob) -> Vec<Arrow<'c>>
+    where
+        'a: 'c,
+    {
+        let arrow = |when: When, need: &'c Need| {
+            let sources = self.provenance.map_or(&[][..], |p| p.sources(&cob.id, &when, &need.cob));
+            Arrow { when, need, sources }
+        };
+        let moves = cob.transitions.iter().flat_map(|t| {
+            t.needs.iter().map(move |need| arrow(When::Transition { from: t.from.clone(), to: t.to.clone() }, need))
+        });
+        let promises = cob
+            .locks
+            .iter()
+            .flat_map(|l| l.needs.iter().map(move |need| arrow(When::Lock { state: l.state.clone() }, need)));
+        moves.chain(promises).collect()
     }
-    for (dependent, arrow) in needed {
-        writeln!(out, "  needed by  {}", notation(dependent, arrow))?;
+
+    fn place(&self, id: &CobId) -> Option<&'a Place> {
+        self.provenance.and_then(|p| p.cob(id))
     }
-    Ok(())
+
+    fn restarts_on(&self, id: &CobId) -> &'a [CobId] {
+        self.provenance.and_then(|p| p.cobs.get(id)).map_or(&[], |origin| &origin.restarts_on)
+    }
 }
 
 /// `(A, x, y) <- (B, z)` or `(C, u) <- (D, v)`.
-fn notation(id: &CobId, arrow: &Arrow) -> String {
+fn notation(id: &CobId, arrow: &Arrow<'_>) -> String {
     let states: Vec<&str> = arrow.need.states.iter().map(|s| s.as_str()).collect();
     let need = format!("({}, {})", arrow.need.cob, states.join("|"));
     match &arrow.when {
@@ -109,40 +254,6 @@ fn notation(id: &CobId, arrow: &Arrow) -> String {
     }
 }
 
-/// Who depends on each change object, and how.
-fn dependents(draft: &Draft) -> BTreeMap<&CobId, Vec<(&CobId, &Arrow)>> {
-    let mut found: BTreeMap<&CobId, Vec<(&CobId, &Arrow)>> = BTreeMap::new();
-    for (id, cob) in &draft.cobs {
-        for arrow in &cob.value.arrows {
-            found.entry(&arrow.need.cob).or_default().push((id, arrow));
-        }
-    }
-    found
-}
-
-fn as_json(id: &CobId, cob: &At<DraftCob>) -> Value {
-    let At { value, place } = cob;
-    let place_json = |p: &Place| json!({"file": p.file.display().to_string(), "line": p.line, "column": p.column});
-    let mut transitions = Vec::new();
-    let mut locks = Vec::new();
-    for Arrow { when, need, words, place } in &value.arrows {
-        let (need, place) = (need.to_string(), place_json(place));
-        match when {
-            When::Transition { from, to } => {
-                transitions.push(json!({"from": from, "to": to, "need": need, "words": words, "place": place}));
-            }
-            When::Lock { state } => locks.push(json!({"state": state, "need": need, "words": words, "place": place})),
-        }
-    }
-    json!({
-        "id": id,
-        "kind": value.kind,
-        "preferred": value.preferred,
-        "content": value.content,
-        "files": value.files.keys().collect::<Vec<_>>(),
-        "restarts_on": value.restarts_on,
-        "place": place_json(place),
-        "transitions": transitions,
-        "locks": locks,
-    })
+fn place_json(place: &Place) -> Value {
+    json!({"file": place.file.display().to_string(), "line": place.line, "column": place.column})
 }

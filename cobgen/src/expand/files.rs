@@ -29,6 +29,8 @@ pub(super) type Payload = BTreeMap<String, PayloadFile>;
 pub(super) struct Files {
     /// Contents by hash.
     pub(super) blobs: BTreeMap<BlobHash, Vec<u8>>,
+    /// Hashes by the names of the files beside the model.
+    pub(super) names: BTreeMap<String, BlobHash>,
     total: u64,
     /// What was read; none: it was no good, and that was reported.
     read: BTreeMap<PathBuf, Option<PayloadFile>>,
@@ -97,6 +99,7 @@ impl Files {
             self.read.insert(path.clone(), file);
         }
         if let Some(Some(file)) = self.read.get(&path) {
+            self.names.insert(name.to_owned(), file.blob);
             payload.insert(name.to_owned(), file.clone());
         }
     }

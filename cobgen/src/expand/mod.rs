@@ -22,7 +22,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cob_types::generation::Security;
+use cob_types::generation::{BlobHash, Security};
 use cob_types::{CobId, IdError};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -38,6 +38,8 @@ pub struct Expansion {
     pub diagnostics: Vec<Diagnostic>,
     /// The files, for showing the lines.
     pub sources: Sources,
+    /// The other files of the model, by their names beside it; the draft has the contents.
+    pub beside: BTreeMap<String, BlobHash>,
 }
 
 /// Loads a model and expands it.
@@ -53,23 +55,29 @@ pub fn load(path: &Path, previous: &BTreeSet<CobId>) -> Expansion {
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
     let Model { sources, sections, mut diagnostics } = model;
+    let mut files = files::Files::default();
     let draft = sections.and_then(|sections| {
         let mut report = Report { sources: &sources, out: &mut diagnostics };
-        let draft = draft(&sections, previous, &mut report);
-        draft.filter(|_| !diagnostics.has_errors())
+        draft(&sections, previous, &mut files, &mut report)
     });
-    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources }
+    let draft = draft.filter(|_| !diagnostics.has_errors()).map(|draft| Draft { blobs: files.blobs, ..draft });
+    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names }
 }
 
-fn draft(sections: &Sections, previous: &BTreeSet<CobId>, report: &mut Report<'_>) -> Option<Draft> {
+/// All of the draft but the contents of its files, which are in `files`.
+fn draft(
+    sections: &Sections,
+    previous: &BTreeSet<CobId>,
+    files: &mut files::Files,
+    report: &mut Report<'_>,
+) -> Option<Draft> {
     let security = security(sections, report);
-    let mut files = files::Files::default();
     let templates = template::Templates::default();
     let hosts = hosts::Hosts::read(&sections.hosts, &templates, report);
-    let kinds = kinds::Kinds::read(&sections.kinds, &mut files, report);
+    let kinds = kinds::Kinds::read(&sections.kinds, files, report);
     let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
     let world = scope::World::new(sections, templates, hosts, clusters, report);
-    let mut objects = objects::Objects::make(&world, &kinds, previous, &mut files, report);
+    let mut objects = objects::Objects::make(&world, &kinds, previous, files, report);
     let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
@@ -84,7 +92,7 @@ fn draft(sections: &Sections, previous: &BTreeSet<CobId>, report: &mut Report<'_
     });
     let hosts = hosts.collect();
     let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, report);
-    Some(Draft { security: security?, hosts, kinds, cobs, blobs: files.blobs })
+    Some(Draft { security: security?, hosts, kinds, cobs, blobs: BTreeMap::new() })
 }
 
 /// Until identities exist, a model must say that it knows that there are none.

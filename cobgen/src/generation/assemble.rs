@@ -106,7 +106,7 @@ fn make_cob(
         faults.push(Fault::UnknownKind { cob: id.clone(), kind: value.kind.clone(), place: place.clone() });
     }
     let merged = merge(id, value, faults);
-    let origin = Origin { place: place.clone(), arrows: merged.sources };
+    let origin = Origin { place: place.clone(), restarts_on: value.restarts_on.clone(), arrows: merged.sources };
     let Some(print) = prints.get(id) else { return (None, origin) };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
     let expects: BTreeMap<CobId, Fingerprint> =

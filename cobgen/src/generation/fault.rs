@@ -7,6 +7,7 @@ use std::fmt;
 use cob_types::generation::{BlobHash, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::{CobId, HostName, KindName};
 
+use crate::diagnostic::Diagnostic;
 use crate::draft::{Place, When};
 use crate::provenance::{Source, at};
 
@@ -142,6 +143,53 @@ impl Fault {
             Self::RestartCircle { steps } => steps.iter().map(|step| &step.place).collect(),
             Self::NoCommonState { two, .. } => vec![&two[1].place, &two[0].place],
             Self::WrongBlob { .. } | Self::ManifestTooLarge { .. } | Self::Encoding { .. } => Vec::new(),
+        }
+    }
+}
+
+impl From<Fault> for Diagnostic {
+    fn from(fault: Fault) -> Self {
+        match &fault {
+            Fault::UnknownHost { cob, host, place } => {
+                Self::error("unknown-name", format!("{cob} is on {host}, a host that the model does not have"))
+                    .at(place.clone())
+                    .help("add the host under `hosts`")
+            }
+            Fault::UnknownKind { cob, kind, place } => {
+                Self::error("unknown-name", format!("{cob} is of the kind {kind}, which does not exist"))
+                    .at(place.clone())
+                    .help("add the kind under `kinds`")
+            }
+            Fault::UnknownRestart { place, .. } => {
+                Self::error("unknown-name", fault.to_string()).at(place.clone()).help("mend the name, or take it out")
+            }
+            Fault::RestartCircle { steps } => {
+                let circle = Self::error("restart-circle", "change objects restart on one another in a circle");
+                let circle = steps.iter().fold(circle, |told, RestartStep { cob, on, place }| {
+                    told.note(Some(place.clone()), format!("{cob} restarts when {on} changes"))
+                });
+                circle.help("take one of these `restarts_on` out; `after` keeps the order without the restart")
+            }
+            Fault::NoCommonState { cob, when, on, two } => {
+                let text = format!("{cob} {} needs {on} in a state that does not exist", guarded(when));
+                let told = two.iter().fold(Self::error("no-common-state", text), |told, source| {
+                    let states = listed(source).replace('|', " or ");
+                    told.note(Some(source.place.clone()), format!("`{}` accepts {states}", source.words))
+                });
+                told.help("take one of the two out, or let both accept the same state")
+            }
+            Fault::MissingBlob { place, .. } => Self::error("files", fault.to_string())
+                .at(place.clone())
+                .help("the file may have been changed while it was read: try again"),
+            Fault::BundleTooLarge { host, len, place } => {
+                Self::error("too-large", format!("the bundle of {host} would be {len} bytes long"))
+                    .at(place.clone())
+                    .note(None, format!("daemons read at most {MAX_BUNDLE}"))
+                    .help("let the actions fetch large files from where they are kept")
+            }
+            Fault::WrongBlob { .. } | Fault::ManifestTooLarge { .. } | Fault::Encoding { .. } => {
+                Self::error("unfit", fault.to_string())
+            }
         }
     }
 }

@@ -66,6 +66,11 @@ impl Sources {
         (0..).zip(self.files.iter().map(|f| f.text.as_str()))
     }
 
+    /// The files with their texts, in the order of reading.
+    pub fn files(&self) -> impl Iterator<Item = (&Path, &str)> {
+        self.files.iter().map(|f| (f.path.as_path(), f.text.as_str()))
+    }
+
     /// A mark in full.
     #[must_use]
     pub fn place(&self, mark: Mark) -> Place {

@@ -1,0 +1,107 @@
+//! `cobgen diff`: what differs between two generations, or what a model would change.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cob_depot::{Depot, DepotError};
+use cob_types::{Generation, GenerationNumber};
+use serde_json::json;
+
+use super::{Answer, Terminal, tell, tell_depot};
+use crate::diagnostic::to_json;
+use crate::generation::{Difference, diff};
+use crate::make::{After, make};
+use crate::publish::{latest, nothing};
+
+/// The options of `cobgen diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen diff --depot depot              the latest generation and the one before it
+  cobgen diff --depot depot 3            generation 3 and the latest
+  cobgen diff --depot depot 3 5          generations 3 and 5; 0 is the empty one before the first
+  cobgen diff model.yaml --depot depot   what `cobgen generate` would change
+
++ added, - removed, ~ changed. \"Adopted in place\": the change object itself stays as it is, only
+its dependencies or its preferred state are others.
+
+Exit status: 0 nothing differs; 1 something does; 2 bad input; 3 the depot could not be read.")]
+pub struct Args {
+    /// An older generation, or a model file or folder
+    #[arg(value_name = "N|MODEL")]
+    from: Option<PathBuf>,
+    /// A newer generation
+    #[arg(value_name = "M")]
+    to: Option<u64>,
+    /// Where generations are kept
+    #[arg(long, value_name = "DIR")]
+    depot: PathBuf,
+    /// Print {"from", "to", "hosts_added", "hosts_removed", "hosts_moved", "kinds_changed", "added": {ID:
+    /// KIND}, "removed": {ID: KIND}, "changed": {ID: {"outdated", "kind"?, "kind_changed", "content"?,
+    /// "files"?, "rests_on_changed", "preferred"?, "dependencies_added"?, "dependencies_removed"?}}}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let number = |path: &Path| path.to_str().and_then(|text| text.parse().ok()).map(GenerationNumber);
+    let difference = match (&args.from, args.to) {
+        (None, _) => two(&args.depot, None, None),
+        (Some(from), to) => match (number(from), to) {
+            (Some(from), to) => two(&args.depot, Some(from), to.map(GenerationNumber)),
+            (None, None) => return of_model(args, from, terminal),
+            (None, Some(_)) => {
+                writeln!(terminal.err, "error: a model is compared with the latest generation only")?;
+                writeln!(terminal.err, "  help: `cobgen diff {} --depot {}`", from.display(), args.depot.display())?;
+                return Ok(Answer::Bad);
+            }
+        },
+    };
+    match difference {
+        Ok(difference) => print(args, &difference, terminal),
+        Err(error) => tell_depot(&error, &args.depot, terminal),
+    }
+}
+
+/// Compares two generations of a depot.
+fn two(path: &Path, from: Option<GenerationNumber>, to: Option<GenerationNumber>) -> Result<Difference, DepotError> {
+    let depot = Depot::open(path)?;
+    let read = |number| if number == GenerationNumber(0) { Ok(nothing()) } else { depot.read(number) };
+    let new: Generation = match to {
+        Some(number) => read(number)?,
+        None => latest(&depot)?,
+    };
+    let old = read(from.unwrap_or(new.manifest.parent))?;
+    Ok(diff(&old, &new))
+}
+
+/// Compares the latest generation with what a model asks for.
+fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let old = match Depot::open(&args.depot).and_then(|depot| latest(&depot)) {
+        Ok(old) => old,
+        Err(error) => return tell_depot(&error, &args.depot, terminal),
+    };
+    let made = make(model, &After::of(&old));
+    let refused = made.is_refused();
+    if args.json && refused {
+        writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
+        return Ok(Answer::Bad);
+    }
+    tell(model, &made.diagnostics, &made.sources, terminal)?;
+    match made.assembled {
+        Some(assembled) if !refused => print(args, &diff(&old, &assembled.generation), terminal),
+        Some(_) | None => Ok(Answer::Bad),
+    }
+}
+
+fn print(args: &Args, difference: &Difference, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    if args.json {
+        let answer = serde_json::to_value(difference).map_err(io::Error::other)?;
+        writeln!(terminal.out, "{answer:#}")?;
+    } else if difference.is_empty() {
+        writeln!(terminal.out, "generation {} -> {}: nothing differs", difference.from, difference.to)?;
+    } else {
+        write!(terminal.out, "{difference}")?;
+    }
+    Ok(if difference.is_empty() { Answer::Done } else { Answer::No })
+}

@@ -1,0 +1,82 @@
+//! The way from a model to a checked generation, for all commands.
+//!
+//! Whatever a command does with a model, it goes this way, so that all of them find the same wrong
+//! with it: load and expand, assemble, check. Faults of one stage keep the next one from running,
+//! because what that one would say follows from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cob_types::generation::BlobHash;
+use cob_types::{CobId, Generation, GenerationNumber};
+
+use crate::check;
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::expand::{self, Expansion};
+use crate::generation::{Assembled, assemble};
+use crate::model::Sources;
+
+/// The generation that a new one comes after.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct After {
+    /// Its number; zero: none.
+    pub number: GenerationNumber,
+    /// Its change objects: what is placed on the `first` node stays where it is.
+    pub cobs: BTreeSet<CobId>,
+}
+
+/// What came of a model.
+#[derive(Debug)]
+pub struct Made {
+    /// The generation; none when the model could not be expanded or assembled. It is there also when
+    /// the check refused it, so that it can be looked at.
+    pub assembled: Option<Assembled>,
+    /// All that was found: what loading says in the order of the files, then what the check says.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The files, for showing the lines.
+    pub sources: Sources,
+    /// The files beside the model that travel with it, by name; the bundles have the contents of
+    /// those in use.
+    pub beside: BTreeMap<String, Vec<u8>>,
+}
+
+impl After {
+    /// What a generation leaves to the next one.
+    #[must_use]
+    pub fn of(generation: &Generation) -> Self {
+        let cobs = generation.bundles.values().flat_map(|bundle| bundle.cobs.keys().cloned()).collect();
+        Self { number: generation.manifest.generation, cobs }
+    }
+}
+
+impl Made {
+    /// Whether the model has errors; it is refused then.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.assembled.is_none() || self.diagnostics.iter().any(|d| d.severity == Severity::Error)
+    }
+}
+
+/// Makes and checks the generation that a model asks for.
+#[must_use]
+pub fn make(model: &Path, after: &After) -> Made {
+    let Expansion { draft, mut diagnostics, sources, beside } = expand::load(model, &after.cobs);
+    let Some(draft) = draft else {
+        return Made { assembled: None, diagnostics, sources, beside: BTreeMap::new() };
+    };
+    let number = GenerationNumber(after.number.0 + 1);
+    let assembled = match assemble(&draft, number, after.number) {
+        Ok(assembled) => {
+            let findings = check::check(&assembled.generation, Some(&assembled.provenance));
+            diagnostics.extend(findings.into_iter().map(Diagnostic::from));
+            Some(assembled)
+        }
+        Err(refusal) => {
+            diagnostics.extend(refusal.faults.into_iter().map(Diagnostic::from));
+            None
+        }
+    };
+    let content = |hash: &BlobHash| draft.blobs.get(hash).cloned();
+    let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
+    Made { assembled, diagnostics, sources, beside }
+}

@@ -1,0 +1,175 @@
+//! From a model to the depot's next generation.
+//!
+//! What the model asks for is made after the depot's latest generation, checked, and published whole
+//! or not at all. Where another publisher was faster, it is made again after that one's generation.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cob_depot::{Depot, DepotError, Publication, PublishError};
+use cob_types::generation::{FORMAT, Security};
+use cob_types::{Generation, GenerationNumber, Manifest};
+
+use crate::diagnostic::{Diagnostic, render, summary};
+use crate::generation::{Difference, diff};
+use crate::make::{After, Made, make};
+use crate::model::Sources;
+
+/// How often a generation is made again because another publisher was faster.
+const MAX_OVERTAKEN: usize = 16;
+
+/// What came of publishing.
+#[derive(Debug)]
+pub struct Published {
+    /// The generation that asks for what the model asks for.
+    pub generation: GenerationNumber,
+    /// Whether it was made by this; else the depot's latest one asks for the same already.
+    pub new: bool,
+    /// The number of its hosts.
+    pub hosts: usize,
+    /// The number of its change objects.
+    pub cobs: u64,
+    /// What differs from the generation before it; nothing when no new one was made.
+    pub difference: Difference,
+    /// Warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The model's files, for showing the lines of the warnings.
+    pub sources: Sources,
+}
+
+/// Why nothing was published.
+#[derive(Debug)]
+pub enum Refused {
+    /// The model is wrong.
+    Model {
+        /// All that is wrong with it, and warnings.
+        diagnostics: Vec<Diagnostic>,
+        /// Its files, for showing the lines.
+        sources: Sources,
+    },
+    /// The depot can't be read or written.
+    Depot(PublishError),
+}
+
+/// Makes the depot's next generation of a model, and the depot if there is none.
+///
+/// # Errors
+/// [`Refused`]; nothing has changed then, and nobody saw anything of it.
+pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
+    let mut overtaken = 0;
+    loop {
+        match attempt(model, depot, message) {
+            Err(Refused::Depot(PublishError::Overtaken { .. })) if overtaken < MAX_OVERTAKEN => overtaken += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The generation that there is before the first one: no hosts, nothing on them.
+#[must_use]
+pub fn nothing() -> Generation {
+    let manifest = Manifest {
+        format: FORMAT,
+        generation: GenerationNumber(0),
+        parent: GenerationNumber(0),
+        security: Security::LoopbackOnly,
+        hosts: BTreeMap::new(),
+        cobs: 0,
+    };
+    Generation { manifest, bundles: BTreeMap::new() }
+}
+
+/// The depot's latest generation, or [`nothing`].
+///
+/// # Errors
+/// When it can't be read.
+pub fn latest(depot: &Depot) -> Result<Generation, DepotError> {
+    depot.latest()?.map_or_else(|| Ok(nothing()), |number| depot.read(number))
+}
+
+fn attempt(model: &Path, path: &Path, message: &str) -> Result<Published, Refused> {
+    // A wrong model leaves no empty depot behind, so the depot is made after the model was looked at.
+    let before = match Depot::open(path) {
+        Ok(depot) => latest(&depot).map_err(Refused::depot)?,
+        Err(DepotError::Missing { .. }) => nothing(),
+        Err(_) if is_empty_folder(path) => nothing(),
+        Err(error) => return Err(Refused::depot(error)),
+    };
+    let made = make(model, &After::of(&before));
+    let refused = made.is_refused();
+    let Made { assembled, diagnostics, sources, beside } = made;
+    let (Some(assembled), false) = (assembled, refused) else { return Err(Refused::Model { diagnostics, sources }) };
+    let mut files = beside;
+    let root = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
+    for (file, text) in sources.files() {
+        let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
+        files.insert(name, text.as_bytes().to_vec());
+    }
+    let provenance = assembled.provenance.to_json().expect("places and names can always be written as JSON");
+    let generation = &assembled.generation;
+    let depot = Depot::create_or_open(path).map_err(Refused::depot)?;
+    let publication = Publication {
+        generation,
+        model: &files,
+        provenance: &provenance,
+        message,
+        author: &depot.default_author(),
+        time: now(),
+    };
+    let (number, new) = match depot.publish(&publication).map_err(Refused::Depot)? {
+        cob_depot::Published::New(number) => (number, true),
+        cob_depot::Published::Unchanged(number) => (number, false),
+    };
+    let mut difference = if new { diff(&before, generation) } else { diff(generation, generation) };
+    if !new {
+        (difference.from, difference.to) = (number, number);
+    }
+    Ok(Published {
+        generation: number,
+        new,
+        hosts: generation.bundles.len(),
+        cobs: generation.manifest.cobs,
+        difference,
+        diagnostics,
+        sources,
+    })
+}
+
+/// Seconds since 1970. A clock before that says 0: the log's order comes from the numbers.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn is_empty_folder(path: &Path) -> bool {
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+impl Refused {
+    fn depot(error: DepotError) -> Self {
+        Self::Depot(PublishError::Depot(error))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model { diagnostics, sources } => {
+                write!(f, "{}", render(diagnostics, sources, false))?;
+                write!(f, "the model was refused: {}", summary(diagnostics))
+            }
+            Self::Depot(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Model { .. } => None,
+            Self::Depot(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The commands on a depot, as a person and as scripts use them.
+
+use std::path::PathBuf;
+
+use cobgen::cli::{self, Terminal};
+use cobgen::depot::Depot;
+use serde_json::{Value, json};
+
+/// A model and a depot in a folder of their own.
+struct Desk {
+    dir: tempfile::TempDir,
+}
+
+const MODEL: &str = r#"security: loopback-only
+hosts: {n1: {address: "tcp://127.0.0.1:7001"}, n2: {address: "tcp://127.0.0.1:7002"}}
+kinds:
+  k:
+    states: [outdated, down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: outdated, to: down, run: "true"}
+      - {from: down, to: up, run: "true"}
+      - {from: up, to: down, run: "true"}
+cobs:
+  n1/config: {kind: k, content: {size: 1}}
+  n1/db: {kind: k, restarts_on: [config]}
+  n2/app: {kind: k, requires: [n1/db]}
+"#;
+
+impl Desk {
+    fn new() -> Self {
+        let desk = Self { dir: tempfile::tempdir().expect("a folder") };
+        std::fs::create_dir(desk.path("model")).expect("made");
+        std::fs::write(desk.path("model/check.sh"), "#!/bin/sh\necho up\n").expect("written");
+        desk.model(MODEL);
+        desk
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn model(&self, text: &str) {
+        std::fs::write(self.path("model/model.yaml"), text).expect("written");
+    }
+
+    /// Exit status, output, error output; MODEL and DEPOT stand for the paths.
+    fn run(&self, line: &str) -> (u8, String, String) {
+        let (model, depot) = (self.path("model"), self.path("depot"));
+        let (model, depot) = (model.to_str().expect("UTF-8"), depot.to_str().expect("UTF-8"));
+        let word = |word: &str| word.replace("MODEL", model).replace("DEPOT", depot).into();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = std::iter::once("cobgen").chain(line.split(' ')).map(word);
+        let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8").replace(model, "MODEL").replace(depot, "DEPOT");
+        (status, text(out), text(err))
+    }
+
+    fn json(&self, line: &str, status: u8) -> Value {
+        let (found, out, err) = self.run(line);
+        assert_eq!((found, err.as_str()), (status, ""), "{line}");
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
+    }
+
+    fn generate(&self) -> Value {
+        self.json("generate MODEL --depot DEPOT --json", 0)
+    }
+}
+
+#[test]
+fn generations_are_made_listed_compared_and_shown() {
+    let desk = Desk::new();
+    let (status, out, err) = desk.run("generate MODEL --depot DEPOT -m first");
+    insta::assert_snapshot!(format!("{status}\n{out}{err}"), @r"
+    0
+    generation 1: 2 hosts, 3 change objects; 3 added, 0 changed, 0 removed
+      + n1/config
+      + n1/db
+      + n2/app
+    Next: `cobctl switch 1 --depot DEPOT`.
+    ");
+    let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
+    let same = "generation 1 asks for the same already; no new one was made\n";
+    assert_eq!((status, out.as_str(), err.as_str()), (0, same, ""));
+    let numbers = json!({"generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0});
+    assert_eq!(desk.generate(), numbers);
+
+    let changed = MODEL.replace("size: 1", "size: 2").replace("n2/app: {kind: k,", "n2/web: {kind: k,");
+    desk.model(&changed);
+    let (status, out, err) = desk.run("diff MODEL --depot DEPOT");
+    insta::assert_snapshot!(format!("{status}\n{out}{err}"), @r"
+    1
+    generation 1 -> 2: 1 added, 2 changed, 1 removed
+    + n2/web (k)
+    - n2/app (k)
+    ~ n1/config
+        size: 1 -> 2
+    ~ n1/db
+        what it rests on changed
+        - (n1/db, outdated, down) <- n2/app@down
+        - (n1/db, up, down) <- n2/app@down
+        + (n1/db, outdated, down) <- n2/web@down
+        + (n1/db, up, down) <- n2/web@down
+    ");
+    let numbers = json!({"generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1});
+    assert_eq!(desk.generate(), numbers);
+    assert_eq!(desk.run("diff --depot DEPOT"), (status, out.clone(), String::new()));
+    assert_eq!(desk.run("diff 1 --depot DEPOT"), (status, out.clone(), String::new()));
+    assert_eq!(desk.run("diff --depot DEPOT 1 2"), (status, out, String::new()));
+    assert_eq!(desk.run("diff 2 --depot DEPOT").0, 0);
+    let whole = desk.json("diff 0 1 --depot DEPOT --json", 1);
+    assert_eq!(whole["added"], json!({"n1/config": "k", "n1/db": "k", "n2/app": "k"}));
+
+    let log = desk.json("log --depot DEPOT --json", 0);
+    let told: Vec<_> = log["generations"].as_array().expect("a list").iter().map(|g| &g["message"]).collect();
+    assert_eq!(told, ["generation 2", "first"]);
+    let (status, out, _) = desk.run("log --depot DEPOT");
+    assert!(status == 0 && out.starts_with("generation 2   ") && out.contains("\n    first\n"), "{out}");
+
+    let (status, out, err) = desk.run("show --depot DEPOT n1/db");
+    insta::assert_snapshot!(format!("{status}\n{out}{err}"), @r"
+    0
+    n1/db   MODEL/model.yaml:15:3
+      kind       k (outdated, down, up)
+      preferred  up
+      files      check.sh
+      rests on   n1/config
+      (n1/db, down, up) <- (n1/config, up)   restarts_on: [config]   MODEL/model.yaml:15:34
+      (n1/db, outdated, down) <- (n2/web, down)   requires: [n1/db]   MODEL/model.yaml:16:32
+      (n1/db, up, down) <- (n2/web, down)   requires: [n1/db]   MODEL/model.yaml:16:32
+      needed by  (n2/web, down, up) <- (n1/db, up)
+      needed by  (n2/web, up) <- (n1/db, up)
+    ");
+    assert_eq!(desk.run("show MODEL n1/db").1, out);
+    let older = desk.json("show --depot DEPOT --generation 1 n2 --json", 0);
+    assert_eq!(older["cobs"][0]["id"], "n2/app");
+    assert_eq!(older["cobs"][0]["locks"][0]["sources"][0]["words"], "requires: [n1/db]");
+}
+
+#[test]
+fn the_depot_holds_the_model_as_given() {
+    let desk = Desk::new();
+    desk.model(&MODEL.replace("cobs:", "  unused: {states: [a, b], preferred: a, pre_remove: b, check: {run: ./other.sh}, transitions: [{from: a, to: b, run: x}, {from: b, to: a, run: x}]}\ncobs:"));
+    std::fs::write(desk.path("model/other.sh"), "other").expect("written");
+    std::fs::write(desk.path("model/stranger"), "none of ours").expect("written");
+    desk.generate();
+    let number = cob_types::GenerationNumber(1);
+    let files = Depot::open(&desk.path("depot")).expect("opened").read_model(number).expect("read");
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["check.sh", "model.yaml", "other.sh"]);
+    for (name, bytes) in files {
+        assert_eq!(std::fs::read(desk.path("model").join(name)).expect("there"), bytes);
+    }
+}
+
+#[test]
+fn a_wrong_model_makes_neither_a_generation_nor_a_depot() {
+    let desk = Desk::new();
+    desk.model(&MODEL.replace("content: {size: 1}", "requires: [n2/app]"));
+    let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!((status, out.as_str()), (2, ""));
+    assert!(err.contains("error: ") && err.ends_with("No generation was made.\n"), "{err}");
+    let refused = desk.json("generate MODEL --depot DEPOT --json", 2);
+    assert_eq!(refused["diagnostics"][0]["severity"], "error");
+    assert!(!desk.path("depot").exists());
+    // It can be looked at all the same, to see why.
+    let (status, out, err) = desk.run("show MODEL n1/config");
+    assert!(status == 0 && out.contains("requires: [n2/app]"), "{out}");
+    assert!(err.contains("see `cobgen check MODEL`"), "{err}");
+}
+
+#[test]
+fn what_is_not_there_is_told_with_what_is() {
+    let desk = Desk::new();
+    let (status, _, err) = desk.run("log --depot DEPOT");
+    assert_eq!(status, 2);
+    insta::assert_snapshot!(err, @"error: there is no depot at DEPOT: `cobgen generate MODEL --depot DIR` makes one");
+    let (status, _, err) = desk.run("log --depot MODEL");
+    assert_eq!(status, 2);
+    insta::assert_snapshot!(err, @"error: MODEL is not a depot: it is not a bare git repository");
+    desk.generate();
+    for size in [2, 3] {
+        desk.model(&MODEL.replace("size: 1", &format!("size: {size}")));
+        desk.generate();
+    }
+    let (status, out, err) = desk.run("diff 2 9 --depot DEPOT");
+    assert_eq!((status, out.as_str()), (2, ""));
+    insta::assert_snapshot!(err, @r"
+    error: generation 9 is not in the depot: the latest is 3
+      help: it has 1-3; `cobgen log` lists them
+    ");
+    let (status, _, err) = desk.run("show --depot DEPOT n1/dbb");
+    assert_eq!(status, 2);
+    insta::assert_snapshot!(err, @r"
+    error: there is no change object and no host `n1/dbb`
+      help: did you mean `n1/db`?
+    ");
+    for line in ["show", "show MODEL n1 --depot DEPOT", "diff MODEL 3 --depot DEPOT", "show MODEL --generation 3"] {
+        let (status, out, err) = desk.run(line);
+        assert!(status == 2 && out.is_empty() && err.starts_with("error: "), "{line}: {err}");
+    }
+}
+
+#[test]
+fn of_many_at_once_each_has_its_generation() {
+    let desk = Desk::new();
+    let models: Vec<PathBuf> = (0..6)
+        .map(|i| {
+            let path = desk.path(&format!("{i}.yaml"));
+            let text = MODEL.replace("size: 1", &format!("size: {i}")).replace("./check.sh", "echo up");
+            std::fs::write(&path, text).expect("written");
+            path
+        })
+        .collect();
+    let depot = desk.path("depot");
+    std::thread::scope(|scope| {
+        for model in &models {
+            let depot = &depot;
+            scope.spawn(move || cobgen::publish(model, depot, "at once").expect("published"));
+        }
+    });
+    let log = Depot::open(&depot).expect("opened").list().expect("read");
+    let numbers: Vec<u64> = log.iter().map(|entry| entry.generation.0).collect();
+    assert_eq!(numbers, [6, 5, 4, 3, 2, 1]);
+}
+
+#[test]
+fn what_is_on_the_first_node_stays_there() {
+    let desk = Desk::new();
+    let model = |nodes: &str| {
+        format!(
+            "{MODEL}services: {{s: {{cobs: {{once: {{kind: k, place: first}}}}}}}}\nclusters: {{c: {{services: {{s: [{nodes}]}}}}}}\n"
+        )
+    };
+    desk.model(&model("n2"));
+    desk.generate();
+    desk.model(&model("n1, n2"));
+    let difference = desk.run("diff MODEL --depot DEPOT");
+    assert_eq!(difference.0, 0, "{}", difference.1);
+    assert_eq!(desk.generate()["generation"], 1);
+}
