@@ -1,6 +1,6 @@
 //! What the check has to say, in the user's words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::diagnostic::{self, Diagnostic};
@@ -99,24 +99,62 @@ impl From<Finding> for Diagnostic {
     }
 }
 
-/// Findings as they come in, with a bound on how many of one sort are told.
+impl Finding {
+    /// Where the dependencies stand that it is about; empty where that is not known of all.
+    fn lines(&self) -> BTreeSet<Place> {
+        let arrows = || self.steps.iter().filter(|step| step.words.is_some());
+        let places: BTreeSet<Place> = arrows().filter_map(|step| step.place.clone()).collect();
+        if arrows().all(|step| step.place.is_some()) { places } else { BTreeSet::new() }
+    }
+
+    /// Whether another one about the same lines adds nothing: it says the same of others, or it is of a
+    /// later condition, which the refused one makes fail too.
+    fn covers(&self, later: &Self) -> bool {
+        let conditions = ["P2", "P3", "P4"];
+        let place = |code| conditions.iter().position(|known| *known == code);
+        let (Some(first), Some(second)) = (place(self.code), place(later.code)) else { return false };
+        self.severity <= later.severity && (first == second || first < second && self.severity == Severity::Error)
+    }
+}
+
+/// Findings as they come in: of those that the same lines lead to only the first, and a bound on how
+/// many of one sort are told.
+///
+/// A line of a service stands for as many dependencies as the service has nodes, and a circle that
+/// is refused breaks more than one condition. Who mends the line mends all of them.
 #[derive(Default)]
 pub(super) struct Findings {
     told: Vec<Finding>,
     counts: BTreeMap<(Severity, &'static str), usize>,
+    /// By the lines that a finding is about: its number in `told`, and how many more there were.
+    lines: BTreeMap<BTreeSet<Place>, (usize, usize)>,
 }
 
 impl Findings {
     pub(super) fn push(&mut self, finding: Finding) {
+        let lines = finding.lines();
+        if let Some((first, more)) = self.lines.get_mut(&lines)
+            && self.told[*first].covers(&finding)
+        {
+            *more += usize::from(self.told[*first].code == finding.code);
+            return;
+        }
         let count = self.counts.entry((finding.severity, finding.code)).or_default();
         *count += 1;
         if *count <= MOST_OF_A_CODE {
+            if !lines.is_empty() {
+                self.lines.entry(lines).or_insert((self.told.len(), 0));
+            }
             self.told.push(finding);
         }
     }
 
     /// All of them, errors first; what went beyond the bound is counted.
     pub(super) fn finish(mut self) -> Vec<Finding> {
+        for (number, more) in self.lines.into_values().filter(|(_, more)| *more > 0) {
+            let text = format!("the same lines lead to {more} more like this");
+            self.told[number].steps.push(Step { text, words: None, place: None });
+        }
         for ((severity, code), count) in self.counts {
             if let Some(more) = count.checked_sub(MOST_OF_A_CODE).filter(|more| *more > 0) {
                 self.told.push(Finding {

@@ -19,7 +19,13 @@ pub(super) fn hold(demand: &Demand) -> bool {
 /// Reports the smallest circle of every set of goals that lie in circles together, and returns the
 /// number of that set for each change object that has a goal in a set that is refused.
 pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) -> Vec<Option<usize>> {
-    let certain = demand.chosen.components();
+    let mut certain = demand.chosen.components();
+    // A circle of `requires` is one of going on and one of going off; the first is told.
+    let prefers = |goal: &usize| {
+        let (cob, target) = system.goal(*goal);
+        system.cobs[cob].preferred == Some(target)
+    };
+    certain.sort_by_key(|members| !members.iter().any(prefers));
     let mut refused = vec![None; system.cobs.len()];
     for (i, members) in certain.iter().enumerate() {
         let circle = demand.chosen.smallest_circle(members);

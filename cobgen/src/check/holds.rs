@@ -166,7 +166,7 @@ fn promise_guards<'s, 'a>(system: &'s System<'a>, cob: usize, state: usize) -> i
 
 fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure<'_, '_>) -> Finding {
     let (last, what) = match &closure.contradiction {
-        Some(Contradiction::NeedsItself(entry)) => (vec![*entry], "the mover itself held still".to_owned()),
+        Some(Contradiction::NeedsItself(entry)) => (vec![*entry], format!("{} itself not to move", system.id(mover))),
         Some(Contradiction::NoCommonState(entries)) => {
             let on = entries.first().map_or("", |entry| system.id(closure.entries[*entry].want.on));
             (entries.clone(), format!("{on} in states that exclude each other"))

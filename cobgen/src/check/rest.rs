@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use cob_types::StateName;
+
 use super::circles::Arrows;
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
@@ -100,6 +102,16 @@ fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) ->
     let steps =
         circle.iter().enumerate().filter_map(|(i, cob)| needs.step(system, *cob, circle[(i + 1) % circle.len()]));
     let mut steps = abridged(circle.len(), steps);
+    let mut off = None;
+    for cob in circle {
+        let kind = system.kind_of(*cob).kind;
+        let preferred = &system.cobs[*cob].cob.preferred;
+        if *preferred == kind.pre_remove && kind.preferred != kind.pre_remove {
+            let id = system.id(*cob);
+            steps.push(system.statement(*cob, format!("{id} prefers {preferred}")));
+            off = off.or(Some((id, &kind.preferred)));
+        }
+    }
     let names = system.names(circle);
     let (severity, message, help) = match ways {
         Ways::None(from) => {
@@ -118,19 +130,29 @@ fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) ->
                 let text = format!("from {} no order of moves leads to {}", there.join(", "), to.join(", "));
                 steps.push(Step { text, words: None, place: None });
             }
-            let help = "let them prefer states that go together, or take one of these dependencies out";
             (
                 Severity::Error,
                 format!("{names} contradict each other: they would undo each other's moves for ever"),
-                help,
+                together(off),
             )
         }
         Ways::Always | Ways::NotKnown => {
             let help = "`cobgen verify` tells by simulation whether they come to rest";
-            (Severity::Warning, format!("{names} may undo each other's moves"), help)
+            (Severity::Warning, format!("{names} may undo each other's moves"), help.to_owned())
         }
     };
-    Finding { severity, code: "P4", message, place: None, steps, help: help.to_owned() }
+    Finding { severity, code: "P4", message, place: None, steps, help }
+}
+
+/// What to do about change objects that contradict each other. One of them that prefers its off
+/// state is most often the reason.
+fn together(off: Option<(&str, &StateName)>) -> String {
+    match off {
+        Some((id, on)) => {
+            format!("let {id} prefer {on}, or let those that need it {on} prefer off too, or take that need out")
+        }
+        None => "let them prefer states that go together, or take one of these dependencies out".to_owned(),
+    }
 }
 
 /// Arrows between change objects, and for each a goal that makes it.
