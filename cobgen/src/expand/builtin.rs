@@ -17,10 +17,10 @@ use serde_json::Value as Json;
 
 use super::Report;
 use super::files::{Files, Payload};
-use super::kinds::{build, builtin_state, plain_check, plain_transition};
+use super::kinds::{build, builtin_state, check_duration, plain_check, plain_transition};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Node, Run, TransitionEntry, Value, check_structure,
+    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, Run, TransitionEntry, Value, check_structure,
 };
 
 /// A built-in kind.
@@ -47,7 +47,7 @@ enum Content {
     Wait,
     TcpCheck,
     HttpCheck,
-    Anything,
+    Noop,
 }
 
 /// All built-in kinds.
@@ -110,7 +110,7 @@ pub(super) const ALL: &[Builtin] = &[
         pre_remove: "down",
         transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("outdated", "up")],
         gate: true,
-        content: Content::Anything,
+        content: Content::Noop,
     },
 ];
 
@@ -146,7 +146,7 @@ impl Builtin {
     /// Checks a change object's content; none when it has faults, which were reported.
     pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
         match self.content {
-            Content::Anything => Some(Settled::default()),
+            Content::Noop => read::<NoopContent>(content, &NOOP, "noop", report).map(|_| Settled::default()),
             Content::Script => script(content, files, report),
             Content::Service => service(content, files, report),
             Content::Wait => {
@@ -161,11 +161,11 @@ impl Builtin {
             }
             Content::TcpCheck => {
                 let check: TcpContent = read(content, &TCP, "tcp-check", report)?;
+                [&check.interval, &check.timeout].map(|time| check_duration(time.as_ref(), report));
                 let Marked { mark, value } = check.address?;
-                let address = value.strip_prefix("tcp://").unwrap_or(&value);
-                let good = address
-                    .rsplit_once(':')
-                    .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0));
+                let good = value.rsplit_once(':').is_some_and(|(host, port)| {
+                    !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|p| p > 0)
+                });
                 if !good {
                     let fault = Diagnostic::error("bad-address", format!("{value:?} is no address"));
                     report.push(mark, fault.help("write HOST:PORT, such as 127.0.0.1:5432"));
@@ -175,6 +175,7 @@ impl Builtin {
             }
             Content::HttpCheck => {
                 let check: HttpContent = read(content, &HTTP, "http-check", report)?;
+                [&check.interval, &check.timeout].map(|time| check_duration(time.as_ref(), report));
                 let Marked { mark, value } = check.url?;
                 if !value.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/')) {
                     let fault = Diagnostic::error("bad-url", format!("{value:?} is no URL that can be checked"));
@@ -220,18 +221,25 @@ struct ScriptContent {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ServiceContent {
-    /// Starts it, and may stay in the foreground: then it is the service.
+    /// Starts it, and stays in the foreground as the service. With `status` it returns instead, when
+    /// the service runs.
     #[schemars(required)]
     start: Option<Run>,
-    /// Stops it; without one its processes are asked to end.
+    /// Stops it; without one its processes are asked to end. Needed with `status`.
     stop: Option<Run>,
-    /// Succeeds while it runs.
+    /// Succeeds while it runs, for services that look after themselves.
     status: Option<Run>,
-    /// Succeeds once it is ready for others.
+    /// Succeeds once it is ready for others; tried again and again.
     ready: Option<Run>,
-    /// Data for its commands.
-    #[expect(dead_code, reason = "passed on to the commands; only its presence in the schema matters here")]
-    data: Option<Node>,
+    /// How long it must live to count as up, where there is no `ready`; default: 250ms.
+    settle: Option<Duration>,
+    /// The working folder, absolute; default: where the files that travel with it are.
+    dir: Option<Marked<String>>,
+    /// Variables of its environment.
+    env: Option<Named<String>>,
+    /// Values for those that depend on it.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    exports: Option<Named<Node>>,
     /// The unit of systemd.
     #[expect(dead_code, reason = "only its presence in the schema matters here")]
     #[schemars(extend("x-not-supported-yet" = "give commands instead: `start`, `stop`, `status`, `ready`"))]
@@ -255,12 +263,10 @@ struct TcpContent {
     /// Up once a connection to `HOST:PORT` is accepted.
     #[schemars(required)]
     address: Option<Marked<String>>,
-    /// Between two tries.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    interval_ms: Option<u32>,
-    /// The time that one try may take.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    timeout_ms: Option<u32>,
+    /// Between two tries; default: 500ms.
+    interval: Option<Duration>,
+    /// The time that one try may take; default: 2s.
+    timeout: Option<Duration>,
 }
 
 /// The content of `http-check`.
@@ -270,20 +276,30 @@ struct HttpContent {
     /// Up once a GET of this is answered as wanted.
     #[schemars(required)]
     url: Option<Marked<String>>,
-    /// The status wanted; default: any from 200 to 299.
+    /// The status wanted; default: 200.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     #[schemars(range(min = 100, max = 599))]
     status: Option<u16>,
-    /// Between two tries.
+    /// What the page must contain.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    interval_ms: Option<u32>,
-    /// The time that one try may take.
+    contains: Option<String>,
+    /// Between two tries; default: 500ms.
+    interval: Option<Duration>,
+    /// The time that one try may take; default: 2s.
+    timeout: Option<Duration>,
+}
+
+/// The content of `noop`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+struct NoopContent {
+    /// Values for those that depend on it.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    timeout_ms: Option<u32>,
+    exports: Option<Named<Node>>,
 }
 
 static SCRIPT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ScriptContent>("content of script"));
 static SERVICE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
+static NOOP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<NoopContent>("content of noop"));
 static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("content of wait"));
 static TCP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<TcpContent>("content of tcp-check"));
 static HTTP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HttpContent>("content of http-check"));
@@ -303,6 +319,21 @@ fn read<T: for<'de> Deserialize<'de>>(content: &Node, schema: &Json, kind: &str,
 fn service(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
     let service: ServiceContent = read(content, &SERVICE, "service", report)?;
     let before = report.errors();
+    if service.status.is_some() && service.stop.is_none() {
+        let fault =
+            Diagnostic::error("missing-key", "with `status` a service looks after itself, so `stop` is needed too");
+        report.push(content.mark, fault.help("add `stop: …`, or take `status` out: then the daemon looks after it"));
+    }
+    if let Some(dir) = service.dir.as_ref().filter(|dir| !dir.value.starts_with('/')) {
+        report.push(dir.mark, Diagnostic::error("bad-content", "`dir` must be an absolute path, such as /srv/app"));
+    }
+    check_duration(service.settle.as_ref(), report);
+    for (name, _) in service.env.iter().flat_map(Named::iter) {
+        if name.value.is_empty() || name.value.contains(['=', '\0']) || name.value.starts_with("COB_") {
+            let fault = Diagnostic::error("bad-content", format!("the variable {:?} can't be set", name.value));
+            report.push(name.mark, fault.help("names that begin with COB_ are the daemon's own"));
+        }
+    }
     let mut settled = Settled::default();
     for run in [&service.start, &service.stop, &service.status, &service.ready].into_iter().flatten() {
         files.command(run, &mut settled.files, report);

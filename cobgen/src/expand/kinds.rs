@@ -23,6 +23,8 @@ const RETRIES: u32 = 2;
 const RETRY_DELAY_MS: u64 = 1000;
 /// The longest time that a model may name; beyond it is a slip of the pen.
 const MAX_MS: u64 = 30 * 24 * 3600 * 1000;
+/// The longest time in a content that daemons read.
+const MAX_CONTENT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// A kind that change objects can be of.
 #[derive(Debug, Clone)]
@@ -373,6 +375,20 @@ fn milliseconds(written: Option<&Duration>, default: u64, report: &mut Report<'_
     };
     report.push(*mark, fault);
     default
+}
+
+/// Checks a time in the content of a built-in kind, which the daemon's back end reads again.
+pub(super) fn check_duration(written: Option<&Duration>, report: &mut Report<'_>) {
+    let Some(Duration(Marked { mark, value })) = written else { return };
+    match parse_duration(value) {
+        Some(0) => {}
+        Some(ms) if ms > MAX_CONTENT_MS => {
+            report.push(*mark, Diagnostic::error("bad-duration", format!("{value:?} is longer than 7 days")));
+        }
+        Some(_) | None => {
+            milliseconds(written, 0, report);
+        }
+    }
 }
 
 /// `500ms`, `30s`, `2m`, `1h`.
