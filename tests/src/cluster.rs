@@ -1,19 +1,31 @@
 //! A cluster of real daemons on loopback, each a process with a state folder of its own.
+//!
+//! Tests make one, publish generations into its depot, start, kill and ask its daemons, and wait for
+//! what should become true. When the cluster goes, every process that was begun below its folder goes
+//! with it.
+//!
+//! Each cluster has a loopback address of its own (127.0.0.0/8 is wide): outgoing connections are
+//! given ports of 127.0.0.1, so a daemon that was killed always finds its port free when it returns.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::history::HistoryEntry;
-use cob_types::status::HostStatus;
-use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
+use cob_types::status::{CobStatus, HostStatus};
+use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
+use cobgen::draft::Draft;
+
+use crate::processes;
 
 /// Several daemons, a depot, and a folder that all of it goes with.
 pub struct Cluster {
@@ -21,6 +33,10 @@ pub struct Cluster {
     pub dir: tempfile::TempDir,
     program: PathBuf,
     daemons: BTreeMap<String, Option<Child>>,
+    address: Ipv4Addr,
+    first_port: u16,
+    ports: BTreeMap<HostName, u16>,
+    generations: BTreeMap<GenerationNumber, Generation>,
 }
 
 impl Cluster {
@@ -33,17 +49,17 @@ impl Cluster {
         // Socket paths are short: the folder must be too.
         let base = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new().prefix("cob").tempdir_in(base).expect("a folder");
+        let (address, first_port) = own_place();
         let cluster = Self {
             dir,
             program: PathBuf::from(program),
             daemons: hosts.iter().map(|h| ((*h).to_owned(), None)).collect(),
+            address,
+            first_port,
+            ports: BTreeMap::new(),
+            generations: BTreeMap::new(),
         };
-        for host in hosts {
-            let config = format!(
-                "host = \"{host}\"\ndepot = \"depot\"\nstate_dir = \"{host}\"\nhttp = \"{host}.sock\"\nlog = \"debug,zeromq=info\"\n"
-            );
-            fs::write(cluster.path(&format!("{host}.toml")), config).expect("a configuration");
-        }
+        hosts.iter().for_each(|host| cluster.configure(host, ""));
         cluster
     }
 
@@ -53,48 +69,136 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// Publishes the model of a file or folder as the next generation.
+    /// Writes the configuration of a host's daemon, with further lines.
+    ///
+    /// # Panics
+    /// When the file can't be written.
+    pub fn configure(&self, host: &str, more: &str) {
+        let config = format!(
+            "host = \"{host}\"\ndepot = \"depot\"\nstate_dir = \"{host}\"\nhttp = \"{host}.sock\"\n\
+             log = \"debug,zeromq=info\"\n{more}\n"
+        );
+        fs::write(self.path(&format!("{host}.toml")), config).expect("a configuration");
+    }
+
+    /// Where a host listens.
+    ///
+    /// # Panics
+    /// When no model has named the host yet.
+    #[must_use]
+    pub fn address(&self, host: &str) -> SocketAddr {
+        let port = self.ports.get(host).unwrap_or_else(|| panic!("no model has named {host} yet"));
+        SocketAddr::from((self.address, *port))
+    }
+}
+
+/// Models and generations.
+impl Cluster {
+    /// Writes a model's files into a folder of the cluster; scripts are made executable.
+    ///
+    /// # Panics
+    /// When they can't be written.
+    pub fn write_model(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let folder = self.path(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        for (file, text) in files {
+            let path = folder.join(file);
+            fs::write(&path, text).expect("written");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(if file.ends_with(".sh") { 0o755 } else { 0o644 });
+            fs::set_permissions(&path, mode).expect("set");
+        }
+        folder
+    }
+
+    /// A copy of an example of this repository, to be changed at will.
+    ///
+    /// # Panics
+    /// When it can't be copied.
+    #[must_use]
+    pub fn copy_example(&self, name: &str) -> PathBuf {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(name);
+        let to = self.path(name);
+        fs::create_dir_all(&to).expect("a folder");
+        for entry in fs::read_dir(from).expect("the example") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+        to
+    }
+
+    /// Loads a model and gives its hosts addresses of this cluster.
     ///
     /// # Panics
     /// When the model is refused.
-    pub fn generate(&self, model: &Path) -> GenerationNumber {
+    pub fn load(&mut self, model: &Path) -> Draft {
         let expansion = cobgen::expand::load(model, &std::collections::BTreeSet::new());
-        let draft = expansion.draft.unwrap_or_else(|| {
+        let mut draft = expansion.draft.unwrap_or_else(|| {
             panic!(
                 "the model is refused:\n{}",
                 cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false)
             )
         });
-        let depot = Depot::create_or_open(&self.path("depot")).expect("a depot");
-        let parent = depot.latest().expect("a depot that can be read").unwrap_or_default();
-        let number = GenerationNumber(parent.0 + 1);
-        let assembled = cobgen::generation::assemble(&draft, number, parent).expect("fits together");
-        let findings = cobgen::check::check(&assembled.generation, Some(&assembled.provenance));
-        assert!(findings.iter().all(|f| f.severity != cobgen::check::Severity::Error), "{findings:#?}");
-        self.put(&depot, &assembled.generation)
+        for (host, entry) in &mut draft.hosts {
+            entry.value.address = Some(self.give_address(host));
+        }
+        draft
     }
 
-    /// Publishes bundles that were made elsewhere, unchecked, as the next generation; hosts listen on
-    /// free ports.
+    fn give_address(&mut self, host: &HostName) -> String {
+        let next = self.first_port + u16::try_from(self.ports.len()).expect("few hosts");
+        let port = *self.ports.entry(host.clone()).or_insert(next);
+        format!("tcp://{}:{port}", self.address)
+    }
+
+    /// Publishes the model of a file or folder as the next generation.
+    ///
+    /// # Panics
+    /// When the model is refused.
+    pub fn generate(&mut self, model: &Path) -> GenerationNumber {
+        let draft = self.load(model);
+        self.publish_draft(&draft)
+    }
+
+    /// Publishes a draft as the next generation.
+    ///
+    /// # Panics
+    /// When the generator refuses it.
+    pub fn publish_draft(&mut self, draft: &Draft) -> GenerationNumber {
+        self.make(draft, true)
+    }
+
+    /// Publishes a draft that the generator's check would refuse.
+    ///
+    /// # Panics
+    /// When it can't even be assembled.
+    pub fn publish_unchecked(&mut self, draft: &Draft) -> GenerationNumber {
+        self.make(draft, false)
+    }
+
+    fn make(&mut self, draft: &Draft, checked: bool) -> GenerationNumber {
+        let (depot, parent) = self.depot();
+        let number = GenerationNumber(parent.0 + 1);
+        let assembled = cobgen::generation::assemble(draft, number, parent).expect("fits together");
+        if checked {
+            let findings = cobgen::check::check(&assembled.generation, Some(&assembled.provenance));
+            assert!(findings.iter().all(|f| f.severity != cobgen::check::Severity::Error), "{findings:#?}");
+        }
+        self.put(&depot, assembled.generation)
+    }
+
+    /// Publishes bundles that were made elsewhere, unchecked, as the next generation.
     ///
     /// # Panics
     /// When the depot refuses them.
-    pub fn publish(&self, bundles: &BTreeMap<HostName, std::sync::Arc<Bundle>>) -> GenerationNumber {
-        let depot = Depot::create_or_open(&self.path("depot")).expect("a depot");
-        let parent = depot.latest().expect("a depot that can be read").unwrap_or_default();
-        let before = (parent.0 > 0).then(|| depot.read_manifest(parent).expect("its manifest"));
-        let ports = free_ports(bundles.len());
-        let host = |((name, bundle), port): ((&HostName, &std::sync::Arc<Bundle>), u16)| {
-            let bytes = cob_types::codec::encode(&**bundle).expect("encodes");
-            let known = before.as_ref().and_then(|m| m.hosts.get(name)?.address.clone());
-            let entry = ManifestHost {
-                address: Some(known.unwrap_or_else(|| format!("tcp://127.0.0.1:{port}"))),
-                bundle: cob_types::canonical::blob_hash(&bytes),
-                cobs: bundle.cobs.len() as u64,
-            };
-            (name.clone(), entry)
+    pub fn publish(&mut self, bundles: &BTreeMap<HostName, Arc<Bundle>>) -> GenerationNumber {
+        let (depot, parent) = self.depot();
+        let host = |(name, bundle): (&HostName, &Arc<Bundle>)| {
+            let bytes = codec::encode(&**bundle).expect("encodes");
+            let address = Some(self.give_address(name));
+            let cobs = bundle.cobs.len() as u64;
+            (name.clone(), ManifestHost { address, bundle: canonical::blob_hash(&bytes), cobs })
         };
-        let hosts: BTreeMap<_, _> = bundles.iter().zip(ports).map(host).collect();
+        let hosts: BTreeMap<_, _> = bundles.iter().map(host).collect();
         let manifest = Manifest {
             format: cob_types::generation::FORMAT,
             generation: GenerationNumber(parent.0 + 1),
@@ -104,39 +208,54 @@ impl Cluster {
             hosts,
         };
         let bundles = bundles.iter().map(|(h, b)| (h.clone(), (**b).clone())).collect();
-        self.put(&depot, &Generation { manifest, bundles })
+        self.put(&depot, Generation { manifest, bundles })
     }
 
-    fn put(&self, depot: &Depot, generation: &Generation) -> GenerationNumber {
+    fn depot(&self) -> (Depot, GenerationNumber) {
+        let depot = Depot::create_or_open(&self.path("depot")).expect("a depot");
+        let latest = depot.latest().expect("a depot that can be read").unwrap_or_default();
+        (depot, latest)
+    }
+
+    fn put(&mut self, depot: &Depot, generation: Generation) -> GenerationNumber {
         let author = depot.default_author();
         let (model, provenance) = (&BTreeMap::new(), &[][..]);
-        let publication = Publication { generation, model, provenance, message: "", author: &author, time: 0 };
-        match depot.publish(&publication).expect("published") {
-            Published::New(number) | Published::Unchanged(number) => number,
-        }
+        let publication =
+            Publication { generation: &generation, model, provenance, message: "", author: &author, time: 0 };
+        let (Published::New(number) | Published::Unchanged(number)) =
+            depot.publish(&publication).expect("published");
+        self.generations.entry(number).or_insert(generation);
+        number
     }
 
-    /// The process of a host's daemon.
+    /// Everything published so far.
     #[must_use]
-    pub fn pid(&self, host: &str) -> Option<u32> {
-        self.daemons.get(host)?.as_ref().map(Child::id)
+    pub fn generations(&self) -> &BTreeMap<GenerationNumber, Generation> {
+        &self.generations
     }
+}
 
+/// Daemons as processes.
+impl Cluster {
     /// Starts the daemon of a host.
     ///
     /// # Panics
     /// When it can't be executed.
     pub fn start(&mut self, host: &str) {
+        let child = self.spawn(host);
+        self.daemons.insert(host.to_owned(), Some(child));
+    }
+
+    fn spawn(&self, host: &str) -> Child {
         let log = File::options().create(true).append(true).open(self.path(&format!("{host}.log"))).expect("a log");
-        let child = Command::new(&self.program)
+        Command::new(&self.program)
             .args(["cobd", "run", "--config"])
             .arg(self.path(&format!("{host}.toml")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("the daemon's program");
-        self.daemons.insert(host.to_owned(), Some(child));
+            .expect("the daemon's program")
     }
 
     /// Starts all of them.
@@ -145,8 +264,80 @@ impl Cluster {
             self.start(&host);
         }
         for host in self.hosts() {
-            self.until(Duration::from_secs(20), || self.status(&host).is_some(), &format!("{host} answers"));
+            self.wait_answers(&host);
         }
+    }
+
+    /// Waits until a daemon answers.
+    pub fn wait_answers(&self, host: &str) {
+        self.until(Duration::from_secs(20), || self.status(host).is_some(), &format!("{host} answers"));
+    }
+
+    /// Starts a daemon that can't come up, and gives what it says.
+    ///
+    /// # Panics
+    /// When it comes up, or stays.
+    #[must_use]
+    pub fn start_in_vain(&self, host: &str) -> (ExitStatus, String) {
+        let before = self.log(host).len();
+        let status = self.wait_ended(self.spawn(host), host);
+        (status, self.log(host)[before..].to_owned())
+    }
+
+    /// Waits until a daemon has ended by itself, and gives how.
+    ///
+    /// # Panics
+    /// When it was not running, or stays.
+    pub fn wait_stopped(&mut self, host: &str) -> ExitStatus {
+        let child = self.take(host);
+        self.wait_ended(child, host)
+    }
+
+    fn wait_ended(&self, mut child: Child, host: &str) -> ExitStatus {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("waited for") {
+                return status;
+            }
+            if begin.elapsed() > Duration::from_secs(20) {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("the daemon of {host} does not end:\n{}", self.log(host));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills the daemon of a host with SIGKILL; its actions live on.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill(&mut self, host: &str) {
+        let mut child = self.take(host);
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+    }
+
+    /// Asks the daemon of a host to end, as an init system does, and waits for it.
+    ///
+    /// # Panics
+    /// When it does not run, or does not end well.
+    pub fn stop(&mut self, host: &str) {
+        let child = self.take(host);
+        processes::signal(child.id(), processes::Signal::TERM);
+        let status = self.wait_ended(child, host);
+        assert!(status.success(), "{host}: {status}\n{}", self.log(host));
+    }
+
+    fn take(&mut self, host: &str) -> Child {
+        let child = self.daemons.get_mut(host).and_then(Option::take);
+        child.unwrap_or_else(|| panic!("{host} does not run"))
+    }
+
+    /// The process of a host's daemon.
+    #[must_use]
+    pub fn pid(&self, host: &str) -> Option<u32> {
+        self.daemons.get(host)?.as_ref().map(Child::id)
     }
 
     /// The hosts' names.
@@ -155,17 +346,15 @@ impl Cluster {
         self.daemons.keys().cloned().collect()
     }
 
-    /// Kills the daemon of a host with SIGKILL; its actions live on.
-    ///
-    /// # Panics
-    /// When it does not run.
-    pub fn kill(&mut self, host: &str) {
-        let child = self.daemons.get_mut(host).and_then(Option::take);
-        let mut child = child.unwrap_or_else(|| panic!("{host} does not run"));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+    /// What the daemon of a host has logged, in all its lives.
+    #[must_use]
+    pub fn log(&self, host: &str) -> String {
+        fs::read_to_string(self.path(&format!("{host}.log"))).unwrap_or_default()
     }
+}
 
+/// Questions and orders.
+impl Cluster {
     /// Asks the daemon of a host over its Unix socket.
     ///
     /// # Errors
@@ -194,14 +383,30 @@ impl Cluster {
         serde_json::from_str(&self.http(host, "GET", "/v1/status", "").ok()?).ok()
     }
 
-    /// The history of a host.
+    /// The status of a change object, if its daemon answers and has it.
+    #[must_use]
+    pub fn cob(&self, id: &str) -> Option<CobStatus> {
+        let host = CobId::new(id).expect("an id").host();
+        self.status(host.as_str())?.cobs.into_iter().find(|c| c.id.as_str() == id)
+    }
+
+    /// The history of a host, from its beginning.
     ///
     /// # Panics
     /// When the daemon does not tell.
     #[must_use]
     pub fn history(&self, host: &str) -> Vec<HistoryEntry> {
-        let text = self.http(host, "GET", "/v1/history?limit=1000000", "").expect("a history");
-        text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect()
+        let mut all: Vec<HistoryEntry> = Vec::new();
+        loop {
+            let since = all.last().map_or(0, |e| e.seq + 1);
+            let text = self.http(host, "GET", &format!("/v1/history?since={since}&limit=10000"), "");
+            let text = text.expect("a history");
+            let before = all.len();
+            all.extend(text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))));
+            if all.len() - before < 10_000 {
+                return all;
+            }
+        }
     }
 
     /// The history of all hosts, by time.
@@ -212,7 +417,7 @@ impl Cluster {
         all
     }
 
-    /// Starts and ends of actions that ended well, in order: `id from -> to`.
+    /// Ends of actions, in order: `id from -> to`.
     #[must_use]
     pub fn ended_actions(&self, generation: GenerationNumber) -> Vec<String> {
         let ends = self.merged_history().into_iter().filter(|e| e.event == "end" && e.generation == generation);
@@ -254,7 +459,7 @@ impl Cluster {
         while !what() {
             if begin.elapsed() > limit {
                 for host in self.hosts() {
-                    let log = fs::read_to_string(self.path(&format!("{host}.log"))).unwrap_or_default();
+                    let log = self.log(&host);
                     let tail: Vec<_> = log.lines().rev().take(40).collect();
                     eprintln!("---- {host}: {:#?}", self.status(&host));
                     tail.iter().rev().for_each(|l| eprintln!("{l}"));
@@ -272,23 +477,30 @@ impl Drop for Cluster {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // Runners, actions and services outlive their daemons, but not the test.
+        let folder = self.dir.path().display().to_string();
+        processes::mentioning(&folder).into_iter().for_each(|pid| processes::signal(pid, processes::Signal::KILL));
     }
 }
 
+/// Where a new cluster listens: an address of 127.0.0.0/8 and the first of its ports, which no other
+/// cluster of this machine has. Process ids have at most 22 bits, so an address tells four clusters of
+/// one process apart; the next four get other ports.
+fn own_place() -> (Ipv4Addr, u16) {
+    static CLUSTERS: AtomicU16 = AtomicU16::new(0);
+    let cluster = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let fourth = u8::try_from(cluster % 4).expect("less than four");
+    (Ipv4Addr::new(127, (high & 0x3f) | (fourth << 6), middle, low), 7001 + cluster / 4 * 64)
+}
+
 /// The name of a host, for status values.
+///
+/// # Panics
+/// When it is no name.
 #[must_use]
 pub fn host(name: &str) -> HostName {
     HostName::new(name).expect("well formed")
-}
-
-/// Ports on loopback that were free a moment ago.
-///
-/// # Panics
-/// When there are none.
-#[must_use]
-pub fn free_ports(n: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
-    held.iter().map(|l| l.local_addr().expect("an address").port()).collect()
 }
 
 fn unchunk(mut body: &str) -> String {

@@ -6,6 +6,8 @@ pub mod conditions;
 pub mod draw;
 pub mod family;
 pub mod large;
+pub mod processes;
 pub mod runs;
+pub mod script_log;
 pub mod shrink;
 pub mod system;

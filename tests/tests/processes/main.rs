@@ -1,0 +1,29 @@
+//! Real daemons, real ZeroMQ between them, real actions, real signals.
+//!
+//! What only a process can show: that nothing is lost or done twice when one is killed anywhere, what
+//! a hostile neighbour on the port achieves, what a full disk does. What the protocol does is tested
+//! far more thoroughly by the simulation, which runs the same engine.
+
+mod actions;
+mod disk;
+mod examples;
+mod flap;
+mod hostile;
+mod kills;
+mod service;
+mod setup;
+
+use std::time::Duration;
+
+use cob_tests::cluster::Cluster;
+
+/// The longest that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Daemons of these hosts, none started yet.
+fn cluster(hosts: &[&str]) -> Cluster {
+    Cluster::new(env!("CARGO_BIN_EXE_cob"), hosts)
+}
+
+/// A check for the scripts of these tests: the state is what the file `state` says, down without one.
+const CHECK: (&str, &str) = ("check.sh", "#!/bin/sh\ncat \"$COB_STATE_DIR/state\" 2>/dev/null || echo down\n");
