@@ -37,6 +37,9 @@ pub struct HeldLock {
     /// What it carries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: Values,
+    /// The content that it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// A promise that is out.

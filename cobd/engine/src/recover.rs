@@ -187,7 +187,7 @@ impl Engine {
             set: [state].into(),
             rank: Rank::LAST,
             origin: me,
-            fingerprint: None,
+            fingerprint: held.fingerprint,
             held: Some(state),
             values: Arc::new(held.values.clone()),
             recalled: false,

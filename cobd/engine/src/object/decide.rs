@@ -205,15 +205,16 @@ impl Object {
         let mut recall_mine = false;
         let mut at = 0;
         while at < self.locks.len() {
-            let lock = &self.locks[at];
+            let lock = &mut self.locks[at];
             let Ok(i) = needs.find(lock.asked) else {
                 self.give_back(cx, at);
                 continue;
             };
             let need = &needs.needs[i];
             let misfit = lock.held.is_some_and(|h| !need.set.contains(&h));
-            let other_content = self.spec.expects(lock.asked) != lock.fingerprint;
-            let recalled = lock.recalled || other_content;
+            // A promise of other content than is expected now is good for nothing new either.
+            lock.recalled |= self.spec.expects(lock.asked) != lock.fingerprint;
+            let recalled = lock.recalled;
             if misfit {
                 // The brake counts this as one more wish of its own.
                 if self.brake.may_ask(cx, self.me, need.cob, &need.set) {

@@ -344,7 +344,8 @@ impl Object {
     pub(crate) fn held_lock(lock: &Lock, names: &Names) -> Option<HeldLock> {
         let state = names.state_name(lock.held?).clone();
         let values = lock.values.as_ref().clone();
-        Some(HeldLock { cob: names.cob_id(lock.asked).clone(), number: lock.number, state, values })
+        let (cob, fingerprint) = (names.cob_id(lock.asked).clone(), lock.fingerprint);
+        Some(HeldLock { cob, number: lock.number, state, values, fingerprint })
     }
 }
 
