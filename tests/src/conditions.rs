@@ -67,11 +67,7 @@ impl fmt::Display for Conditions {
 /// Whether the change objects can be numbered so that every dependency points to a lower number.
 #[must_use]
 pub fn can_be_numbered(system: &System) -> bool {
-    let arrows = system.things.iter().enumerate().map(|(t, thing)| {
-        let hops = thing.hops.iter().flat_map(|h| &h.2);
-        let locks = thing.locks.iter().flat_map(|l| &l.1);
-        (t, hops.chain(locks).map(|n| n.0).collect())
-    });
+    let arrows = system.things.iter().enumerate().map(|(t, thing)| (t, thing.depended_on().collect()));
     !has_circle(&arrows.collect())
 }
 
@@ -225,7 +221,7 @@ mod tests {
     }
 
     fn check(things: Vec<Thing>) -> String {
-        Conditions::of(&System { things, names: Vec::new() }).to_string()
+        Conditions::of(&System { things, ..System::default() }).to_string()
     }
 
     #[test]
@@ -282,7 +278,7 @@ mod tests {
     fn requires_is_circular_and_within() {
         let mut things = vec![two(1), two(1)];
         crate::draw::requires(&mut things, 1, 0);
-        let system = System { things, names: Vec::new() };
+        let system = System { things, ..System::default() };
         assert!(!can_be_numbered(&system));
         assert!(Conditions::of(&system).hold());
     }

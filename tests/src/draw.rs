@@ -76,7 +76,7 @@ pub fn any(draw: &Draw, random: &mut Random) -> System {
         }
         things.push(thing);
     }
-    System { things, names: Vec::new() }
+    System { things, ..System::default() }
 }
 
 /// A sparse matrix; without traps every state is reached from every other.
@@ -162,7 +162,7 @@ pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) ->
             if random.permille(600) { requires(&mut all, t, on) } else { after(&mut all, t, on) }
         }
     }
-    System { things: all, names: Vec::new() }
+    System { things: all, ..System::default() }
 }
 
 /// `after: [on]`: enters up only with the other up.

@@ -128,7 +128,7 @@ pub enum Weather {
     AnyOrder,
     /// Loss, doubles, reordering, killed daemons, failed actions.
     Hostile,
-    /// Slow actions, daemons killed in the midst of them; half of the time the network is bad as well.
+    /// Slow actions, daemons killed or power lost in the midst of them; half of the time the network is bad as well.
     Deadly,
 }
 
@@ -158,7 +158,8 @@ impl Weather {
                 }
             }
             Weather::Deadly => {
-                let slow = Config { crashes: 15, trouble_us: 3_000_000, action_us: (50_000, 500_000), ..plain };
+                let slow =
+                    Config { crashes: 15, power: 200, trouble_us: 3_000_000, action_us: (50_000, 500_000), ..plain };
                 if Random::new(!seed).permille(500) {
                     Config { loss: 100, double: 200, delay_us: (10, 100_000), fifo: false, ..slow }
                 } else {

@@ -11,3 +11,4 @@ pub mod runs;
 pub mod script_log;
 pub mod shrink;
 pub mod system;
+pub mod transcript;

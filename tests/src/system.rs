@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cob_types::canonical;
+use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
 use cob_types::{
     Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds,
@@ -42,6 +43,18 @@ pub struct Thing {
     pub retries: u32,
     /// Its actions run inside the daemon, and die with it.
     pub in_process: bool,
+    /// The names of its states; numbers, and `outdated`, where there are none.
+    pub labels: Vec<String>,
+    /// What its kind asks for.
+    pub content: String,
+}
+
+impl Thing {
+    /// Every change object that it depends on, as often as it does.
+    pub fn depended_on(&self) -> impl Iterator<Item = usize> + '_ {
+        let hops = self.hops.iter().flat_map(|h| &h.2);
+        hops.chain(self.locks.iter().flat_map(|l| &l.1)).map(|n| n.0)
+    }
 }
 
 /// A whole system.
@@ -51,6 +64,8 @@ pub struct System {
     pub things: Vec<Thing>,
     /// Names, by number; `c0`, `c1` … where there is none.
     pub names: Vec<String>,
+    /// Names of hosts, by number; `h0`, `h1` … where there is none.
+    pub hosts: Vec<String>,
 }
 
 impl System {
@@ -58,13 +73,25 @@ impl System {
     #[must_use]
     pub fn id(&self, thing: usize) -> CobId {
         let name = self.names.get(thing).cloned().unwrap_or_else(|| format!("c{thing}"));
-        CobId::new(&format!("h{}/{name}", self.things[thing].host)).expect("well formed")
+        CobId::on(&self.host(self.things[thing].host), &name).expect("well formed")
+    }
+
+    /// The name of a host.
+    #[must_use]
+    pub fn host(&self, host: usize) -> HostName {
+        let name = self.hosts.get(host).cloned().unwrap_or_else(|| format!("h{host}"));
+        HostName::new(&name).expect("well formed")
     }
 
     /// The name of a state.
     #[must_use]
     pub fn state(&self, thing: usize, state: usize) -> StateName {
-        let text = if self.things[thing].outdated == Some(state) { "outdated".to_owned() } else { state.to_string() };
+        let Thing { labels, outdated, .. } = &self.things[thing];
+        let text = match labels.get(state) {
+            Some(label) => label.clone(),
+            None if *outdated == Some(state) => StateName::OUTDATED.to_owned(),
+            None => state.to_string(),
+        };
         StateName::new(&text).expect("well formed")
     }
 
@@ -72,6 +99,10 @@ impl System {
     #[must_use]
     pub fn initial(&self) -> BTreeMap<CobId, StateName> {
         (0..self.things.len()).map(|t| (self.id(t), self.state(t, self.things[t].initial))).collect()
+    }
+
+    fn fingerprint(&self, thing: usize) -> Fingerprint {
+        canonical::fingerprint(&[self.id(thing).as_str().as_bytes(), self.things[thing].content.as_bytes()])
     }
 
     fn needs(&self, needs: &[N]) -> Vec<Need> {
@@ -90,7 +121,7 @@ impl System {
         let ranks = self.ranks();
         let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
         for (t, thing) in self.things.iter().enumerate() {
-            let host = HostName::new(&format!("h{}", thing.host)).expect("well formed");
+            let host = self.host(thing.host);
             let bundle = bundles.entry(host.clone()).or_insert_with(|| Bundle::empty(host));
             let kind = self.kind(t);
             let state = |s: usize| self.state(t, s);
@@ -98,8 +129,8 @@ impl System {
                 id: self.id(t),
                 kind: kind.name.clone(),
                 preferred: state(thing.preferred),
-                content: "{}".to_owned(),
-                fingerprint: canonical::fingerprint(&[kind.name.as_str().as_bytes()]),
+                content: format!("{:?}", thing.content),
+                fingerprint: self.fingerprint(t),
                 rests_on: None,
                 transitions: thing
                     .hops
@@ -109,7 +140,7 @@ impl System {
                     .collect(),
                 locks: thing.locks.iter().map(|(s, n)| LockNeeds { state: state(*s), needs: self.needs(n) }).collect(),
                 ranks: (0..thing.states).map(|s| (state(s), ranks[&(t, s)])).collect(),
-                expects: BTreeMap::new(),
+                expects: thing.depended_on().map(|other| (self.id(other), self.fingerprint(other))).collect(),
                 files: BTreeMap::new(),
             };
             bundle.kinds.insert(kind.name.clone(), kind);
@@ -125,7 +156,7 @@ impl System {
         let thing = &self.things[t];
         let state = |s: usize| self.state(t, s);
         Kind {
-            name: KindName::new(&format!("k{t}")).expect("well formed"),
+            name: KindName::new(&self.id(t).as_str().replace('/', ".")).expect("well formed"),
             backend: if thing.in_process { IN_PROCESS } else { "command" }.to_owned(),
             states: (0..thing.states).map(state).collect(),
             preferred: state(thing.preferred),
@@ -205,10 +236,14 @@ impl fmt::Display for System {
         };
         for (t, thing) in self.things.iter().enumerate() {
             let all: Vec<usize> = (0..thing.states).collect();
-            let inside = if thing.in_process { " (inside the daemon)" } else { "" };
-            writeln!(f, "cob {}: {}{inside}", self.id(t), states(t, &all))?;
+            writeln!(f, "cob {}: {}", self.id(t), states(t, &all))?;
             writeln!(f, "  priority {}", states(t, &thing.priority))?;
-            writeln!(f, "  is {}, prefers {}", self.state(t, thing.initial), self.state(t, thing.preferred))?;
+            writeln!(f, "  is {}", self.state(t, thing.initial))?;
+            writeln!(f, "  prefers {}", self.state(t, thing.preferred))?;
+            writeln!(f, "  leaves in {}", self.state(t, thing.pre_remove))?;
+            if thing.in_process {
+                writeln!(f, "  inside the daemon")?;
+            }
             for (from, to, n) in &thing.hops {
                 let arrow = if n.is_empty() { "" } else { " <- " };
                 writeln!(f, "  hop {} {}{arrow}{}", self.state(t, *from), self.state(t, *to), needs(n))?;

@@ -7,6 +7,7 @@
 //! safety invariant is stated on the world.
 
 mod random;
+mod script;
 mod world;
 
 pub use random::Random;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::status::{Trouble, Wait};
 use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
@@ -13,9 +14,10 @@ use crate::effect::{Effects, Run};
 use crate::engine::{Engine, Faults};
 use crate::event::{ActionOutcome, CheckOutcome, Event, Order};
 use crate::invariants;
-use crate::record::{Body, Durable, Record};
+use crate::record::{Body, Durable, Note, Record};
 use crate::recover::Return;
 use crate::sim::Random;
+use crate::sim::script::Script;
 use crate::time::{Span, Time};
 
 /// What may happen in a run.
@@ -41,6 +43,8 @@ pub struct Config {
     pub failures: u32,
     /// So many daemons are killed, at random moments of the first [`Config::trouble_us`].
     pub crashes: u32,
+    /// Of a thousand crashes, so many are hosts that lose power: every action on them dies as well.
+    pub power: u32,
     /// The span in which crashes are spread, in microseconds.
     pub trouble_us: u64,
     /// Messages pass through their wire form.
@@ -72,6 +76,7 @@ impl Default for Config {
             fail: 0,
             failures: 0,
             crashes: 0,
+            power: 0,
             trouble_us: 500_000,
             codec: false,
             check: true,
@@ -124,12 +129,12 @@ pub struct Outcome {
     pub crashes: u64,
 }
 
-struct Host {
-    name: HostName,
-    bundle: Arc<Bundle>,
-    generation: GenerationNumber,
+pub(super) struct Host {
+    pub(super) name: HostName,
+    /// Its part of every generation to which `go` was said.
+    bundles: BTreeMap<GenerationNumber, Arc<Bundle>>,
     /// None: the daemon is down.
-    engine: Option<Engine>,
+    pub(super) engine: Option<Engine>,
     life: Incarnation,
     durable: Durable,
     /// Written, but not known to be on the disk.
@@ -137,15 +142,19 @@ struct Host {
     /// Results of actions that ended, until their end is on record.
     results: BTreeMap<Number, ActionOutcome>,
     tick: Time,
+    /// It has lost power since its daemon was last up.
+    rebooted: bool,
     /// The next turn is cut short by a crash, after so many of its parts.
     cut: Option<u8>,
 }
 
 /// What is really there.
-struct Thing {
-    id: CobId,
-    host: usize,
-    state: StateName,
+pub(super) struct Thing {
+    pub(super) id: CobId,
+    pub(super) host: usize,
+    pub(super) state: StateName,
+    /// The content that the state was made with; none: that of the first generation that has it.
+    content: Option<Fingerprint>,
     /// The action that really runs.
     running: Option<Running>,
     /// So many running actions rely on its state.
@@ -159,7 +168,7 @@ struct Running {
 }
 
 #[derive(Debug)]
-enum What {
+pub(super) enum What {
     Deliver { to: usize, batch: Batch },
     CheckDone { host: usize, start: u32, cob: CobId, job: Number },
     ActionDone { thing: usize, job: Number },
@@ -168,10 +177,10 @@ enum What {
     Return { host: usize },
 }
 
-struct Entry {
-    at: Time,
+pub(super) struct Entry {
+    pub(super) at: Time,
     order: u64,
-    what: What,
+    pub(super) what: What,
 }
 
 impl PartialEq for Entry {
@@ -195,21 +204,22 @@ impl Ord for Entry {
 pub struct World {
     config: Config,
     random: Random,
-    now: Time,
+    pub(super) now: Time,
     order: u64,
-    hosts: Vec<Host>,
+    pub(super) hosts: Vec<Host>,
     /// Looked up, never iterated.
-    host_ix: HashMap<HostName, usize>,
-    things: Vec<Thing>,
-    thing_ix: HashMap<CobId, usize>,
-    queue: BinaryHeap<Reverse<Entry>>,
+    pub(super) host_ix: HashMap<HostName, usize>,
+    pub(super) things: Vec<Thing>,
+    pub(super) thing_ix: HashMap<CobId, usize>,
+    pub(super) queue: BinaryHeap<Reverse<Entry>>,
     /// Latest arrival on each link, for first-in-first-out delivery.
     last_arrival: HashMap<(usize, usize), Time>,
     in_process: Vec<String>,
     failures_left: u32,
     crashes_pending: u32,
-    /// Hosts that have not converged or are down.
-    outcome: Outcome,
+    /// What a script wants otherwise.
+    pub(super) script: Script,
+    pub(super) outcome: Outcome,
     trace: String,
 }
 
@@ -237,12 +247,13 @@ impl World {
             in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
             failures_left: config.failures,
             crashes_pending: config.crashes,
+            script: Script::default(),
             outcome: Outcome::default(),
             trace: String::new(),
             config,
         };
-        for (name, bundle) in bundles {
-            world.add_host(name, bundle.clone(), random.bits());
+        for name in bundles.keys() {
+            world.add_host(name, random.bits());
         }
         let places: Vec<_> = bundles.values().cloned().collect();
         for bundle in places {
@@ -252,21 +263,21 @@ impl World {
         world
     }
 
-    fn add_host(&mut self, name: &HostName, bundle: Arc<Bundle>, id: u64) {
+    fn add_host(&mut self, name: &HostName, id: u64) {
         let life = Incarnation { id, start: 1 };
         let mut engine = Engine::new(name, life);
         plant(&mut engine, &self.config.faults);
         self.host_ix.insert(name.clone(), self.hosts.len());
         self.hosts.push(Host {
             name: name.clone(),
-            bundle,
-            generation: GenerationNumber(0),
+            bundles: BTreeMap::new(),
             engine: Some(engine),
             life,
             durable: Durable { life: Some(life), ..Durable::default() },
             unsynced: Vec::new(),
             results: BTreeMap::new(),
             tick: Time::NEVER,
+            rebooted: false,
             cut: None,
         });
     }
@@ -284,7 +295,8 @@ impl World {
             };
             let state = state.unwrap_or_else(|| kind.pre_remove.clone());
             self.thing_ix.insert(id.clone(), self.things.len());
-            self.things.push(Thing { id: id.clone(), host, state, running: None, relied_on: 0 });
+            let (id, content) = (id.clone(), Some(cob.fingerprint));
+            self.things.push(Thing { id, host, state, content, running: None, relied_on: 0 });
         }
     }
 
@@ -293,8 +305,7 @@ impl World {
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
             let Some(host) = self.host_ix.get(name).copied() else { continue };
-            self.hosts[host].generation = generation;
-            self.hosts[host].bundle = bundle.clone();
+            self.hosts[host].bundles.insert(generation, bundle.clone());
             let in_process = self.in_process.clone();
             let event = Event::Go { generation, bundle: bundle.clone(), in_process };
             self.event(host, event);
@@ -304,6 +315,7 @@ impl World {
     /// Changes the real state of a change object behind the engines' backs, and tells its daemon to look.
     pub fn drift(&mut self, cob: &CobId, state: &StateName) {
         let Some(thing) = self.thing_ix.get(cob).copied() else { return };
+        self.line(|_| format!("drift {cob} {state}"));
         self.things[thing].state = state.clone();
         self.event(self.things[thing].host, Event::CheckWanted(cob.clone()));
     }
@@ -388,7 +400,7 @@ impl World {
         self.conclude()
     }
 
-    fn conclude(&mut self) -> Outcome {
+    pub(super) fn conclude(&mut self) -> Outcome {
         self.outcome.end = self.now;
         self.outcome.converged = self.all_converged();
         self.outcome.troubles.clear();
@@ -413,7 +425,7 @@ impl World {
         self.queue.push(Reverse(Entry { at, order: self.order, what }));
     }
 
-    fn happen(&mut self, what: What) {
+    pub(super) fn happen(&mut self, what: What) {
         match what {
             What::Deliver { to, batch } => self.event(to, Event::Received(batch)),
             What::CheckDone { host, start, cob, job } => {
@@ -448,13 +460,24 @@ impl World {
 
     fn look(&self, cob: &CobId) -> CheckOutcome {
         match self.thing_ix.get(cob) {
-            Some(thing) if self.things[*thing].running.is_none() => CheckOutcome::Found {
-                state: self.things[*thing].state.clone(),
-                values: Values::new(),
-                detail: String::new(),
-            },
+            Some(thing) if self.things[*thing].running.is_none() => {
+                CheckOutcome::Found { state: self.judged(*thing), values: Values::new(), detail: String::new() }
+            }
             Some(_) | None => CheckOutcome::Failed("an action of an earlier life still runs".to_owned()),
         }
+    }
+
+    /// What a check tells: `outdated` where the state was made with other content than the active one.
+    fn judged(&self, thing: usize) -> StateName {
+        let Thing { id, host, state, content, .. } = &self.things[thing];
+        let outdated = || {
+            let bundle = self.active_bundle(*host)?;
+            let cob = bundle.cobs.get(id)?;
+            let kind = bundle.kinds.get(&cob.kind)?;
+            let old = *content != Some(cob.fingerprint) && *state != kind.pre_remove;
+            kind.outdated().filter(|_| old).cloned()
+        };
+        outdated().unwrap_or_else(|| state.clone())
     }
 
     fn action_done(&mut self, thing: usize, job: Number) {
@@ -465,16 +488,18 @@ impl World {
         for other in &running.relies_on {
             self.things[*other].relied_on -= 1;
         }
-        let fails = self.failures_left > 0 && self.random.permille(self.config.fail);
+        let told_to_fail = self.script.must_fail(thing);
+        let by_chance = self.failures_left > 0 && self.random.permille(self.config.fail);
+        let fails = told_to_fail || by_chance;
         let outcome = if fails {
-            self.failures_left -= 1;
+            self.failures_left -= u32::from(by_chance);
             // It may have got through all the same, or half-way: a check will tell.
-            if self.random.permille(500) {
-                self.things[thing].state = running.to;
+            if by_chance && self.random.permille(500) {
+                self.arrive(thing, running.to);
             }
             ActionOutcome::Failed { error: "simulated".to_owned() }
         } else {
-            self.things[thing].state = running.to;
+            self.arrive(thing, running.to);
             ActionOutcome::Done { values: Values::new() }
         };
         let (host, cob) = (self.things[thing].host, self.things[thing].id.clone());
@@ -483,8 +508,16 @@ impl World {
         self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
     }
 
+    /// It is really in this state now, made with the content that is active.
+    fn arrive(&mut self, thing: usize, state: StateName) {
+        let Thing { id, host, .. } = &self.things[thing];
+        let content = self.active_bundle(*host).and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
+        self.things[thing].state = state;
+        self.things[thing].content = content.or(self.things[thing].content);
+    }
+
     /// One turn of a daemon: the event, then what it causes, perhaps cut short by a crash.
-    fn event(&mut self, host: usize, event: Event) {
+    pub(super) fn event(&mut self, host: usize, event: Event) {
         let now = self.now;
         let Some(engine) = self.hosts[host].engine.as_mut() else { return };
         let effects = engine.handle(event, now);
@@ -530,8 +563,11 @@ impl World {
     fn persist(&mut self, host: usize, records: Vec<Record>) {
         let durable = records.iter().any(|r| r.body.must_be_durable());
         for record in &records {
-            if let Body::Note { note: crate::record::Note::Ordered, .. } = record.body {
-                self.outcome.ordered += 1;
+            if let Body::Note { cob, note } = &record.body {
+                self.outcome.ordered += u64::from(*note == Note::Ordered);
+                if let Some(text) = describe_note(cob, note) {
+                    self.line(|_| text);
+                }
             }
         }
         let host = &mut self.hosts[host];
@@ -606,6 +642,7 @@ impl World {
                 self.line(|_| text);
             }
         }
+        let Some(batch) = self.script.keep_back(from, to, batch) else { return };
         if self.random.permille(self.config.loss) {
             self.line(|_| "  (lost)".to_owned());
             return;
@@ -657,8 +694,8 @@ impl World {
             self.violation(format!("{cob} acts while an action of it runs"));
             return;
         }
-        if self.things[thing].state != from {
-            let real = &self.things[thing].state;
+        let real = self.judged(thing);
+        if real != from {
             let what = format!("{cob} leaves {from}, but is in {real}");
             self.violation(what);
             return;
@@ -673,7 +710,8 @@ impl World {
         }
         self.things[thing].running = Some(Running { job, to, relies_on });
         let (low, high) = self.config.action_us;
-        let at = self.now + Span(self.random.between(low, high) * 1000);
+        let by_chance = Span(self.random.between(low, high) * 1000);
+        let at = self.now + self.script.lasts(thing).unwrap_or(by_chance);
         self.push(at, What::ActionDone { thing, job });
     }
 
@@ -681,7 +719,7 @@ impl World {
     /// what those rest on through lock dependencies. Reports what is not as it must be.
     fn relies_on(&mut self, host: usize, cob: &CobId, from: &StateName, to: &StateName) -> Vec<usize> {
         let mut open: Vec<(CobId, Vec<StateName>)> = Vec::new();
-        if let Some(c) = self.active_bundle(host).cobs.get(cob) {
+        if let Some(c) = self.active_bundle(host).and_then(|b| b.cobs.get(cob)) {
             for t in c.transitions.iter().filter(|t| t.from == *from && t.to == *to) {
                 open.extend(t.needs.iter().map(|n| (n.cob.clone(), n.states.clone())));
             }
@@ -702,7 +740,7 @@ impl World {
                 continue;
             }
             let (real, at) = (self.things[ix].state.clone(), self.things[ix].host);
-            if let Some(c) = self.active_bundle(at).cobs.get(&other) {
+            if let Some(c) = self.active_bundle(at).and_then(|b| b.cobs.get(&other)) {
                 for l in c.locks.iter().filter(|l| l.state == real) {
                     open.extend(l.needs.iter().map(|n| (n.cob.clone(), n.states.clone())));
                 }
@@ -711,11 +749,13 @@ impl World {
         found.into_iter().collect()
     }
 
-    fn active_bundle(&self, host: usize) -> &Bundle {
-        &self.hosts[host].bundle
+    fn active_bundle(&self, host: usize) -> Option<&Bundle> {
+        let h = &self.hosts[host];
+        let active = h.engine.as_ref().map_or(h.durable.active, Engine::generation);
+        h.bundles.get(&active).map(|b| &**b)
     }
 
-    fn crash(&mut self, host: usize) {
+    pub(super) fn crash(&mut self, host: usize) {
         self.outcome.crashes += 1;
         self.line(|w| format!("crash {}", w.hosts[host].name));
         let h = &mut self.hosts[host];
@@ -727,15 +767,19 @@ impl World {
         for record in h.unsynced.drain(..).take(kept) {
             h.durable.apply(&record);
         }
-        self.abort_in_process(host);
+        self.hosts[host].rebooted = self.script.loses_power(host) || self.random.permille(self.config.power);
+        self.abort_actions(host);
         let after = Span(self.random.between(1_000, 400_000) * 1000);
-        self.push(self.now + after, What::Return { host });
+        if !self.script.stays_down(host) {
+            self.push(self.now + after, What::Return { host });
+        }
     }
 
-    /// Actions inside the daemon die with it, half-way.
-    fn abort_in_process(&mut self, host: usize) {
+    /// Actions inside the daemon die with it, and all of them with the host; half-way.
+    fn abort_actions(&mut self, host: usize) {
         for ix in 0..self.things.len() {
-            if self.things[ix].host != host || !self.is_in_process(host, &self.things[ix].id) {
+            let dies = self.hosts[host].rebooted || self.is_in_process(host, &self.things[ix].id);
+            if self.things[ix].host != host || !dies {
                 continue;
             }
             if let Some(running) = self.things[ix].running.take() {
@@ -743,44 +787,44 @@ impl World {
                     self.things[*other].relied_on -= 1;
                 }
                 if self.random.permille(500) {
-                    self.things[ix].state = running.to;
+                    self.arrive(ix, running.to);
                 }
             }
         }
     }
 
     fn is_in_process(&self, host: usize, cob: &CobId) -> bool {
-        let bundle = &self.hosts[host].bundle;
-        let kind = bundle.cobs.get(cob).and_then(|c| bundle.kinds.get(&c.kind));
+        let mut bundles = self.hosts[host].bundles.values().rev();
+        let kind = bundles.find_map(|b| b.kinds.get(&b.cobs.get(cob)?.kind));
         kind.is_some_and(|k| self.in_process.contains(&k.backend))
     }
 
-    fn come_back(&mut self, host: usize) {
+    pub(super) fn come_back(&mut self, host: usize) {
         if self.hosts[host].engine.is_some() {
             return;
         }
         let same = self.config.same_incarnation;
         let h = &mut self.hosts[host];
         h.life.start += u32::from(!same);
-        let bundle = h.bundle.clone();
         let (active, going) = h.durable.needed_generations();
+        let bundle = |generation: Option<GenerationNumber>| h.bundles.get(&generation?).map(|b| &**b);
         let back = Return {
             host: &h.name,
             life: h.life,
             durable: &h.durable,
-            active: active.map(|_| &*bundle),
-            going: going.map(|_| &*bundle),
+            active: bundle(active),
+            going: bundle(going),
             in_process: &self.in_process,
-            same_boot: true,
+            same_boot: !std::mem::take(&mut h.rebooted),
         };
         let (engine, effects) = recover(&back, &self.config.faults, self.now);
         let running = engine.running_actions();
-        let generation = h.generation;
-        let lost_go = active.is_none() && going.is_none() && generation != GenerationNumber(0);
+        let newest = h.bundles.last_key_value().map(|(g, b)| (*g, b.clone()));
+        let lost_go = newest.filter(|(generation, _)| active.max(going) < Some(*generation));
         h.engine = Some(engine);
         self.line(|w| format!("return {}", w.hosts[host].name));
         self.perform(host, effects);
-        if lost_go {
+        if let Some((generation, bundle)) = lost_go {
             // Whoever started the switch says `go` again to one who had not answered.
             let event = Event::Go { generation, bundle, in_process: self.in_process.clone() };
             self.event(host, event);
@@ -796,7 +840,7 @@ impl World {
         }
     }
 
-    fn line(&mut self, text: impl FnOnce(&Self) -> String) {
+    pub(super) fn line(&mut self, text: impl FnOnce(&Self) -> String) {
         if self.config.trace {
             let text = text(self);
             let at = self.now.0.saturating_sub(1_000_000_000) / 1000;
@@ -821,6 +865,24 @@ fn describe(item: &Item) -> String {
         Item::Probe(p) => format!("probe of {} to {}", p.initiator, p.to),
         Item::Hello(h) => format!("hello, {} kept", h.kept.len()),
         Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
+    }
+}
+
+/// What of the notes belongs into a trace.
+fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
+    match note {
+        Note::Ordered => Some(format!("{cob} goes by rank")),
+        Note::Stuck { circle, .. } => {
+            let circle: Vec<_> = circle.iter().map(CobId::as_str).collect();
+            Some(format!("stuck: {}", circle.join(" ")))
+        }
+        Note::Chase { of, times } => Some(format!("chase: {cob} has asked {of} {times} times")),
+        Note::Flap { state, times, because_of } => {
+            let because_of = because_of.as_ref().map(|c| format!(" because of {c}")).unwrap_or_default();
+            Some(format!("flap: {cob} has left {state} {times} times{because_of}"))
+        }
+        Note::Lapsed { from } => Some(format!("{cob} breaks its promise to {from}")),
+        Note::Requested { .. } | Note::Released { .. } | Note::Holds { .. } | Note::Recalled { .. } => None,
     }
 }
 

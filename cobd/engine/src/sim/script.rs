@@ -1,0 +1,158 @@
+//! A cluster by script: who is held up, who fails, who dies, told instead of drawn.
+//!
+//! For stories with a known course. Everything that a script does not touch goes on as configured.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::{Batch, CobId, HostName};
+
+use crate::sim::world::{What, World};
+use crate::time::{Span, Time};
+
+/// What a script wants otherwise than drawn.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Script {
+    /// Links that are held up, and what is kept back on them.
+    held: BTreeMap<(usize, usize), Vec<Batch>>,
+    /// How many of the next actions fail, by thing.
+    failing: BTreeMap<usize, u32>,
+    /// How long actions last, by thing.
+    lasting: BTreeMap<usize, Span>,
+    /// Hosts that return only when told.
+    down: BTreeSet<usize>,
+    /// Of these: those that have lost power.
+    without_power: BTreeSet<usize>,
+}
+
+impl Script {
+    pub(super) fn must_fail(&mut self, thing: usize) -> bool {
+        match self.failing.get_mut(&thing) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    pub(super) fn lasts(&self, thing: usize) -> Option<Span> {
+        self.lasting.get(&thing).copied()
+    }
+
+    pub(super) fn stays_down(&self, host: usize) -> bool {
+        self.down.contains(&host)
+    }
+
+    pub(super) fn loses_power(&self, host: usize) -> bool {
+        self.without_power.contains(&host)
+    }
+
+    /// Gives the batch back, unless its link is held up.
+    pub(super) fn keep_back(&mut self, from: usize, to: usize, batch: Batch) -> Option<Batch> {
+        match self.held.get_mut(&(from, to)) {
+            Some(kept) => {
+                kept.push(batch);
+                None
+            }
+            None => Some(batch),
+        }
+    }
+}
+
+impl World {
+    /// The next thing happens. False: there is none.
+    pub fn step(&mut self) -> bool {
+        let Some(Reverse(entry)) = self.queue.pop() else { return false };
+        self.now = self.now.max(entry.at);
+        self.outcome.events += 1;
+        self.happen(entry.what);
+        true
+    }
+
+    /// Everything that happens until this much time has passed.
+    pub fn run_for(&mut self, span: Span) {
+        let end = self.now + span;
+        while self.next_at().is_some_and(|at| at <= end) && self.outcome.violations.is_empty() {
+            self.step();
+        }
+        self.now = self.now.max(end);
+        self.conclude();
+    }
+
+    /// When the next thing happens.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        self.queue.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// The next `times` actions of a change object fail, without having done anything.
+    pub fn fail(&mut self, cob: &CobId, times: u32) {
+        if let Some(thing) = self.thing_ix.get(cob) {
+            self.script.failing.insert(*thing, times);
+        }
+    }
+
+    /// From now on actions of a change object take this long.
+    pub fn let_last(&mut self, cob: &CobId, span: Span) {
+        if let Some(thing) = self.thing_ix.get(cob) {
+            self.script.lasting.insert(*thing, span);
+        }
+    }
+
+    /// Kills a daemon; it stays down until [`World::revive`].
+    pub fn kill(&mut self, host: &HostName) {
+        if let Some(host) = self.host_ix.get(host).copied()
+            && self.hosts[host].engine.is_some()
+        {
+            self.script.down.insert(host);
+            self.crash(host);
+        }
+    }
+
+    /// Takes the power from a host: its daemon dies, and every action on it.
+    pub fn power_off(&mut self, host: &HostName) {
+        if let Some(ix) = self.host_ix.get(host) {
+            self.script.without_power.insert(*ix);
+        }
+        self.kill(host);
+    }
+
+    /// Starts a daemon that was killed, or a host that had no power.
+    pub fn revive(&mut self, host: &HostName) {
+        if let Some(host) = self.host_ix.get(host).copied() {
+            self.script.without_power.remove(&host);
+            self.script.down.remove(&host);
+            self.come_back(host);
+        }
+    }
+
+    /// Keeps back what one host says to another, from now on.
+    pub fn hold(&mut self, from: &HostName, to: &HostName) {
+        if let Some(link) = self.link(from, to) {
+            self.script.held.entry(link).or_default();
+        }
+    }
+
+    /// Delivers what was kept back, in its order, and holds the link up no longer.
+    pub fn deliver(&mut self, from: &HostName, to: &HostName) {
+        for batch in self.let_go(from, to) {
+            if let Some(to) = self.host_ix.get(to).copied() {
+                self.happen(What::Deliver { to, batch });
+            }
+        }
+    }
+
+    /// Loses what was kept back, and holds the link up no longer.
+    pub fn lose(&mut self, from: &HostName, to: &HostName) {
+        self.let_go(from, to);
+    }
+
+    fn let_go(&mut self, from: &HostName, to: &HostName) -> Vec<Batch> {
+        self.link(from, to).and_then(|link| self.script.held.remove(&link)).unwrap_or_default()
+    }
+
+    fn link(&self, from: &HostName, to: &HostName) -> Option<(usize, usize)> {
+        Some((*self.host_ix.get(from)?, *self.host_ix.get(to)?))
+    }
+}
