@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_engine::event::{ActionOutcome, CheckOutcome};
+use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::{Batch, Cob, CobId, GenerationNumber, HostName, Kind, Number};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,7 +35,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::generations::{FetchError, Generations, Prepared};
 use crate::journal::index::Index;
-use crate::journal::{FileJournal, JournalError};
+use crate::journal::{FileJournal, Journal as _, JournalError};
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
 use crate::peer::{LinkEvent, Links, Transport as _};
 use crate::run::{JobId, Program};
@@ -46,6 +47,9 @@ pub use start::StartError;
 const TURN: usize = 512;
 /// How long the end waits for peers to acknowledge what was said.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// Records that nothing waits for are committed after this time: they are what people are told of the
+/// past, and what they are told must not be taken back by the next life.
+const COMMIT_WITHIN: Span = Span::secs(1);
 /// How often it is looked up which hosts something is at stake with.
 const BUSY_EVERY: Duration = Duration::from_millis(500);
 
@@ -85,6 +89,8 @@ pub struct Daemon {
     busy_hosts: BTreeSet<HostName>,
     /// When it is looked up next who is busy.
     busy_at: Time,
+    /// When records that wait for no other are committed.
+    commit_at: Time,
     snapshot_bytes: u64,
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
@@ -142,7 +148,7 @@ impl Daemon {
                 self.finish_turn()?;
                 continue;
             }
-            let deadline = self.engine.next_wakeup().unwrap_or(Time::NEVER).min(self.busy_at);
+            let deadline = self.engine.next_wakeup().unwrap_or(Time::NEVER).min(self.busy_at).min(self.commit_at);
             let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
             tokio::select! {
                 biased;
@@ -257,7 +263,10 @@ impl Daemon {
     }
 
     async fn engine_stops(self) {
-        let Self { links, mut index, .. } = self;
+        let Self { links, mut index, mut journal, .. } = self;
+        if let Err(error) = journal.commit() {
+            warn!(%error, "the last notes of this life are lost");
+        }
         let late = links.shutdown(GOODBYE).await;
         if !late.is_empty() {
             let names: Vec<_> = late.iter().map(HostName::as_str).collect();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cob_engine::record::{Body, Record};
-use cob_engine::{Event, Run};
+use cob_engine::{Event, Run, Time};
 use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
-use super::{Active, BUSY_EVERY, Daemon, Ready, RunError, job_id};
+use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
 use crate::generations::Prepared;
 use crate::history;
 use crate::journal::Journal as _;
@@ -65,9 +65,6 @@ impl Daemon {
     /// Writes the records; returns the number of the first.
     fn persist(&mut self, records: &[Record]) -> Result<u64, RunError> {
         let first = self.journal.last_seq() + 1;
-        if records.is_empty() {
-            return Ok(first);
-        }
         for record in records {
             match codec::encode_packed(record) {
                 Ok(bytes) => self.journal.append(&bytes)?,
@@ -75,8 +72,12 @@ impl Daemon {
             };
             self.durable.apply(record);
         }
-        if records.iter().any(|r| r.body.must_be_durable()) {
+        let now = self.clock.now();
+        if records.iter().any(|r| r.body.must_be_durable()) || now >= self.commit_at {
             self.journal.commit()?;
+            self.commit_at = Time::NEVER;
+        } else if !records.is_empty() {
+            self.commit_at = self.commit_at.min(now + COMMIT_WITHIN);
         }
         Ok(first)
     }

@@ -174,6 +174,7 @@ impl Daemon {
             _guards: guards,
             busy_hosts: BTreeSet::new(),
             busy_at: Time(0),
+            commit_at: Time::NEVER,
             snapshot_bytes: 0,
             pending_ends: Vec::new(),
             config,

@@ -340,17 +340,26 @@ enum Fault {
 
 /// Some damage comes as an I/O error.
 fn is_about_content(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::NotADirectory
+    )
 }
 
 fn put_aside(folder: &Path) -> io::Result<PathBuf> {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(ASIDE_SUFFIX);
     let aside = folder.with_file_name(name);
-    match fs::remove_dir_all(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
+    let removed = match fs::symlink_metadata(&aside) {
+        Ok(old) if old.is_dir() => fs::remove_dir_all(&aside),
+        Ok(_) => fs::remove_file(&aside),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed?;
     fs::rename(folder, &aside)?;
     Ok(aside)
 }

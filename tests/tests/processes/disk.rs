@@ -1,1 +1,253 @@
-//! Placeholder.
+//! What a daemon makes of a full disk, a journal with faults, and an index that is gone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cob_tests::cluster::Cluster;
+use cob_types::GenerationNumber;
+use cob_types::history::HistoryEntry;
+
+use crate::{CHECK, PATIENCE, cluster};
+
+const MODEL: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+kinds:
+  quick:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: "echo x >> $COB_STATE_DIR/starts; echo up > $COB_STATE_DIR/state"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+cobs:
+  n1/a: {kind: quick}
+  n1/b: {kind: quick, requires: [a]}
+"#;
+
+/// One daemon that is to have two change objects, not yet started.
+fn one_host() -> (Cluster, GenerationNumber) {
+    let mut cluster = cluster(&["n1"]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
+    let generation = cluster.generate(&model);
+    (cluster, generation)
+}
+
+fn converged() -> (Cluster, GenerationNumber) {
+    let (mut cluster, generation) = one_host();
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    (cluster, generation)
+}
+
+fn return_of(cluster: &mut Cluster, generation: GenerationNumber) {
+    cluster.start("n1");
+    cluster.wait_converged(generation, PATIENCE);
+}
+
+/// The journal's only segment.
+fn segment(cluster: &Cluster) -> PathBuf {
+    let all = fs::read_dir(cluster.path("n1/journal")).expect("a journal").map(|e| e.expect("a file").path());
+    let all: Vec<_> = all.filter(|p| p.extension().is_some_and(|e| e == "journal")).collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0].clone()
+}
+
+/// A small file system in memory, for as long as this lives.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// None where this user may not mount anything.
+    fn mount(at: &Path, size: &str) -> Option<Self> {
+        fs::create_dir(at).expect("made");
+        let options = format!("size={size},mode=0700");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "cob-test"]).arg(at).output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
+            Ok(output) => {
+                println!("skipped: no tmpfs can be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(error) => {
+                println!("skipped: no tmpfs can be mounted: mount: {error}");
+                None
+            }
+        }
+    }
+
+    /// Writes into a file until there is no room left.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.join("filler");
+        let mut file = File::create(&path).expect("made");
+        let mut piece = 64 << 10;
+        while piece > 0 {
+            if file.write_all(&vec![b'x'; piece]).is_err() {
+                piece /= 2;
+            }
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What still uses it ends with the cluster.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_daemon_stops_and_loses_nothing() {
+    let (mut cluster, generation) = one_host();
+    let Some(disk) = SmallDisk::mount(&cluster.path("n1"), "4m") else { return };
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+
+    let filler = disk.fill();
+    // What is answered is durable; the first word that can't be made so is not answered.
+    let words = ["pause", "resume"].into_iter().cycle();
+    let taken = words.take(10_000).take_while(|word| cluster.http("n1", "POST", &format!("/v1/{word}"), "{}").is_ok());
+    let taken = taken.count();
+    assert!(taken < 10_000, "a full disk was not noticed");
+    let status = cluster.wait_stopped("n1");
+    let log = cluster.log("n1");
+    let told: Vec<_> = log.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!((status.code(), told.len()), (Some(1), 1), "{log}");
+    for words in ["the journal can't be written, so the daemon stops", "No space left on device", "make room"] {
+        assert!(told[0].contains(words), "{words:?} is not in {:?}", told[0]);
+    }
+    assert!(!log.contains("panicked"), "{log}");
+
+    // Without room it says so again, or comes up and stops; it does no harm.
+    let (status, said) = cluster.start_in_vain("n1");
+    assert!(!status.success() && said.contains("No space left on device"), "{said}");
+
+    fs::remove_file(filler).expect("removed");
+    return_of(&mut cluster, generation);
+    assert_eq!(cluster.status("n1").expect("answers").paused, taken % 2 == 1, "after {taken} words");
+    let orders = cluster.history("n1").into_iter().filter(|e| ["pause", "resume"].contains(&e.event.as_str()));
+    assert_eq!(orders.count(), taken);
+    for cob in ["a", "b"] {
+        let starts = fs::read_to_string(cluster.path(&format!("n1/cobs/n1+{cob}/starts"))).expect("started");
+        assert_eq!(starts, "x\n", "nothing is done twice");
+    }
+}
+
+#[test]
+fn an_unfinished_commit_at_the_journals_end_is_cut_off() {
+    let (mut cluster, generation) = converged();
+    for round in 0..2 {
+        cluster.kill("n1");
+        let path = segment(&cluster);
+        let file = OpenOptions::new().write(true).open(&path).expect("opened");
+        let length = file.metadata().expect("there").len();
+        if round == 0 {
+            file.set_len(length - 5).expect("cut");
+        } else {
+            file.write_all_at(&[0xA5; 100], length).expect("written");
+        }
+        return_of(&mut cluster, generation);
+    }
+    let warned = cluster.log("n1").matches("an unfinished commit at the journal's end was cut off").count();
+    assert_eq!(warned, 2);
+}
+
+#[test]
+fn damage_in_the_middle_of_the_journal_is_refused() {
+    let (mut cluster, generation) = converged();
+    cluster.kill("n1");
+    let path = segment(&cluster);
+    let whole = fs::read(&path).expect("read");
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 0x10;
+    fs::write(&path, &damaged).expect("written");
+    let (status, said) = cluster.start_in_vain("n1");
+    assert_eq!(status.code(), Some(1), "{said}");
+    for words in ["journal: damaged at byte", "not the end of the file", "Way out", "cobctl fence"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(fs::read(&path).expect("read"), damaged, "nothing was changed");
+    // The way out.
+    fs::write(&path, &whole).expect("written");
+    return_of(&mut cluster, generation);
+}
+
+/// The history but for what a life of the daemon itself adds.
+fn told(cluster: &Cluster) -> Vec<HistoryEntry> {
+    let all = cluster.history("n1");
+    assert!(all.iter().filter(|e| e.event == "end").count() >= 2, "{all:?}\n{}", cluster.log("n1"));
+    all
+}
+
+#[test]
+fn an_index_that_is_gone_or_spoilt_is_made_again() {
+    let (mut cluster, generation) = converged();
+    let index = cluster.path("n1/index");
+    let spoil = |how: &str| match how {
+        "gone" => fs::remove_dir_all(&index).expect("removed"),
+        "garbage" => fs::write(index.join("db"), [0x5A; 70_000]).expect("written"),
+        "empty" => fs::write(index.join("db"), "").expect("written"),
+        "configuration" => fs::write(index.join("conf"), "nonsense").expect("written"),
+        "file" => {
+            fs::remove_dir_all(&index).expect("removed");
+            fs::write(&index, "a file in its place").expect("written");
+        }
+        other => unreachable!("{other}"),
+    };
+    for how in ["gone", "garbage", "empty", "configuration", "file", "garbage"] {
+        let before = told(&cluster);
+        cluster.stop("n1");
+        spoil(how);
+        return_of(&mut cluster, generation);
+        let after = told(&cluster);
+        assert_eq!(after[..before.len()], before, "{how}");
+        assert_eq!(after[before.len()].event, "daemon", "{how}");
+    }
+    assert!(!cluster.log("n1").contains("history is not available"), "{}", cluster.log("n1"));
+}
+
+#[test]
+fn an_ordinary_end_loses_nothing_that_was_told() {
+    let mut cluster = cluster(&["n1"]);
+    let blind = "check: {run: '[ ! -e $COB_STATE_DIR/blind ] && ./check.sh', interval: 20ms}";
+    let model = MODEL.replace("check: {run: ./check.sh}", blind);
+    let model = cluster.write_model("model", &[("model.yaml", &model), CHECK]);
+    let generation = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    // What a check could not tell is worth a line of the history, but no wait for the disk.
+    fs::write(cluster.path("n1/cobs/n1+a/blind"), "").expect("written");
+    let failed = |all: &[HistoryEntry]| all.iter().any(|e| e.event == "check" && e.detail.contains("exit status 1"));
+    cluster.until(PATIENCE, || failed(&told(&cluster)), "a check could not tell");
+    let before = told(&cluster);
+    cluster.stop("n1");
+    return_of(&mut cluster, generation);
+    assert_eq!(told(&cluster)[..before.len()], before);
+    assert!(!cluster.log("n1").contains("put aside"), "{}", cluster.log("n1"));
+}
+
+#[test]
+fn a_state_folder_that_can_not_be_written_is_told() {
+    let (mut cluster, generation) = converged();
+    cluster.kill("n1");
+    let journal = cluster.path("n1/journal");
+    let path = segment(&cluster);
+    // A folder where the next segment's temporary file would be; root is stopped by nothing less.
+    fs::set_permissions(&journal, fs::Permissions::from_mode(0o700)).expect("set");
+    fs::rename(&path, journal.join("away")).expect("moved");
+    fs::create_dir(&path).expect("in the way");
+    let (status, said) = cluster.start_in_vain("n1");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("journal") && said.contains("Is a directory"), "{said}");
+    fs::remove_dir(&path).expect("removed");
+    fs::rename(journal.join("away"), &path).expect("moved");
+    return_of(&mut cluster, generation);
+}

@@ -1,1 +1,122 @@
-//! Placeholder.
+//! What a daemon refuses to begin with, and that it follows its depot when it is told to.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use cob_tests::cluster::Cluster;
+use cob_types::GenerationNumber;
+
+use crate::{CHECK, PATIENCE, cluster};
+
+/// One change object on each of two hosts.
+const MODEL: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+kinds:
+  quick:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+cobs:
+  n1/a: {kind: quick}
+  n2/b: {kind: quick, requires: [n1/a]}
+"#;
+
+fn published(hosts: &[&str]) -> (Cluster, GenerationNumber) {
+    let mut cluster = cluster(hosts);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
+    let generation = cluster.generate(&model);
+    (cluster, generation)
+}
+
+/// Starts a daemon that can't come up; it must say so in one line that has all of these words.
+fn assert_refused(cluster: &Cluster, host: &str, code: i32, words: &[&str]) {
+    let (status, said) = cluster.start_in_vain(host);
+    assert_eq!(status.code(), Some(code), "{said}");
+    let told: Vec<_> = said.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(told.len(), 1, "{said}");
+    words.iter().for_each(|word| assert!(told[0].contains(word), "{word:?} is not in {:?}", told[0]));
+}
+
+#[test]
+fn a_second_daemon_on_a_state_folder_is_refused() {
+    let (mut cluster, generation) = published(&["n1", "n2"]);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    let pid = cluster.pid("n1").expect("runs").to_string();
+    assert_refused(&cluster, "n1", 1, &["n1/journal is in use by another daemon", &pid, "state_dir"]);
+    assert!(cluster.is_converged(generation), "the first one does not mind");
+}
+
+#[test]
+fn a_state_folder_that_others_may_write_to_is_refused() {
+    let (mut cluster, _) = published(&["n1", "n2"]);
+    let folder = cluster.path("n1");
+    fs::create_dir(&folder).expect("made");
+    for mode in [0o770, 0o707] {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("set");
+        assert_refused(&cluster, "n1", 1, &["state folder", "others may write into it", "make it 0700"]);
+    }
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("set");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+}
+
+#[test]
+fn addresses_outside_this_machine_are_refused() {
+    let (mut cluster, first) = published(&["n1", "n2"]);
+    for address in ["tcp://0.0.0.0:7001", "tcp://192.0.2.1:7001", "tcp://[::]:7001"] {
+        cluster.configure("n1", &format!("listen = {address:?}"));
+        let address = address.trim_start_matches("tcp://");
+        assert_refused(&cluster, "n1", 1, &["refusing to listen", address, "not a loopback address"]);
+    }
+    cluster.configure("n1", "");
+    cluster.start_all();
+    cluster.switch_all(first);
+
+    // A manifest that `cobgen` would not have made.
+    let mut draft = cluster.load(&cluster.path("model"));
+    let n2 = draft.hosts.get_mut("n2").expect("in the model");
+    n2.value.address = Some("tcp://192.0.2.1:7001".to_owned());
+    let second = cluster.publish_unchecked(&draft);
+    for order in ["prepare", "switch"] {
+        let body = format!("{{\"generation\": {second}}}");
+        let answer = cluster.http("n1", "POST", &format!("/v1/{order}"), &body).expect_err("refused");
+        assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
+        for words in ["generation 2", "host n2 is at 192.0.2.1:7001", "not a loopback address"] {
+            assert!(answer.contains(words), "{words:?} is not in {answer}");
+        }
+    }
+    cluster.wait_converged(first, PATIENCE);
+}
+
+#[test]
+fn a_daemon_that_follows_switches_by_itself() {
+    let (mut cluster, first) = published(&["n1", "n2"]);
+    for host in ["n1", "n2"] {
+        cluster.configure(host, "follow = true");
+    }
+    cluster.start_all();
+    cluster.wait_converged(first, PATIENCE);
+    // Another content, then one more while its hosts are away.
+    let mut draft = cluster.load(&cluster.path("model"));
+    let mut next = |cluster: &mut Cluster, round: u32| {
+        let a = draft.cobs.get_mut("n1/a").expect("in the model");
+        a.value.content["round"] = round.into();
+        cluster.publish_draft(&draft)
+    };
+    let second = next(&mut cluster, 2);
+    cluster.wait_converged(second, PATIENCE);
+    cluster.kill("n1");
+    let third = next(&mut cluster, 3);
+    cluster.start("n1");
+    cluster.wait_converged(third, PATIENCE);
+    assert_eq!(third, GenerationNumber(3));
+}
