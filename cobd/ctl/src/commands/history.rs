@@ -16,6 +16,8 @@ use crate::words::{clean, utc};
 
 /// Entries asked for at once.
 const PAGE: usize = 1000;
+/// The most that a daemon gives at once.
+const LONGEST_PAGE: usize = 10_000;
 /// How often hosts are asked for what is new.
 const FOLLOW: Duration = Duration::from_millis(400);
 
@@ -23,7 +25,11 @@ const FOLLOW: Duration = Duration::from_millis(400);
 #[derive(Debug, Clone)]
 struct Reading {
     target: Target,
+    /// The position of the last entry told.
     next: u64,
+    /// The entries of this position that are told: what was written in one go has one position, and a
+    /// page may end within it.
+    told: usize,
     /// It was not reached, and that has been said.
     lost: bool,
 }
@@ -31,7 +37,7 @@ struct Reading {
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
     let all = &context.targets.all;
     let mut readings: Vec<Reading> =
-        all.iter().map(|target| Reading { target: target.clone(), next: 0, lost: false }).collect();
+        all.iter().map(|target| Reading { target: target.clone(), next: 0, told: 0, lost: false }).collect();
     loop {
         to_the_end(context, screen, args, &mut readings).await?;
         if !args.follow {
@@ -53,9 +59,9 @@ async fn to_the_end(
     loop {
         let wanted = merge.wanted();
         if !wanted.is_empty() {
-            for (at, page) in pages(&context.client, args, readings, &wanted).await {
+            for (at, limit, page) in pages(&context.client, args, readings, &wanted).await {
                 let reading = &mut readings[at];
-                match page.and_then(|page| advance(reading, page)) {
+                match page.and_then(|page| advance(reading, page, limit)) {
                     Ok((page, more)) => {
                         reading.lost = false;
                         merge.feed(at, page, more);
@@ -82,37 +88,55 @@ async fn to_the_end(
     }
 }
 
+/// The next pages of these readings, and how long each might have been.
 async fn pages(
     client: &Client,
     args: &HistoryArgs,
     readings: &[Reading],
     wanted: &[usize],
-) -> Vec<(usize, Result<Vec<HistoryEntry>, AskError>)> {
+) -> Vec<(usize, usize, Result<Vec<HistoryEntry>, AskError>)> {
     let only = args.cob.as_ref().map(|cob| format!("&cob={cob}")).unwrap_or_default();
-    let path = |at: usize| format!("/v1/history?since={}&limit={PAGE}{only}", readings[at].next);
-    let asked: Vec<_> = wanted.iter().map(|at| (*at, readings[*at].target.endpoint.clone(), path(*at))).collect();
-    let answers = gather::each(&asked, |(_, endpoint, path)| {
+    let ask = |at: usize| {
+        let reading = &readings[at];
+        let limit = (PAGE + reading.told).min(LONGEST_PAGE);
+        let path = format!("/v1/history?since={}&limit={limit}{only}", reading.next);
+        (at, limit, reading.target.endpoint.clone(), path)
+    };
+    let asked: Vec<_> = wanted.iter().map(|at| ask(*at)).collect();
+    let answers = gather::each(&asked, |(_, _, endpoint, path)| {
         let client = client.clone();
         async move { client.lines::<HistoryEntry>(&endpoint, &path).await }
     });
-    answers.await.into_iter().map(|((at, _, _), page)| (at, page)).collect()
+    answers.await.into_iter().map(|((at, limit, _, _), page)| (at, limit, page)).collect()
 }
 
-/// Moves a reading behind a page, which must be this host's, in order, and new.
-fn advance(reading: &mut Reading, page: Vec<HistoryEntry>) -> Result<(Vec<HistoryEntry>, bool), AskError> {
+/// Moves a reading behind a page, which must be this host's, in order, and from where it was asked for.
+/// What of it is told already goes.
+fn advance(
+    reading: &mut Reading,
+    mut page: Vec<HistoryEntry>,
+    limit: usize,
+) -> Result<(Vec<HistoryEntry>, bool), AskError> {
     let wrong = |what: String| AskError::NotUnderstood { endpoint: reading.target.endpoint.clone(), what };
-    let mut next = reading.next;
+    let mut at = reading.next;
     for entry in &page {
         if reading.target.name.as_ref().is_some_and(|name| *name != entry.host) {
             return Err(wrong(format!("its history is that of {}", entry.host)));
         }
-        if entry.seq < next {
-            return Err(wrong(format!("entry {} comes where {next} or a later one was asked for", entry.seq)));
+        if entry.seq < at {
+            return Err(wrong(format!("entry {} comes where {at} or a later one was asked for", entry.seq)));
         }
-        next = entry.seq.saturating_add(1);
+        at = entry.seq;
     }
-    reading.next = next;
-    let more = page.len() >= PAGE;
+    let more = page.len() >= limit;
+    let again = page.iter().take(reading.told).take_while(|e| e.seq == reading.next).count();
+    if more && again == page.len() {
+        return Err(wrong(format!("it does not get on behind entry {at}")));
+    }
+    let last = page.iter().rev().take_while(|e| e.seq == at).count();
+    reading.told = if at == reading.next { last.max(reading.told) } else { last };
+    reading.next = at;
+    page.drain(..again);
     Ok((page, more))
 }
 
@@ -186,15 +210,40 @@ mod tests {
         assert_eq!(serde_json::from_str::<HistoryEntry>(&text).expect("an entry"), ended(None, 1, ""));
     }
 
+    fn reading() -> Reading {
+        let target = Target { name: None, endpoint: "tcp://127.0.0.1:1".parse().expect("an address") };
+        Reading { target, next: 0, told: 0, lost: false }
+    }
+
+    fn seqs(seqs: &[u64]) -> Vec<HistoryEntry> {
+        seqs.iter().map(|seq| entry("n1", *seq, 1, 1)).collect()
+    }
+
+    #[test]
+    fn a_page_may_end_within_what_has_one_position() {
+        let mut reading = reading();
+        let mut read = |page: &[u64], limit| {
+            let (page, more) = advance(&mut reading, seqs(page), limit).expect("in order");
+            (page.iter().map(|e| e.seq).collect::<Vec<_>>(), more, reading.next, reading.told)
+        };
+        assert_eq!(read(&[3, 5, 5], 3), (vec![3, 5, 5], true, 5, 2));
+        assert_eq!(read(&[5, 5, 5, 5, 5], 5), (vec![5, 5, 5], true, 5, 5));
+        assert_eq!(read(&[5, 5, 5, 5, 5, 6], 8), (vec![6], false, 6, 1));
+        assert_eq!(read(&[6], 4), (vec![], false, 6, 1));
+        assert_eq!(read(&[], 4), (vec![], false, 6, 1), "an index that is not there for a while");
+    }
+
     #[test]
     fn a_history_that_goes_back_is_refused() {
-        let target = Target { name: None, endpoint: "tcp://127.0.0.1:1".parse().expect("an address") };
-        let mut reading = Reading { target, next: 0, lost: false };
-        let (page, more) = advance(&mut reading, vec![entry("n1", 3, 1, 1), entry("n1", 5, 1, 1)]).expect("in order");
-        assert_eq!((page.len(), more, reading.next), (2, false, 6));
-        assert!(advance(&mut reading, vec![entry("n1", 5, 1, 1)]).is_err(), "told already");
-        assert!(advance(&mut reading, vec![entry("n1", 8, 1, 1), entry("n1", 7, 1, 1)]).is_err(), "out of order");
+        let mut reading = Reading { next: 5, told: 1, ..reading() };
+        let mut fails = |page: Vec<HistoryEntry>| advance(&mut reading, page, 3).expect_err("refused").to_string();
+        assert!(fails(seqs(&[4])).contains("entry 4 comes where 5"), "before what was asked for");
+        assert!(fails(seqs(&[8, 7])).contains("entry 7 comes where 8"), "out of order");
+        reading.told = 3;
+        let error = advance(&mut reading, seqs(&[5, 5, 5]), 3).expect_err("refused").to_string();
+        assert!(error.contains("does not get on behind entry 5"), "{error}");
         reading.target.name = Some("n2".parse().expect("a name"));
-        assert!(advance(&mut reading, vec![entry("n1", 9, 1, 1)]).is_err(), "another host's");
+        let error = advance(&mut reading, seqs(&[9]), 3).expect_err("refused").to_string();
+        assert!(error.contains("is that of n1"), "{error}");
     }
 }

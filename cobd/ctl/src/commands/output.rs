@@ -20,7 +20,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArg
     if context.json {
         screen.json(&Output { cob: &args.cob, output })?;
     } else if screen.is_live() {
-        screen.raw(&clean_lines(&output))?;
+        let end = if output.ends_with('\n') || output.is_empty() { "" } else { "\n" };
+        screen.raw(&format!("{}{end}", clean_lines(&output)))?;
     } else {
         screen.raw(&output)?;
     }

@@ -1,7 +1,7 @@
 //! Daemons that are none: what speaks garbage, says nothing, never ends or lies costs a line and no
 //! more.
 
-use crate::fake::{Daemon, cobctl, settled};
+use crate::fake::{Daemon, cobctl, entry, settled};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -124,13 +124,16 @@ async fn a_hosts_words_do_not_reach_the_terminal_as_they_are() {
 #[tokio::test]
 async fn a_history_that_never_ends_where_it_should_is_left() {
     // The same page again and again, whatever was asked for.
-    let line = "{\"ts_ns\":1,\"host\":\"n1\",\"seq\":1,\"lamport\":1,\"generation\":1,\"event\":\"x\",\"ok\":null}\n";
-    let (address, _tasks) = server(move |stream| async move {
-        let mut stream = heard(stream).await;
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
-        let _ = stream.write_all(line.repeat(1000).as_bytes()).await;
+    let page: String = (1..=1000).map(|n| serde_json::to_string(&entry("n1", n, n)).expect("json") + "\n").collect();
+    let (address, _tasks) = server(move |stream| {
+        let page = page.clone();
+        async move {
+            let mut stream = heard(stream).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+            let _ = stream.write_all(page.as_bytes()).await;
+        }
     })
     .await;
     let ran = cobctl(&["--host", &address, "history"]).await;
-    assert!(ran.code == 3 && ran.err.contains("entry 1 comes where 2 or a later one was asked for"), "{ran:?}");
+    assert!(ran.code == 3 && ran.err.contains("entry 1 comes where 1000 or a later one was asked for"), "{ran:?}");
 }

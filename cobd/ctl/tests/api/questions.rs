@@ -105,7 +105,8 @@ async fn explain_walks_from_host_to_host_and_asks_no_others() {
 #[tokio::test]
 async fn histories_are_merged_page_by_page() {
     let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
-    n1.look().history = (1..=2500).map(|n| entry("n1", n, 2 * n)).collect();
+    // Three entries a position: pages end within one.
+    n1.look().history = (1..=2500).map(|n| entry("n1", n / 3, 2 * n)).collect();
     n2.look().history = (1..=1200).map(|n| entry("n2", n, 2 * n + 1)).collect();
     let (first, second) = (n1.address.clone(), n2.address.clone());
     let both = ["--host", &first, "--host", &second];
