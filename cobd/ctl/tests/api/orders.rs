@@ -168,7 +168,7 @@ async fn a_newer_switch_by_another_ends_the_wait() {
 }
 
 #[tokio::test]
-async fn hosts_that_leave_hear_of_it_but_do_not_decide() {
+async fn hosts_that_leave_hear_of_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = (Daemon::tcp("n1", 6, vec![]).await, Daemon::tcp("n2", 6, vec![]).await);
     publish(folder.path(), 6, &[("n1", &n1.address, 0), ("n2", &n2.address, 0), ("n3", "tcp://127.0.0.1:1", 0)]);
@@ -177,6 +177,13 @@ async fn hosts_that_leave_hear_of_it_but_do_not_decide() {
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "--prepare-timeout", "200ms"]).await;
     assert!(ran.code == 0 && ran.err.contains("absent: n3") && ran.err.contains("it leaves"), "{ran:?}");
     assert_eq!(orders(&n2), TAKEN);
+
+    n1.change(|status| status.generation = Some(GenerationNumber(6)));
+    n2.change(|status| status.generation = Some(GenerationNumber(6)));
+    n2.look().refuses = Some(RefusalKind::Conflict);
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "--prepare-timeout", "200ms"]).await;
+    assert!(ran.code == 1 && ran.out.contains("n2, which leaves, has refused it"), "{ran:?}");
+    assert!(ran.out.starts_with("generation 7 is active and converged: 1 host"), "{ran:?}");
 }
 
 #[tokio::test]

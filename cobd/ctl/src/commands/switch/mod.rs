@@ -8,8 +8,8 @@
 //! [wait]: hosts that were absent are tried on; converged, failed, or out of time
 //! ```
 //!
-//! Hosts that leave with the generation are asked too: they hear of it, or run on as they are. But only
-//! the hosts of its manifest decide the answer.
+//! Hosts that leave with the generation are asked too. One that can't be reached does not keep the others
+//! from a yes: that is why hosts are mostly removed. One that refuses does: what runs there goes on.
 
 mod prepare;
 mod report;
@@ -115,7 +115,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
         Some(limit) => wait::until_ended(context, screen, &plan, absent, report, limit).await,
         None => {
             report.ordered(context, screen)?;
-            Ok(if absent.is_empty() { Exit::Yes } else { Exit::Unreached })
+            Ok(if absent.is_empty() { report.exit() } else { Exit::Unreached })
         }
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Report {
     absent: Vec<HostName>,
     /// The hosts that refused, and why.
     pub(super) refusals: Vec<RefusedBy>,
+    /// The hosts that leave with the generation and have refused it: what runs there goes on.
+    left_behind: Vec<RefusedBy>,
     hosts: Vec<HostLine>,
     /// Why it has not converged, in words.
     why: Vec<String>,
@@ -81,6 +83,7 @@ impl Report {
             gone: Vec::new(),
             absent: Vec::new(),
             refusals: Vec::new(),
+            left_behind: Vec::new(),
             hosts: Vec::new(),
             why: Vec::new(),
         }
@@ -104,6 +107,7 @@ impl Report {
         let name = target.stand_in();
         if leaves {
             screen.problem("warning", &format!("{name}, which leaves, refuses: {}", error.in_a_line()));
+            self.left_behind.push(RefusedBy { host: name, error: error.in_a_line() });
             return;
         }
         screen.problem("error", &format!("{name} refuses: {}", error.in_a_line()));
@@ -120,6 +124,11 @@ impl Report {
         screen.say(&format!("{name} is back and follows"));
         self.absent.retain(|h| *h != name);
         self.gone.push(name);
+    }
+
+    /// The end of a switch in which all went well on the hosts that stay.
+    pub(super) fn exit(&self) -> Exit {
+        if self.left_behind.is_empty() { Exit::Yes } else { Exit::No }
     }
 
     /// The `go` is given; nobody waits for its end.
@@ -166,7 +175,11 @@ impl Report {
                 self.converged = true;
                 let cobs: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
                 let (hosts, cobs) = (count(plan.hosts.len(), "host"), count(cobs, "change object"));
-                (format!("generation {generation} is active and converged: {hosts}, {cobs}"), Exit::Yes)
+                let goes_on =
+                    |r: &RefusedBy| format!("{}, which leaves, has refused it: what runs there goes on", r.host);
+                self.why.extend(self.left_behind.iter().map(goes_on));
+                let exit = self.exit();
+                (format!("generation {generation} is active and converged: {hosts}, {cobs}"), exit)
             }
             Ended::Failed(causes) => {
                 self.why.extend(explained(cluster, causes.iter()));
