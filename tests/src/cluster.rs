@@ -222,8 +222,7 @@ impl Cluster {
         let (model, provenance) = (&BTreeMap::new(), &[][..]);
         let publication =
             Publication { generation: &generation, model, provenance, message: "", author: &author, time: 0 };
-        let (Published::New(number) | Published::Unchanged(number)) =
-            depot.publish(&publication).expect("published");
+        let (Published::New(number) | Published::Unchanged(number)) = depot.publish(&publication).expect("published");
         self.generations.entry(number).or_insert(generation);
         number
     }

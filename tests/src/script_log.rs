@@ -49,7 +49,9 @@ impl fmt::Display for Line {
 /// # Errors
 /// The first line that is none, which a half written one would be.
 pub fn read(text: &str, generation: GenerationNumber) -> Result<Vec<Line>, String> {
-    text.lines().map(|line| read_line(line, generation).ok_or_else(|| format!("{line:?} is no line of a log"))).collect()
+    text.lines()
+        .map(|line| read_line(line, generation).ok_or_else(|| format!("{line:?} is no line of a log")))
+        .collect()
 }
 
 fn read_line(line: &str, generation: GenerationNumber) -> Option<Line> {
@@ -368,7 +370,10 @@ mod tests {
         lines.insert(9, "start mds1/net up down 1795226399000000000 1".to_owned());
         lines.insert(10, end);
         let found = faults(&lines);
-        assert!(found.iter().any(|f| f.contains("mds1/net up down (1): it moves while an action of oss1/ost0")), "{found:#?}");
+        assert!(
+            found.iter().any(|f| f.contains("mds1/net up down (1): it moves while an action of oss1/ost0")),
+            "{found:#?}"
+        );
     }
 
     #[test]

@@ -124,6 +124,26 @@ Fence a host only when it is surely off: what it holds keeps others from changin
     Completions(CompletionsArgs),
     /// Write the manual pages into a folder
     Man(ManArgs),
+    /// Show a cluster of three daemons on this machine, from model to converged, changed and back
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+}
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  cobctl demo                     run it and leave nothing behind
+  cobctl demo --keep /tmp/shop    leave it running, and say how to look at it
+  cobctl demo --end /tmp/shop     end what --keep left";
+
+/// Arguments of `demo`.
+#[derive(Debug, ClapArgs)]
+pub struct DemoArgs {
+    /// Leave the cluster running, in this folder (empty, or made)
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// End the cluster that an earlier --keep left in this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "keep")]
+    pub end: Option<PathBuf>,
 }
 
 /// Arguments of `status`.

@@ -14,6 +14,7 @@
 pub mod args;
 pub mod client;
 mod commands;
+pub mod demo;
 pub mod explain;
 pub mod failure;
 pub mod gather;
@@ -24,6 +25,7 @@ pub mod targets;
 #[cfg(test)]
 mod testing;
 pub mod verdict;
+pub mod webshop;
 pub mod words;
 
 pub use commands::run;

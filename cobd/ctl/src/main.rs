@@ -1,11 +1,28 @@
-//! The program `cobctl`.
+//! The program `cobctl`. It carries the daemon and the servers of an example within it, so that the
+//! demo needs no other program.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cobctl::screen::Screen;
+use cobctl::webshop;
 
 fn main() -> ExitCode {
+    if let Some(code) = cobd::run::main_if_runner() {
+        return code;
+    }
+    let mut words = std::env::args_os();
+    let program = words.next().unwrap_or_default();
+    let rest: Vec<OsString> = words.collect();
     let mut screen = Screen::standard();
+    match rest.first().and_then(|w| w.to_str()) {
+        Some(cobctl::demo::stage::DAEMON) => daemon(&mut screen, &rest[1..]),
+        Some(webshop::SUBCOMMAND) => shop(&mut screen, &rest[1..]),
+        Some(_) | None => operator(&mut screen, program, rest),
+    }
+}
+
+fn operator(screen: &mut Screen, program: OsString, rest: Vec<OsString>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -13,6 +30,30 @@ fn main() -> ExitCode {
             return ExitCode::from(3);
         }
     };
-    let code = runtime.block_on(cobctl::run(std::env::args_os(), &mut screen));
-    ExitCode::from(code)
+    let line = std::iter::once(program).chain(rest);
+    ExitCode::from(runtime.block_on(cobctl::run(line, screen)))
+}
+
+/// As the daemon, for the demo.
+fn daemon(screen: &mut Screen, rest: &[OsString]) -> ExitCode {
+    match cobd::run::Program::this() {
+        Ok(program) => cobd::cli::run(std::iter::once("cobd".into()).chain(rest.iter().cloned()), program),
+        Err(error) => {
+            screen.problem("error", &format!("this program can't be found: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// As a server of the example `webshop`.
+fn shop(screen: &mut Screen, rest: &[OsString]) -> ExitCode {
+    let words = rest.iter().map(|w| w.to_string_lossy().into_owned());
+    let played = webshop::Role::parse(words).and_then(|role| webshop::play(&role, &mut std::io::stdout()));
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            screen.problem("error", &error.to_string());
+            ExitCode::FAILURE
+        }
+    }
 }

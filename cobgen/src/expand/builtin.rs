@@ -161,7 +161,9 @@ impl Builtin {
             }
             Content::TcpCheck => {
                 let check: TcpContent = read(content, &TCP, "tcp-check", report)?;
-                [&check.interval, &check.timeout].map(|time| check_duration(time.as_ref(), report));
+                for time in [&check.interval, &check.timeout] {
+                    check_duration(time.as_ref(), report);
+                }
                 let Marked { mark, value } = check.address?;
                 let good = value.rsplit_once(':').is_some_and(|(host, port)| {
                     !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|p| p > 0)
@@ -175,7 +177,9 @@ impl Builtin {
             }
             Content::HttpCheck => {
                 let check: HttpContent = read(content, &HTTP, "http-check", report)?;
-                [&check.interval, &check.timeout].map(|time| check_duration(time.as_ref(), report));
+                for time in [&check.interval, &check.timeout] {
+                    check_duration(time.as_ref(), report);
+                }
                 let Marked { mark, value } = check.url?;
                 if !value.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/')) {
                     let fault = Diagnostic::error("bad-url", format!("{value:?} is no URL that can be checked"));

@@ -201,7 +201,8 @@ echo up > state
     cluster.until(PATIENCE, || failed(&cluster), "it is known to have given up");
     assert_eq!(attempts(&cluster).len(), 3);
 
-    let retry = |cluster: &Cluster, cob: &str| cluster.http("n1", "POST", "/v1/retry", &format!("{{\"cob\":\"{cob}\"}}"));
+    let retry =
+        |cluster: &Cluster, cob: &str| cluster.http("n1", "POST", "/v1/retry", &format!("{{\"cob\":\"{cob}\"}}"));
     assert!(retry(&cluster, "n1/first").expect("taken").contains("\"changed\":true"));
     cluster.until(PATIENCE, || failed(&cluster) && attempts(&cluster).len() == 6, "it has given up again");
     touch(&cluster, "n1/first", "fixed");

@@ -74,6 +74,10 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Output(args) => output::run(&context()?, screen, &args).await,
         Command::Completions(args) => shell::completions(screen, &args),
         Command::Man(args) => shell::man(&args),
+        Command::Demo(args) => match &args.end {
+            Some(folder) => crate::demo::end(screen, folder),
+            None => crate::demo::run(screen, &args).await,
+        },
     }
 }
 

@@ -1,0 +1,167 @@
+//! `cobctl demo`: a cluster of three daemons on this machine, from a model to servers that run, to a
+//! changed configuration, back again, and away without a trace.
+//!
+//! Nothing is played: the generator and the commands are those that a person would type (each is shown
+//! before it runs, inside this process), the daemons are processes of their own that this program makes
+//! by executing itself, and the servers of the web shop are real ones. What is said was seen.
+
+pub mod stage;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cob_types::status::{Phase, Wait};
+
+use crate::args::DemoArgs;
+use crate::failure::{Exit, Failure};
+use crate::screen::{Paint, Screen};
+use crate::webshop::{self, Version};
+use stage::Stage;
+
+/// How long the demo waits for anything that should take a second.
+const PATIENCE: &str = "60s";
+
+/// Runs the demo.
+pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> Result<Exit, Failure> {
+    let mut stage = Stage::set(args.keep.clone())?;
+    let began = Instant::now();
+    let told = tell(screen, &mut stage).await;
+    match told {
+        Ok(()) if args.keep.is_some() => {
+            stage.leave_standing();
+            how_to_look(screen, &stage)?;
+            Ok(Exit::Yes)
+        }
+        Ok(()) => {
+            take_away(screen, &mut stage).await?;
+            let seconds = began.elapsed().as_secs_f64();
+            screen.line("")?;
+            screen.line(&format!("That was COB, in {seconds:.1} s. Nothing of it is left on this machine."))?;
+            Ok(Exit::Yes)
+        }
+        Err(failure) => {
+            stage.explain_failure(screen);
+            Err(failure)
+        }
+    }
+}
+
+async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
+    scene(screen, "A data model: a database, two application servers, a load balancer, on three hosts")?;
+    let model = stage.write_model(Version::First)?;
+    for line in outline() {
+        screen.line(&format!("    {line}"))?;
+    }
+    stage.generator(screen, &["check", &model])?;
+
+    scene(screen, "A generation is made of it: one bundle of change objects a host, proved before it is published")?;
+    let depot = stage.depot();
+    stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "the first web shop"])?;
+
+    scene(screen, "Three daemons, each a process with a state folder of its own")?;
+    let started = Instant::now();
+    stage.start_daemons()?;
+    done(screen, "n1, n2 and n3 are up", started)?;
+
+    scene(screen, "The switch: every host is told once; from there on the change objects agree among themselves")?;
+    stage.show(screen, &["switch", "1"])?;
+    stage.order(&["switch", "1"]).await?;
+    if let Some(cob) = stage.somebody_who_waits().await {
+        screen.line("")?;
+        screen.line("  Why is that one waiting? Any change object can say so, down to the first cause:")?;
+        stage.command(screen, &["explain", &cob]).await?;
+    }
+    let started = Instant::now();
+    stage.command(screen, &["switch", "1", "--wait", PATIENCE]).await?;
+    done(screen, "all servers run", started)?;
+    stage.customer(screen, Version::First)?;
+    stage.command(screen, &["status"]).await?;
+
+    scene(screen, "The price changes: one line of the database's configuration, nothing else")?;
+    let model = stage.write_model(Version::Second)?;
+    stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "another price"])?;
+    let started = Instant::now();
+    stage.command(screen, &["switch", "2", "--wait", PATIENCE]).await?;
+    done(screen, "the change is through", started)?;
+    screen.line("  What happened, in this order, on three hosts and with nobody in charge:")?;
+    stage.what_happened(screen, 2).await?;
+    stage.customer(screen, Version::Second)?;
+
+    scene(screen, "And back: the first content once more, as a new generation (history only grows)")?;
+    let model = stage.write_model(Version::First)?;
+    stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "the old price again"])?;
+    let started = Instant::now();
+    stage.command(screen, &["switch", "3", "--wait", PATIENCE]).await?;
+    done(screen, "the old price is back", started)?;
+    stage.customer(screen, Version::First)?;
+    Ok(())
+}
+
+async fn take_away(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
+    scene(screen, "Away with it: a generation without the shop; everything leaves in order")?;
+    let model = stage.write_empty_model()?;
+    let depot = stage.depot();
+    stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "closed"])?;
+    let started = Instant::now();
+    stage.command(screen, &["switch", "4", "--wait", PATIENCE]).await?;
+    stage.what_happened(screen, 3).await?;
+    stage.stop_daemons();
+    done(screen, "servers, daemons and folders are gone", started)?;
+    stage.clear()
+}
+
+fn scene(screen: &mut Screen, title: &str) -> Result<(), Failure> {
+    screen.line("")?;
+    let title = screen.paint(Paint::Strong, title);
+    screen.line(&title)?;
+    Ok(())
+}
+
+fn done(screen: &mut Screen, what: &str, since: Instant) -> Result<(), Failure> {
+    screen.line(&format!("  {what} ({:.2} s)", since.elapsed().as_secs_f64()))?;
+    Ok(())
+}
+
+fn outline() -> [&'static str; 4] {
+    [
+        "n1: db/config  a file        n1: db/server   needs its configuration",
+        "n2: app/server               n3: app/server  both need the database",
+        "n3: lb/server  needs both application servers",
+        "each server is a process that fails to start when what it needs is not there",
+    ]
+}
+
+fn how_to_look(screen: &mut Screen, stage: &Stage) -> Result<(), Failure> {
+    screen.line("")?;
+    screen.line("The cluster goes on running. Look at it:")?;
+    let depot = stage.depot();
+    for words in ["status", "watch", "explain n3/lb/server", "history"] {
+        screen.line(&format!("  cobctl --depot {depot} {words}"))?;
+    }
+    screen.line(&format!("  cobctl {} ask {}", webshop::SUBCOMMAND, stage.shop()))?;
+    screen.line("End it, with everything that it left:")?;
+    screen.line(&format!("  cobctl demo --end {}", stage.folder().display()))?;
+    Ok(())
+}
+
+/// Ends a cluster that an earlier `demo --keep` left.
+pub(crate) fn end(screen: &mut Screen, folder: &PathBuf) -> Result<Exit, Failure> {
+    let stage = Stage::found(folder)?;
+    stage.clear_all()?;
+    screen.line(&format!("The cluster in {} is gone.", folder.display()))?;
+    Ok(Exit::Yes)
+}
+
+/// Something moves or waits, worth asking about.
+fn is_worth_asking(cob: &cob_types::status::CobStatus) -> bool {
+    cob.phase == Phase::Waiting && cob.waits_for.iter().any(|w| matches!(w, Wait::Lock { .. }))
+}
+
+/// A command line of this program.
+fn line(words: &[&str]) -> Vec<OsString> {
+    std::iter::once("cobctl").chain(words.iter().copied()).map(OsString::from).collect()
+}
+
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(20);
