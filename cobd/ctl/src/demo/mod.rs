@@ -26,7 +26,10 @@ const PATIENCE: &str = "60s";
 pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> Result<Exit, Failure> {
     let mut stage = Stage::set(args.keep.clone())?;
     let began = Instant::now();
-    let told = tell(screen, &mut stage).await;
+    let told = tokio::select! {
+        told = tell(screen, &mut stage) => told,
+        _ = tokio::signal::ctrl_c() => Err(Failure::refused(anyhow::anyhow!("interrupted; everything is taken away"))),
+    };
     match told {
         Ok(()) if args.keep.is_some() => {
             stage.leave_standing();
@@ -105,7 +108,7 @@ async fn take_away(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure
     stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "closed"])?;
     let started = Instant::now();
     stage.command(screen, &["switch", "4", "--wait", PATIENCE]).await?;
-    stage.what_happened(screen, 3).await?;
+    stage.what_happened(screen, 4).await?;
     stage.stop_daemons();
     done(screen, "servers, daemons and folders are gone", started)?;
     stage.clear()

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
 use cob_types::status::ClusterStatus;
 
@@ -214,14 +213,14 @@ impl Stage {
         Err(Failure::environment(anyhow::anyhow!("the shop answers with another price than {}", version.price())))
     }
 
-    /// The actions of a generation, from the hosts' histories.
+    /// The actions since the switch to a generation began, from the hosts' histories.
     pub(super) async fn what_happened(&self, screen: &mut Screen, generation: u64) -> Result<(), Failure> {
         let (_, text) = self.quietly(&["history", "--json"]).await;
-        let entries = text.lines().filter_map(|l| serde_json::from_str::<HistoryEntry>(l).ok());
-        let of = |e: &HistoryEntry| {
-            e.generation == GenerationNumber(generation) && matches!(e.event.as_str(), "start" | "end")
-        };
-        let mut actions: Vec<HistoryEntry> = entries.filter(of).collect();
+        let entries: Vec<HistoryEntry> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+        let word = format!("to generation {generation}");
+        let went = entries.iter().filter(|e| e.event == "go" && e.detail == word).map(|e| e.ts_ns).min().unwrap_or(0);
+        let of = |e: &HistoryEntry| e.ts_ns >= went && matches!(e.event.as_str(), "start" | "end");
+        let mut actions: Vec<HistoryEntry> = entries.into_iter().filter(of).collect();
         actions.sort_by_key(|e| e.ts_ns);
         let first = actions.first().map_or(0, |e| e.ts_ns);
         for end in actions.iter().filter(|e| e.event == "end") {
