@@ -6,8 +6,9 @@
 //! (until it has no requests left), which is enough to dissolve every circle that can be dissolved.
 //! A late or false return only turns state priority into rank order: it does no harm.
 //!
-//! Two sorts. One whose requests are in conflict, and who does not go by rank yet, sends a *wide* probe:
-//! along everything that is waited for, since any circle through it must be found. All other waiters
+//! Two sorts. One whose requests are in conflict sends a *wide* probe, along everything that is waited
+//! for: any circle through it must be found, and once it goes by rank every holder must tell it the rank
+//! that counts now. All other waiters
 //! only want a circle that nothing can dissolve to be named; they send a *narrow* one, along one thing
 //! each. When nothing moves any more, every waiter waits for a waiter, so one edge each leads into a
 //! circle whose members all hear their own probes. Narrow probes keep a large cluster that waits for one
@@ -112,7 +113,7 @@ impl Object {
         self.tell_untold(cx);
         let number = cx.number();
         self.probe.number = Some(number);
-        let wide = self.view.conflict && !self.ordered;
+        let wide = self.view.conflict;
         let (initiator, generation) = (self.me, cx.generation);
         self.pass_on(cx, Probed { initiator, number, generation, path: Vec::new(), more: false, wide });
     }
