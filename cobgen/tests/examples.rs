@@ -131,3 +131,25 @@ fn the_scripts_of_figure_1_and_of_init_move_between_down_and_up() {
         assert_eq!(place.check(), "down");
     }
 }
+
+#[test]
+fn the_scripts_of_the_web_shop_keep_a_file_as_it_is_to_be() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("etc/shop.conf");
+    let content = |price: u32| format!(r#"{{"path":"{}","text":"goods = teapot\nprice = {price}\n"}}"#, file.display());
+    let place = Place::new(examples().join("webshop"), &content(10));
+    assert_eq!(place.check(), "absent");
+    place.run("./write.sh", "absent", "present");
+    assert_eq!(place.check(), "present");
+    assert_eq!(std::fs::read_to_string(&file).expect("written"), "goods = teapot\nprice = 10\n");
+    place.content(&content(12));
+    assert_eq!(place.check(), "outdated");
+    place.run("./write.sh", "outdated", "present");
+    assert_eq!(place.check(), "present");
+    std::fs::write(&file, "edited by hand\n").expect("written");
+    assert_eq!(place.check(), "outdated");
+    for _ in 0..2 {
+        place.run("./remove.sh", "outdated", "absent");
+        assert_eq!(place.check(), "absent");
+    }
+}

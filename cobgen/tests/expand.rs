@@ -578,3 +578,10 @@ fn a_link_out_of_the_folder_and_a_file_that_is_too_large_stay_at_home() {
     assert_eq!(messages, ["`./secret` is a link that leaves the model's folder", "`./large` is larger than 16 MiB"]);
     assert_eq!(expansion.draft, None);
 }
+
+#[test]
+fn a_text_ends_as_written_with_a_template_in_it_as_without() {
+    let draft = draft("cobs: {n1/a: {kind: noop, content: {plain: \"x\\n\", made: \"on {{ host.name }}\\n\"}}}");
+    let content = &draft.cobs[&id("n1/a")].value.content;
+    assert_eq!(content, &serde_json::json!({"plain": "x\n", "made": "on n1\n"}));
+}

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value as Jinja, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
@@ -54,6 +55,9 @@ impl Default for Templates {
             environment.set_undefined_behavior(undefined);
             environment.set_fuel(Some(FUEL));
             environment.set_debug(true);
+            // A text is the same with a template in it as without.
+            let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
+            environment.set_syntax(syntax.expect("the usual delimiters"));
             environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
             environment
         };
