@@ -37,7 +37,7 @@ use crate::generations::{FetchError, Generations, Prepared};
 use crate::journal::index::Index;
 use crate::journal::{FileJournal, Journal as _, JournalError};
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
-use crate::peer::{LinkEvent, Links, Transport as _};
+use crate::peer::{LinkEvent, Links, Quiet, Topic, Transport as _};
 use crate::run::{JobId, Program};
 use crate::web::{Api, Ask, Done, Refusal};
 
@@ -66,6 +66,8 @@ pub struct Daemon {
     index: Option<Index>,
     kinds: Arc<Kinds>,
     links: Links,
+    /// Lines about what peers send, held down.
+    quiet: Quiet,
     generations: Generations,
     /// What change objects and kinds are under the active generation.
     active: Option<Active>,
@@ -194,28 +196,34 @@ impl Daemon {
 
     fn link_event(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Up { host, .. } => {
-                info!(%host, "link up");
-                self.feed(Event::LinkUp(host));
-            }
-            LinkEvent::Down { host, why, .. } => info!(%host, why, "link down"),
-            LinkEvent::Resync { host } => self.feed(Event::LinkUp(host)),
-            LinkEvent::Received { host, bytes } => match Batch::decode(&bytes) {
-                Ok(received) if received.batch.from != host => {
-                    warn!(%host, named = %received.batch.from, "a batch in another host's name is dropped");
-                }
-                Ok(received) => {
-                    if received.unknown > 0 {
-                        warn!(%host, items = received.unknown, "items of a newer protocol are skipped");
-                    }
-                    self.feed(Event::Received(received.batch));
-                }
-                Err(error) => warn!(%host, %error, "a batch is dropped"),
-            },
+            LinkEvent::Up { host, .. } | LinkEvent::Resync { host } => self.feed(Event::LinkUp(host)),
+            // What it carried is said again on the next one.
+            LinkEvent::Down { .. } => {}
+            LinkEvent::Received { host, bytes } => self.received(host, &bytes),
             LinkEvent::Http(stream) => {
                 let api = self.api.clone();
                 tokio::spawn(crate::web::serve_connection(stream, api));
             }
+        }
+    }
+
+    fn received(&mut self, host: HostName, bytes: &[u8]) {
+        let quiet = &self.quiet;
+        match Batch::decode(bytes) {
+            Ok(received) if received.batch.from != host => quiet.say(Topic::Name, Some(&host), |more| {
+                warn!(%host, named = %received.batch.from, "a batch in another host's name is dropped{more}");
+            }),
+            Ok(received) => {
+                if received.unknown > 0 {
+                    quiet.say(Topic::Items, Some(&host), |more| {
+                        warn!(%host, items = received.unknown, "items of a newer protocol are skipped{more}");
+                    });
+                }
+                self.feed(Event::Received(received.batch));
+            }
+            Err(error) => quiet.say(Topic::Batch, Some(&host), |more| {
+                warn!(%host, "a batch is dropped: {error}{more}");
+            }),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::history;
 use crate::journal::index::Index;
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
-use crate::peer::{Limits, LinkConfig, LinkError, Links};
+use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet};
 use crate::run::Program;
 use crate::web::{Api, ServeError, UnixServer};
 
@@ -157,6 +157,7 @@ impl Daemon {
             index,
             kinds: Arc::new(kinds),
             links,
+            quiet: Quiet::default(),
             generations,
             active: None,
             coming,

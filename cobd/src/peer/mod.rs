@@ -41,6 +41,7 @@ pub mod memory;
 pub use config::{Limits, LinkConfig, LinkError};
 pub use event::{Counters, LinkEvent};
 pub use links::Links;
+pub(crate) use quiet::{Quiet, Topic};
 pub use transport::Transport;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const MAX_KEYS: usize = 256;
 
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Topic {
+pub(crate) enum Topic {
     /// A link came up.
     Up,
     /// A link went down.
@@ -26,20 +26,28 @@ pub(super) enum Topic {
     Accept,
     /// A batch could not be sent.
     Send,
+    /// A batch that came in can't be understood.
+    Batch,
+    /// A batch that came in names another host than the one whose link it came by.
+    Name,
+    /// Items of a newer protocol were skipped.
+    Items,
 }
 
 impl Topic {
     fn interval(self) -> Duration {
         match self {
             Topic::Up | Topic::Down => Duration::from_secs(1),
-            Topic::Dial | Topic::Setup | Topic::Accept | Topic::Send => Duration::from_secs(60),
+            Topic::Dial | Topic::Setup | Topic::Accept | Topic::Send | Topic::Batch | Topic::Name | Topic::Items => {
+                Duration::from_secs(60)
+            }
         }
     }
 }
 
 /// Remembers what was logged when.
 #[derive(Debug, Default)]
-pub(super) struct Quiet {
+pub(crate) struct Quiet {
     said: Mutex<BTreeMap<(Topic, Option<HostName>), Said>>,
 }
 
@@ -52,7 +60,7 @@ struct Said {
 impl Quiet {
     /// Logs a line with `log`, unless one about the same was logged a short while ago. The argument is
     /// what to append: how many were left out, or nothing.
-    pub(super) fn say(&self, topic: Topic, host: Option<&HostName>, log: impl FnOnce(String)) {
+    pub(crate) fn say(&self, topic: Topic, host: Option<&HostName>, log: impl FnOnce(String)) {
         match self.due(topic, host, Instant::now()) {
             Some(0) => log(String::new()),
             Some(left_out) => log(format!(" (and {left_out} more like it since the last line)")),

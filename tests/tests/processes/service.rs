@@ -1,1 +1,116 @@
-//! Placeholder.
+//! Services: processes that outlive their daemon, are found again, and are started again when they
+//! have died.
+
+use std::fs;
+use std::path::Path;
+
+use cob_tests::cluster::Cluster;
+use cob_tests::processes::{self, Signal};
+use cob_types::GenerationNumber;
+
+use crate::{PATIENCE, cluster};
+
+const MODEL: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+cobs:
+  n1/server:
+    kind: service
+    content:
+      start: [/bin/sh, -c, "echo $$ > $COB_STATE_DIR/pid; while :; do sleep 60 & wait $!; done"]
+      ready: [test, -s, "PIDFILE"]
+"#;
+
+/// The model with its place filled in.
+fn model(cluster: &Cluster) -> std::path::PathBuf {
+    let pid_file = cluster.path("n1/cobs/n1+server/pid").display().to_string();
+    cluster.write_model("model", &[("model.yaml", &MODEL.replace("PIDFILE", &pid_file))])
+}
+
+fn service(cluster: &Cluster) -> Option<u32> {
+    let pid = fs::read_to_string(cluster.path("n1/cobs/n1+server/pid")).ok()?.trim().parse().ok()?;
+    Some(pid).filter(|pid| processes::lives(*pid))
+}
+
+fn starts(cluster: &Cluster) -> usize {
+    cluster.history("n1").iter().filter(|e| e.event == "start").count()
+}
+
+#[test]
+fn a_service_outlives_its_daemon_and_is_stopped_by_the_next() {
+    let mut cluster = cluster(&["n1"]);
+    let model = model(&cluster);
+    let first = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.wait_converged(first, PATIENCE);
+    let pid = service(&cluster).expect("it runs");
+    cluster.kill("n1");
+    assert!(processes::lives(pid));
+    cluster.start("n1");
+    cluster.wait_converged(first, PATIENCE);
+    assert_eq!((service(&cluster), starts(&cluster)), (Some(pid), 1), "found, not started again");
+
+    // It leaves with the next generation.
+    let mut draft = cluster.load(&model);
+    draft.cobs.clear();
+    let second = cluster.publish_draft(&draft);
+    cluster.switch_all(second);
+    cluster.wait_converged(second, PATIENCE);
+    assert!(!processes::lives(pid));
+    let folder = cluster.path("n1/services").display().to_string();
+    cluster.until(PATIENCE, || processes::mentioning(&folder).is_empty(), "its keeper is gone, too");
+}
+
+#[test]
+fn a_service_that_died_is_found_and_started_again() {
+    let mut cluster = cluster(&["n1"]);
+    let model = model(&cluster);
+    let mut draft = cluster.load(&model);
+    draft.kinds.get_mut("service").expect("built in").value.check.interval_ms = Some(100);
+    let generation = cluster.publish_draft(&draft);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    for round in 2..4 {
+        let pid = service(&cluster).expect("it runs");
+        processes::signal(pid, Signal::KILL);
+        let again = || starts_up(&cluster) == round && cluster.is_converged(generation);
+        cluster.until(PATIENCE, again, "it has been started again");
+        assert_ne!(service(&cluster).expect("it runs"), pid);
+    }
+    let drifts = cluster.history("n1").into_iter().filter(|e| e.event == "drift");
+    let told: Vec<_> = drifts.map(|e| (e.to.expect("a state").to_string(), e.detail)).collect();
+    let expected = ("failed".to_owned(), "it has ended by itself: signal 9".to_owned());
+    assert_eq!(told, [expected.clone(), expected]);
+}
+
+fn starts_up(cluster: &Cluster) -> usize {
+    let up = |e: &cob_types::history::HistoryEntry| e.event == "start" && e.to.as_ref().is_some_and(|t| *t == *"up");
+    cluster.history("n1").iter().filter(|e| up(e)).count()
+}
+
+#[test]
+fn a_service_whose_keeper_died_too_is_not_left_running_twice() {
+    let mut cluster = cluster(&["n1"]);
+    let model = model(&cluster);
+    let mut draft: cobgen::draft::Draft = cluster.load(&model);
+    draft.kinds.get_mut("service").expect("built in").value.check.interval_ms = Some(100);
+    let generation: GenerationNumber = cluster.publish_draft(&draft);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    let pid = service(&cluster).expect("it runs");
+    let keeper = keeper(&cluster.path("n1/services/n1+server"));
+    cluster.kill("n1");
+    processes::signal(keeper, Signal::KILL);
+    cluster.start("n1");
+    let again = || service(&cluster).is_some_and(|now| now != pid) && cluster.is_converged(generation);
+    cluster.until(PATIENCE, again, "it has been started again");
+    assert!(!processes::lives(pid), "the one without a keeper was ended first");
+}
+
+fn keeper(folder: &Path) -> u32 {
+    fs::read_to_string(folder.join("lock")).expect("a lock").trim().parse().expect("a process id")
+}
