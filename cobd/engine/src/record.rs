@@ -182,7 +182,7 @@ pub enum Note {
 
 impl Body {
     /// Whether it must be on the disk before anything of its turn is sent or started. The others
-    /// are written with the next that must.
+    /// are written with the next that must, or a little later.
     #[must_use]
     pub fn must_be_durable(&self) -> bool {
         match self {

@@ -75,7 +75,7 @@ pub struct Daemon {
     coming: Option<Prepared>,
     /// Jobs that run, by change object.
     running: BTreeMap<CobId, (JobId, JobHandle)>,
-    /// The last words of the last job of a change object.
+    /// The last words of the last action of a change object.
     last_lines: BTreeMap<CobId, String>,
     api: Api,
     changes: watch::Sender<u64>,
