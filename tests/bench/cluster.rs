@@ -2,6 +2,8 @@
 //! one. Run with `cargo bench -p cob-tests --bench cluster`; `COB_TEST_DIR` names the folder (and so
 //! the disk) of the state folders.
 
+#![expect(clippy::print_stdout, reason = "figures are what it is for")]
+
 use std::time::{Duration, Instant};
 
 use cob_tests::cluster::Cluster;

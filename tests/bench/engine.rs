@@ -1,6 +1,8 @@
 //! Figures of the engine alone: events a second, memory a change object, a large cluster in
 //! simulation. Run with `cargo bench -p cob-tests --bench engine`.
 
+#![expect(clippy::print_stdout, reason = "figures are what it is for")]
+
 use std::time::Instant;
 
 use cob_engine::sim::{Config, Initial, World};

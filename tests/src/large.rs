@@ -67,7 +67,7 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
     let mut requires: Vec<Vec<usize>> = vec![Vec::new(); n];
     let mut required_by: Vec<Vec<usize>> = vec![Vec::new(); n];
     let mut count = 0;
-    for i in large.hosts..n {
+    for (i, required) in requires.iter_mut().enumerate().skip(large.hosts) {
         for _ in 0..large.dependencies {
             // Of the ones before it: on the same host, or anywhere.
             let on = if random.permille(large.across) {
@@ -75,8 +75,8 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             } else {
                 host(i) + large.hosts * random.below((i / large.hosts) as u64) as usize
             };
-            if on != i && !requires[i].contains(&on) {
-                requires[i].push(on);
+            if on != i && !required.contains(&on) {
+                required.push(on);
                 required_by[on].push(i);
                 count += 1;
             }

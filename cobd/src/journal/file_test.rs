@@ -1,3 +1,5 @@
+//! The journal in files: what survives a cut or a changed byte anywhere, and what is refused.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! `http-check` against pages that answer rightly, wrongly, slowly, and without end.
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

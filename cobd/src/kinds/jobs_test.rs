@@ -1,3 +1,5 @@
+//! Jobs of the kind `command`: what they are told, how their ends are read, who takes them over.
+
 use std::fs;
 
 use cob_types::message::Values;

@@ -1,3 +1,5 @@
+//! `tcp-check` against ports that listen, listen late, or never.
+
 use tokio::net::TcpListener;
 
 use crate::kinds::Outcome;

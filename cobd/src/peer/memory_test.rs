@@ -1,3 +1,5 @@
+//! Links in memory keep the promises of those over TCP.
+
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
 
 use super::super::testing::{host, life, within};

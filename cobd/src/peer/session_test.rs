@@ -1,3 +1,5 @@
+//! Sessions under every order of sending, cuts, losses and new lives.
+
 use std::collections::{BTreeSet, VecDeque};
 
 use proptest::collection::vec;

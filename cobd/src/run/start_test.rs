@@ -1,3 +1,5 @@
+//! Actions as real processes: files, values, signals, timeouts, and runners that are killed.
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -71,11 +71,11 @@ impl SmallDisk {
         match mount {
             Ok(output) if output.status.success() => Some(Self(at.to_owned())),
             Ok(output) => {
-                println!("skipped: no tmpfs can be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
+                eprintln!("skipped: no tmpfs can be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
                 None
             }
             Err(error) => {
-                println!("skipped: no tmpfs can be mounted: mount: {error}");
+                eprintln!("skipped: no tmpfs can be mounted: mount: {error}");
                 None
             }
         }

@@ -1,3 +1,5 @@
+//! Services from their start to their end, with and without a keeper, over lives of the daemon.
+
 use std::fs;
 use std::path::Path;
 use std::time::Instant;

@@ -1,0 +1,369 @@
+//! Rules of this repository that are worth a test: who imports whom, how long files are, which words
+//! are not used.
+//!
+//! The reasons stand with each rule; what they come to is described in `CONTRIBUTING.md` and
+//! `docs/architecture.md`. A rule reads text, not syntax: it is meant to be simple enough to be
+//! believed, and clippy does the rest.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A text file of the repository.
+struct Text {
+    /// From the root, with `/`.
+    name: String,
+    text: String,
+}
+
+impl Text {
+    fn is_rust(&self) -> bool {
+        self.name.ends_with(".rs")
+    }
+
+    /// Tests, benches, and the simulator, which is one big test.
+    fn is_test(&self) -> bool {
+        let parts: Vec<_> = self.name.split('/').collect();
+        let folder = parts.iter().any(|p| ["tests", "benches", "bench", "sim"].contains(p));
+        folder || ["_test.rs", "/tests.rs", "/testing.rs"].iter().any(|end| self.name.ends_with(end))
+    }
+
+    /// Lines with their numbers, without comments.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines().map(without_comment))
+    }
+
+    /// A fault at a line, as compilers show it.
+    fn at(&self, line: usize, what: &str) -> String {
+        format!("{}:{line}: {what}", self.name)
+    }
+}
+
+/// Cut off where a comment begins; `//` inside a text is none.
+fn without_comment(line: &str) -> &str {
+    let mut in_text = false;
+    let bytes = line.as_bytes();
+    for at in 0..bytes.len() {
+        match bytes[at] {
+            b'"' if at == 0 || !matches!(bytes[at - 1], b'\\' | b'\'') => in_text = !in_text,
+            b'/' if !in_text && bytes.get(at + 1) == Some(&b'/') => return &line[..at],
+            _ => {}
+        }
+    }
+    line
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder").to_owned()
+}
+
+/// Every text file that belongs to the repository.
+fn texts() -> Vec<Text> {
+    let root = root();
+    let mut names = Vec::new();
+    let git = Command::new("git").arg("-C").arg(&root).args(["ls-files", "-co", "--exclude-standard", "-z"]).output();
+    match git {
+        Ok(output) if output.status.success() => {
+            let all = String::from_utf8(output.stdout).expect("UTF-8");
+            names.extend(all.split('\0').filter(|n| !n.is_empty()).map(str::to_owned));
+        }
+        // An unpacked archive.
+        Ok(_) | Err(_) => walk(&root, "", &mut names),
+    }
+    // Files that are deleted but not yet committed are listed, too.
+    let read = |name: String| Some(Text { text: fs::read_to_string(root.join(&name)).ok()?, name });
+    let all: Vec<_> = names.into_iter().filter_map(read).collect();
+    assert!(all.iter().filter(|t| t.is_rust()).count() > 100, "this is not the repository");
+    all
+}
+
+fn walk(folder: &Path, prefix: &str, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            let skipped = name == ".git" || name.starts_with("target");
+            if !skipped {
+                walk(&entry.path(), &format!("{name}/"), names);
+            }
+        } else {
+            names.push(name);
+        }
+    }
+}
+
+fn assert_none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+/// What each crate may import of ours: the arrows of the architecture. The engine knows neither the
+/// daemon nor the generator; the daemon and the generator don't know each other.
+const ARROWS: [(&str, &str, &[&str]); 7] = [
+    ("cob-types", "cob-types/", &[]),
+    ("cob-engine", "cobd/engine/", &["cob-types"]),
+    ("cob-depot", "cobgen/depot/", &["cob-types"]),
+    ("cobgen", "cobgen/", &["cob-types", "cob-engine", "cob-depot"]),
+    ("cobctl", "cobd/ctl/", &["cob-types", "cob-engine", "cob-depot", "cobd", "cobgen"]),
+    ("cobd", "cobd/", &["cob-types", "cob-engine", "cob-depot"]),
+    ("cob-tests", "tests/", &["cob-types", "cob-engine", "cob-depot", "cobd", "cobgen", "cobctl"]),
+];
+
+/// The crate that a file belongs to: the one with the longest fitting folder.
+fn crate_of(name: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
+    ARROWS.iter().filter(|(_, folder, _)| name.starts_with(folder)).max_by_key(|(_, folder, _)| folder.len())
+}
+
+#[test]
+fn crates_import_only_along_the_arrows() {
+    let mut faults = Vec::new();
+    for text in texts() {
+        let Some((own, _, allowed)) = crate_of(&text.name) else { continue };
+        let others = ARROWS.iter().map(|(name, ..)| *name).filter(|name| name != own && !allowed.contains(name));
+        for other in others {
+            let path = format!("{}::", other.replace('-', "_"));
+            let dependency = [format!("{other} ="), format!("{other}.workspace")];
+            for (line, code) in text.code() {
+                let named = text.is_rust() && mentions(code, &path);
+                let depends = text.name.ends_with("Cargo.toml") && dependency.iter().any(|d| code.starts_with(d));
+                if named || depends {
+                    faults.push(text.at(line, &format!("{own} must not know {other}")));
+                }
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// Whether a path begins here, and not a longer name that ends so.
+fn mentions(code: &str, path: &str) -> bool {
+    let begins = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+    code.match_indices(path).any(|(at, _)| begins(at))
+}
+
+/// What one can keep in mind; most files have 200 to 600 lines.
+const LONGEST: usize = 700;
+/// Tests are read one at a time.
+const LONGEST_TEST: usize = 900;
+
+#[test]
+fn files_are_short_enough_to_be_read() {
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.is_rust()) {
+        let lines: Vec<_> = text.text.lines().collect();
+        // Tests at the end of a file count as a test file does.
+        let inline = lines.windows(2).position(|w| w == ["#[cfg(test)]", "mod tests {"]).unwrap_or(lines.len());
+        let max = if text.is_test() { LONGEST_TEST } else { LONGEST };
+        if inline > max || lines.len() > LONGEST_TEST {
+            let max = if inline > max { max } else { LONGEST_TEST };
+            faults.push(text.at(lines.len(), &format!("longer than {max} lines: split it by concern")));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn every_file_says_first_what_it_is() {
+    let wrong = |t: &&Text| {
+        let first = t.text.lines().next().unwrap_or_default();
+        first.strip_prefix("//! ").is_none_or(|words| !words.starts_with(|c: char| c.is_alphanumeric() || c == '`'))
+    };
+    let texts = texts();
+    let faults = texts.iter().filter(|t| t.is_rust()).filter(wrong);
+    assert_none(
+        &faults.map(|t| t.at(1, "the first line is to be `//! What this is responsible for.`")).collect::<Vec<_>>(),
+    );
+}
+
+/// The engine is a function of its events: the same run replays everywhere. Whatever could make two
+/// runs differ is not to be had in it.
+#[test]
+fn the_engine_is_pure() {
+    const WORLD: [&str; 17] = [
+        "std::time",
+        "std::fs",
+        "std::io",
+        "std::net",
+        "std::os",
+        "std::env",
+        "std::process",
+        "std::thread",
+        "std::sync::mpsc",
+        "Mutex",
+        "Atomic",
+        "Instant",
+        "SystemTime",
+        "RandomState",
+        "tokio",
+        "tracing",
+        "thread_local",
+    ];
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.is_rust() && t.name.starts_with("cobd/engine/src/")) {
+        for (line, code) in text.code() {
+            for word in WORLD.iter().filter(|w| code.contains(*w)) {
+                faults.push(text.at(line, &format!("{word}: the engine has no clock, file, socket, thread or chance")));
+            }
+        }
+        faults.extend(iterated_hash_maps(text));
+    }
+    assert_none(&faults);
+}
+
+/// A hash map may be looked into, but its order is another in every run.
+fn iterated_hash_maps(text: &Text) -> Vec<String> {
+    let mut names = Vec::new();
+    for (_, code) in text.code() {
+        for sort in [": HashMap<", ": HashSet<", " = HashMap::", " = HashSet::"] {
+            let before = code.split_once(sort).map(|(before, _)| before);
+            names.extend(before.and_then(|b| b.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next()));
+        }
+    }
+    let ways =
+        [".iter()", ".iter_mut()", ".keys()", ".values()", ".values_mut()", ".into_iter()", ".drain(", ".retain("];
+    let mut faults = Vec::new();
+    for (line, code) in text.code() {
+        for name in names.iter().filter(|n| !n.is_empty()) {
+            let walked = ways.iter().any(|way| mentions_field(code, &format!("{name}{way}")));
+            let looped = code.trim_start().starts_with("for ") && code.trim_end().ends_with(&format!("{name} {{"));
+            if walked || looped {
+                faults.push(text.at(line, &format!("{name} is a hash map: it has no order to go by")));
+            }
+        }
+    }
+    faults
+}
+
+fn mentions_field(code: &str, what: &str) -> bool {
+    let begins = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    code.match_indices(what).any(|(at, _)| begins(at))
+}
+
+#[test]
+fn nothing_unsafe_unfinished_or_silenced() {
+    // Put together, so that this file does not break its own rules.
+    let words = [
+        (concat!("uns", "afe "), "forbidden in all crates"),
+        (concat!("to", "do!"), "finish it, or leave it out"),
+        (concat!("unimple", "mented!"), "finish it, or leave it out"),
+        (concat!("db", "g!"), "left behind"),
+        (concat!("#[al", "low("), "use #[expect(lint, reason = \"…\")]: it ends when its reason does"),
+        (concat!("#![al", "low("), "use #![expect(lint, reason = \"…\")]: it ends when its reason does"),
+        (concat!("process::", "exit"), "return an exit code from main, so that guards run"),
+    ];
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.is_rust()) {
+        for (line, code) in text.code() {
+            let found = words.iter().filter(|(word, _)| mentions_field(code, word));
+            faults.extend(found.map(|(word, why)| text.at(line, &format!("`{word}`: {why}"))));
+        }
+    }
+    assert_none(&faults);
+}
+
+/// One word for one thing: these have another name here (see the glossary).
+#[test]
+fn public_types_are_named_by_the_glossary() {
+    const NOT: [(&str, &str); 16] = [
+        ("Agent", "Host"),
+        ("Member", "Host"),
+        ("Neighbour", "Peer"),
+        ("Resource", "Cob"),
+        ("Task", "Transition or Job"),
+        ("Driver", "Kind"),
+        ("Lease", "Lock"),
+        ("Acquire", "Request"),
+        ("Revoke", "Recall"),
+        ("Unlock", "Release"),
+        ("Deny", "Refuse"),
+        ("Denied", "Refused"),
+        ("Dependee", "DependedOn"),
+        ("Desired", "Preferred or Target"),
+        ("Replica", "Proxy"),
+        ("Stub", "Proxy"),
+    ];
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.is_rust()) {
+        for (line, code) in text.code() {
+            let Some(name) = public_type(code) else { continue };
+            let words = words_of(name);
+            // A node is a slot of a layout: only the generator has any.
+            let node = words.contains(&"Node") && !text.name.starts_with("cobgen/");
+            let better = NOT.iter().find(|(word, _)| words.contains(word)).map(|(_, better)| *better);
+            if let Some(better) = better.or_else(|| node.then_some("Host")) {
+                faults.push(text.at(line, &format!("{name}: our word is {better}")));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// The name, where a line declares a public type.
+fn public_type(code: &str) -> Option<&str> {
+    let rest = code.trim_start().strip_prefix("pub ")?;
+    let rest = ["struct ", "enum ", "trait ", "type ", "union "].iter().find_map(|word| rest.strip_prefix(word))?;
+    rest.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+/// `LockNeeds` is `Lock`, `Needs`.
+fn words_of(name: &str) -> Vec<&str> {
+    let mut begins: Vec<_> = name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).collect();
+    begins.push(name.len());
+    begins.windows(2).map(|w| &name[w[0]..w[1]]).collect()
+}
+
+#[test]
+fn every_example_is_used_by_a_test() {
+    let texts = texts();
+    let examples = texts.iter().filter_map(|t| t.name.strip_prefix("examples/")?.split_once('/'));
+    let examples: BTreeMap<_, _> = examples.collect();
+    assert!(!examples.is_empty());
+    let quoted = |name: &str| {
+        let quoted = format!("\"{name}\"");
+        texts.iter().any(|t| t.is_rust() && t.name.contains("tests/") && t.text.contains(&quoted))
+    };
+    let unused = examples.keys().filter(|name| !quoted(name));
+    assert_none(&unused.map(|name| format!("examples/{name}: no test runs it")).collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_of_one_machine_and_nothing_left_behind() {
+    let machine = [concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/ho", "me/")];
+    let tools = [".pending-snap", ".snap.new", ".orig", ".rej", ".swp"];
+    let mut faults = Vec::new();
+    for text in &texts() {
+        for (line, words) in (1..).zip(text.text.lines()) {
+            let found = machine.iter().filter(|path| words.contains(*path));
+            faults.extend(found.map(|path| text.at(line, &format!("{path} is a path of one machine"))));
+        }
+        if tools.iter().any(|end| text.name.ends_with(end)) {
+            faults.push(text.at(1, "left behind by a tool"));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn every_crate_goes_by_the_workspaces_lints() {
+    let texts = texts();
+    let crates = texts.iter().filter(|t| t.name.ends_with("/Cargo.toml"));
+    let faults = crates.filter(|t| !t.text.contains("[lints]\nworkspace = true\n"));
+    assert_none(&faults.map(|t| t.at(1, "it lacks `[lints] workspace = true`")).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_rules_find_what_they_are_for() {
+    assert_eq!(without_comment("let x = 1; // unsafe"), "let x = 1; ");
+    assert_eq!(without_comment("let x = \"http://x\"; // y"), "let x = \"http://x\"; ");
+    assert!(mentions("use cobd::run;", "cobd::") && mentions("(cobd::x)", "cobd::"));
+    assert!(!mentions("use my_cobd::run;", "cobd::") && !mentions("crate::cobd::run", "cobd::"));
+    assert_eq!(public_type("    pub struct LockNeeds<'a> {"), Some("LockNeeds"));
+    assert_eq!(public_type("pub(crate) struct Task;"), None);
+    assert_eq!(words_of("LockNeeds"), ["Lock", "Needs"]);
+    let walked = "struct X { map: HashMap<u8, u8> }\nfn f(x: &X) { x.map.get(&1); x.map.keys(); }\nfor y in &x.map {\n";
+    let text = Text { name: "x.rs".to_owned(), text: walked.to_owned() };
+    assert_eq!(iterated_hash_maps(&text).len(), 2);
+    assert_eq!(crate_of("cobd/engine/src/lib.rs").map(|c| c.0), Some("cob-engine"));
+    assert_eq!(crate_of("cobd/src/lib.rs").map(|c| c.0), Some("cobd"));
+    assert_eq!(crate_of("README.md").map(|c| c.0), None);
+}
