@@ -7,6 +7,7 @@
 //! safety invariant is stated on the world.
 
 mod random;
+mod reality;
 mod script;
 mod world;
 

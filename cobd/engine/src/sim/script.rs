@@ -88,15 +88,15 @@ impl World {
 
     /// The next `times` actions of a change object fail, without having done anything.
     pub fn fail(&mut self, cob: &CobId, times: u32) {
-        if let Some(thing) = self.thing_ix.get(cob) {
-            self.script.failing.insert(*thing, times);
+        if let Some(thing) = self.reality.find(cob) {
+            self.script.failing.insert(thing, times);
         }
     }
 
     /// From now on actions of a change object take this long.
     pub fn let_last(&mut self, cob: &CobId, span: Span) {
-        if let Some(thing) = self.thing_ix.get(cob) {
-            self.script.lasting.insert(*thing, span);
+        if let Some(thing) = self.reality.find(cob) {
+            self.script.lasting.insert(thing, span);
         }
     }
 

@@ -1,22 +1,22 @@
 //! The simulated cluster: hosts, network, the real state of things, and the event queue.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::status::{Trouble, Wait};
 use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
 
 use crate::effect::{Effects, Run};
 use crate::engine::{Engine, Faults};
-use crate::event::{ActionOutcome, CheckOutcome, Event, Order};
+use crate::event::{ActionOutcome, Event, Order};
 use crate::invariants;
 use crate::record::{Body, Durable, Note, Record};
 use crate::recover::Return;
 use crate::sim::Random;
+use crate::sim::reality::{Begin, Reality, Thing};
 use crate::sim::script::Script;
 use crate::time::{Span, Time};
 
@@ -148,23 +148,12 @@ pub(super) struct Host {
     cut: Option<u8>,
 }
 
-/// What is really there.
-pub(super) struct Thing {
-    pub(super) id: CobId,
-    pub(super) host: usize,
-    pub(super) state: StateName,
-    /// The content that the state was made with; none: that of the first generation that has it.
-    content: Option<Fingerprint>,
-    /// The action that really runs.
-    running: Option<Running>,
-    /// So many running actions rely on its state.
-    relied_on: u32,
-}
-
-struct Running {
-    job: Number,
-    to: StateName,
-    relies_on: Vec<usize>,
+impl Host {
+    /// The bundle that it lives by.
+    fn active_bundle(&self) -> Option<&Bundle> {
+        let active = self.engine.as_ref().map_or(self.durable.active, Engine::generation);
+        self.bundles.get(&active).map(|b| &**b)
+    }
 }
 
 #[derive(Debug)]
@@ -209,8 +198,7 @@ pub struct World {
     pub(super) hosts: Vec<Host>,
     /// Looked up, never iterated.
     pub(super) host_ix: HashMap<HostName, usize>,
-    pub(super) things: Vec<Thing>,
-    pub(super) thing_ix: HashMap<CobId, usize>,
+    pub(super) reality: Reality,
     pub(super) queue: BinaryHeap<Reverse<Entry>>,
     /// Latest arrival on each link, for first-in-first-out delivery.
     last_arrival: HashMap<(usize, usize), Time>,
@@ -240,8 +228,7 @@ impl World {
             order: 0,
             hosts: Vec::new(),
             host_ix: HashMap::new(),
-            things: Vec::new(),
-            thing_ix: HashMap::new(),
+            reality: Reality::default(),
             queue: BinaryHeap::new(),
             last_arrival: HashMap::new(),
             in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
@@ -285,18 +272,13 @@ impl World {
     fn add_things(&mut self, bundle: &Bundle, initial: &Initial) {
         let host = self.host_ix.get(&bundle.host).copied().unwrap_or(0);
         for (id, cob) in &bundle.cobs {
-            if self.thing_ix.contains_key(id) {
-                continue;
-            }
             let Some(kind) = bundle.kinds.get(&cob.kind) else { continue };
             let state = match initial {
                 Initial::PreRemove => None,
                 Initial::Given(states) => states.get(id).cloned(),
             };
             let state = state.unwrap_or_else(|| kind.pre_remove.clone());
-            self.thing_ix.insert(id.clone(), self.things.len());
-            let (id, content) = (id.clone(), Some(cob.fingerprint));
-            self.things.push(Thing { id, host, state, content, running: None, relied_on: 0 });
+            self.reality.add(id, host, state, cob.fingerprint);
         }
     }
 
@@ -314,10 +296,12 @@ impl World {
 
     /// Changes the real state of a change object behind the engines' backs, and tells its daemon to look.
     pub fn drift(&mut self, cob: &CobId, state: &StateName) {
-        let Some(thing) = self.thing_ix.get(cob).copied() else { return };
+        let Some(thing) = self.reality.find(cob) else { return };
         self.line(|_| format!("drift {cob} {state}"));
-        self.things[thing].state = state.clone();
-        self.event(self.things[thing].host, Event::CheckWanted(cob.clone()));
+        let thing = &mut self.reality.things[thing];
+        thing.state = state.clone();
+        let host = thing.host;
+        self.event(host, Event::CheckWanted(cob.clone()));
     }
 
     /// Gives an operator's word to one host.
@@ -336,7 +320,7 @@ impl World {
     /// The real state of a change object.
     #[must_use]
     pub fn state_of(&self, cob: &CobId) -> Option<&StateName> {
-        Some(&self.things[*self.thing_ix.get(cob)?].state)
+        Some(&self.reality.things[self.reality.find(cob)?].state)
     }
 
     /// Virtual time.
@@ -417,7 +401,7 @@ impl World {
 
     fn all_converged(&self) -> bool {
         self.hosts.iter().all(|h| h.engine.as_ref().is_some_and(Engine::is_converged))
-            && self.things.iter().all(|t| t.running.is_none())
+            && self.reality.things.iter().all(|t| t.running.is_none())
     }
 
     fn push(&mut self, at: Time, what: What) {
@@ -430,7 +414,7 @@ impl World {
             What::Deliver { to, batch } => self.event(to, Event::Received(batch)),
             What::CheckDone { host, start, cob, job } => {
                 if self.hosts[host].life.start == start && self.hosts[host].engine.is_some() {
-                    let found = self.look(&cob);
+                    let found = self.reality.look(&cob, self.hosts[host].active_bundle());
                     self.event(host, Event::CheckEnded { cob, job, found });
                 }
             }
@@ -458,62 +442,26 @@ impl World {
         }
     }
 
-    fn look(&self, cob: &CobId) -> CheckOutcome {
-        match self.thing_ix.get(cob) {
-            Some(thing) if self.things[*thing].running.is_none() => {
-                CheckOutcome::Found { state: self.judged(*thing), values: Values::new(), detail: String::new() }
-            }
-            Some(_) | None => CheckOutcome::Failed("an action of an earlier life still runs".to_owned()),
-        }
-    }
-
-    /// What a check tells: `outdated` where the state was made with other content than the active one.
-    fn judged(&self, thing: usize) -> StateName {
-        let Thing { id, host, state, content, .. } = &self.things[thing];
-        let outdated = || {
-            let bundle = self.active_bundle(*host)?;
-            let cob = bundle.cobs.get(id)?;
-            let kind = bundle.kinds.get(&cob.kind)?;
-            let old = *content != Some(cob.fingerprint) && *state != kind.pre_remove;
-            kind.outdated().filter(|_| old).cloned()
-        };
-        outdated().unwrap_or_else(|| state.clone())
-    }
-
     fn action_done(&mut self, thing: usize, job: Number) {
-        if self.things[thing].running.as_ref().is_none_or(|r| r.job != job) {
+        if self.reality.things[thing].running.as_ref().is_none_or(|r| r.job != job) {
             return;
-        }
-        let Some(running) = self.things[thing].running.take() else { return };
-        for other in &running.relies_on {
-            self.things[*other].relied_on -= 1;
         }
         let told_to_fail = self.script.must_fail(thing);
         let by_chance = self.failures_left > 0 && self.random.permille(self.config.fail);
         let fails = told_to_fail || by_chance;
+        self.failures_left -= u32::from(by_chance);
+        // A failed one may have got through all the same, or half-way: a check will tell.
+        let arrives = !fails || (by_chance && self.random.permille(500));
+        self.reality.end(thing, arrives);
         let outcome = if fails {
-            self.failures_left -= u32::from(by_chance);
-            // It may have got through all the same, or half-way: a check will tell.
-            if by_chance && self.random.permille(500) {
-                self.arrive(thing, running.to);
-            }
             ActionOutcome::Failed { error: "simulated".to_owned() }
         } else {
-            self.arrive(thing, running.to);
             ActionOutcome::Done { values: Values::new() }
         };
-        let (host, cob) = (self.things[thing].host, self.things[thing].id.clone());
-        self.line(|w| format!("end {cob} {} {}", w.things[thing].state, if fails { "failed" } else { "ok" }));
+        let Thing { id: cob, host, .. } = self.reality.things[thing].clone();
+        self.line(|w| format!("end {cob} {} {}", w.reality.things[thing].state, if fails { "failed" } else { "ok" }));
         self.hosts[host].results.insert(job, outcome.clone());
         self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
-    }
-
-    /// It is really in this state now, made with the content that is active.
-    fn arrive(&mut self, thing: usize, state: StateName) {
-        let Thing { id, host, .. } = &self.things[thing];
-        let content = self.active_bundle(*host).and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
-        self.things[thing].state = state;
-        self.things[thing].content = content.or(self.things[thing].content);
     }
 
     /// One turn of a daemon: the event, then what it causes, perhaps cut short by a crash.
@@ -682,77 +630,23 @@ impl World {
                 let start = self.hosts[host].life.start;
                 self.push(at, What::CheckDone { host, start, cob, job });
             }
-            Run::Action { cob, job, from, to, .. } => self.start_action(host, cob, job, from, to),
+            Run::Action { cob, job, from, to, .. } => self.start_action(cob, job, from, to),
         }
     }
 
-    fn start_action(&mut self, host: usize, cob: CobId, job: Number, from: StateName, to: StateName) {
-        let Some(thing) = self.thing_ix.get(&cob).copied() else { return };
+    fn start_action(&mut self, cob: CobId, job: Number, from: StateName, to: StateName) {
+        let Some(thing) = self.reality.find(&cob) else { return };
         self.line(|_| format!("start {cob} {from} -> {to}"));
-        self.outcome.actions.push((self.now, cob.clone(), from.clone(), to.clone()));
-        if self.things[thing].running.is_some() {
-            self.violation(format!("{cob} acts while an action of it runs"));
-            return;
+        self.outcome.actions.push((self.now, cob, from.clone(), to.clone()));
+        let begin = Begin { thing, job, from: &from, to: &to, deep: self.config.check };
+        let begun = self.reality.begin(&begin, |host| self.hosts[host].active_bundle());
+        for breach in begun.err().unwrap_or_default() {
+            self.violation(breach);
         }
-        let real = self.judged(thing);
-        if real != from {
-            let what = format!("{cob} leaves {from}, but is in {real}");
-            self.violation(what);
-            return;
-        }
-        if self.things[thing].relied_on > 0 {
-            self.violation(format!("{cob} leaves {from} while an action relies on it"));
-            return;
-        }
-        let relies_on = self.relies_on(host, &cob, &from, &to);
-        for other in &relies_on {
-            self.things[*other].relied_on += 1;
-        }
-        self.things[thing].running = Some(Running { job, to, relies_on });
         let (low, high) = self.config.action_us;
         let by_chance = Span(self.random.between(low, high) * 1000);
         let at = self.now + self.script.lasts(thing).unwrap_or(by_chance);
         self.push(at, What::ActionDone { thing, job });
-    }
-
-    /// Everything that must stay as it is while this action runs, by the bundles alone: its needs, and
-    /// what those rest on through lock dependencies. Reports what is not as it must be.
-    fn relies_on(&mut self, host: usize, cob: &CobId, from: &StateName, to: &StateName) -> Vec<usize> {
-        let mut open: Vec<(CobId, Vec<StateName>)> = Vec::new();
-        if let Some(c) = self.active_bundle(host).and_then(|b| b.cobs.get(cob)) {
-            for t in c.transitions.iter().filter(|t| t.from == *from && t.to == *to) {
-                open.extend(t.needs.iter().map(|n| (n.cob.clone(), n.states.clone())));
-            }
-        }
-        let mut found = BTreeSet::new();
-        while let Some((other, states)) = open.pop() {
-            let Some(ix) = self.thing_ix.get(&other).copied() else { continue };
-            let thing = &self.things[ix];
-            if thing.running.is_some() {
-                self.violation(format!("{cob} goes from {from} to {to} while {other} is moving"));
-            } else if !states.contains(&thing.state) {
-                let real = &thing.state;
-                let what = format!("{cob} goes from {from} to {to} with {other} in {real}");
-                self.violation(what);
-            }
-            // What those rest on in turn is a long way in a large cluster.
-            if !found.insert(ix) || !self.config.check {
-                continue;
-            }
-            let (real, at) = (self.things[ix].state.clone(), self.things[ix].host);
-            if let Some(c) = self.active_bundle(at).and_then(|b| b.cobs.get(&other)) {
-                for l in c.locks.iter().filter(|l| l.state == real) {
-                    open.extend(l.needs.iter().map(|n| (n.cob.clone(), n.states.clone())));
-                }
-            }
-        }
-        found.into_iter().collect()
-    }
-
-    fn active_bundle(&self, host: usize) -> Option<&Bundle> {
-        let h = &self.hosts[host];
-        let active = h.engine.as_ref().map_or(h.durable.active, Engine::generation);
-        h.bundles.get(&active).map(|b| &**b)
     }
 
     pub(super) fn crash(&mut self, host: usize) {
@@ -777,18 +671,12 @@ impl World {
 
     /// Actions inside the daemon die with it, and all of them with the host; half-way.
     fn abort_actions(&mut self, host: usize) {
-        for ix in 0..self.things.len() {
-            let dies = self.hosts[host].rebooted || self.is_in_process(host, &self.things[ix].id);
-            if self.things[ix].host != host || !dies {
-                continue;
-            }
-            if let Some(running) = self.things[ix].running.take() {
-                for other in &running.relies_on {
-                    self.things[*other].relied_on -= 1;
-                }
-                if self.random.permille(500) {
-                    self.arrive(ix, running.to);
-                }
+        for ix in 0..self.reality.things.len() {
+            let Thing { id, host: at, running, .. } = &self.reality.things[ix];
+            let dies = self.hosts[host].rebooted || self.is_in_process(host, id);
+            if *at == host && dies && running.is_some() {
+                let arrives = self.random.permille(500);
+                self.reality.end(ix, arrives);
             }
         }
     }
@@ -830,9 +718,7 @@ impl World {
             self.event(host, event);
         }
         for (cob, job) in running {
-            let still =
-                self.thing_ix.get(&cob).is_some_and(|t| self.things[*t].running.as_ref().is_some_and(|r| r.job == job));
-            if still {
+            if self.reality.runs(&cob, job) {
                 continue;
             }
             let outcome = self.hosts[host].results.get(&job).cloned().unwrap_or(ActionOutcome::Lost);

@@ -1,0 +1,182 @@
+//! What is really there: the state of every change object, what really runs, and what relies on what.
+//!
+//! Kept apart from what engines believe. The safety invariant is stated here: an action starts from
+//! the real state, nothing relies on what it changes, and everything that it relies on is as it must
+//! be and is not moving.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
+use cob_types::message::Values;
+use cob_types::{Bundle, CobId, Number, StateName};
+
+use crate::event::CheckOutcome;
+
+/// All change objects, wherever they are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reality {
+    pub(super) things: Vec<Thing>,
+    /// Looked up, never iterated.
+    ix: Arc<HashMap<CobId, usize>>,
+}
+
+/// One change object as it really is.
+#[derive(Debug, Clone)]
+pub(super) struct Thing {
+    pub(super) id: CobId,
+    pub(super) host: usize,
+    pub(super) state: StateName,
+    /// The content that the state was made with.
+    content: Option<Fingerprint>,
+    /// The action that really runs.
+    pub(super) running: Option<Running>,
+    /// So many running actions rely on its state.
+    relied_on: u32,
+}
+
+/// An action that really runs.
+#[derive(Debug, Clone)]
+pub(super) struct Running {
+    pub(super) job: Number,
+    to: StateName,
+    content: Option<Fingerprint>,
+    relies_on: Vec<usize>,
+}
+
+/// An action that is about to start.
+pub(super) struct Begin<'a> {
+    pub(super) thing: usize,
+    pub(super) job: Number,
+    pub(super) from: &'a StateName,
+    pub(super) to: &'a StateName,
+    /// Follow lock dependencies too: a long way in a large cluster.
+    pub(super) deep: bool,
+}
+
+impl Reality {
+    /// Puts a change object there, if it is not yet.
+    pub(super) fn add(&mut self, id: &CobId, host: usize, state: StateName, content: Fingerprint) {
+        if self.ix.contains_key(id) {
+            return;
+        }
+        Arc::make_mut(&mut self.ix).insert(id.clone(), self.things.len());
+        let (id, content) = (id.clone(), Some(content));
+        self.things.push(Thing { id, host, state, content, running: None, relied_on: 0 });
+    }
+
+    pub(super) fn find(&self, id: &CobId) -> Option<usize> {
+        self.ix.get(id).copied()
+    }
+
+    /// What a check finds.
+    pub(super) fn look(&self, id: &CobId, active: Option<&Bundle>) -> CheckOutcome {
+        match self.find(id) {
+            Some(thing) if self.things[thing].running.is_none() => {
+                let state = self.judged(thing, active);
+                CheckOutcome::Found { state, values: Values::new(), detail: String::new() }
+            }
+            Some(_) | None => CheckOutcome::Failed("an action of an earlier life still runs".to_owned()),
+        }
+    }
+
+    /// Its state as its own host calls it: `outdated` where it was made with other content than the
+    /// active one.
+    fn judged(&self, thing: usize, active: Option<&Bundle>) -> StateName {
+        let Thing { id, state, content, .. } = &self.things[thing];
+        let outdated = || {
+            let cob = active?.cobs.get(id)?;
+            let kind = active?.kinds.get(&cob.kind)?;
+            let old = *content != Some(cob.fingerprint) && *state != kind.pre_remove;
+            kind.outdated().filter(|_| old).cloned()
+        };
+        outdated().unwrap_or_else(|| state.clone())
+    }
+
+    /// An action starts. `active` is the bundle that a host lives by.
+    ///
+    /// # Errors
+    /// Every breach of safety, in words. The action runs all the same, unless one of it runs already or
+    /// it starts from elsewhere.
+    pub(super) fn begin<'b>(
+        &mut self,
+        begin: &Begin<'_>,
+        active: impl Fn(usize) -> Option<&'b Bundle>,
+    ) -> Result<(), Vec<String>> {
+        let Begin { thing, job, from, to, .. } = *begin;
+        let Thing { id, host, relied_on, .. } = &self.things[thing];
+        if self.things[thing].running.is_some() {
+            return Err(vec![format!("{id} acts while an action of it runs")]);
+        }
+        let bundle = active(*host);
+        let real = self.judged(thing, bundle);
+        if real != *from {
+            return Err(vec![format!("{id} leaves {from}, but is in {real}")]);
+        }
+        let mut breaches = Vec::new();
+        if *relied_on > 0 {
+            breaches.push(format!("{id} leaves {from} while an action relies on it"));
+        }
+        let content = bundle.and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
+        let relies_on = self.relies_on(begin, active, &mut breaches);
+        for other in &relies_on {
+            self.things[*other].relied_on += 1;
+        }
+        self.things[thing].running = Some(Running { job, to: to.clone(), content, relies_on });
+        if breaches.is_empty() { Ok(()) } else { Err(breaches) }
+    }
+
+    /// Everything that must stay as it is while this action runs, by the bundles alone: its needs, and
+    /// what those rest on through lock dependencies.
+    fn relies_on<'b>(
+        &self,
+        begin: &Begin<'_>,
+        active: impl Fn(usize) -> Option<&'b Bundle>,
+        breaches: &mut Vec<String>,
+    ) -> Vec<usize> {
+        let Begin { thing, from, to, deep, .. } = *begin;
+        let Thing { id, host, .. } = &self.things[thing];
+        let mut open = Vec::new();
+        if let Some(c) = active(*host).and_then(|b| b.cobs.get(id)) {
+            for t in c.transitions.iter().filter(|t| t.from == *from && t.to == *to) {
+                open.extend(&t.needs);
+            }
+        }
+        let mut found = BTreeSet::new();
+        while let Some(need) = open.pop() {
+            let other = &need.cob;
+            let Some(ix) = self.find(other) else { continue };
+            let Thing { state, running, host, .. } = &self.things[ix];
+            if running.is_some() {
+                breaches.push(format!("{id} goes from {from} to {to} while {other} is moving"));
+            } else if !need.states.contains(state) {
+                breaches.push(format!("{id} goes from {from} to {to} with {other} in {state}"));
+            }
+            if !found.insert(ix) || !deep {
+                continue;
+            }
+            if let Some(c) = active(*host).and_then(|b| b.cobs.get(other)) {
+                open.extend(c.locks.iter().filter(|l| l.state == *state).flat_map(|l| &l.needs));
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// The action that runs comes to its end: into the state that it enters, or not.
+    pub(super) fn end(&mut self, thing: usize, arrives: bool) {
+        let Some(running) = self.things[thing].running.take() else { return };
+        for other in &running.relies_on {
+            self.things[*other].relied_on -= 1;
+        }
+        if arrives {
+            let thing = &mut self.things[thing];
+            thing.state = running.to;
+            thing.content = running.content.or(thing.content);
+        }
+    }
+
+    /// Whether this action of the change object still runs.
+    pub(super) fn runs(&self, cob: &CobId, job: Number) -> bool {
+        self.find(cob).is_some_and(|t| self.things[t].running.as_ref().is_some_and(|r| r.job == job))
+    }
+}
