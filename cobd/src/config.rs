@@ -59,7 +59,9 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| ConfigError(vec![format!("{}: can't be read: {e}", path.display())]))?;
-        let base = path.parent().unwrap_or(Path::new("."));
+        // Runners work in folders of their own: no path may depend on where the daemon was started.
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let base = whole.parent().unwrap_or(Path::new("/"));
         Self::parse(&text, base)
             .map_err(|e| ConfigError(e.0.into_iter().map(|line| format!("{}: {line}", path.display())).collect()))
     }

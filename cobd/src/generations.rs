@@ -88,21 +88,28 @@ impl Generations {
     }
 
     /// Gets a generation from the depot, verifies it and keeps it; one that is kept already is only
-    /// read.
+    /// read. With `leaving` a generation that lacks this host is one with nothing on it: a host that
+    /// takes part already is being taken out; one that never did has the wrong name.
     ///
     /// # Errors
     /// [`FetchError`]; nothing is kept of one that is not in order.
-    pub fn fetch(&self, generation: GenerationNumber) -> Result<Prepared, FetchError> {
+    pub fn fetch(&self, generation: GenerationNumber, leaving: bool) -> Result<Prepared, FetchError> {
         if let Ok(prepared) = self.load(generation) {
             return Ok(prepared);
         }
         let depot = self.open_depot()?;
         let manifest_bytes = depot.read_manifest_bytes(generation).map_err(|e| self.depot_error(e))?;
         let manifest = self.parse_manifest(generation, &manifest_bytes)?;
-        self.require_host(&manifest)?;
+        if !manifest.hosts.contains_key(&self.host) {
+            if !leaving {
+                return Err(self.not_in(&manifest));
+            }
+            self.keep(generation, &manifest_bytes, None)?;
+            return Ok(self.nothing_of(manifest));
+        }
         let bundle_bytes = depot.read_bundle_bytes(generation, &self.host).map_err(|e| self.depot_error(e))?;
         let bundle = self.parse_bundle(&manifest, &bundle_bytes)?;
-        self.keep(generation, &manifest_bytes, &bundle_bytes)?;
+        self.keep(generation, &manifest_bytes, Some(&bundle_bytes))?;
         Ok(Prepared { manifest: Arc::new(manifest), bundle: Arc::new(bundle) })
     }
 
@@ -117,7 +124,9 @@ impl Generations {
             std::fs::read(&path).map_err(|source| FetchError::Disk { path, source })
         };
         let manifest = self.parse_manifest(generation, &read("manifest.cbor")?)?;
-        self.require_host(&manifest)?;
+        if !manifest.hosts.contains_key(&self.host) {
+            return Ok(self.nothing_of(manifest));
+        }
         let bundle = self.parse_bundle(&manifest, &read("bundle.cbor")?)?;
         Ok(Prepared { manifest: Arc::new(manifest), bundle: Arc::new(bundle) })
     }
@@ -169,13 +178,14 @@ impl Generations {
         Ok(manifest)
     }
 
-    fn require_host(&self, manifest: &Manifest) -> Result<(), FetchError> {
-        if manifest.hosts.contains_key(&self.host) {
-            return Ok(());
-        }
+    fn nothing_of(&self, manifest: Manifest) -> Prepared {
+        Prepared { manifest: Arc::new(manifest), bundle: Arc::new(Bundle::empty(self.host.clone())) }
+    }
+
+    fn not_in(&self, manifest: &Manifest) -> FetchError {
         let known: Vec<_> = manifest.hosts.keys().map(HostName::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Err(FetchError::NotIn { generation: manifest.generation, host: self.host.clone(), known })
+        FetchError::NotIn { generation: manifest.generation, host: self.host.clone(), known }
     }
 
     fn parse_bundle(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Bundle, FetchError> {
@@ -192,7 +202,7 @@ impl Generations {
         Ok(bundle)
     }
 
-    fn keep(&self, generation: GenerationNumber, manifest: &[u8], bundle: &[u8]) -> Result<(), FetchError> {
+    fn keep(&self, generation: GenerationNumber, manifest: &[u8], bundle: Option<&[u8]>) -> Result<(), FetchError> {
         let temp = self.folder.join(format!("{generation}.tmp"));
         let disk = |path: &Path| {
             let path = path.to_owned();
@@ -201,7 +211,9 @@ impl Generations {
         let _ = std::fs::remove_dir_all(&temp);
         std::fs::create_dir_all(&temp).map_err(disk(&temp))?;
         durable::write_file(&temp, "manifest.cbor", 0o600, manifest, durable::Sync::Now).map_err(disk(&temp))?;
-        durable::write_file(&temp, "bundle.cbor", 0o600, bundle, durable::Sync::Now).map_err(disk(&temp))?;
+        if let Some(bundle) = bundle {
+            durable::write_file(&temp, "bundle.cbor", 0o600, bundle, durable::Sync::Now).map_err(disk(&temp))?;
+        }
         let folder = self.folder_of(generation);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::rename(&temp, &folder).map_err(disk(&folder))?;

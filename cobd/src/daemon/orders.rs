@@ -7,6 +7,7 @@ use tracing::{info, warn};
 use super::{Daemon, Fetched, Reply};
 use crate::generations::FetchError;
 use crate::journal::index::Query;
+use crate::peer::Transport as _;
 use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
 
 impl Daemon {
@@ -18,13 +19,15 @@ impl Daemon {
             Ask::History { since, cob, limit, reply } => {
                 let query = Query { since, cob, limit, newest: false };
                 let found = self.index.as_ref().map(|i| i.history(&query));
+                // An empty history would say that nothing has happened.
+                let unavailable = |why: String| {
+                    let hint = "restart the daemon: the index is made anew from the journal";
+                    Refusal::new(RefusalKind::Unavailable, why, hint)
+                };
                 let entries = match found {
-                    Some(Ok(entries)) => entries,
-                    Some(Err(error)) => {
-                        warn!(%error, "history could not be read");
-                        Vec::new()
-                    }
-                    None => Vec::new(),
+                    Some(Ok(entries)) => Ok(entries),
+                    Some(Err(error)) => Err(unavailable(format!("the history can't be read: {error}"))),
+                    None => Err(unavailable("there is no index of the history".to_owned())),
                 };
                 let _ = reply.send(entries);
             }
@@ -53,6 +56,11 @@ impl Daemon {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
                     return;
                 }
+                if !self.links.status().iter().any(|p| p.host == host) {
+                    let unknown = format!("{host} is not one of the hosts that this one knows");
+                    self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them");
+                    return;
+                }
                 self.feed(Event::Order(Order::Fence(host.clone())));
                 self.done(reply, true, format!("{host} is fenced: what its change objects held here is free"));
             }
@@ -79,10 +87,11 @@ impl Daemon {
 
     /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
     pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, reply: Option<Reply>) {
+        let leaving = self.engine.generation() != GenerationNumber(0);
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         tokio::spawn(async move {
             let fetched = tokio::task::spawn_blocking(move || {
-                let prepared = generations.fetch(generation)?;
+                let prepared = generations.fetch(generation, leaving)?;
                 prepared.accept(&kinds)?;
                 Ok(prepared)
             });

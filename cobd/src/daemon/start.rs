@@ -274,7 +274,7 @@ fn load_needed(
     durable: &Durable,
 ) -> Result<(Option<Prepared>, Option<Prepared>), StartError> {
     let load = |generation: Option<GenerationNumber>| {
-        let load = |g| generations.fetch(g).map_err(|source| StartError::Generation { generation: g, source });
+        let load = |g| generations.fetch(g, true).map_err(|source| StartError::Generation { generation: g, source });
         generation.map(load).transpose()
     };
     let (active, going) = durable.needed_generations();
@@ -295,7 +295,7 @@ fn own_address(
     let none = |what: String| StartError::NoAddress(what);
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
     let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot.display())))?;
-    let prepared = generations.fetch(newest).map_err(|e| none(e.to_string()))?;
+    let prepared = generations.fetch(newest, false).map_err(|e| none(e.to_string()))?;
     of(&prepared).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 

@@ -46,7 +46,7 @@ pub enum Ask {
         /// At most so many entries; fewer in the answer: there are no more.
         limit: usize,
         /// The answer.
-        reply: oneshot::Sender<Vec<HistoryEntry>>,
+        reply: oneshot::Sender<Result<Vec<HistoryEntry>, Refusal>>,
     },
     /// What the last action of a change object has printed.
     Output {

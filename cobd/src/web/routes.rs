@@ -90,7 +90,7 @@ async fn history(
     })?;
     let limit = query.limit.unwrap_or(HISTORY).clamp(1, MAX_HISTORY);
     let cob = query.cob.as_deref().map(cob_id).transpose()?;
-    let mut entries = api.ask(|reply| Ask::History { since: query.since, cob, limit, reply }).await?;
+    let mut entries = api.ask(|reply| Ask::History { since: query.since, cob, limit, reply }).await??;
     entries.truncate(limit);
     let mut lines = Vec::new();
     for entry in &entries {

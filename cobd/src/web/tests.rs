@@ -67,7 +67,7 @@ fn fake() -> Fake {
                 Ask::Status { reply } => drop(reply.send(host_status())),
                 Ask::Cob { reply, .. } => drop(reply.send(None)),
                 Ask::History { since, limit, reply, .. } => {
-                    drop(reply.send((since..20).take(limit).map(entry).collect()));
+                    drop(reply.send(Ok((since..20).take(limit).map(entry).collect())));
                 }
                 Ask::Output { cob, reply } => drop(reply.send((cob.name() == "a/b").then(|| "hello\n".to_owned()))),
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),

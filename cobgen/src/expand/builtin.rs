@@ -124,6 +124,15 @@ pub(super) struct Settled {
 }
 
 impl Builtin {
+    /// What can end by itself is looked at again and again.
+    fn recheck_ms(&self) -> Option<u64> {
+        match self.content {
+            Content::Service => Some(10_000),
+            Content::TcpCheck | Content::HttpCheck => Some(30_000),
+            Content::Script | Content::Wait | Content::Noop => None,
+        }
+    }
+
     /// The kind as it goes into bundles.
     pub(super) fn kind(&self) -> Kind {
         let states: Vec<_> = self.states.iter().map(|s| builtin_state(s)).collect();
@@ -137,7 +146,7 @@ impl Builtin {
             preferred,
             pre_remove,
             priority,
-            check: plain_check(),
+            check: plain_check(self.recheck_ms()),
             transitions: self.transitions.iter().map(|(from, to)| plain_transition(from, to)).collect(),
             files: Payload::new(),
         }

@@ -183,9 +183,9 @@ pub(super) fn plain_transition(from: &str, to: &str) -> Transition {
     }
 }
 
-/// The check of a built-in kind.
-pub(super) fn plain_check() -> Check {
-    Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms: None }
+/// The check of a built-in kind, repeated after this time while it is settled.
+pub(super) fn plain_check(interval_ms: Option<u64>) -> Check {
+    Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms }
 }
 
 /// A state that the table of built-in kinds names.
@@ -285,7 +285,7 @@ fn check(
     payload: &mut Payload,
     report: &mut Report<'_>,
 ) -> Check {
-    let mut check = plain_check();
+    let mut check = plain_check(None);
     match &entry.check {
         Some(written) if does_nothing => {
             let fault = Diagnostic::error(

@@ -8,7 +8,7 @@
 pub mod stage;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cob_types::status::{Phase, Wait};
@@ -149,7 +149,7 @@ fn how_to_look(screen: &mut Screen, stage: &Stage) -> Result<(), Failure> {
 }
 
 /// Ends a cluster that an earlier `demo --keep` left.
-pub(crate) fn end(screen: &mut Screen, folder: &PathBuf) -> Result<Exit, Failure> {
+pub(crate) fn end(screen: &mut Screen, folder: &Path) -> Result<Exit, Failure> {
     let stage = Stage::found(folder)?;
     stage.clear_all()?;
     screen.line(&format!("The cluster in {} is gone.", folder.display()))?;

@@ -190,7 +190,7 @@ impl Stage {
             let status: ClusterStatus = serde_json::from_str(&status).unwrap_or_default();
             let cobs = || status.hosts.iter().flat_map(|h| &h.cobs);
             let moving = cobs().any(|c| c.phase == cob_types::status::Phase::Moving);
-            if let Some(cob) = cobs().filter(|c| is_worth_asking(c)).last()
+            if let Some(cob) = cobs().rfind(|c| is_worth_asking(c))
                 && moving
             {
                 return Some(cob.id.to_string());

@@ -118,7 +118,7 @@ impl Inside {
             Ask::Cob { id, reply } => drop(reply.send(self.status.cobs.iter().find(|c| c.id == id).cloned())),
             Ask::History { since, cob, limit, reply } => {
                 let wanted = |e: &&HistoryEntry| e.seq >= since && (cob.is_none() || e.cob == cob);
-                drop(reply.send(self.history.iter().filter(wanted).take(limit).cloned().collect()));
+                drop(reply.send(self.history.iter().filter(wanted).take(limit).cloned().map(Ok).collect()));
             }
             Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),
             Ask::Watch { reply } => drop(reply.send(self.changes.subscribe())),
