@@ -585,3 +585,11 @@ fn a_text_ends_as_written_with_a_template_in_it_as_without() {
     let content = &draft.cobs[&id("n1/a")].value.content;
     assert_eq!(content, &serde_json::json!({"plain": "x\n", "made": "on n1\n"}));
 }
+
+#[test]
+fn variables_of_a_service_become_texts() {
+    let content = r#"{start: "x", env: {PORT: "{{ host.vars.port }}", DEBUG: true, NAME: db}}"#;
+    let draft = draft(&format!("cobs: {{n1/a: {{kind: service, content: {content}}}}}"));
+    let env = &draft.cobs[&id("n1/a")].value.content["env"];
+    assert_eq!(env, &serde_json::json!({"PORT": "1", "DEBUG": "true", "NAME": "db"}));
+}

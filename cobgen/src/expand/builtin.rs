@@ -8,6 +8,7 @@
 //! `service` has no transition outdated -> up: a restart is a stop and a start, so that everything that
 //! requires it is off in between by the ordinary rules.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use cob_types::{Kind, KindName};
@@ -20,7 +21,8 @@ use super::files::{Files, Payload};
 use super::kinds::{build, builtin_state, check_duration, plain_check, plain_transition};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, Run, TransitionEntry, Value, check_structure,
+    self, CheckEntry, Duration, KindEntry, Label, Map, Mark, Marked, Named, Node, Run, TransitionEntry, Value,
+    check_structure,
 };
 
 /// A built-in kind.
@@ -121,6 +123,8 @@ pub(super) struct Settled {
     pub(super) kind: Option<Kind>,
     /// Files that its commands name.
     pub(super) files: Payload,
+    /// Its `env` with texts alone, which is all that daemons take.
+    pub(super) env: Option<BTreeMap<String, String>>,
 }
 
 impl Builtin {
@@ -248,8 +252,8 @@ struct ServiceContent {
     settle: Option<Duration>,
     /// The working folder, absolute; default: where the files that travel with it are.
     dir: Option<Marked<String>>,
-    /// Variables of its environment.
-    env: Option<Named<String>>,
+    /// Variables of its environment; numbers and truth values become texts.
+    env: Option<Named<Label>>,
     /// Values for those that depend on it.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     exports: Option<Named<Node>>,
@@ -347,7 +351,8 @@ fn service(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option
             report.push(name.mark, fault.help("names that begin with COB_ are the daemon's own"));
         }
     }
-    let mut settled = Settled::default();
+    let env = service.env.as_ref().map(|env| env.iter().map(|(name, v)| (name.value.clone(), v.0.clone())).collect());
+    let mut settled = Settled { env, ..Settled::default() };
     for run in [&service.start, &service.stop, &service.status, &service.ready].into_iter().flatten() {
         files.command(run, &mut settled.files, report);
     }
@@ -388,7 +393,7 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
     let said = serde_json::to_vec(&kind).expect("a kind is plain data");
     let hash = cob_types::canonical::fingerprint(&[&said]).to_string();
     kind.name = name(&format!("script.{}", &hash[..16]));
-    Some(Settled { kind: Some(kind), files: Payload::new() })
+    Some(Settled { kind: Some(kind), ..Settled::default() })
 }
 
 fn word(mark: Mark, text: &str) -> Marked<String> {
@@ -396,4 +401,4 @@ fn word(mark: Mark, text: &str) -> Marked<String> {
 }
 
 /// Kinds that scripts make, by name.
-pub(super) type Made = std::collections::BTreeMap<KindName, Arc<Kind>>;
+pub(super) type Made = BTreeMap<KindName, Arc<Kind>>;

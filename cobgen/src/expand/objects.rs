@@ -381,7 +381,7 @@ impl Maker<'_> {
             words: Vec::new(),
         };
         self.files.named(&entry.files, &mut object.files, report);
-        if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object.files, report)) {
+        if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object, report)) {
             object.preferred = match &entry.preferred {
                 Some(written) => text(written, report).and_then(|name| known.state(&name, report)),
                 None => Some(known.on().clone()),
@@ -415,12 +415,12 @@ impl Maker<'_> {
         object
     }
 
-    /// The kind, with what the content makes of it.
+    /// The kind, with what the content makes of it and of the object.
     fn kind(
         &mut self,
         name: &Marked<String>,
         content: &Node,
-        payload: &mut Payload,
+        object: &mut Object,
         report: &mut Report<'_>,
     ) -> Option<Known> {
         let known = match self.kinds.find(name, report) {
@@ -428,8 +428,11 @@ impl Maker<'_> {
             Found::Broken | Found::Unknown => return None,
         };
         let Some(builtin) = known.builtin else { return Some(known) };
-        let Settled { kind, files } = builtin.settle(content, self.files, report)?;
-        payload.extend(files);
+        let Settled { kind, files, env } = builtin.settle(content, self.files, report)?;
+        object.files.extend(files);
+        if let Some(env) = env {
+            object.content["env"] = serde_json::json!(env);
+        }
         Some(match kind {
             None => known,
             Some(kind) => {

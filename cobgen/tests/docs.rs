@@ -1,0 +1,125 @@
+//! The page about models: its models are right, and its reference is that of the schema.
+//!
+//! `UPDATE=1 cargo test -p cobgen --test docs` writes the reference anew.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use cobgen::expand::expand;
+use cobgen::model::{Model, schema};
+use serde_json::Value;
+
+const BEGIN: &str = "<!-- reference: made by the test `the_reference_is_that_of_the_schema` -->\n";
+const END: &str = "<!-- end of the reference -->\n";
+
+fn page() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/model.md")
+}
+
+#[test]
+fn the_models_of_the_page_are_right() {
+    let text = std::fs::read_to_string(page()).expect("the page");
+    let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut whole = 0;
+    for block in blocks {
+        let expansion = expand(Model::of_text("model.md", block), &Default::default());
+        let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
+        if block.starts_with("security:") {
+            whole += 1;
+            assert_eq!(told, "", "{block}");
+        } else {
+            // A part of a model is at least YAML, with keys that there are.
+            assert!(!expansion.diagnostics.iter().any(|d| d.code == "yaml"), "{told}");
+        }
+    }
+    assert_eq!(whole, 2);
+}
+
+#[test]
+fn the_reference_is_that_of_the_schema() {
+    let text = std::fs::read_to_string(page()).expect("the page");
+    let (before, rest) = text.split_once(BEGIN).expect("the beginning of the reference");
+    let (_, after) = rest.split_once(END).expect("the end of the reference");
+    let right = format!("{before}{BEGIN}{}{END}{after}", reference());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(page(), &right).expect("written");
+    } else {
+        assert!(text == right, "docs/model.md is not that of the schema: UPDATE=1 cargo test -p cobgen --test docs");
+    }
+}
+
+/// A table for each type of the schema, in the order in which a reader meets them.
+fn reference() -> String {
+    let schema = schema();
+    let titles = [
+        ("the model", None),
+        ("hosts: NAME", Some("HostEntry")),
+        ("variables", Some("VariablesEntry")),
+        ("kinds: NAME", Some("KindEntry")),
+        ("kinds: NAME: check", Some("CheckEntry")),
+        ("kinds: NAME: transitions: an item", Some("TransitionEntry")),
+        ("cobs: HOST/NAME, and services: NAME: cobs: NAME", Some("CobEntry")),
+        ("… transitions: an item", Some("TransitionNeedsEntry")),
+        ("… locks: an item", Some("LockNeedsEntry")),
+        ("services: NAME", Some("ServiceEntry")),
+        ("clusters: NAME", Some("ClusterEntry")),
+    ];
+    let mut out = String::new();
+    let mut later: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (title, name) in titles {
+        let of = name.map_or(schema, |name| &schema["$defs"][name]);
+        let needed: Vec<&str> = of["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let _ = write!(out, "\n**{title}**\n\n| key | form | |\n| --- | --- | --- |\n");
+        for (key, property) in of["properties"].as_object().expect("properties") {
+            if let Some(instead) = property["x-not-supported-yet"].as_str() {
+                later.entry(instead.to_owned()).or_default().push(format!("`{key}` ({title})"));
+                continue;
+            }
+            let star = if needed.contains(&key.as_str()) { "\\*" } else { "" };
+            let text = property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+            let _ = writeln!(out, "| `{key}`{star} | {} | {text} |", form(property, schema));
+        }
+    }
+    out += "\n**Known from the design, refused in this version**, with what to do instead:\n\n";
+    for (instead, keys) in later {
+        let _ = writeln!(out, "- {}: {instead}", keys.join(", "));
+    }
+    out.push('\n');
+    out
+}
+
+/// The form of a value in a few words.
+fn form(of: &Value, schema: &Value) -> String {
+    if of["pattern"].as_str().is_some_and(|p| p.contains("ms|s|m|h")) {
+        return "duration".to_owned();
+    }
+    if let Some(name) = of["$ref"].as_str() {
+        let name = name.trim_start_matches("#/$defs/");
+        let words = schema["$defs"][name]["oneOf"].as_array().into_iter().flatten();
+        let words: Vec<String> = words.filter_map(|w| Some(format!("`{}`", w["const"].as_str()?))).collect();
+        return if words.is_empty() { "mapping".to_owned() } else { words.join(" or ") };
+    }
+    let choices = of["anyOf"].as_array().into_iter().flatten().filter(|c| c["type"] != "null");
+    let mut forms: Vec<String> = Vec::new();
+    for form in choices.filter(|c| c["x-not-supported-yet"].is_null()).map(|c| form(c, schema)) {
+        let new = form.split(" or ").filter(|part| !forms.iter().any(|f| f == part)).map(str::to_owned);
+        let new: Vec<String> = new.collect();
+        forms.extend(new);
+    }
+    if !forms.is_empty() {
+        return forms.join(" or ");
+    }
+    let listed = of["type"].as_array().into_iter().flatten();
+    let types: Vec<&str> =
+        std::iter::once(&of["type"]).chain(listed).filter_map(Value::as_str).filter(|t| *t != "null").collect();
+    match types.as_slice() {
+        ["string"] => "text",
+        ["integer"] => "number",
+        ["boolean"] => "`true` or `false`",
+        ["array"] => "list",
+        ["object"] => "mapping",
+        _ => "any value",
+    }
+    .to_owned()
+}
