@@ -101,7 +101,8 @@ fn circular_outside(random: &mut Random) -> System {
     outside(&Draw { locks: 200, sets: 300, ..SMALL }, random)
 }
 
-fn within(draw: &Draw, random: &mut Random) -> System {
+/// A system within P1-P4.
+pub fn within(draw: &Draw, random: &mut Random) -> System {
     until(random, |random| {
         let system = draw::any(draw, random);
         Conditions::of(&system).hold().then_some(system)

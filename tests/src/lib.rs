@@ -10,5 +10,6 @@ pub mod processes;
 pub mod runs;
 pub mod script_log;
 pub mod shrink;
+pub mod small;
 pub mod system;
 pub mod transcript;

@@ -22,6 +22,7 @@
 //! cause), then `object/decide.rs`, which is the protocol.
 
 mod adopt;
+pub mod canonical;
 pub mod effect;
 pub mod engine;
 pub mod event;

@@ -48,7 +48,22 @@ pub(crate) struct Peer {
     pub(crate) fenced: Option<Incarnation>,
 }
 
+impl Peer {
+    pub(crate) fn is_acked(&self) -> bool {
+        self.acked
+    }
+
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+}
+
 impl Engine {
+    /// Every other host that was spoken with.
+    pub(crate) fn known_peers(&self) -> impl Iterator<Item = (&HostName, &Peer)> {
+        self.peers.iter().enumerate().map(|(at, peer)| (self.names.host_name(HostRef(at as u32)), peer))
+    }
+
     pub(crate) fn peer(&mut self, host: HostRef) -> &mut Peer {
         let at = host.0 as usize;
         if self.peers.len() <= at {

@@ -72,6 +72,16 @@ impl ProbeState {
         *self = Self { number: self.number, seen: std::mem::take(&mut self.seen), ..Self::default() };
     }
 
+    /// The number that it waits for, and whether that has come home.
+    pub(crate) fn awaited(&self) -> Option<(Number, bool)> {
+        self.number.map(|n| (n, self.home))
+    }
+
+    /// The highest number seen of an initiator.
+    pub(crate) fn seen_of(&self, initiator: CobRef) -> Option<Number> {
+        self.seen.binary_search_by_key(&initiator, |s| s.0).ok().map(|i| self.seen[i].1)
+    }
+
     /// The circle that it is stuck in, if one was named.
     pub(crate) fn circle(&self) -> Option<&(Vec<CobRef>, bool)> {
         self.circle.as_ref()

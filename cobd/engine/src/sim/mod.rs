@@ -6,6 +6,7 @@
 //! state of every change object and what really runs, independent of what engines believe. The
 //! safety invariant is stated on the world.
 
+pub mod explore;
 mod random;
 mod reality;
 mod script;

@@ -736,7 +736,7 @@ impl World {
 }
 
 /// One message in a line.
-fn describe(item: &Item) -> String {
+pub(super) fn describe(item: &Item) -> String {
     let n = |n: Number| format!("#{}.{}", n.start, n.counter);
     match item {
         Item::Request(r) => {
@@ -773,19 +773,19 @@ fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
 }
 
 #[cfg(feature = "planted-faults")]
-fn plant(engine: &mut Engine, faults: &Faults) {
+pub(super) fn plant(engine: &mut Engine, faults: &Faults) {
     engine.plant(faults.clone());
 }
 
 #[cfg(not(feature = "planted-faults"))]
-fn plant(_engine: &mut Engine, _faults: &Faults) {}
+pub(super) fn plant(_engine: &mut Engine, _faults: &Faults) {}
 
 #[cfg(feature = "planted-faults")]
-fn recover(back: &Return<'_>, faults: &Faults, now: Time) -> (Engine, Effects) {
+pub(super) fn recover(back: &Return<'_>, faults: &Faults, now: Time) -> (Engine, Effects) {
     Engine::recover_with(back, faults.clone(), now)
 }
 
 #[cfg(not(feature = "planted-faults"))]
-fn recover(back: &Return<'_>, _faults: &Faults, now: Time) -> (Engine, Effects) {
+pub(super) fn recover(back: &Return<'_>, _faults: &Faults, now: Time) -> (Engine, Effects) {
     Engine::recover(back, now)
 }

@@ -1,0 +1,132 @@
+//! Every run of small systems: [`cob_engine::sim::explore`].
+//!
+//! A sample that takes a few seconds, unless `COB_EXPLORE=full` asks for all of them, or
+//! `COB_EXPLORE=7` for every seventh.
+
+use std::time::Instant;
+
+use cob_engine::Faults;
+use cob_engine::sim::Random;
+use cob_engine::sim::explore::{Explored, Plan, explore};
+use cob_tests::conditions::Conditions;
+use cob_tests::draw::Draw;
+use cob_tests::family;
+use cob_tests::small::Small;
+use cob_tests::system::System;
+
+/// How many systems are drawn for the full run.
+const DRAWN: u64 = 10_000;
+
+/// Every so many systems are explored: all in the full run.
+fn stride(usual: usize) -> usize {
+    match std::env::var("COB_EXPLORE").as_deref() {
+        Ok("full") => 1,
+        Ok(every) => every.parse().unwrap_or(usual),
+        Err(_) => usual,
+    }
+}
+
+/// Every so many of the systems of these sizes.
+fn small(states: &[usize], usual: usize) -> impl Iterator<Item = (u64, System)> {
+    let small = Small::of(states);
+    (0..small.len()).step_by(stride(usual)).filter_map(move |n| Some((n as u64, small.get(n)?)))
+}
+
+/// Ten thousand drawn systems, or every so many of them.
+fn drawn(draw: &Draw, usual: usize) -> impl Iterator<Item = (u64, System)> {
+    (1..=DRAWN).step_by(stride(usual)).map(|seed| (seed, family::within(draw, &mut Random::new(seed))))
+}
+
+#[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
+fn all(name: &str, systems: impl Iterator<Item = (u64, System)>, plan: &Plan) {
+    let began = Instant::now();
+    let (mut count, mut within, mut total, mut largest) = (0, 0, Explored::default(), 0);
+    for (number, system) in systems {
+        let must_converge = Conditions::of(&system).hold();
+        let found = explore(&system.bundles(), &system.initial(), &Plan { must_converge, ..plan.clone() });
+        if let Some(wrong) = &found.wrong {
+            panic!("{name}: system {number}: {}\n{system}\n{}", wrong.what, wrong.run.join("\n"));
+        }
+        assert!(!found.cut || !must_converge, "{name}: system {number} has more states than are explored\n{system}");
+        count += 1;
+        within += usize::from(must_converge);
+        largest = largest.max(found.states);
+        total.states += found.states;
+        total.steps += found.steps;
+        total.longest = total.longest.max(found.longest);
+    }
+    let Explored { states, steps, longest, .. } = total;
+    let rate = states as f64 / began.elapsed().as_secs_f64();
+    println!(
+        "{name:<28} {count} systems ({within} within P1-P4), {states} states, {steps} steps; the largest {largest} \
+         states, the longest run {longest} steps; {rate:.0} states/s"
+    );
+}
+
+#[test]
+fn two_of_two_states() {
+    let fifo = Plan::default();
+    all("2x2, fifo", small(&[2, 2], 7), &fifo);
+    all("2x2, any order, loss", small(&[2, 2], 31), &Plan { any_order: true, losses: 1, ..fifo.clone() });
+    all("2x2, loss, restart", small(&[2, 2], 61), &Plan { losses: 1, restarts: 1, ..fifo });
+}
+
+#[test]
+fn three_of_two_states() {
+    let fifo = Plan::default();
+    all("3x2, fifo", small(&[2, 2, 2], 211), &fifo);
+    all("3x2, any order, loss", small(&[2, 2, 2], 1009), &Plan { any_order: true, losses: 1, ..fifo.clone() });
+    all("3x2, loss, restart", small(&[2, 2, 2], 5003), &Plan { losses: 1, restarts: 1, ..fifo });
+}
+
+#[test]
+fn two_of_which_one_has_three_states() {
+    let fifo = Plan::default();
+    all("2 and 3 states, fifo", small(&[2, 3], 307), &fifo);
+    all("2 and 3 states, any order", small(&[2, 3], 607), &Plan { any_order: true, ..fifo.clone() });
+    all("2 and 3 states, restart", small(&[2, 3], 4001), &Plan { restarts: 1, ..fifo });
+}
+
+/// More change objects and dependencies than all could be listed of: drawn, within P1-P4. Here probes are
+/// needed.
+#[test]
+fn drawn_systems() {
+    let fifo = Plan::default();
+    let draw = Draw { things: (2, 4), hosts: (2, 3), states: (2, 3), locks: 200, sets: 200, ..Draw::default() };
+    let circular = Draw { things: (2, 3), circular: 500, ..draw.clone() };
+    all("drawn, fifo", drawn(&draw, 100), &fifo);
+    all("drawn, any order", drawn(&draw, 300), &Plan { any_order: true, ..fifo.clone() });
+    all("drawn, loss", drawn(&draw, 300), &Plan { losses: 1, ..fifo.clone() });
+    all("drawn, restart", drawn(&draw, 1000), &Plan { restarts: 1, ..fifo.clone() });
+    all("drawn circular, fifo", drawn(&circular, 100), &fifo);
+    all("drawn circular, failure", drawn(&circular, 300), &Plan { failures: 1, ..fifo });
+}
+
+/// States that are merged go on alike: the form in which they are compared leaves nothing out.
+#[test]
+fn what_is_merged_goes_on_alike() {
+    let doubt = Plan { doubt: true, ..Plan::default() };
+    let draw = Draw { things: (2, 4), hosts: (2, 3), states: (2, 3), locks: 200, sets: 200, ..Draw::default() };
+    all("in doubt, fifo", drawn(&draw, 300), &doubt);
+    let hard = Plan { losses: 1, restarts: 1, failures: 1, ..doubt.clone() };
+    all("in doubt, all faults", small(&[2, 2], 151), &hard);
+    all("in doubt, any order", drawn(&draw, 600), &Plan { any_order: true, losses: 1, ..doubt });
+}
+
+/// The explorer finds what the simulator finds.
+#[test]
+fn planted_faults_are_found() {
+    let faults: [(&str, Faults); 4] = [
+        ("grants_not_durable", Faults { grants_not_durable: true, ..Faults::default() }),
+        ("hello_names_nothing", Faults { hello_names_nothing: true, ..Faults::default() }),
+        ("forgets_actions", Faults { forgets_actions: true, ..Faults::default() }),
+        ("takes_any_grant", Faults { takes_any_grant: true, ..Faults::default() }),
+    ];
+    let small = Small::of(&[2, 2]);
+    for (name, faults) in faults {
+        let plan = Plan { losses: 1, restarts: 1, must_converge: false, faults, ..Plan::default() };
+        let wrong = |s: System| explore(&s.bundles(), &s.initial(), &plan).wrong.is_some();
+        let found = (0..small.len()).filter_map(|n| small.get(n)).any(wrong);
+        assert!(found, "{name} is not found");
+    }
+}
