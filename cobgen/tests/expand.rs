@@ -16,11 +16,11 @@ hosts:
   n3: {address: "tcp://127.0.0.1:7003", labels: {role: app}}
 kinds:
   k:
-    backend: noop
     states: [outdated, down, up]
     preferred: up
     pre_remove: down
-    transitions: [{from: outdated, to: down}, {from: outdated, to: up}, {from: down, to: up}, {from: up, to: down}]
+    check: {run: "true"}
+    transitions: [{from: outdated, to: down, run: x}, {from: outdated, to: up, run: x}, {from: down, to: up, run: x}, {from: up, to: down, run: x}]
 "#;
 
 /// The draft of a text, after the usual hosts and the kind `k`.
@@ -581,7 +581,7 @@ fn a_link_out_of_the_folder_and_a_file_that_is_too_large_stay_at_home() {
 
 #[test]
 fn a_text_ends_as_written_with_a_template_in_it_as_without() {
-    let draft = draft("cobs: {n1/a: {kind: noop, content: {plain: \"x\\n\", made: \"on {{ host.name }}\\n\"}}}");
+    let draft = draft("cobs: {n1/a: {kind: k, content: {plain: \"x\\n\", made: \"on {{ host.name }}\\n\"}}}");
     let content = &draft.cobs[&id("n1/a")].value.content;
     assert_eq!(content, &serde_json::json!({"plain": "x\n", "made": "on n1\n"}));
 }

@@ -7,10 +7,15 @@ use cobgen::expand::expand;
 use cobgen::model::{Model, schema};
 use proptest::prelude::*;
 
+/// A kind that takes any content.
+const KINDS: &str = "kinds: {k: {states: [a, b], preferred: b, pre_remove: a, check: {run: x}, \
+     transitions: [{from: a, to: b, run: x}, {from: b, to: a, run: x}]}}\n";
+
 /// The content of the change object `n1/a`.
 fn content(text: &str) -> serde_json::Value {
-    let model =
-        format!("security: loopback-only\nhosts: {{n1: {{}}}}\ncobs:\n  n1/a:\n    kind: noop\n    content:\n{text}");
+    let model = format!(
+        "security: loopback-only\nhosts: {{n1: {{}}}}\n{KINDS}cobs:\n  n1/a:\n    kind: k\n    content:\n{text}"
+    );
     let expansion = expand(Model::of_text("model.yaml", &model), &BTreeSet::new());
     let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
     assert_eq!(told, "");
@@ -50,10 +55,10 @@ fn anchors_and_the_merge_key_are_understood() {
 
 #[test]
 fn json_is_a_model_too() {
-    let text = "{\n\t\"security\": \"loopback-only\",\n\t\"hosts\": {\"n1\": {\"address\": \"tcp:\\/\\/127.0.0.1:1\"}},\n\t\"cobs\": {\"n1/a\": {\"kind\": \"noop\", \"content\": {\"x\": \"\\ud83d\\ude00\"}}}\n}\n";
+    let text = "{\n\t\"security\": \"loopback-only\",\n\t\"hosts\": {\"n1\": {\"address\": \"tcp:\\/\\/127.0.0.1:1\"}},\n\t\"cobs\": {\"n1/a\": {\"kind\": \"noop\", \"content\": {\"exports\": {\"x\": \"\\ud83d\\ude00\"}}}}\n}\n";
     let draft = expand(Model::of_text("model.json", text), &BTreeSet::new()).draft.expect("a draft");
     let cob = draft.cobs.values().next().expect("one");
-    assert_eq!(cob.value.content, serde_json::json!({"x": "😀"}));
+    assert_eq!(cob.value.content, serde_json::json!({"exports": {"x": "😀"}}));
     assert_eq!((cob.place.line, cob.place.column), (4, 11));
 }
 
@@ -62,7 +67,7 @@ fn a_folder_is_one_model_whatever_the_order_of_its_files() {
     let parts = [
         "security: loopback-only\nvariables: {all: {a: 1}, host: {n1: {c: 3}}}\n",
         "hosts: {n1: {}}\nvariables: {all: {b: 2}, host: {n1: {d: 4}}}\n",
-        "cobs: {n1/x: {kind: noop, content: {v: \"{{ a }}{{ b }}{{ c }}{{ d }}\"}}}\n---\nhosts: {n2: {}}\n",
+        "cobs: {n1/x: {kind: noop, content: {exports: {v: \"{{ a }}{{ b }}{{ c }}{{ d }}\"}}}}\n---\nhosts: {n2: {}}\n",
     ];
     for names in [["a.yaml", "b.yml", "c.json"], ["c.yaml", "b.yaml", "a.yaml"]] {
         let dir = tempfile::tempdir().expect("a folder");
@@ -74,7 +79,10 @@ fn a_folder_is_one_model_whatever_the_order_of_its_files() {
         let expansion = cobgen::expand::load(dir.path(), &BTreeSet::new());
         let draft = expansion.draft.unwrap_or_else(|| panic!("{:?}", expansion.diagnostics));
         assert_eq!(draft.hosts.len(), 2);
-        assert_eq!(draft.cobs.values().next().expect("one").value.content, serde_json::json!({"v": "1234"}));
+        assert_eq!(
+            draft.cobs.values().next().expect("one").value.content,
+            serde_json::json!({"exports": {"v": "1234"}})
+        );
     }
 }
 
@@ -99,7 +107,9 @@ fn ten_thousand_change_objects_take_moments() {
     let mut text = "security: loopback-only\nhosts: {n1: {}}\ncobs:\n".to_owned();
     for i in 0..10_000 {
         let requires = if i > 0 { format!(", requires: [c{}]", i - 1) } else { String::new() };
-        text.push_str(&format!("  n1/c{i}: {{kind: noop, content: {{v: \"{{{{ host.name }}}}\"}}{requires}}}\n"));
+        text.push_str(&format!(
+            "  n1/c{i}: {{kind: noop, content: {{exports: {{v: \"{{{{ host.name }}}}\"}}}}{requires}}}\n"
+        ));
     }
     let began = std::time::Instant::now();
     let draft = expand(Model::of_text("model.yaml", &text), &BTreeSet::new()).draft.expect("a draft");

@@ -159,7 +159,7 @@ impl Builtin {
     /// Checks a change object's content; none when it has faults, which were reported.
     pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
         match self.content {
-            Content::Noop => read::<NoopContent>(content, &NOOP, "noop", report).map(|_| Settled::default()),
+            Content::Noop => settle_noop(content, report),
             Content::Script => script(content, files, report),
             Content::Service => service(content, files, report),
             Content::Wait => {
@@ -308,6 +308,7 @@ struct HttpContent {
 
 /// The content of `noop`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 struct NoopContent {
     /// Values for those that depend on it.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
@@ -320,6 +321,11 @@ static NOOP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<NoopContent>("
 static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("content of wait"));
 static TCP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<TcpContent>("content of tcp-check"));
 static HTTP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HttpContent>("content of http-check"));
+
+/// Checks the content of a change object whose back end is `noop`, the built-in kind or one of the user's.
+pub(super) fn settle_noop(content: &Node, report: &mut Report<'_>) -> Option<Settled> {
+    read::<NoopContent>(content, &NOOP, "noop", report).map(|_| Settled::default())
+}
 
 /// Content in its typed form; none when it has faults, which were reported.
 fn read<T: for<'de> Deserialize<'de>>(content: &Node, schema: &Json, kind: &str, report: &mut Report<'_>) -> Option<T> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cob_types::{CobId, HostName, Kind, KindName, StateName};
 use minijinja::value::Value as Jinja;
 
-use super::builtin::{Made, Settled};
+use super::builtin::{self, Made, Settled};
 use super::clusters::Placement;
 use super::files::{Files, Payload};
 use super::kinds::{Found, Kinds, Known};
@@ -427,7 +427,12 @@ impl Maker<'_> {
             Found::Good(known) => known.clone(),
             Found::Broken | Found::Unknown => return None,
         };
-        let Some(builtin) = known.builtin else { return Some(known) };
+        let Some(builtin) = known.builtin else {
+            if known.kind.backend == "noop" {
+                builtin::settle_noop(content, report)?;
+            }
+            return Some(known);
+        };
         let Settled { kind, files, env } = builtin.settle(content, self.files, report)?;
         object.files.extend(files);
         if let Some(env) = env {
