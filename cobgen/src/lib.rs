@@ -16,6 +16,7 @@ pub mod make;
 pub mod model;
 pub mod provenance;
 pub mod publish;
+pub mod verify;
 
 pub use cob_depot as depot;
 pub use publish::publish;

@@ -10,6 +10,7 @@ mod init;
 mod log;
 mod schema;
 mod show;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -53,6 +54,8 @@ pub enum Command {
     Log(log::Args),
     /// Show what differs between two generations, or what a model would change
     Diff(diff::Args),
+    /// Run a model or generation in simulation, with everything that can go wrong
+    Verify(verify::Args),
 }
 
 /// How a command ended.
@@ -105,6 +108,7 @@ impl Command {
             Self::Generate(args) => generate::run(args, terminal),
             Self::Log(args) => log::run(args, terminal),
             Self::Diff(args) => diff::run(args, terminal),
+            Self::Verify(args) => verify::run(args, terminal),
         }
     }
 }

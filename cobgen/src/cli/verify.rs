@@ -1,0 +1,125 @@
+//! `cobgen verify`: does a generation come to rest, whatever happens on the way?
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use cob_depot::Depot;
+use cob_types::status::Trouble;
+use cob_types::{Generation, GenerationNumber};
+
+use super::{Answer, Terminal, tell};
+use crate::make::{After, make};
+use crate::verify::{Verified, verify};
+
+/// The options of `cobgen verify`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen verify model.yaml
+  cobgen verify model.yaml --runs 1000 --seed 7
+  cobgen verify --depot /srv/cob/depot
+
+Each run begins in random states and has lost, doubled and late messages, daemons that are killed and
+actions that fail. A model that `check` refuses can be verified all the same, to see what it would do.
+
+Exit status: 0 every run converged; 1 some did not; 2 bad input.")]
+pub struct Args {
+    /// A model file or folder
+    #[arg(required_unless_present = "depot", conflicts_with = "depot")]
+    model: Option<PathBuf>,
+    /// A depot: its newest generation, or the one that --generation names
+    #[arg(long, value_name = "DIR")]
+    depot: Option<PathBuf>,
+    /// Which generation of the depot
+    #[arg(long, value_name = "N", requires = "depot")]
+    generation: Option<u64>,
+    /// How many runs
+    #[arg(long, value_name = "K", default_value_t = 100)]
+    runs: u64,
+    /// The seed of the first run; each further one has the next
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Print {"runs", "converged", "deadlocks": [{"seed", "troubles": […]}], "violations": […]}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let generation = match (&args.model, &args.depot) {
+        (Some(model), _) => {
+            let made = make(model, &After::default());
+            tell(model, &made.diagnostics, &made.sources, terminal)?;
+            match made.assembled {
+                Some(assembled) => assembled.generation,
+                None => return Ok(Answer::Bad),
+            }
+        }
+        (None, Some(depot)) => match from_depot(depot, args.generation) {
+            Ok(generation) => generation,
+            Err(why) => {
+                writeln!(terminal.err, "error: {why}")?;
+                return Ok(Answer::Bad);
+            }
+        },
+        (None, None) => return Ok(Answer::Bad),
+    };
+    let live = io::stderr().is_terminal() && !args.json;
+    let verified = verify(&generation, args.runs, args.seed, |seed| {
+        if live && seed.is_multiple_of(10) {
+            // Progress is worth no failure.
+            let _ = write!(terminal.err, "\r{} of {} runs", seed - args.seed + 1, args.runs);
+        }
+    });
+    if live {
+        write!(terminal.err, "\r\x1b[K")?;
+    }
+    if args.json {
+        writeln!(terminal.out, "{}", serde_json::to_string_pretty(&verified)?)?;
+    } else {
+        print(&verified, args, terminal)?;
+    }
+    Ok(if verified.is_well() { Answer::Done } else { Answer::No })
+}
+
+fn from_depot(path: &std::path::Path, number: Option<u64>) -> Result<Generation, String> {
+    let depot = Depot::open(path).map_err(|e| e.to_string())?;
+    let number = match number {
+        Some(number) => GenerationNumber(number),
+        None => depot.latest().map_err(|e| e.to_string())?.ok_or("the depot has no generation yet")?,
+    };
+    depot.read(number).map_err(|e| e.to_string())
+}
+
+fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::Result<()> {
+    let Verified { runs, converged, deadlocks, violations } = verified;
+    writeln!(terminal.out, "{converged} of {runs} runs converged; {} violations", violations.len())?;
+    for deadlock in deadlocks {
+        writeln!(terminal.out, "  seed {}: does not come to rest", deadlock.seed)?;
+        for named in &deadlock.troubles {
+            writeln!(terminal.out, "    {}: {}", named.cob, words(&named.trouble))?;
+        }
+    }
+    for violation in violations {
+        writeln!(terminal.out, "  violation, a fault of COB: {violation}")?;
+    }
+    if !deadlocks.is_empty() {
+        let what = args.model.as_ref().or(args.depot.as_ref()).map(|p| p.display().to_string()).unwrap_or_default();
+        let flag = if args.model.is_some() { "" } else { "--depot " };
+        writeln!(terminal.err, "Again: `cobgen verify {flag}{what} --runs 1 --seed {}`.", deadlocks[0].seed)?;
+    }
+    Ok(())
+}
+
+fn words(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Stuck { circle, more } => {
+            let names: Vec<_> = circle.iter().map(|c| c.as_str()).collect();
+            format!("stuck in the circle {}{}", names.join(" -> "), if *more { " -> …" } else { "" })
+        }
+        Trouble::Chase { cob, times } => format!("asked {cob} {times} times and took it back"),
+        Trouble::Flap { state, times, because_of } => {
+            let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
+            format!("left {state} {times} times, last because of {why}")
+        }
+    }
+}
