@@ -47,6 +47,8 @@ pub struct Engine {
     dirty: VecDeque<u32>,
     timers: BinaryHeap<Reverse<(Time, Timer)>>,
     counter: u64,
+    /// Events and messages handled in this life.
+    handled: u64,
     lamport: u64,
     pub(crate) paused: bool,
     pub(crate) out: Out,
@@ -148,6 +150,7 @@ impl Engine {
             dirty: VecDeque::new(),
             timers: BinaryHeap::new(),
             counter: 0,
+            handled: 0,
             lamport: 0,
             paused: false,
             out: Out::default(),
@@ -169,6 +172,7 @@ impl Engine {
     /// Takes one event at a time that is not before that of the event before, and says what is to
     /// be done.
     pub fn handle(&mut self, event: Event, now: Time) -> Effects {
+        self.handled += 1;
         match event {
             Event::Go { generation, bundle, in_process } => self.go(generation, &bundle, &in_process, now),
             Event::Received(batch) => {
@@ -207,6 +211,12 @@ impl Engine {
     #[must_use]
     pub fn going_to(&self) -> Option<GenerationNumber> {
         self.going.as_ref().map(|g| g.generation)
+    }
+
+    /// How many events and messages it has handled in this life.
+    #[must_use]
+    pub fn handled(&self) -> u64 {
+        self.handled
     }
 
     /// This life of the daemon.
@@ -399,6 +409,7 @@ impl Engine {
     }
 
     fn deliver(&mut self, mail: Mail, now: Time) {
+        self.handled += 1;
         if self.names.host_of(mail.to) != self.here {
             let host = self.names.host_of(mail.to);
             let item = self.as_item(&mail);
