@@ -195,6 +195,16 @@ impl Engine {
         self.effects(now)
     }
 
+    /// As [`Event::Tick`], but every change object is looked at, whether it has announced a deadline or not.
+    #[cfg(test)]
+    pub(crate) fn look_at_all(&mut self, now: Time) -> Effects {
+        let all: Vec<CobRef> = self.objects().map(|o| o.me).collect();
+        for cob in all {
+            self.with(cob, now, |o, cx| o.wake(cx));
+        }
+        self.handle(Event::Tick, now)
+    }
+
     /// When [`Event::Tick`] is due if nothing else happens before.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {

@@ -37,6 +37,13 @@ pub mod sim;
 mod spec;
 pub mod time;
 
+#[cfg(test)]
+mod peers_test;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod wakeup_test;
+
 pub use effect::{Effects, Run};
 pub use engine::{Engine, Faults};
 pub use event::{Event, Order};

@@ -22,6 +22,15 @@ pub(crate) mod probe;
 mod target;
 mod timers;
 
+#[cfg(test)]
+mod asking_test;
+#[cfg(test)]
+mod drift_test;
+#[cfg(test)]
+mod granting_test;
+#[cfg(test)]
+mod probe_test;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

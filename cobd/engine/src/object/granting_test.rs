@@ -1,0 +1,121 @@
+//! The depended-on side: grants, recalls, what is answered to repeats and to late words.
+
+use crate::testing::Bench;
+use crate::time::Span;
+
+#[test]
+fn a_grant_is_written_before_it_is_said() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    assert_eq!(
+        b.hears("request a/a of h/b@1 #1.7"),
+        ["write: h/b@1 granted to a/a #1.7", "a: grant h/b@1 to a/a #1.7 rev 0"]
+    );
+}
+
+#[test]
+fn a_state_that_it_is_not_in_is_gone_to_first() {
+    let mut b = Bench::new(&["h/b: 0 1"]);
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["write: h/b begins 0 -> 1", "act h/b 0 -> 1, attempt 1"]);
+    assert_eq!(
+        b.ended("h/b", true),
+        ["write: h/b ended well, is 1", "write: h/b@1 granted to a/a #1.7", "a: grant h/b@1 to a/a #1.7 rev 0"]
+    );
+}
+
+#[test]
+fn a_promise_that_rests_on_a_lock_waits_for_it_and_names_it() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
+    // The lock is asked for with the rank and the origin of the one that it is for.
+    assert_eq!(
+        b.hears("request a/a of h/b@1 #1.7 rank 5 from c/c"),
+        ["note: h/b asks d/d@1", "d: request h/b of d/d@1 #1.2 rev 0 rank 5 from c/c"]
+    );
+    assert_eq!(
+        b.hears("grant d/d@1 to h/b #1.2"),
+        [
+            "note: h/b holds d/d@1",
+            "write: h/b@1 granted to a/a #1.7, on d/d@1 #1.2",
+            "a: grant h/b@1 to a/a #1.7 rev 0"
+        ]
+    );
+}
+
+#[test]
+fn other_content_than_expected_is_not_promised() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7 expects other"), [""; 0]);
+}
+
+#[test]
+fn a_repeat_is_answered_with_the_revision_that_is_known() {
+    let mut b = Bench::new(&["h/b: 0 1 2, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["a: grant h/b@1 to a/a #1.7 rev 0"]);
+    assert_eq!(b.hears("request a/a of h/b@1|2 #1.7 rev 1"), ["a: grant h/b@1 to a/a #1.7 rev 1"]);
+    // An older revision that was overtaken changes nothing.
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["a: grant h/b@1 to a/a #1.7 rev 1"]);
+}
+
+#[test]
+fn a_promise_is_asked_back_when_another_state_is_wanted() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    assert_eq!(b.hears("request a/x of h/b@0 #1.8"), ["note: h/b wants it back from a/a", "a: recall a/a of h/b #1.7"]);
+    // It comes back as the same wish under a new number: one message stands for both.
+    assert_eq!(
+        b.hears("request a/a of h/b@1 #1.9"),
+        ["write: h/b back from a/a #1.7", "write: h/b begins 1 -> 0", "act h/b 1 -> 0, attempt 1"]
+    );
+    assert_eq!(
+        b.ended("h/b", true),
+        ["write: h/b ended well, is 0", "write: h/b@0 granted to a/x #1.8", "a: grant h/b@0 to a/x #1.8 rev 0"]
+    );
+}
+
+#[test]
+fn an_older_number_means_nothing() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.9");
+    assert_eq!(b.hears("request a/a of h/b@0 #1.8"), ["a: released a/a of h/b #1.8"]);
+    assert_eq!(b.hears("release a/a of h/b #1.8"), ["a: released a/a of h/b #1.8"]);
+    assert_eq!(b.hears("release a/a of h/b #1.9"), ["write: h/b back from a/a #1.9", "a: released a/a of h/b #1.9"]);
+    // What was given back is not wished for again by a repeat that comes late.
+    assert_eq!(b.hears("request a/a of h/b@1 #1.9"), ["a: released a/a of h/b #1.9"]);
+}
+
+#[test]
+fn what_no_route_leads_to_is_refused_and_again_when_asked_again() {
+    let mut b = Bench::new(&["h/b: 0 1"]);
+    let refused = ["a: refused a/a of h/b #1.7: no route leads from 0 to 5"];
+    assert_eq!(b.hears("request a/a of h/b@5 #1.7"), refused);
+    assert_eq!(b.hears("request a/a of h/b@5 #1.7"), refused);
+}
+
+#[test]
+fn a_lock_under_a_promise_is_never_narrowed_past_its_held_state() {
+    // Counterexample 4: b@0 rests on d, held in 1; b's way to 1 needs d@0.
+    let mut b = Bench::new(&["h/b: 1 0, prefers 0, hop 0 1 <- d/d@0, lock 0 <- d/d@0|1"]);
+    b.hears("request a/a of h/b@0 #1.7");
+    b.hears("grant d/d@1 to h/b #1.2");
+    // The promise is asked back; the lock stays as it is.
+    assert_eq!(b.hears("request a/x of h/b@1 #1.8"), ["note: h/b wants it back from a/a", "a: recall a/a of h/b #1.7"]);
+    // Only when it is back is d asked for 0, under a new number.
+    assert_eq!(
+        b.hears("release a/a of h/b #1.7"),
+        [
+            "write: h/b back from a/a #1.7",
+            "note: h/b asks d/d@0",
+            "a: released a/a of h/b #1.7",
+            "d: request h/b of d/d@0 #1.3 rev 0 rank 10 from a/x"
+        ]
+    );
+}
+
+#[test]
+fn unserved_for_long_is_asked_about() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.after(Span::secs(1));
+    let said = b.after(Span::secs(11));
+    assert!(said.contains(&"a: query a/a of h/b #1.7".to_owned()), "{said:?}");
+}

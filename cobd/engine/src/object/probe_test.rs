@@ -1,0 +1,118 @@
+//! Probes: who sends them, who passes them on, what one that comes home does; and rests for what asks
+//! again and again.
+
+use crate::testing::Bench;
+use crate::time::Span;
+
+#[test]
+fn who_waits_sends_a_probe_at_growing_intervals() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    assert_eq!(b.after(Span::millis(199)), [""; 0]);
+    assert_eq!(b.after(Span::millis(1)), ["d: probe of h/c to d/d #1.3 via h/c"]);
+    assert_eq!(b.after(Span::millis(399)), [""; 0]);
+    assert_eq!(b.after(Span::millis(1)), ["d: probe of h/c to d/d #1.4 via h/c"]);
+}
+
+#[test]
+fn one_in_conflict_probes_along_all_that_it_waits_for() {
+    let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1 e/e@1"]);
+    // Asked for 0 and granted; then asked for 1, which stands first: a wide probe, along the locks
+    // that it lacks and the promise that it wants back.
+    b.hears("request a/a of h/c@0 #1.7 rank 3");
+    b.hears("request a/x of h/c@1 #1.8 rank 5");
+    assert_eq!(
+        b.after(Span::millis(200)),
+        [
+            "d: probe of h/c to d/d #1.4 via h/c wide",
+            "e: probe of h/c to e/e #1.4 via h/c wide",
+            "a: probe of h/c to a/a #1.4 via h/c wide"
+        ]
+    );
+}
+
+#[test]
+fn a_probe_is_passed_on_once_by_who_waits() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), ["d: probe of a/a to d/d #1.9 via a/a h/c wide"]);
+    assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), [""; 0]);
+    assert_eq!(b.hears("probe of a/a to h/c #1.8 via a/a"), [""; 0]);
+    b.hears("grant d/d@1 to h/c #1.2");
+    // In action: whoever waits for it waits for no circle.
+    assert_eq!(b.hears("probe of a/a to h/c #1.10 via a/a"), [""; 0]);
+}
+
+#[test]
+fn a_probe_that_comes_home_to_a_conflict_sets_rank_order() {
+    let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1"]);
+    b.hears("request a/x of h/c@1 #1.8 rank 5");
+    b.hears("request a/a of h/c@0 #1.7 rank 3");
+    b.after(Span::millis(200));
+    // By rank a comes before x: 0 is the target, nothing is needed for it, and it is promised.
+    assert_eq!(
+        b.hears("probe of h/c to h/c #1.3 via h/c d/d"),
+        [
+            "note: h/c goes by rank",
+            "write: h/c@0 granted to a/a #1.7",
+            "d: release h/c of d/d #1.2",
+            "a: grant h/c@0 to a/a #1.7 rev 0"
+        ]
+    );
+}
+
+#[test]
+fn one_that_is_late_or_another_does_nothing() {
+    let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1"]);
+    b.hears("request a/x of h/c@1 #1.8 rank 5");
+    b.hears("request a/a of h/c@0 #1.7 rank 3");
+    b.after(Span::millis(200));
+    assert_eq!(b.hears("probe of h/c to h/c #1.1 via h/c d/d"), [""; 0]);
+}
+
+#[test]
+fn three_returns_in_a_row_name_the_circle() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut said = Vec::new();
+    for number in 3..6 {
+        // Repeated requests are said besides.
+        let probes = b.after(Span::millis(200 << (number - 3)));
+        let probe = format!("d: probe of h/c to d/d #1.{number} via h/c");
+        assert!(probes.contains(&probe), "{probes:?}");
+        said = b.hears(&format!("probe of h/c to h/c #1.{number} via h/c d/d"));
+    }
+    assert_eq!(said, ["note: h/c is stuck: h/c d/d"]);
+}
+
+#[test]
+fn the_ninth_wish_in_a_row_rests() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut said = Vec::new();
+    // The first wish was there from the beginning.
+    for number in 1..=8 {
+        // Asked for the state that it is in: its own wish goes; then it is back.
+        b.hears(&format!("request a/a of h/c@0 #1.{number}"));
+        said = b.hears(&format!("release a/a of h/c #1.{number}"));
+    }
+    let [returned, note, released] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!(
+        [returned, note, released],
+        ["write: h/c back from a/a #1.8", "note: h/c has asked d/d 8 times", "a: released a/a of h/c #1.8"]
+    );
+    let rested = b.after(Span::millis(100));
+    assert_eq!(rested.first().map(String::as_str), Some("note: h/c asks d/d@1"));
+}
+
+#[test]
+fn a_wish_that_led_to_an_action_is_not_counted() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    for number in 1..=8 {
+        b.hears(&format!("request a/a of h/c@0 #1.{number}"));
+        b.hears(&format!("release a/a of h/c #1.{number}"));
+    }
+    assert_eq!(b.engine.status(b.now)[0].trouble.len(), 1);
+    let asked = b.after(Span::secs(1));
+    let request = asked.iter().find(|l| l.starts_with("d: request")).expect("it asks again");
+    let number = request.split('#').nth(1).and_then(|l| l.split(' ').next()).expect("a number");
+    b.hears(&format!("grant d/d@1 to h/c #{number}"));
+    b.ended("h/c", true);
+    assert_eq!(b.engine.status(b.now)[0].trouble, []);
+}

@@ -1,0 +1,169 @@
+//! Hellos: which numbers of other lives count, and what a return says and believes.
+
+use crate::testing::Bench;
+use crate::time::Span;
+
+#[test]
+fn the_first_words_to_a_host_begin_with_a_hello() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    // Nobody knows z's life yet: its words count for nothing, and it is greeted.
+    assert_eq!(b.hears("request z/z of h/b@1 #1.7"), ["z: hello"]);
+    assert_eq!(b.meet("z"), ["z: hello-ack 1"]);
+    assert_eq!(
+        b.hears("request z/z of h/b@1 #1.7"),
+        ["write: h/b@1 granted to z/z #1.7", "z: grant h/b@1 to z/z #1.7 rev 0"]
+    );
+}
+
+#[test]
+fn a_hello_is_repeated_until_it_is_acknowledged() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request z/z of h/b@1 #1.7");
+    assert_eq!(b.after(Span::millis(999)), [""; 0]);
+    assert_eq!(b.after(Span::millis(1)), ["z: hello"]);
+    b.meet("z");
+    assert_eq!(b.after(Span::secs(60)), [""; 0]);
+}
+
+#[test]
+fn numbers_that_a_hello_does_not_name_are_forgotten() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 0"]);
+    // It prefers 0, and was on its way there: it goes, and comes back for a.
+    b.ended("h/b", true);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.ended("h/b", true);
+    b.restarted("a");
+    assert_eq!(
+        b.hears_together("a", &["hello"]),
+        [
+            "write: h/b back from a/a #1.7",
+            "write: h/b begins 1 -> 0",
+            "a: hello",
+            "a: hello-ack 2",
+            "act h/b 1 -> 0, attempt 1"
+        ]
+    );
+}
+
+#[test]
+fn numbers_that_a_hello_names_stand() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 0"]);
+    b.ended("h/b", true);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.ended("h/b", true);
+    b.restarted("a");
+    assert_eq!(b.hears("hello a/a of h/b #1.7"), ["a: hello", "a: hello-ack 2 grant h/b@1 to a/a #1.7 rev 0"]);
+}
+
+#[test]
+fn words_of_an_older_life_mean_nothing() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.restarted("a");
+    b.hears("hello a/a of h/b #1.7");
+    assert_eq!(b.hears_late("release a/a of h/b #1.7"), [""; 0]);
+    assert_eq!(b.hears("release a/a of h/b #1.7"), ["write: h/b back from a/a #1.7", "a: released a/a of h/b #1.7"]);
+}
+
+#[test]
+fn a_return_names_what_an_action_and_a_promise_rest_on() {
+    let mut b = Bench::new(&[
+        "h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1",
+        "h/c: 0 1, prefers 1, hop 0 1 <- e/e@1",
+        "h/w: 0 1, prefers 1, hop 0 1 <- f/f@1",
+    ]);
+    b.hears("request a/a of h/b@1 #1.9");
+    let asked: Vec<String> = b.after(Span::secs(1));
+    let number = |of: &str| {
+        let line = asked.iter().find(|l| l.contains(&format!("of {of}@"))).expect("it is asked for");
+        line.split('#').nth(1).and_then(|l| l.split(' ').next()).expect("a number").to_owned()
+    };
+    let (d, e) = (number("d/d"), number("e/e"));
+    b.hears(&format!("grant d/d@1 to h/b #{d}"));
+    b.hears(&format!("grant e/e@1 to h/c #{e}"));
+    // c acts under e's promise, b's promise to a rests on d's; w only asks f, which needs no word.
+    let said = b.returns();
+    assert_eq!(
+        said,
+        [
+            "write: life 2".to_owned(),
+            "note: h/w asks f/f@1".to_owned(),
+            format!("d: hello h/b of d/d #{d}"),
+            format!("e: hello h/c of e/e #{e}"),
+            "f: hello".to_owned(),
+            "a: hello".to_owned(),
+            "f: request h/w of f/f@1 #2.1 rev 0 rank 11 from h/w".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn a_restored_lock_is_good_for_nothing_new_until_its_granter_confirms_it() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.hears("grant d/d@1 to h/b #1.2");
+    b.returns();
+    b.meet("a");
+    assert_eq!(b.hears("request a/x of h/b@1 #1.8"), [""; 0]);
+    assert_eq!(
+        b.hears_together("d", &["hello", "hello-ack 2 d/d@1 to h/b #1.2"]),
+        ["write: h/b@1 granted to a/x #1.8, on d/d@1 #1.2", "d: hello-ack 1", "a: grant h/b@1 to a/x #1.8 rev 0"]
+    );
+}
+
+#[test]
+fn a_restored_lock_that_its_granter_does_not_know_is_lost() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.hears("grant d/d@1 to h/b #1.2");
+    b.returns();
+    b.meet("a");
+    let said = b.hears_together("d", &["hello", "hello-ack 2"]);
+    assert_eq!(said, ["note: h/b wants it back from a/a", "d: hello-ack 1", "a: recall a/a of h/b #1.7"]);
+}
+
+#[test]
+fn a_promise_of_before_is_asked_about() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    assert_eq!(b.returns(), ["write: life 2", "a: hello"]);
+    assert_eq!(b.meet("a"), ["a: hello-ack 1", "a: query a/a of h/b #1.7"]);
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["a: grant h/b@1 to a/a #1.7 rev 0"]);
+}
+
+#[test]
+fn an_action_that_runs_at_a_return_is_waited_for() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    b.hears("grant d/d@1 to h/c #1.2");
+    assert_eq!(b.returns(), ["write: life 2", "d: hello h/c of d/d #1.2"]);
+    let confirmed = b.hears_together("d", &["hello", "hello-ack 2 d/d@1 to h/c #1.2"]);
+    assert_eq!(confirmed, ["d: hello-ack 1"]);
+    assert_eq!(
+        b.ended("h/c", true),
+        ["write: h/c ended well, is 1", "note: h/c gives d/d back", "d: release h/c of d/d #1.2"]
+    );
+}
+
+#[test]
+fn an_action_whose_lock_its_granter_does_not_know_is_checked_when_it_has_ended() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    b.hears("grant d/d@1 to h/c #1.2");
+    b.returns();
+    b.hears_together("d", &["hello", "hello-ack 2"]);
+    assert_eq!(
+        b.ended("h/c", true),
+        ["write: h/c ended well, is unknown", "note: h/c gives d/d back", "d: release h/c of d/d #1.2", "check h/c"]
+    );
+}
+
+#[test]
+fn another_daemon_that_returns_hears_of_every_promise_that_is_older_than_this_life() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.hears("grant d/d@1 to h/b #1.2");
+    b.returns();
+    b.hears_together("d", &["hello", "hello-ack 2 d/d@1 to h/b #1.2"]);
+    // d's daemon returns in its turn: it would forget what our hello does not name.
+    b.restarted("d");
+    assert_eq!(b.hears_together("d", &["hello"])[0], "d: hello h/b of d/d #1.2");
+}

@@ -1,0 +1,455 @@
+//! One engine on a bench: the other hosts are played by hand, messages are written as text, and the
+//! whole list of effects comes back as text.
+//!
+//! ```text
+//! h/b: 0 1, is 1, prefers 0, hop 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, expects d/d
+//! ```
+//! States in the order of their priority; both hops of each two; 0 is the pre-remove state. A message:
+//! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c`, `grant d/d@1 to h/b #1.4 rev 0`,
+//! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`,
+//! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
+use cob_types::kind::Check;
+use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Request, Values};
+use cob_types::{
+    Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need, Number,
+    Rank, StateName, Transition, TransitionNeeds,
+};
+
+use crate::effect::{Effects, Run};
+use crate::engine::Engine;
+use crate::event::{ActionOutcome, CheckOutcome, Event};
+use crate::invariants;
+use crate::record::{Body, Durable, HeldLock, Note};
+use crate::recover::Return;
+use crate::time::{Span, Time};
+
+/// The fingerprint of everything, unless a test says otherwise.
+pub(crate) const CONTENT: Fingerprint = Fingerprint([7; 16]);
+
+/// The engine of host `h`, and what is known of it.
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
+    pub(crate) now: Time,
+    bundle: Arc<Bundle>,
+    jobs: BTreeMap<CobId, Number>,
+    durable: Durable,
+    lives: BTreeMap<HostName, Incarnation>,
+}
+
+impl Bench {
+    /// An engine whose change objects have been checked, and which has met everybody.
+    pub(crate) fn new(cobs: &[&str]) -> Self {
+        let bundle = Arc::new(bundle(cobs));
+        let life = Incarnation { id: 1, start: 1 };
+        let host = bundle.host.clone();
+        let mut bench = Self {
+            engine: Engine::new(&host, life),
+            now: Time(1_000_000_000),
+            bundle: bundle.clone(),
+            jobs: BTreeMap::new(),
+            durable: Durable::default(),
+            lives: BTreeMap::new(),
+        };
+        bench.event(Event::Go { generation: GenerationNumber(1), bundle: bundle.clone(), in_process: Vec::new() });
+        let met: BTreeSet<String> = others(&bundle).into_iter().chain(["a".to_owned()]).collect();
+        for host in met {
+            bench.meet(&host);
+        }
+        for text in cobs {
+            let (id, rest) = text.split_once(": ").expect("a change object");
+            let is = rest.split(", ").find_map(|p| p.strip_prefix("is ")).unwrap_or("0");
+            bench.found(id, is);
+        }
+        bench
+    }
+
+    /// Exchanges hellos with a host.
+    pub(crate) fn meet(&mut self, host: &str) -> Vec<String> {
+        let life = *self.lives.entry(name(host)).or_insert(Incarnation { id: 99, start: 1 });
+        let ack = HelloAck { incarnation: self.engine.life(), granted: Vec::new() };
+        let items = vec![Item::Hello(Hello { kept: Vec::new() }), Item::HelloAck(ack)];
+        self.event(Event::Received(Batch { from: name(host), incarnation: life, lamport: 0, items }))
+    }
+
+    /// The other host's daemon has restarted: what it says from now on is of its next life.
+    pub(crate) fn restarted(&mut self, host: &str) {
+        self.lives.get_mut(host).expect("it was met").start += 1;
+    }
+
+    /// A message of another host arrives.
+    pub(crate) fn hears(&mut self, text: &str) -> Vec<String> {
+        let item = read(text, self.engine.life());
+        let from = speaker(&item, text);
+        let life = self.lives.get(&from).copied().unwrap_or(Incarnation { id: 99, start: 1 });
+        self.event(Event::Received(Batch { from, incarnation: life, lamport: 0, items: vec![item] }))
+    }
+
+    /// A message of the other host's life before arrives.
+    pub(crate) fn hears_late(&mut self, text: &str) -> Vec<String> {
+        let item = read(text, self.engine.life());
+        let from = speaker(&item, text);
+        let mut incarnation = self.lives[&from];
+        incarnation.start -= 1;
+        self.event(Event::Received(Batch { from, incarnation, lamport: 0, items: vec![item] }))
+    }
+
+    /// Messages of one host arrive together.
+    pub(crate) fn hears_together(&mut self, from: &str, texts: &[&str]) -> Vec<String> {
+        let items = texts.iter().map(|t| read(t, self.engine.life())).collect();
+        let incarnation = self.lives[&name(from)];
+        self.event(Event::Received(Batch { from: name(from), incarnation, lamport: 0, items }))
+    }
+
+    /// The check that runs finds this state.
+    pub(crate) fn found(&mut self, cob: &str, state: &str) -> Vec<String> {
+        let (cob, state) = (id(cob), label(state));
+        let job = self.jobs[&cob];
+        let found = CheckOutcome::Found { state, values: Values::new(), detail: String::new() };
+        self.event(Event::CheckEnded { cob, job, found })
+    }
+
+    /// The action that runs has ended.
+    pub(crate) fn ended(&mut self, cob: &str, ok: bool) -> Vec<String> {
+        let cob = id(cob);
+        let job = self.jobs[&cob];
+        let outcome = if ok {
+            ActionOutcome::Done { values: Values::new() }
+        } else {
+            ActionOutcome::Failed { error: "no".to_owned() }
+        };
+        self.event(Event::ActionEnded { cob, job, outcome, span: (0, 0) })
+    }
+
+    /// So much time passes in one go.
+    pub(crate) fn after(&mut self, span: Span) -> Vec<String> {
+        self.now = self.now + span;
+        self.event(Event::Tick)
+    }
+
+    /// The daemon dies and returns with what was written.
+    pub(crate) fn returns(&mut self) -> Vec<String> {
+        let mut life = self.engine.life();
+        life.start += 1;
+        let host = name("h");
+        let back = Return {
+            host: &host,
+            life,
+            durable: &self.durable.clone(),
+            active: Some(&self.bundle),
+            going: None,
+            in_process: &[],
+            same_boot: true,
+        };
+        let (engine, effects) = Engine::recover(&back, self.now);
+        self.engine = engine;
+        self.told(effects)
+    }
+
+    /// Anything else.
+    pub(crate) fn event(&mut self, event: Event) -> Vec<String> {
+        let effects = self.engine.handle(event, self.now);
+        self.told(effects)
+    }
+
+    fn told(&mut self, effects: Effects) -> Vec<String> {
+        invariants::check(&self.engine).expect("the invariants hold");
+        for record in &effects.persist {
+            self.durable.apply(record);
+        }
+        for run in &effects.run {
+            let (Run::Check { cob, job } | Run::Action { cob, job, .. }) = run;
+            self.jobs.insert(cob.clone(), *job);
+        }
+        tell(&effects)
+    }
+}
+
+/// Every effect, a line each, in the order in which they are carried out.
+pub(crate) fn tell(effects: &Effects) -> Vec<String> {
+    let persist = effects.persist.iter().map(|r| tell_record(&r.body));
+    let send = effects.send.iter().map(|(host, item)| format!("{host}: {}", tell_item(item)));
+    let run = effects.run.iter().map(|run| match run {
+        Run::Check { cob, .. } => format!("check {cob}"),
+        Run::Action { cob, from, to, attempt, .. } => format!("act {cob} {from} -> {to}, attempt {attempt}"),
+    });
+    persist.chain(send).chain(run).collect()
+}
+
+fn tell_record(body: &Body) -> String {
+    let state = |s: &Option<StateName>| s.as_ref().map_or("unknown".to_owned(), ToString::to_string);
+    match body {
+        Body::Granted { cob, to, grant } => {
+            let rests_on = tell_held(&grant.rests_on);
+            format!("write: {cob}@{} granted to {to} {}{rests_on}", grant.state, num(grant.number))
+        }
+        Body::Returned { cob, from, number } => format!("write: {cob} back from {from} {}", num(*number)),
+        Body::Begun { cob, begun } => {
+            format!("write: {cob} begins {} -> {}{}", begun.from, begun.to, tell_held(&begun.locks))
+        }
+        Body::Ended { cob, ok, state: now, failed, .. } => {
+            let how = match ok {
+                Some(true) => "well",
+                Some(false) => "badly",
+                None => "nobody knows how",
+            };
+            format!("write: {cob} ended {how}, is {}{}", state(now), if *failed { ", gave up" } else { "" })
+        }
+        Body::Checked { cob, state: now, drift, .. } => {
+            format!("write: {cob} found {}{}", state(now), if *drift { ", drifted" } else { "" })
+        }
+        Body::Note { cob, note } => tell_note(cob, note),
+        Body::Unknown { cob } => format!("write: {cob} unknown"),
+        Body::Life(life) => format!("write: life {}", life.start),
+        Body::Go(_) | Body::Activated(_) | Body::Gone { .. } | Body::Ordered(_) | Body::Snapshot(_) => {
+            format!("write: {body:?}")
+        }
+    }
+}
+
+fn tell_note(cob: &CobId, note: &Note) -> String {
+    match note {
+        Note::Requested { of, set } => format!("note: {cob} asks {of}@{}", join(set)),
+        Note::Released { of } => format!("note: {cob} gives {of} back"),
+        Note::Holds { of, state } => format!("note: {cob} holds {of}@{state}"),
+        Note::Recalled { from } => format!("note: {cob} wants it back from {from}"),
+        Note::Lapsed { from } => format!("note: {cob} breaks its promise to {from}"),
+        Note::Stuck { circle, .. } => {
+            format!("note: {cob} is stuck: {}", circle.iter().map(CobId::as_str).collect::<Vec<_>>().join(" "))
+        }
+        Note::Chase { of, times } => format!("note: {cob} has asked {of} {times} times"),
+        Note::Flap { state, times, .. } => format!("note: {cob} has left {state} {times} times"),
+        Note::Ordered => format!("note: {cob} goes by rank"),
+    }
+}
+
+fn tell_held(locks: &[HeldLock]) -> String {
+    let mut text = String::new();
+    for (at, lock) in locks.iter().enumerate() {
+        let _ = write!(text, "{} {}@{} {}", if at == 0 { ", on" } else { "" }, lock.cob, lock.state, num(lock.number));
+    }
+    text
+}
+
+fn tell_item(item: &Item) -> String {
+    let about = |a: &About| format!("{} {} of {} {}", item.name(), a.asker, a.asked, num(a.number));
+    match item {
+        Item::Request(r) => {
+            let rank = if r.rank == Rank::LAST { "last".to_owned() } else { r.rank.rank.to_string() };
+            let (set, number, rev) = (join(&r.set), num(r.number), r.rev & 0xffff_ffff);
+            format!("request {} of {}@{set} {number} rev {rev} rank {rank} from {}", r.asker, r.asked, r.origin)
+        }
+        Item::Grant(g) => tell_grant(g),
+        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => about(a),
+        Item::Refused(r) => format!("{}: {}", about(&r.about), r.reason),
+        Item::Probe(p) => {
+            let path: Vec<_> = p.path.iter().map(CobId::as_str).collect();
+            let wide = if p.wide { " wide" } else { "" };
+            format!("probe of {} to {} {} via {}{wide}", p.initiator, p.to, num(p.number), path.join(" "))
+        }
+        Item::Hello(h) => {
+            let kept = h.kept.iter().map(|a| format!(" {} of {} {}", a.asker, a.asked, num(a.number)));
+            format!("hello{}", kept.collect::<String>())
+        }
+        Item::HelloAck(a) => {
+            let granted = a.granted.iter().map(|g| format!(" {}", tell_grant(g)));
+            format!("hello-ack {}{}", a.incarnation.start, granted.collect::<String>())
+        }
+    }
+}
+
+fn tell_grant(g: &Grant) -> String {
+    format!("grant {}@{} to {} {} rev {}", g.asked, g.state, g.asker, num(g.number), g.rev)
+}
+
+fn join(set: &[StateName]) -> String {
+    set.iter().map(StateName::as_str).collect::<Vec<_>>().join("|")
+}
+
+fn num(number: Number) -> String {
+    format!("#{}.{}", number.start, number.counter)
+}
+
+fn read(text: &str, here: Incarnation) -> Item {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let after = |word: &str| words.iter().position(|w| *w == word).map(|at| words[at + 1]);
+    let about =
+        |at: usize| About { asker: id(words[at]), asked: id(words[at + 2]), number: read_number(words[at + 3]) };
+    match words[0] {
+        "request" => {
+            let (asked, set) = words[3].split_once('@').expect("a set");
+            let rank = after("rank").map_or(9, |r| r.parse().expect("a rank"));
+            Item::Request(Request {
+                asker: id(words[1]),
+                asked: id(asked),
+                number: read_number(words[4]),
+                rev: after("rev").map_or(0, |r| r.parse().expect("a revision")),
+                set: set.split('|').map(label).collect(),
+                rank: Rank { phase: 1, generation: GenerationNumber(1), rank },
+                origin: id(after("from").unwrap_or(words[1])),
+                fingerprint: after("expects").map_or(Some(CONTENT), |_| Some(Fingerprint([8; 16]))),
+            })
+        }
+        "grant" => Item::Grant(read_grant(&words[1..])),
+        "release" => Item::Release(about(1)),
+        "released" => Item::Released(about(1)),
+        "recall" => Item::Recall(about(1)),
+        "query" => Item::Query(about(1)),
+        "lapsed" => Item::Lapsed(about(1)),
+        "hello" => Item::Hello(Hello { kept: (1..words.len()).step_by(4).map(about).collect() }),
+        "hello-ack" => {
+            let granted = (2..words.len()).step_by(4).map(|at| read_grant(&words[at..])).collect();
+            let start = words[1].parse().expect("a start");
+            Item::HelloAck(HelloAck { incarnation: Incarnation { start, ..here }, granted })
+        }
+        "probe" => {
+            let via = words.iter().position(|w| *w == "via").expect("a path");
+            Item::Probe(Probe {
+                to: id(words[4]),
+                initiator: id(words[2]),
+                number: read_number(words[5]),
+                generation: GenerationNumber(1),
+                path: words[via + 1..].iter().map(|w| id(w)).collect(),
+                more: false,
+                wide: true,
+            })
+        }
+        other => panic!("no such message: {other}"),
+    }
+}
+
+/// `D@S to A #n`, perhaps with `rev r`.
+fn read_grant(words: &[&str]) -> Grant {
+    let (asked, state) = words[0].split_once('@').expect("a state");
+    let rev = words.get(5).filter(|_| words[4] == "rev").map_or(0, |r| r.parse().expect("a revision"));
+    let (asker, asked, state) = (id(words[2]), id(asked), label(state));
+    Grant { asker, asked, number: read_number(words[3]), state, values: Values::new(), rev }
+}
+
+/// Whose daemon says this: for a hello `of A to H` there is none, so the first name that is not ours.
+fn speaker(item: &Item, text: &str) -> HostName {
+    match item {
+        Item::Probe(p) => p.path.last().expect("a path").host(),
+        Item::Request(_)
+        | Item::Grant(_)
+        | Item::Release(_)
+        | Item::Released(_)
+        | Item::Recall(_)
+        | Item::Query(_)
+        | Item::Lapsed(_)
+        | Item::Hello(_)
+        | Item::HelloAck(_)
+        | Item::Refused(_) => {
+            let names = text.split(|c: char| c.is_whitespace() || c == '@').filter_map(|w| CobId::new(w).ok());
+            names.map(|c| c.host()).find(|h| h.as_str() != "h").expect("somebody of another host")
+        }
+    }
+}
+
+fn read_number(text: &str) -> Number {
+    let (start, counter) = text.trim_start_matches('#').split_once('.').expect("a number");
+    Number { start: start.parse().expect("a start"), counter: counter.parse().expect("a counter") }
+}
+
+fn bundle(cobs: &[&str]) -> Bundle {
+    let mut bundle = Bundle::empty(name("h"));
+    for text in cobs {
+        let (kind, cob) = read_cob(text);
+        bundle.kinds.insert(kind.name.clone(), kind);
+        bundle.cobs.insert(cob.id.clone(), cob);
+    }
+    bundle.validate().expect("well formed");
+    bundle
+}
+
+fn others(bundle: &Bundle) -> BTreeSet<String> {
+    let needs = bundle.cobs.values().flat_map(|c| {
+        let hops = c.transitions.iter().flat_map(|t| &t.needs);
+        hops.chain(c.locks.iter().flat_map(|l| &l.needs))
+    });
+    needs.map(|n| n.cob.host_str().to_owned()).filter(|h| h != "h").collect()
+}
+
+fn read_cob(text: &str) -> (Kind, Cob) {
+    let (cob, rest) = text.split_once(": ").expect("a name");
+    let parts: Vec<&str> = rest.split(", ").collect();
+    let states: Vec<StateName> = parts[0].split(' ').map(label).collect();
+    let part = |word: &str| parts.iter().find_map(|p| p.strip_prefix(word)).map(str::trim);
+    let preferred = part("prefers").map_or_else(|| states[0].clone(), label);
+    let pairs = states.iter().flat_map(|a| states.iter().map(move |b| (a, b))).filter(|(a, b)| a != b);
+    let transition = |(from, to): (&StateName, &StateName)| Transition {
+        from: from.clone(),
+        to: to.clone(),
+        run: None,
+        timeout_ms: 1000,
+        grace_ms: 1000,
+        retries: part("retries").map_or(0, |r| r.parse().expect("a number")),
+        retry_delay_ms: 1000,
+        failure: part("fails in").map(label),
+        revert: None,
+        irreversible: false,
+    };
+    let kind = Kind {
+        name: KindName::new(&cob.replace('/', ".")).expect("a kind's name"),
+        backend: "command".to_owned(),
+        preferred: preferred.clone(),
+        pre_remove: label("0"),
+        priority: states.clone(),
+        check: Check { run: None, timeout_ms: 1000, interval_ms: None },
+        transitions: pairs.map(transition).collect(),
+        files: BTreeMap::new(),
+        states,
+    };
+    let mut expects = BTreeMap::new();
+    let mut needs = |text: &str| -> Vec<Need> {
+        let read = |need: &str| {
+            let (cob, set) = need.split_once('@').expect("a set");
+            expects.insert(id(cob), CONTENT);
+            Need { cob: id(cob), states: set.split('|').map(label).collect() }
+        };
+        text.split_whitespace().map(read).collect()
+    };
+    let dependencies = parts.iter().filter_map(|p| p.split_once(" <- "));
+    let (mut transitions, mut locks) = (Vec::new(), Vec::new());
+    for (of, text) in dependencies {
+        match of.split(' ').collect::<Vec<_>>().as_slice() {
+            ["hop", from, to] => {
+                transitions.push(TransitionNeeds { from: label(from), to: label(to), needs: needs(text) });
+            }
+            ["lock", state] => locks.push(LockNeeds { state: label(state), needs: needs(text) }),
+            other => panic!("no such dependency: {other:?}"),
+        }
+    }
+    let ranks = kind.states.iter().zip(0u64..).map(|(s, r)| (s.clone(), 10 + r)).collect();
+    let cob = Cob {
+        id: id(cob),
+        kind: kind.name.clone(),
+        preferred,
+        content: "{}".to_owned(),
+        fingerprint: CONTENT,
+        rests_on: None,
+        transitions,
+        locks,
+        ranks,
+        expects,
+        files: BTreeMap::new(),
+    };
+    (kind, cob)
+}
+
+fn id(text: &str) -> CobId {
+    CobId::new(text).expect("a name")
+}
+
+fn name(text: &str) -> HostName {
+    HostName::new(text).expect("a host")
+}
+
+fn label(text: &str) -> StateName {
+    StateName::new(text).expect("a state")
+}
