@@ -212,19 +212,21 @@ fn the_engine_is_pure() {
 
 /// A hash map may be looked into, but its order is another in every run.
 fn iterated_hash_maps(text: &Text) -> Vec<String> {
+    const DECLARED: [&str; 4] = [": HashMap<", ": HashSet<", " = HashMap::", " = HashSet::"];
+    const WALKED: [&str; 8] =
+        [".iter()", ".iter_mut()", ".keys()", ".values()", ".values_mut()", ".into_iter()", ".drain(", ".retain("];
     let mut names = Vec::new();
     for (_, code) in text.code() {
-        for sort in [": HashMap<", ": HashSet<", " = HashMap::", " = HashSet::"] {
-            let before = code.split_once(sort).map(|(before, _)| before);
-            names.extend(before.and_then(|b| b.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next()));
-        }
+        let before = DECLARED.iter().find_map(|sort| Some(code.split_once(sort)?.0));
+        let name = before.and_then(|b| b.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next());
+        // A field is walked through as one: a variable may have the same name.
+        let dot = if code.trim_start().starts_with("let ") { "" } else { "." };
+        names.extend(name.filter(|n| !n.is_empty()).map(|n| format!("{dot}{n}")));
     }
-    let ways =
-        [".iter()", ".iter_mut()", ".keys()", ".values()", ".values_mut()", ".into_iter()", ".drain(", ".retain("];
     let mut faults = Vec::new();
     for (line, code) in text.code() {
-        for name in names.iter().filter(|n| !n.is_empty()) {
-            let walked = ways.iter().any(|way| mentions_field(code, &format!("{name}{way}")));
+        for name in &names {
+            let walked = WALKED.iter().any(|way| mentions_field(code, &format!("{name}{way}")));
             let looped = code.trim_start().starts_with("for ") && code.trim_end().ends_with(&format!("{name} {{"));
             if walked || looped {
                 faults.push(text.at(line, &format!("{name} is a hash map: it has no order to go by")));
@@ -234,8 +236,9 @@ fn iterated_hash_maps(text: &Text) -> Vec<String> {
     faults
 }
 
+/// Whether it stands here by itself, or as a field.
 fn mentions_field(code: &str, what: &str) -> bool {
-    let begins = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    let begins = |at: usize| what.starts_with('.') || !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
     code.match_indices(what).any(|(at, _)| begins(at))
 }
 
@@ -363,6 +366,8 @@ fn the_rules_find_what_they_are_for() {
     let walked = "struct X { map: HashMap<u8, u8> }\nfn f(x: &X) { x.map.get(&1); x.map.keys(); }\nfor y in &x.map {\n";
     let text = Text { name: "x.rs".to_owned(), text: walked.to_owned() };
     assert_eq!(iterated_hash_maps(&text).len(), 2);
+    let spared = "struct X { map: HashMap<u8, u8> }\nfn f(x: &X, map: &[u8]) { x.map.get(&1); map.iter(); }\n";
+    assert!(iterated_hash_maps(&Text { name: "x.rs".to_owned(), text: spared.to_owned() }).is_empty());
     assert_eq!(crate_of("cobd/engine/src/lib.rs").map(|c| c.0), Some("cob-engine"));
     assert_eq!(crate_of("cobd/src/lib.rs").map(|c| c.0), Some("cobd"));
     assert_eq!(crate_of("README.md").map(|c| c.0), None);

@@ -20,7 +20,7 @@ use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, KindName, StateName};
@@ -35,6 +35,8 @@ const SEGMENT_BYTES: usize = 64 << 10;
 const MEMORY: u32 = 32;
 /// How many old entries are forgotten in one batch.
 const FORGET_BATCH: usize = 1000;
+/// So long somebody may take to let go of the store.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// Where an unreadable index is put, beside the index: one of them, the newest.
 const ASIDE_SUFFIX: &str = ".damaged";
 
@@ -145,7 +147,20 @@ impl Index {
         }
     }
 
+    /// Opens it as soon as its last user has let go of it.
     fn try_open(folder: &Path) -> Result<Self, Fault> {
+        let limit = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match Self::open_store(folder) {
+                Err(Fault::Refused(error)) if is_locked(&error) && Instant::now() < limit => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_store(folder: &Path) -> Result<Self, Fault> {
         let config = sled::Config::new()
             .path(folder)
             .mode(sled::Mode::HighThroughput)
@@ -338,6 +353,12 @@ enum Fault {
     Refused(io::Error),
 }
 
+/// The store has a lock of its own. Two daemons don't meet here, the journal's lock is taken before; but
+/// a child that was begun a moment ago holds a copy until it has executed its program.
+fn is_locked(error: &io::Error) -> bool {
+    error.to_string().contains("could not acquire lock")
+}
+
 /// Some damage comes as an I/O error.
 fn is_about_content(error: &io::Error) -> bool {
     matches!(
@@ -491,6 +512,20 @@ mod tests {
         assert!(opened.rebuilt.expect("rebuilt").contains("record 20"));
         assert_eq!(ask(&opened.index, 0, None, 9, false), []);
         assert!(folder.path().join("index.damaged").is_dir());
+    }
+
+    #[test]
+    fn a_store_that_is_let_go_late_is_waited_for() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("index");
+        let index = filled(&path);
+        let holder = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            drop(index);
+        });
+        let opened = Index::open(&path, 20).expect("opens");
+        assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
+        holder.join().expect("ended");
     }
 
     proptest! {

@@ -80,6 +80,8 @@ async fn other_content_is_outdated_and_replaced() {
     assert_eq!(bench.transition(&new, "outdated", "up").await, Outcome::done());
     assert_eq!(fs::read_to_string(bench.path("stopped")).expect("stopped by its own command"), "old\n");
     assert!(!lives(pid));
+    // It was up as soon as it ran; it has yet to say its number.
+    wait_for("the new one", || number_in(&bench.path("pid")) != pid);
     assert_eq!(bench.state(&new).await, "up");
     // What it rests on has changed.
     let mut cob = (*rests.cob).clone();
