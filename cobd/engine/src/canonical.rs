@@ -20,8 +20,8 @@ use crate::time::Time;
 /// The list that small names are replaced by. Looked up, never iterated.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
-    cobs: HashMap<CobId, u64>,
-    states: HashMap<StateName, u64>,
+    cob_places: HashMap<CobId, u64>,
+    state_places: HashMap<StateName, u64>,
     /// In the order of their places.
     all: Vec<CobId>,
 }
@@ -29,21 +29,21 @@ pub struct Places {
 impl Places {
     /// Adds a change object with its states.
     pub fn add<'a>(&mut self, cob: &CobId, states: impl Iterator<Item = &'a StateName>) {
-        if self.cobs.insert(cob.clone(), self.all.len() as u64).is_none() {
+        if self.cob_places.insert(cob.clone(), self.all.len() as u64).is_none() {
             self.all.push(cob.clone());
         }
         for state in states {
-            let place = self.states.len() as u64;
-            self.states.entry(state.clone()).or_insert(place);
+            let place = self.state_places.len() as u64;
+            self.state_places.entry(state.clone()).or_insert(place);
         }
     }
 
     fn cob(&self, cob: &CobId) -> u64 {
-        self.cobs.get(cob).copied().unwrap_or(u64::MAX)
+        self.cob_places.get(cob).copied().unwrap_or(u64::MAX)
     }
 
     fn state(&self, state: &StateName) -> u64 {
-        self.states.get(state).copied().unwrap_or(u64::MAX)
+        self.state_places.get(state).copied().unwrap_or(u64::MAX)
     }
 }
 
