@@ -247,9 +247,10 @@ impl Cluster {
 
     fn spawn(&self, host: &str) -> Child {
         let log = File::options().create(true).append(true).open(self.path(&format!("{host}.log"))).expect("a log");
+        // As people do it who try it out: every path in the configuration is relative, and so is its own.
         Command::new(&self.program)
-            .args(["cobd", "run", "--config"])
-            .arg(self.path(&format!("{host}.toml")))
+            .args(["cobd", "run", "--config", &format!("{host}.toml")])
+            .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -40,14 +40,21 @@ fn change(file: &Path, old: &str, new: &str) {
     fs::write(file, text.replace(old, new)).expect("written");
 }
 
-/// Kills some daemons at random moments and starts them again.
-fn kill_some(cluster: &mut Cluster, random: &mut Random, kills: u64) {
-    for _ in 0..kills {
+/// So many times kills a daemon at a random moment, or several at once, and starts them again.
+fn kill_some(cluster: &mut Cluster, random: &mut Random, times: u64) {
+    for _ in 0..times {
         pause(random.below(150));
-        let host = *random.pick(&HOSTS);
-        cluster.kill(host);
-        pause(random.below(80));
-        cluster.start(host);
+        let mut hosts = HOSTS;
+        random.shuffle(&mut hosts);
+        let together = if random.permille(300) { random.between(2, 3) } else { 1 };
+        for host in hosts.iter().take(together as usize) {
+            cluster.kill(host);
+            pause(random.below(40));
+        }
+        for host in hosts.iter().take(together as usize).rev() {
+            cluster.start(host);
+            pause(random.below(40));
+        }
     }
 }
 
