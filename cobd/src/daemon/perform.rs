@@ -16,7 +16,7 @@ use crate::history;
 use crate::journal::Journal as _;
 use crate::journal::index::Measured;
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
-use crate::peer::Transport as _;
+use crate::peer::{Topic, Transport as _};
 use crate::run::payload;
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
@@ -169,6 +169,12 @@ impl Daemon {
         let mut hosts = BTreeMap::new();
         for prepared in [self.active.as_ref().map(|a| &a.prepared), self.coming.as_ref()].into_iter().flatten() {
             hosts.extend(prepared.addresses());
+        }
+        let here = self.links.address();
+        if let Some(address) = hosts.get(&self.config.host).filter(|a| self.config.listen.is_none() && **a != here) {
+            self.quiet.say(Topic::Moved, None, |_| {
+                warn!("this host is to be reached at {address}, but listens at {here}: restart the daemon");
+            });
         }
         self.links.roster(hosts);
     }

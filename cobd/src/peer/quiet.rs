@@ -32,15 +32,22 @@ pub(crate) enum Topic {
     Name,
     /// Items of a newer protocol were skipped.
     Items,
+    /// A generation has this host listen elsewhere.
+    Moved,
 }
 
 impl Topic {
     fn interval(self) -> Duration {
         match self {
             Topic::Up | Topic::Down => Duration::from_secs(1),
-            Topic::Dial | Topic::Setup | Topic::Accept | Topic::Send | Topic::Batch | Topic::Name | Topic::Items => {
-                Duration::from_secs(60)
-            }
+            Topic::Dial
+            | Topic::Setup
+            | Topic::Accept
+            | Topic::Send
+            | Topic::Batch
+            | Topic::Name
+            | Topic::Items
+            | Topic::Moved => Duration::from_secs(60),
         }
     }
 }
