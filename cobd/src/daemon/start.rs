@@ -91,7 +91,7 @@ impl Daemon {
     /// [`StartError`].
     pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
         open_state_dir(&config.state_dir)?;
-        let opened = FileJournal::open(&config.state_dir.join("journal"), KEEP_SEGMENTS)?;
+        let mut opened = FileJournal::open(&config.state_dir.join("journal"), KEEP_SEGMENTS)?;
         let mut durable = Durable::default();
         let mut last = Time(0);
         for entry in &opened.entries {
@@ -102,6 +102,8 @@ impl Daemon {
         }
         let clock = Clock::start(last);
         let life = next_life(durable.life);
+        // Before anybody can hear of it: links say it in their first words.
+        note_life(&mut opened.journal, &mut durable, life, clock.now())?;
         let same_boot = same_boot(&config.state_dir)?;
         let generations = Generations::new(&config.state_dir, &config.depot, &config.host);
         let (active, coming) = load_needed(&generations, &durable)?;
@@ -143,7 +145,9 @@ impl Daemon {
             in_process: &in_process,
             same_boot,
         };
-        let (engine, effects) = Engine::recover(&back, clock.now());
+        let (engine, mut effects) = Engine::recover(&back, clock.now());
+        // It is on record already.
+        effects.persist.retain(|r| !matches!(r.body, Body::Life(_)));
         info!(
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
             "up"
@@ -247,6 +251,17 @@ fn next_life(last: Option<Incarnation>) -> Incarnation {
         Some(last) => Incarnation { start: last.start.saturating_add(1), ..last },
         None => Incarnation { id: random(), start: 1 },
     }
+}
+
+/// Makes a new life durable.
+fn note_life(journal: &mut FileJournal, durable: &mut Durable, life: Incarnation, at: Time) -> Result<(), StartError> {
+    let record = Record { at, lamport: durable.lamport + 1, generation: durable.active, body: Body::Life(life) };
+    let bytes = codec::encode_packed(&record)
+        .map_err(|e| StartError::Record { seq: journal.last_seq() + 1, what: e.to_string() })?;
+    journal.append(&bytes)?;
+    journal.commit()?;
+    durable.apply(&record);
+    Ok(())
 }
 
 /// From the system's entropy, as the standard library's hasher is seeded.
