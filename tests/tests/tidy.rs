@@ -347,6 +347,27 @@ fn nothing_of_one_machine_and_nothing_left_behind() {
 }
 
 #[test]
+fn links_in_documents_lead_somewhere() {
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.name.ends_with(".md")) {
+        let folder = root().join(&text.name).parent().expect("a folder").to_owned();
+        for (line, words) in (1..).zip(text.text.lines()) {
+            for link in links(words).filter(|link| !folder.join(link).exists()) {
+                faults.push(text.at(line, &format!("{link} is not there")));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// The files that a line of Markdown links to.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    let all = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    let files = all.map(|link| link.split_once('#').map_or(link, |(file, _)| file));
+    files.filter(|link| !link.is_empty() && !link.contains("://") && !link.contains(' '))
+}
+
+#[test]
 fn every_crate_goes_by_the_workspaces_lints() {
     let texts = texts();
     let crates = texts.iter().filter(|t| t.name.ends_with("/Cargo.toml"));
@@ -363,6 +384,8 @@ fn the_rules_find_what_they_are_for() {
     assert_eq!(public_type("    pub struct LockNeeds<'a> {"), Some("LockNeeds"));
     assert_eq!(public_type("pub(crate) struct Task;"), None);
     assert_eq!(words_of("LockNeeds"), ["Lock", "Needs"]);
+    let line = "[a](x.md#y), [b](#z), [c](http://x/y.md) and [`d`](../w)";
+    assert_eq!(links(line).collect::<Vec<_>>(), ["x.md", "../w"]);
     let walked = "struct X { map: HashMap<u8, u8> }\nfn f(x: &X) { x.map.get(&1); x.map.keys(); }\nfor y in &x.map {\n";
     let text = Text { name: "x.rs".to_owned(), text: walked.to_owned() };
     assert_eq!(iterated_hash_maps(&text).len(), 2);
