@@ -1,6 +1,6 @@
 //! Figures of real daemons: ten of them with a thousand change objects, a chain over them, an idle
 //! one. Run with `cargo bench -p cob-tests --bench cluster`; `COB_TEST_DIR` names the folder (and so
-//! the disk) of the state folders.
+//! the disk) of the state folders. `-- ten`, `-- chain` or `-- idle` measures one of them alone.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -60,33 +60,48 @@ fn ten_daemons() {
     );
 }
 
+/// What a hop of a chain needs: from the end of one action to the end of the next, which waits for it on
+/// another host, and how much of that is inside the action.
 fn chain() {
     let bundles = large::chain(10, 100);
     let (_cluster, history, _) = converge(&bundles);
-    let actions: u64 = {
-        let starts: u64 = history.iter().filter(|e| e.event == "start").map(|e| e.ts_ns).sum();
-        let ends: u64 = history.iter().filter(|e| e.event == "end").map(|e| e.ts_ns).sum();
-        ends.saturating_sub(starts)
+    let stamps = |event: &str| -> Vec<u64> {
+        let mut all: Vec<u64> = history.iter().filter(|e| e.event == event).map(|e| e.ts_ns).collect();
+        all.sort_unstable();
+        all
     };
-    let all = span_ms(&history, "start", "end");
-    let own = actions as f64 / 1e6;
+    let (starts, ends) = (stamps("start"), stamps("end"));
+    let mut hops: Vec<f64> = ends.windows(2).map(|w| (w[1] - w[0]) as f64 / 1e6).collect();
+    let own: u64 = starts.iter().zip(&ends).skip(1).map(|(start, end)| end - start).sum();
+    let (all, own) = (hops.iter().sum::<f64>(), own as f64 / 1e6);
+    hops.sort_by(f64::total_cmp);
     println!(
-        "chain of 100 over 10 daemons: {all:.1} ms, of these {own:.1} ms inside the actions: {:.3} ms a hop",
-        (all - own) / 99.0
+        "chain of 100 over 10 daemons: {:.3} ms a hop (median {:.3}, slowest {:.3}), of these {:.3} ms between the start \
+         and the end of its action",
+        all / hops.len() as f64,
+        hops[hops.len() / 2],
+        hops[hops.len() - 1],
+        own / hops.len() as f64
     );
 }
 
-/// One `fdatasync` of a small append on the disk of the state folders.
+/// One `fdatasync` of a small append on the disk of the state folders: one after the other, and with a
+/// pause before each, as a daemon makes them that waits for another one.
 fn disk() {
     use std::io::Write as _;
     let dir = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, std::path::PathBuf::from);
-    let mut file = tempfile::tempfile_in(dir).expect("a file");
-    let begin = Instant::now();
-    for _ in 0..200 {
-        file.write_all(&[0; 200]).expect("written");
-        file.sync_data().expect("synced");
+    for (how, pause) in [("one after the other", None), ("after a pause of 0.5 ms", Some(Duration::from_micros(500)))] {
+        let mut file = tempfile::tempfile_in(&dir).expect("a file");
+        let mut all = Duration::ZERO;
+        for _ in 0..200 {
+            pause.into_iter().for_each(std::thread::sleep);
+            let begin = Instant::now();
+            file.write_all(&[0; 200]).expect("written");
+            file.sync_data().expect("synced");
+            all += begin.elapsed();
+        }
+        println!("one sync of this disk, {how}: {:.3} ms", all.as_secs_f64() * 1000.0 / 200.0);
     }
-    println!("one sync of this disk: {:.3} ms", begin.elapsed().as_secs_f64() * 1000.0 / 200.0);
 }
 
 fn idle() {
@@ -114,8 +129,11 @@ fn idle() {
 }
 
 fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     disk();
-    ten_daemons();
-    chain();
-    idle();
+    for (name, measure) in [("ten", ten_daemons as fn()), ("chain", chain), ("idle", idle)] {
+        if wanted.is_empty() || wanted.iter().any(|w| w == name) {
+            measure();
+        }
+    }
 }

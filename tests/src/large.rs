@@ -119,13 +119,14 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
     (bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect(), count)
 }
 
-/// A chain: each change object is started after the one before it, which is on another host.
+/// A chain: each change object is started after the one before it, which is on another host. The first
+/// one takes a second, so that all the others have been found, and wait for it, when it is up.
 #[must_use]
 pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
     let id = |i: usize| CobId::new(&format!("h{}/c{i}", i % hosts)).expect("well formed");
-    let kind = on_off("noop");
     let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
     for i in 0..length {
+        let (kind, content) = if i == 0 { (on_off("wait"), "{\"ms\":1000}") } else { (on_off("noop"), "{}") };
         let host = id(i).host();
         let bundle = bundles.entry(host.clone()).or_insert_with(|| Bundle::empty(host));
         bundle.kinds.insert(kind.name.clone(), kind.clone());
@@ -135,8 +136,8 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             id: id(i),
             kind: kind.name.clone(),
             preferred: name("up"),
-            content: "{}".to_owned(),
-            fingerprint: canonical::fingerprint(&[b"noop"]),
+            content: content.to_owned(),
+            fingerprint: canonical::fingerprint(&[kind.name.as_str().as_bytes()]),
             rests_on: None,
             transitions: if i == 0 { Vec::new() } else { vec![before] },
             locks: Vec::new(),

@@ -40,14 +40,18 @@ fn drawn(draw: &Draw, usual: usize) -> impl Iterator<Item = (u64, System)> {
 #[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
 fn all(name: &str, systems: impl Iterator<Item = (u64, System)>, plan: &Plan) {
     let began = Instant::now();
-    let (mut count, mut within, mut total, mut largest) = (0, 0, Explored::default(), 0);
+    let (mut count, mut within, mut cut, mut total, mut largest) = (0, 0, 0, Explored::default(), 0);
     for (number, system) in systems {
         let must_converge = Conditions::of(&system).hold();
         let found = explore(&system.bundles(), &system.initial(), &Plan { must_converge, ..plan.clone() });
         if let Some(wrong) = &found.wrong {
             panic!("{name}: system {number}: {}\n{system}\n{}", wrong.what, wrong.run.join("\n"));
         }
-        assert!(!found.cut || !must_converge, "{name}: system {number} has more states than are explored\n{system}");
+        // A listed system is explored whole; a drawn one may be too large for that.
+        let listed = !name.starts_with("drawn") && !name.starts_with("in doubt");
+        let whole = !found.cut || !must_converge;
+        assert!(whole || !listed, "{name}: system {number} has more states than are explored\n{system}");
+        cut += usize::from(!whole);
         count += 1;
         within += usize::from(must_converge);
         largest = largest.max(found.states);
@@ -58,7 +62,7 @@ fn all(name: &str, systems: impl Iterator<Item = (u64, System)>, plan: &Plan) {
     let Explored { states, steps, longest, .. } = total;
     let rate = states as f64 / began.elapsed().as_secs_f64();
     println!(
-        "{name:<28} {count} systems ({within} within P1-P4), {states} states, {steps} steps; the largest {largest} \
+        "{name:<28} {count} systems ({within} within P1-P4, {cut} of them only in part), {states} states, {steps} steps; the largest {largest} \
          states, the longest run {longest} steps; {rate:.0} states/s"
     );
 }

@@ -7,13 +7,14 @@
 //!        engine.handle(event) …            (pure)
 //!                |  effects of the whole turn
 //!                v
-//!   1 journal: append, one commit   2 answers to orders   3 links: send   4 jobs: start   5 index
+//!   1 journal: append, one commit   2 answers to orders   3 links: send   4 jobs: start   5 index: a list
 //! ```
 //!
 //! The loop waits in one place only, for the next event or deadline. Whatever takes long (fetching a
 //! generation, checks, actions) runs in tasks that report back. The commit is made in the loop itself:
 //! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
 
+mod indexing;
 mod orders;
 mod perform;
 mod start;
@@ -34,12 +35,13 @@ use tracing::{info, warn};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::generations::{FetchError, Generations, Prepared};
-use crate::journal::index::Index;
 use crate::journal::{FileJournal, Journal as _, JournalError};
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
 use crate::peer::{LinkEvent, Links, Quiet, Topic, Transport as _};
 use crate::run::{JobId, Program};
 use crate::web::{Api, Ask, Done, Refusal};
+
+use indexing::Indexing;
 
 pub use start::StartError;
 
@@ -63,7 +65,7 @@ pub struct Daemon {
     engine: Engine,
     durable: cob_engine::Durable,
     journal: FileJournal,
-    index: Option<Index>,
+    index: Indexing,
     kinds: Arc<Kinds>,
     links: Links,
     /// Lines about what peers send, held down.
@@ -150,7 +152,13 @@ impl Daemon {
                 self.finish_turn()?;
                 continue;
             }
-            let deadline = self.engine.next_wakeup().unwrap_or(Time::NEVER).min(self.busy_at).min(self.commit_at);
+            let deadline = self
+                .engine
+                .next_wakeup()
+                .unwrap_or(Time::NEVER)
+                .min(self.busy_at)
+                .min(self.commit_at)
+                .min(self.index.due());
             let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
             tokio::select! {
                 biased;
@@ -271,7 +279,7 @@ impl Daemon {
     }
 
     async fn engine_stops(self) {
-        let Self { links, mut index, mut journal, .. } = self;
+        let Self { links, index, mut journal, .. } = self;
         if let Err(error) = journal.commit() {
             warn!(%error, "the last notes of this life are lost");
         }
@@ -280,11 +288,7 @@ impl Daemon {
             let names: Vec<_> = late.iter().map(HostName::as_str).collect();
             warn!(hosts = names.join(", "), "these hosts had not acknowledged everything; it is said again later");
         }
-        if let Some(index) = index.as_mut()
-            && let Err(error) = index.flush()
-        {
-            warn!(%error, "the index was not flushed");
-        }
+        index.close();
     }
 }
 

@@ -18,7 +18,7 @@ impl Daemon {
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
             Ask::History { since, cob, limit, reply } => {
                 let query = Query { since, cob, limit, newest: false };
-                let found = self.index.as_ref().map(|i| i.history(&query));
+                let found = self.index.history(&query);
                 // An empty history would say that nothing has happened.
                 let unavailable = |why: String| {
                     let hint = "restart the daemon: the index is made anew from the journal";

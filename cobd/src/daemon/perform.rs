@@ -12,7 +12,6 @@ use tracing::{error, info, warn};
 
 use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
 use crate::generations::Prepared;
-use crate::history;
 use crate::journal::Journal as _;
 use crate::journal::index::Measured;
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
@@ -47,7 +46,7 @@ impl Daemon {
         for job in turn.finished {
             self.kinds.remove(job);
         }
-        self.index(&persist, written);
+        self.index(persist, written);
         if !quiet {
             self.changes.send_modify(|n| *n += 1);
             let soon = self.clock.now() + cob_engine::time::Span::millis(BUSY_EVERY.as_millis() as u64);
@@ -246,17 +245,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tells the index what people may ask for. It can be rebuilt, so its faults stop nothing.
-    fn index(&mut self, records: &[Record], first: u64) {
-        let Some(index) = self.index.as_mut() else { return };
-        for (record, seq) in records.iter().zip(first..) {
-            let history = history::entry(&self.config.host, seq, record);
-            let measured = measured(self.active.as_ref(), record);
-            if let Err(error) = index.add(seq, &history, measured.as_slice()) {
-                warn!(%error, "the index failed; history is not available until the next start");
-                self.index = None;
-                return;
-            }
+    /// Puts what people may ask for on the index's list.
+    fn index(&mut self, records: Vec<Record>, first: u64) {
+        let now = self.clock.now();
+        for (record, seq) in records.into_iter().zip(first..) {
+            let measured = measured(self.active.as_ref(), &record);
+            self.index.add(seq, record, measured, now);
+        }
+        if now >= self.index.due() {
+            self.index.feed();
         }
     }
 

@@ -16,13 +16,14 @@ use notify_debouncer_full::notify::RecursiveMode;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use super::indexing::Indexing;
 use super::{Daemon, Turn, job_number};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
 use crate::generations::{FetchError, Generations, Prepared};
 use crate::history;
-use crate::journal::index::Index;
+use crate::journal::index::{Entry, Index};
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet};
@@ -152,7 +153,7 @@ impl Daemon {
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
             "up"
         );
-        let index = open_index(&config, &opened.journal);
+        let index = Indexing::new(config.host.clone(), open_index(&config, &opened.journal));
         let mut daemon = Self {
             clock,
             engine,
@@ -359,17 +360,18 @@ fn open_index(config: &Config, journal: &FileJournal) -> Option<Index> {
     if let Some(why) = &opened.rebuilt {
         warn!(why, "the index is rebuilt from the journal");
     }
-    for entry in journal.entries_since(opened.needs_from) {
-        let Ok(entry) = entry else { break };
-        let Ok(record) = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD) else { continue };
-        if matches!(record.body, Body::Snapshot(_)) {
-            continue;
-        }
-        let history = history::entry(&config.host, entry.seq, &record);
-        if let Err(error) = opened.index.add(entry.seq, &history, &[]) {
-            warn!(%error, "the index can't be fed; history is not available");
-            return None;
-        }
+    let missed = journal.entries_since(opened.needs_from).map_while(Result::ok).filter_map(|entry| {
+        let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
+        let told = !matches!(record.body, Body::Snapshot(_));
+        told.then(|| Entry {
+            seq: entry.seq,
+            history: history::entry(&config.host, entry.seq, &record),
+            measured: None,
+        })
+    });
+    if let Err(error) = opened.index.add(missed) {
+        warn!(%error, "the index can't be fed; history is not available");
+        return None;
     }
     Some(opened.index)
 }

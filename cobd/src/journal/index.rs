@@ -59,6 +59,17 @@ pub struct OpenedIndex {
     pub rebuilt: Option<String>,
 }
 
+/// What one record tells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The record's number.
+    pub seq: u64,
+    /// What people read of it.
+    pub history: Vec<HistoryEntry>,
+    /// The action that it ends.
+    pub measured: Option<Measured>,
+}
+
 /// How long one action took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
@@ -191,25 +202,28 @@ impl Index {
         self.upto
     }
 
-    /// Adds what record `seq` tells. A record that is in here already is left out.
+    /// Adds what records tell, all of them or none. Those that are in here already are left out.
     ///
     /// # Errors
-    /// [`IndexError::Store`]; nothing of the record was added then.
-    pub fn add(&mut self, seq: u64, history: &[HistoryEntry], measured: &[Measured]) -> Result<(), IndexError> {
-        if seq <= self.upto {
-            return Ok(());
-        }
+    /// [`IndexError::Store`]; nothing was added then.
+    pub fn add(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), IndexError> {
         let mut batch = sled::Batch::default();
-        for (n, entry) in (0u16..).zip(history) {
-            let at = position(seq, n);
-            batch.insert(key(b'h', &[], &at), json(entry));
-            if let Some(cob) = &entry.cob {
-                batch.insert(key(b'c', &[cob.as_str()], &at), &[]);
-            }
-        }
-        // Two measures of one record may be about the same move: the second sees the first.
+        let mut upto = self.upto;
+        // Two measures may be about the same move: the second sees the first.
         let mut updated = std::collections::BTreeMap::new();
-        for m in measured {
+        for Entry { seq, history, measured } in entries {
+            if seq <= upto {
+                continue;
+            }
+            upto = seq;
+            for (n, entry) in (0u16..).zip(&history) {
+                let at = position(seq, n);
+                batch.insert(key(b'h', &[], &at), json(entry));
+                if let Some(cob) = &entry.cob {
+                    batch.insert(key(b'c', &[cob.as_str()], &at), &[]);
+                }
+            }
+            let Some(m) = measured else { continue };
             let (from, to) = (m.from.as_str(), m.to.as_str());
             for key in [key(b'k', &[m.kind.as_str(), from, to], &[]), key(b'd', &[m.cob.as_str(), from, to], &[])] {
                 let known = match updated.get(&key) {
@@ -219,12 +233,15 @@ impl Index {
                 updated.insert(key, known.with(m.took));
             }
         }
+        if upto == self.upto {
+            return Ok(());
+        }
         for (key, durations) in updated {
             batch.insert(key, json(&durations));
         }
-        batch.insert(b"u", &seq.to_be_bytes());
+        batch.insert(b"u", &upto.to_be_bytes());
         self.tree.apply_batch(batch).map_err(|e| self.store_error(&e))?;
-        self.upto = seq;
+        self.upto = upto;
         Ok(())
     }
 
@@ -447,7 +464,7 @@ mod tests {
         for seq in 1..=20 {
             let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
             let lines = [entry(seq, Some(cob), "start"), entry(seq, None, "order")];
-            index.add(seq, &lines, &[measured(10 * seq)]).expect("added");
+            index.add([Entry { seq, history: lines, measured: Some(measured(10 * seq)) }]).expect("added");
         }
         index
     }
@@ -483,7 +500,8 @@ mod tests {
         let opened = Index::open(&path, 25).expect("opens");
         assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
         let mut index = opened.index;
-        index.add(20, &[entry(20, None, "again")], &[measured(9999)]).expect("left out");
+        let again = Entry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
+        index.add([again]).expect("left out");
         assert!(!ask(&index, 20, None, 9, false).iter().any(|(_, event)| event == "again"));
         let m = measured(0);
         let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
