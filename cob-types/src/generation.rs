@@ -1,6 +1,6 @@
 //! Generations: what is published, and the part of it that one host gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cob::Cob;
 use crate::id::{CobId, HostName, KindName, StateName};
 use crate::kind::Kind;
+use crate::trust::{Operator, PublicKey};
 
 /// The format of bundles and manifests written here.
 pub const FORMAT: u32 = 1;
@@ -58,6 +59,26 @@ pub struct Manifest {
     pub hosts: BTreeMap<HostName, ManifestHost>,
     /// The number of change objects in all bundles.
     pub cobs: u64,
+    /// Keys that are no longer to be believed, whatever else names them. A host whose key is here is
+    /// cut as soon as this generation is on its way.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub revoked: BTreeSet<PublicKey>,
+    /// Who may give orders from afar, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub operators: BTreeMap<String, Operator>,
+    /// Earlier generations to which a host may return from this one without a new signature: whoever
+    /// signs this one signs the way back too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub back: Vec<WayBack>,
+}
+
+/// A generation to which hosts may return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WayBack {
+    /// Its number.
+    pub generation: GenerationNumber,
+    /// Hash of its manifest's bytes.
+    pub manifest: BlobHash,
 }
 
 /// How links between hosts are protected.
@@ -66,6 +87,8 @@ pub struct Manifest {
 pub enum Security {
     /// No keys, no signatures; every address is a loopback address.
     LoopbackOnly,
+    /// Every host has a key, every link proves it, every generation is signed.
+    Identities,
 }
 
 /// One host in the manifest.
@@ -74,6 +97,10 @@ pub struct ManifestHost {
     /// `tcp://IP:PORT`; none: the host has no link to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The keys by which it proves that it is this host: one, or the old and the new while they roll
+    /// over. Empty under [`Security::LoopbackOnly`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<PublicKey>,
     /// Hash of the bundle's bytes.
     pub bundle: BlobHash,
     /// The number of change objects in the bundle.
@@ -95,6 +122,10 @@ pub struct Bundle {
     /// Contents of the files that travel with kinds and change objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blobs: BTreeMap<BlobHash, serde_bytes::ByteBuf>,
+    /// Secrets that its contents and files name, each encrypted for this host alone, by
+    /// [`SecretId`](crate::secret::SecretId).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<crate::secret::SecretId, serde_bytes::ByteBuf>,
 }
 
 /// A whole generation: what `cobgen` assembles and writes into the depot.
@@ -116,11 +147,36 @@ pub struct BundleError {
     pub what: String,
 }
 
+impl Manifest {
+    /// A manifest without hosts, and with nobody but root on each host to give orders.
+    #[must_use]
+    pub fn empty(generation: GenerationNumber, parent: GenerationNumber, security: Security) -> Self {
+        Self {
+            format: FORMAT,
+            generation,
+            parent,
+            security,
+            hosts: BTreeMap::new(),
+            cobs: 0,
+            revoked: BTreeSet::new(),
+            operators: BTreeMap::new(),
+            back: Vec::new(),
+        }
+    }
+}
+
 impl Bundle {
     /// An empty bundle.
     #[must_use]
     pub fn empty(host: HostName) -> Self {
-        Self { format: FORMAT, host, kinds: BTreeMap::new(), cobs: BTreeMap::new(), blobs: BTreeMap::new() }
+        Self {
+            format: FORMAT,
+            host,
+            kinds: BTreeMap::new(),
+            cobs: BTreeMap::new(),
+            blobs: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        }
     }
 
     /// Checks what the engine relies on: every name resolves, every state exists, every change

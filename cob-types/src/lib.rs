@@ -17,10 +17,13 @@ pub mod id;
 pub mod kind;
 pub mod link;
 pub mod message;
+pub mod secret;
 pub mod status;
+pub mod trust;
 
 pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
 pub use generation::{Bundle, Generation, GenerationNumber, Manifest};
 pub use id::{CobId, HostName, IdError, KindName, StateName};
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};
+pub use trust::{PublicKey, Signature};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_depot::{Depot, DepotError, Publication, PublishError};
-use cob_types::generation::{FORMAT, Security};
+use cob_types::generation::Security;
 use cob_types::{Generation, GenerationNumber, Manifest};
 
 use crate::diagnostic::{Diagnostic, render, summary};
@@ -70,14 +70,7 @@ pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, R
 /// The generation that there is before the first one: no hosts, nothing on them.
 #[must_use]
 pub fn nothing() -> Generation {
-    let manifest = Manifest {
-        format: FORMAT,
-        generation: GenerationNumber(0),
-        parent: GenerationNumber(0),
-        security: Security::LoopbackOnly,
-        hosts: BTreeMap::new(),
-        cobs: 0,
-    };
+    let manifest = Manifest::empty(GenerationNumber(0), GenerationNumber(0), Security::LoopbackOnly);
     Generation { manifest, bundles: BTreeMap::new() }
 }
 

@@ -196,17 +196,12 @@ impl Cluster {
             let bytes = codec::encode(&**bundle).expect("encodes");
             let address = Some(self.give_address(name));
             let cobs = bundle.cobs.len() as u64;
-            (name.clone(), ManifestHost { address, bundle: canonical::blob_hash(&bytes), cobs })
+            (name.clone(), ManifestHost { address, keys: Vec::new(), bundle: canonical::blob_hash(&bytes), cobs })
         };
         let hosts: BTreeMap<_, _> = bundles.iter().map(host).collect();
-        let manifest = Manifest {
-            format: cob_types::generation::FORMAT,
-            generation: GenerationNumber(parent.0 + 1),
-            parent,
-            security: Security::LoopbackOnly,
-            cobs: hosts.values().map(|h| h.cobs).sum(),
-            hosts,
-        };
+        let cobs = hosts.values().map(|h| h.cobs).sum();
+        let number = GenerationNumber(parent.0 + 1);
+        let manifest = Manifest { hosts, cobs, ..Manifest::empty(number, parent, Security::LoopbackOnly) };
         let bundles = bundles.iter().map(|(h, b)| (h.clone(), (**b).clone())).collect();
         self.put(&depot, Generation { manifest, bundles })
     }

@@ -463,8 +463,8 @@ mod tests {
         let mut index = Index::open(folder, 20).expect("opens").index;
         for seq in 1..=20 {
             let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
-            let lines = [entry(seq, Some(cob), "start"), entry(seq, None, "order")];
-            index.add([Entry { seq, history: lines, measured: Some(measured(10 * seq)) }]).expect("added");
+            let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
+            index.add([Entry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
         }
         index
     }

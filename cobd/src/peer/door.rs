@@ -19,7 +19,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::config::{LinkError, only_loopback};
-use super::event::LinkEvent;
+use super::event::{HttpStream, LinkEvent};
 use super::keeper::{Accepted, Shared};
 use super::quiet::Topic;
 use super::session::{Fault, check_hello, read_hello};
@@ -127,7 +127,7 @@ async fn set_up(
         0xFF => {}
         b'A'..=b'Z' => {
             // Without a daemon nobody is there to answer it.
-            let _ = shared.events.send(LinkEvent::Http(stream)).await;
+            let _ = shared.events.send(LinkEvent::Http(HttpStream::Plain(stream))).await;
             return Ok(());
         }
         other => return Err(Unwelcome::FirstByte(other)),

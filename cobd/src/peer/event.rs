@@ -1,8 +1,11 @@
 //! What the links tell the daemon.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
-use cob_types::{HostName, Incarnation};
+use cob_types::{HostName, Incarnation, PublicKey};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 /// Something happened on the links.
 #[derive(Debug)]
@@ -38,8 +41,24 @@ pub enum LinkEvent {
         /// The host.
         host: HostName,
     },
-    /// A connection from this machine that speaks HTTP; nothing of it has been read.
-    Http(TcpStream),
+    /// A connection that speaks HTTP; nothing of it has been read.
+    Http(HttpStream),
+}
+
+/// A connection to the API over TCP.
+#[derive(Debug)]
+pub enum HttpStream {
+    /// In clear: from this machine, in a model without identities.
+    Plain(TcpStream),
+    /// Over TLS.
+    Tls {
+        /// The connection after its handshake.
+        stream: Box<TlsStream<TcpStream>>,
+        /// From where.
+        peer: SocketAddr,
+        /// The key that the other side has proved to hold, if it showed one.
+        key: Option<PublicKey>,
+    },
 }
 
 /// What has gone over the links in this life.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::testing::{Cut, Lines, Proxy, TestHost, host, life, quick, two, within};
-use super::{Limits, LinkConfig, LinkError, LinkEvent, Links, Transport};
+use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Transport};
 
 /// One of two hosts that send each other numbered batches.
 struct Talker {
@@ -309,7 +309,7 @@ async fn an_http_connection_is_handed_over_intact() {
     let (mut a, mut b) = two().await;
     let mut client = TcpStream::connect(b.address()).await.expect("connects");
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("writes");
-    let LinkEvent::Http(mut server) = b.next().await else { panic!("no HTTP") };
+    let LinkEvent::Http(HttpStream::Plain(mut server)) = b.next().await else { panic!("no HTTP") };
     let mut request = [0; 18];
     within("the request", server.read_exact(&mut request)).await.expect("reads");
     assert_eq!(&request, b"GET / HTTP/1.1\r\n\r\n");

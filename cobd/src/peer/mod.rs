@@ -39,7 +39,7 @@ mod task;
 pub mod memory;
 
 pub use config::{Limits, LinkConfig, LinkError};
-pub use event::{Counters, LinkEvent};
+pub use event::{Counters, HttpStream, LinkEvent};
 pub use links::Links;
 pub(crate) use quiet::{Quiet, Topic};
 pub use transport::Transport;

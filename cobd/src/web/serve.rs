@@ -18,11 +18,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use super::api::{Api, Caller};
 use super::routes::router;
+use crate::peer::HttpStream;
 
 /// How long the head of a request may take to arrive.
 const HEAD: Duration = Duration::from_secs(10);
@@ -149,16 +150,21 @@ impl Drop for SocketName {
 
 /// Serves one request on a TCP connection that was accepted elsewhere; nothing of it may have been
 /// consumed.
-pub async fn serve_connection(stream: TcpStream, api: Api) {
-    let Ok(peer) = stream.peer_addr() else { return };
-    let caller = Caller::Tcp { peer };
-    match api.connections.clone().try_acquire_owned() {
-        Ok(place) => {
-            connection(stream, router(api), caller).await;
-            drop(place);
+pub async fn serve_connection(stream: HttpStream, api: Api) {
+    let Ok(place) = api.connections.clone().try_acquire_owned() else {
+        tracing::debug!("too many connections to the API: one is closed unanswered");
+        return;
+    };
+    match stream {
+        HttpStream::Plain(stream) => {
+            let Ok(peer) = stream.peer_addr() else { return };
+            connection(stream, router(api), Caller::Tcp { peer }).await;
         }
-        Err(_) => tracing::debug!(%peer, "too many connections to the API: one is closed unanswered"),
+        HttpStream::Tls { stream, peer, key: _ } => {
+            connection(*stream, router(api), Caller::Tcp { peer }).await;
+        }
     }
+    drop(place);
 }
 
 /// Set by a request whose answer does not end by itself.

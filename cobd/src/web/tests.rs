@@ -151,7 +151,7 @@ async fn over_tcp(api: &Api, request: impl FnOnce(u16) -> String) -> (u16, Strin
     let api = api.clone();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.expect("a connection");
-        serve_connection(stream, api).await;
+        serve_connection(crate::peer::HttpStream::Plain(stream), api).await;
     });
     exchange(TcpStream::connect(address).await.expect("connects"), &request(address.port())).await
 }

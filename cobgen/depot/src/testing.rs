@@ -11,14 +11,8 @@ use crate::publish::{Author, Publication};
 
 /// Generation `number`, made after the one before; of each host the version of its one kind.
 pub(crate) fn sketch_of(number: u64, hosts: &[(&str, u64)]) -> Generation {
-    let mut manifest = Manifest {
-        format: FORMAT,
-        generation: GenerationNumber(number),
-        parent: GenerationNumber(number - 1),
-        security: Security::LoopbackOnly,
-        hosts: BTreeMap::new(),
-        cobs: 0,
-    };
+    let parent = GenerationNumber(number - 1);
+    let mut manifest = Manifest::empty(GenerationNumber(number), parent, Security::LoopbackOnly);
     let mut bundles = BTreeMap::new();
     for (host, version) in hosts {
         let host = HostName::new(host).expect("name");
@@ -26,7 +20,7 @@ pub(crate) fn sketch_of(number: u64, hosts: &[(&str, u64)]) -> Generation {
         let kind = kind(*version);
         bundle.kinds.insert(kind.name.clone(), kind);
         let hash = blob_hash(&codec::encode(&bundle).expect("CBOR"));
-        manifest.hosts.insert(host.clone(), ManifestHost { address: None, bundle: hash, cobs: 0 });
+        manifest.hosts.insert(host.clone(), ManifestHost { address: None, keys: Vec::new(), bundle: hash, cobs: 0 });
         bundles.insert(host, bundle);
     }
     Generation { manifest, bundles }

@@ -137,7 +137,11 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
                 ),
                 "use addresses of 127.0.0.0/8 or ::1, or give the hosts identities".to_owned(),
             ),
-            (Some(_), Security::LoopbackOnly) => continue,
+            (Some(_), Security::Identities) if entry.keys.is_empty() => (
+                format!("{host} has an address and no key, so nobody could know that it is {host}"),
+                "enrol it with `cobgen enroll`, or write its public key as `key: ed25519:…` at the host".to_owned(),
+            ),
+            (Some(_), Security::LoopbackOnly | Security::Identities) => continue,
         };
         let severity = Severity::Error;
         findings.push(Finding { severity, code: "address", message, place: place(host), steps: Vec::new(), help });

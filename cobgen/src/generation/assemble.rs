@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use cob_types::cob::Fingerprint;
-use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
+use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::kind::PayloadFile;
 use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest};
 use cob_types::{canonical, codec};
@@ -53,8 +53,7 @@ pub fn assemble(draft: &Draft, number: GenerationNumber, parent: GenerationNumbe
     let count = cobs.len() as u64;
     let bundles = cut(draft, cobs);
     let hosts = manifest_hosts(draft, &bundles, &mut faults);
-    let manifest =
-        Manifest { format: FORMAT, generation: number, parent, security: draft.security, hosts, cobs: count };
+    let manifest = Manifest { hosts, cobs: count, ..Manifest::empty(number, parent, draft.security) };
     match codec::encode(&manifest) {
         Ok(bytes) if bytes.len() > MAX_MANIFEST => faults.push(Fault::ManifestTooLarge { len: bytes.len() }),
         Ok(_) => {}
@@ -166,6 +165,7 @@ fn manifest_hosts(
         }
         let entry = ManifestHost {
             address: host.address.clone(),
+            keys: Vec::new(),
             bundle: canonical::blob_hash(&bytes),
             cobs: bundle.cobs.len() as u64,
         };

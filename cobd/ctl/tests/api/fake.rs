@@ -10,6 +10,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
 use cobctl::screen::Screen;
+use cobd::peer::HttpStream;
 use cobd::web::{Api, Ask, Command, Done, Refusal, RefusalKind, UnixServer, serve_connection};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -179,7 +180,7 @@ impl Daemon {
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve_connection(stream, api.clone()));
+                connections.spawn(serve_connection(HttpStream::Plain(stream), api.clone()));
             }
         });
         Self { inside, address, _tasks: tasks }
@@ -282,16 +283,15 @@ pub(crate) fn cobctl(args: &[&str]) -> impl Future<Output = Ran> + use<> {
 pub(crate) fn publish(depot: &Path, generation: u64, hosts: &[(&str, &str, u64)]) {
     let host = |address: &str, cobs| ManifestHost {
         address: Some(address.to_owned()).filter(|a| !a.is_empty()),
+        keys: Vec::new(),
         bundle: BlobHash([0; 32]),
         cobs,
     };
+    let number = GenerationNumber(generation);
     let manifest = Manifest {
-        format: FORMAT,
-        generation: GenerationNumber(generation),
-        parent: GenerationNumber(generation - 1),
-        security: Security::LoopbackOnly,
         hosts: hosts.iter().map(|(n, address, cobs)| (name(n), host(address, *cobs))).collect::<BTreeMap<_, _>>(),
         cobs: hosts.iter().map(|(_, _, cobs)| cobs).sum(),
+        ..Manifest::empty(number, GenerationNumber(generation - 1), Security::LoopbackOnly)
     };
     let repository = git2::Repository::init_bare(depot).expect("a repository");
     let blob = repository.blob(&codec::encode(&manifest).expect("encodes")).expect("a blob");

@@ -1,0 +1,144 @@
+//! Secrets as they stand in contents and files: a mark in the place of the value.
+//!
+//! A mark names the secret by its id. The id is a keyed hash of the value, so that another value gives
+//! another content, and thus another fingerprint, while nobody without the key learns anything from it.
+//! The value itself travels in the bundle, encrypted for the one host ([`crate::Bundle::secrets`]), and
+//! takes the mark's place at the moment of use.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The id of one value of one secret: the first 16 bytes of a keyed hash, in hex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretId(pub [u8; 16]);
+
+/// What begins a mark. U+2983 is a bracket that no configuration file uses by accident.
+const OPEN: &str = "\u{2983}cob-secret:";
+/// What ends it.
+const CLOSE: &str = "\u{2984}";
+/// Letters of an id.
+const LETTERS: usize = 32;
+
+/// A text that is no id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the id of a secret has {LETTERS} lower-case hex digits")]
+pub struct SecretIdError;
+
+impl SecretId {
+    /// The mark that stands for the value.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{OPEN}{self}{CLOSE}")
+    }
+}
+
+/// The ids of all marks in a text, in their order, with repetitions.
+pub fn marks(text: &str) -> impl Iterator<Item = SecretId> + '_ {
+    pieces(text).filter_map(|piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Mark(id) => Some(id),
+    })
+}
+
+/// A part of a text with marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Stands for itself.
+    Text(&'a str),
+    /// Stands for a secret's value.
+    Mark(SecretId),
+}
+
+/// Cuts a text at its marks. What only looks like one stands for itself.
+pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = text;
+    let mut next = None;
+    std::iter::from_fn(move || {
+        if let Some(id) = next.take() {
+            return Some(Piece::Mark(id));
+        }
+        if rest.is_empty() {
+            return None;
+        }
+        let found = rest.match_indices(OPEN).find_map(|(at, _)| {
+            let id = rest.get(at + OPEN.len()..at + OPEN.len() + LETTERS)?;
+            let end = at + OPEN.len() + LETTERS;
+            rest[end..].starts_with(CLOSE).then_some(())?;
+            Some((at, end + CLOSE.len(), id.parse::<SecretId>().ok()?))
+        });
+        let Some((start, end, id)) = found else { return Some(Piece::Text(std::mem::take(&mut rest))) };
+        let before = &rest[..start];
+        rest = &rest[end..];
+        if before.is_empty() {
+            return Some(Piece::Mark(id));
+        }
+        next = Some(id);
+        Some(Piece::Text(before))
+    })
+}
+
+impl fmt::Display for SecretId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl FromStr for SecretId {
+    type Err = SecretIdError;
+
+    fn from_str(text: &str) -> Result<Self, SecretIdError> {
+        let digit = |b: u8| match b {
+            b'0'..=b'9' => Ok(b - b'0'),
+            b'a'..=b'f' => Ok(b - b'a' + 10),
+            _ => Err(SecretIdError),
+        };
+        if text.len() != LETTERS {
+            return Err(SecretIdError);
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for SecretId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_its_marks() {
+        let (a, b) = (SecretId([1; 16]), SecretId([0xAB; 16]));
+        let text = format!("x{}{}y {OPEN}nothing{CLOSE}", a.mark(), b.mark());
+        let cut: Vec<_> = pieces(&text).collect();
+        let end = format!("y {OPEN}nothing{CLOSE}");
+        assert_eq!(cut, [Piece::Text("x"), Piece::Mark(a), Piece::Mark(b), Piece::Text(&end)]);
+        assert_eq!(marks(&text).collect::<Vec<_>>(), [a, b]);
+        assert_eq!(pieces("").count(), 0);
+    }
+
+    #[test]
+    fn an_id_is_written_and_read_in_one_form() {
+        let id = SecretId([0x0F; 16]);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!("0F".repeat(16).parse::<SecretId>(), Err(SecretIdError));
+        assert_eq!("é".repeat(16).parse::<SecretId>(), Err(SecretIdError));
+    }
+}

@@ -1,0 +1,237 @@
+//! Secret keys, and the files that hold them.
+//!
+//! A key file is PKCS#8 in PEM (RFC 8410), readable by its owner alone: what
+//! `openssl genpkey -algorithm ed25519` writes is one.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cob_types::trust::{PublicKey, Signature};
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
+use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use zeroize::Zeroizing;
+
+/// The longest key file that is read, in bytes.
+const MAX_FILE: u64 = 16 << 10;
+
+/// An ed25519 secret key. Wiped from memory when it is dropped, never shown.
+#[derive(Clone)]
+pub struct SecretKey(SigningKey);
+
+/// What a signature is for. A signature over one purpose's bytes is worthless for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A generation's manifest, and with it everything whose hash is in it.
+    Generation,
+    /// A new host that shows its key.
+    Enrolment,
+}
+
+/// A key file that can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The system refused.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than its owner may read or change it.
+    #[error("{} may be read or changed by others (mode {mode:03o}): `chmod 600` it, and make a new key if others could read this one", .path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It belongs to somebody else.
+    #[error("{} belongs to user {owner}, not to the one who runs this program", .path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The user's number.
+        owner: u32,
+    },
+    /// There is no ed25519 key in it.
+    #[error("{} holds no ed25519 key in PEM (PKCS#8); `openssl genpkey -algorithm ed25519` makes one", .path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl SecretKey {
+    /// A new key.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn generate() -> io::Result<Self> {
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(seed.as_mut()).map_err(io::Error::other)?;
+        Ok(Self(SigningKey::from_bytes(&seed)))
+    }
+
+    /// The key of a seed: for tests, and for keys that are derived.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// The public half.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key().to_bytes())
+    }
+
+    /// Signs.
+    #[must_use]
+    pub fn sign(&self, purpose: Purpose, bytes: &[u8]) -> Signature {
+        Signature(self.0.sign(&in_context(purpose, bytes)).to_bytes())
+    }
+
+    /// Reads a key file, if nobody but its owner can.
+    ///
+    /// # Errors
+    /// [`KeyFileError`].
+    pub fn load(path: &Path) -> Result<Self, KeyFileError> {
+        let io = |source| KeyFileError::Io { path: path.to_owned(), source };
+        let file = fs::File::open(path).map_err(io)?;
+        let found = file.metadata().map_err(io)?;
+        let mode = found.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(KeyFileError::Open { path: path.to_owned(), mode });
+        }
+        let me = rustix::process::geteuid().as_raw();
+        if found.uid() != me && found.uid() != 0 {
+            return Err(KeyFileError::Owner { path: path.to_owned(), owner: found.uid() });
+        }
+        let no_key = || KeyFileError::NoKey { path: path.to_owned() };
+        if !found.is_file() || found.len() > MAX_FILE {
+            return Err(no_key());
+        }
+        let mut text = Zeroizing::new(String::new());
+        io::Read::read_to_string(&mut io::Read::take(file, MAX_FILE), &mut text).map_err(|_| no_key())?;
+        SigningKey::from_pkcs8_pem(&text).map(Self).map_err(|_| no_key())
+    }
+
+    /// Writes a new key file, mode 0600. A file that is there is never overwritten.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Io`]; `AlreadyExists` when there is a file.
+    pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
+        let io = |source| KeyFileError::Io { path: path.to_owned(), source };
+        let text = self.0.to_pkcs8_pem(LineEnding::LF).map_err(|e| io(io::Error::other(e.to_string())))?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        if let Err(source) = written {
+            // Half a key is worse than none.
+            let _ = fs::remove_file(path);
+            return Err(io(source));
+        }
+        let folder = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+        fs::File::open(folder).and_then(|f| f.sync_all()).map_err(io)
+    }
+
+    /// Reads the key of a file, or makes one there.
+    ///
+    /// # Errors
+    /// [`KeyFileError`].
+    pub fn load_or_create(path: &Path) -> Result<Self, KeyFileError> {
+        match Self::load(path) {
+            Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            loaded => return loaded,
+        }
+        let key = Self::generate().map_err(|source| KeyFileError::Io { path: path.to_owned(), source })?;
+        match key.store(path) {
+            // Another process was quicker.
+            Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            stored => stored.map(|()| key),
+        }
+    }
+
+    pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.0.to_bytes())
+    }
+
+    pub(crate) fn scalar(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.0.to_scalar_bytes())
+    }
+}
+
+/// Whether a signature over these bytes is this key's.
+#[must_use]
+pub fn verify(key: &PublicKey, purpose: Purpose, bytes: &[u8], signature: &Signature) -> bool {
+    let Ok(key) = VerifyingKey::from_bytes(&key.0) else { return false };
+    key.verify_strict(&in_context(purpose, bytes), &ed25519_dalek::Signature::from_bytes(&signature.0)).is_ok()
+}
+
+/// What is signed: the purpose, a zero byte, the bytes.
+fn in_context(purpose: Purpose, bytes: &[u8]) -> Vec<u8> {
+    let context: &[u8] = match purpose {
+        Purpose::Generation => b"COB generation 1\0",
+        Purpose::Enrolment => b"COB enrolment 1\0",
+    };
+    [context, bytes].concat()
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SecretKey").field(&self.public()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_kept_in_a_file_that_nobody_else_reads() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("key");
+        let key = SecretKey::load_or_create(&path).expect("made");
+        assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o600);
+        assert_eq!(SecretKey::load_or_create(&path).expect("read").public(), key.public());
+        let error = key.store(&path).expect_err("never overwritten").to_string();
+        assert!(error.contains("exists"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("changed");
+        assert!(SecretKey::load(&path).expect_err("open to others").to_string().contains("mode 640"));
+    }
+
+    #[test]
+    fn what_openssl_writes_is_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("key");
+        // RFC 8410, section 10.3.
+        let pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----\n";
+        fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut f| f.write_all(pem.as_bytes()))
+            .expect("written");
+        let key = SecretKey::load(&path).expect("read");
+        assert_eq!(key.public().to_string(), "ed25519:Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE");
+        fs::write(&path, "no key").expect("written");
+        assert!(SecretKey::load(&path).expect_err("no key").to_string().contains("holds no ed25519 key"));
+    }
+
+    #[test]
+    fn a_signature_is_good_for_one_purpose_and_one_text() {
+        let key = SecretKey::from_seed(&[7; 32]);
+        let signature = key.sign(Purpose::Generation, b"text");
+        assert!(verify(&key.public(), Purpose::Generation, b"text", &signature));
+        assert!(!verify(&key.public(), Purpose::Enrolment, b"text", &signature));
+        assert!(!verify(&key.public(), Purpose::Generation, b"texT", &signature));
+        assert!(!verify(&PublicKey([0xFF; 32]), Purpose::Generation, b"text", &signature));
+        assert_eq!(format!("{key:?}"), format!("SecretKey({})", key.public()));
+    }
+}

@@ -1,0 +1,139 @@
+//! Whose signatures make a generation one that a host accepts.
+
+use std::collections::BTreeSet;
+
+use cob_types::trust::{PublicKey, Signed};
+
+use crate::key::{Purpose, SecretKey, verify};
+
+/// The most signatures that are looked at: each costs a verification.
+const MAX_SIGNATURES: usize = 64;
+
+/// The publishers that a host trusts, and how many of them must have signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publishers {
+    keys: BTreeSet<PublicKey>,
+    threshold: usize,
+}
+
+/// Why a generation is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Untrusted {
+    /// Nobody has signed it.
+    #[error("nobody has signed it; have a publisher sign it with `cobgen sign`")]
+    Unsigned,
+    /// Signed, but by nobody who is trusted here.
+    #[error("it is signed by {}, whom this host does not trust (`trust` in cobd.toml)", names(.0))]
+    Strangers(Vec<PublicKey>),
+    /// A signature of a trusted publisher is there and is not one over these bytes.
+    #[error("the signature of {0} is not over this generation: it, or what it signs, was altered")]
+    Altered(PublicKey),
+    /// Too few have signed.
+    #[error(
+        "it is signed by {signed} of the {wanted} trusted publishers that are wanted; the next one signs with `cobgen sign`"
+    )]
+    TooFew {
+        /// Trusted publishers that have signed.
+        signed: usize,
+        /// How many are wanted.
+        wanted: usize,
+    },
+}
+
+/// A set of publishers that could never accept anything.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted} publishers must sign, and {known} are trusted: nothing could ever be accepted")]
+pub struct NeverEnough {
+    wanted: usize,
+    known: usize,
+}
+
+impl Publishers {
+    /// Trusts these; `threshold` of them, at least one, must sign.
+    ///
+    /// # Errors
+    /// [`NeverEnough`] when there are fewer than the threshold.
+    pub fn new(keys: impl IntoIterator<Item = PublicKey>, threshold: usize) -> Result<Self, NeverEnough> {
+        let keys: BTreeSet<PublicKey> = keys.into_iter().collect();
+        let threshold = threshold.max(1);
+        if keys.len() < threshold {
+            return Err(NeverEnough { wanted: threshold, known: keys.len() });
+        }
+        Ok(Self { keys, threshold })
+    }
+
+    /// Who is trusted.
+    #[must_use]
+    pub fn keys(&self) -> &BTreeSet<PublicKey> {
+        &self.keys
+    }
+
+    /// How many must sign.
+    #[must_use]
+    pub fn threshold(&self) -> usize {
+        self.threshold
+    }
+
+    /// Judges a manifest by its signatures; returns the trusted publishers that have signed it.
+    ///
+    /// # Errors
+    /// [`Untrusted`].
+    pub fn judge(&self, manifest: &[u8], signatures: &[Signed]) -> Result<Vec<PublicKey>, Untrusted> {
+        let mut good = BTreeSet::new();
+        let mut altered = None;
+        for Signed { key, signature } in signatures.iter().filter(|s| self.keys.contains(&s.key)).take(MAX_SIGNATURES) {
+            if verify(key, Purpose::Generation, manifest, signature) {
+                good.insert(*key);
+            } else {
+                altered = Some(*key);
+            }
+        }
+        if good.len() >= self.threshold {
+            return Ok(good.into_iter().collect());
+        }
+        if let Some(key) = altered {
+            return Err(Untrusted::Altered(key));
+        }
+        if signatures.is_empty() {
+            return Err(Untrusted::Unsigned);
+        }
+        if good.is_empty() {
+            let strangers: BTreeSet<PublicKey> = signatures.iter().map(|s| s.key).collect();
+            return Err(Untrusted::Strangers(strangers.into_iter().collect()));
+        }
+        Err(Untrusted::TooFew { signed: good.len(), wanted: self.threshold })
+    }
+}
+
+/// A publisher signs a manifest's bytes.
+#[must_use]
+pub fn sign(key: &SecretKey, manifest: &[u8]) -> Signed {
+    Signed { key: key.public(), signature: key.sign(Purpose::Generation, manifest) }
+}
+
+fn names(keys: &[PublicKey]) -> String {
+    let shown: Vec<String> = keys.iter().take(3).map(ToString::to_string).collect();
+    let more = keys.len().saturating_sub(shown.len());
+    if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k_of_n_trusted_publishers_must_sign_these_very_bytes() {
+        let keys: Vec<SecretKey> = (1..=4).map(|n| SecretKey::from_seed(&[n; 32])).collect();
+        let trusted = Publishers::new(keys[..3].iter().map(SecretKey::public), 2).expect("enough");
+        let signed = |n: usize| sign(&keys[n], b"manifest");
+        assert_eq!(trusted.judge(b"manifest", &[]), Err(Untrusted::Unsigned));
+        assert_eq!(trusted.judge(b"manifest", &[signed(3)]), Err(Untrusted::Strangers(vec![keys[3].public()])));
+        let too_few = Err(Untrusted::TooFew { signed: 1, wanted: 2 });
+        assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(3)]), too_few);
+        // Twice the same publisher is one publisher.
+        assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(0)]), too_few);
+        assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(2)]).map(|s| s.len()), Ok(2));
+        assert_eq!(trusted.judge(b"manifesT", &[signed(0), signed(2)]), Err(Untrusted::Altered(keys[2].public())));
+        assert_eq!(Publishers::new([keys[0].public()], 2), Err(NeverEnough { wanted: 2, known: 1 }));
+    }
+}
