@@ -6,11 +6,15 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use cob_types::HostName;
+use cob_trust::Publishers;
+use cob_types::{HostName, PublicKey};
 
 /// The keys that there are.
-const KEYS: [&str; 9] = ["host", "listen", "state_dir", "depot", "identity", "trust", "http", "log", "follow"];
+const KEYS: [&str; 10] =
+    ["host", "listen", "state_dir", "depot", "identity", "trust", "threshold", "http", "log", "follow"];
 const STATE_DIR: &str = "/var/lib/cob";
+/// The name of the key's file in the state folder.
+const IDENTITY: &str = "identity.key";
 const SOCKET: &str = "/run/cob/cobd.sock";
 
 /// What the daemon is told.
@@ -24,6 +28,11 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The folder of the depot.
     pub depot: PathBuf,
+    /// The file of its key, the identity of this host.
+    pub identity: PathBuf,
+    /// The publishers whose generations are accepted; none: only generations that say
+    /// `security: loopback-only` are.
+    pub trust: Option<Publishers>,
     /// The Unix socket of its HTTP API.
     pub http: PathBuf,
     /// What is logged, as `tracing` filters say it.
@@ -46,6 +55,8 @@ impl Config {
             listen: None,
             state_dir: state_dir.to_owned(),
             depot: depot.to_owned(),
+            identity: state_dir.join(IDENTITY),
+            trust: None,
             http: state_dir.join("cobd.sock"),
             log: "info".to_owned(),
             follow: false,
@@ -76,11 +87,7 @@ impl Config {
         for key in table.keys().filter(|k| !KEYS.contains(&k.as_str())) {
             faults.push(format!("unknown key `{key}`{}", suggestion(key)));
         }
-        for key in ["identity", "trust"].iter().filter(|k| table.contains_key(**k)) {
-            faults.push(format!(
-                "`{key}` is not supported yet: this version has no identities and runs on loopback addresses alone"
-            ));
-        }
+        let trust = trust(&table, &mut faults);
         let text = |key: &str, faults: &mut Vec<String>| match table.get(key) {
             None => None,
             Some(toml::Value::String(s)) => Some(s.clone()),
@@ -119,6 +126,7 @@ impl Config {
         });
         let path = |p: String| base.join(p);
         let state_dir = path(text("state_dir", &mut faults).unwrap_or_else(|| STATE_DIR.to_owned()));
+        let identity = text("identity", &mut faults).map_or_else(|| state_dir.join(IDENTITY), path);
         let http = text("http", &mut faults);
         let http = http.map(|h| h.strip_prefix("unix:").map(str::to_owned).unwrap_or(h));
         let log = text("log", &mut faults).unwrap_or_else(|| "info".to_owned());
@@ -136,11 +144,53 @@ impl Config {
                 listen,
                 state_dir,
                 depot: path(depot),
+                identity,
+                trust,
                 http: path(http.unwrap_or_else(|| SOCKET.to_owned())),
                 log,
                 follow,
             }),
             _ => Err(ConfigError(faults)),
+        }
+    }
+}
+
+/// The publishers that are trusted, and how many must sign.
+fn trust(table: &toml::Table, faults: &mut Vec<String>) -> Option<Publishers> {
+    let threshold = match table.get("threshold") {
+        None => 1,
+        Some(toml::Value::Integer(n)) if *n >= 1 => usize::try_from(*n).unwrap_or(usize::MAX),
+        Some(other) => {
+            let given = other.as_integer().map_or_else(|| other.type_str().to_owned(), |n| n.to_string());
+            faults.push(format!("`threshold` must be a number from 1 on, not {given}"));
+            1
+        }
+    };
+    let keys = match table.get("trust") {
+        Some(toml::Value::Array(keys)) if !keys.is_empty() => keys,
+        Some(_) => {
+            faults.push("`trust` must be a list of publishers' keys: [\"ed25519:…\"]".to_owned());
+            return None;
+        }
+        None if table.contains_key("threshold") => {
+            faults.push("`threshold` without `trust`: nobody could ever sign".to_owned());
+            return None;
+        }
+        None => return None,
+    };
+    let mut trusted = Vec::new();
+    for key in keys {
+        match key.as_str().map(str::parse::<PublicKey>) {
+            Some(Ok(key)) => trusted.push(key),
+            Some(Err(error)) => faults.push(format!("`trust`: {error}")),
+            None => faults.push(format!("`trust`: a key is a text, not {}", key.type_str())),
+        }
+    }
+    match Publishers::new(trusted, threshold) {
+        Ok(publishers) => Some(publishers),
+        Err(error) => {
+            faults.push(format!("`threshold`: {error}"));
+            None
         }
     }
 }
@@ -190,6 +240,16 @@ mod tests {
     }
 
     #[test]
+    fn publishers_are_trusted_by_their_keys() {
+        let key = PublicKey([3; 32]);
+        let text = format!("host = \"n1\"\ndepot = \"d\"\ntrust = [\"{key}\"]\n");
+        let config = Config::parse(&text, Path::new("/etc/cob")).expect("valid");
+        assert_eq!(config.trust.map(|t| t.threshold()), Some(1));
+        let error = Config::parse(&format!("{text}threshold = 2"), Path::new("/")).expect_err("too many").to_string();
+        assert!(error.contains("2 publishers must sign, and 1 are trusted"), "{error}");
+    }
+
+    #[test]
     fn all_faults_are_told_at_once_with_suggestions() {
         let text = "hots = \"n1\"\nlisten = \"127.0.0.1:1\"\nfollow = 3\ntrust = []\n";
         let error = Config::parse(text, Path::new(".")).expect_err("faults").to_string();
@@ -199,7 +259,7 @@ mod tests {
             "`depot` is missing",
             "`listen`: \"127.0.0.1:1\" is not of the form tcp://IP:PORT",
             "`follow` must be true or false, not integer",
-            "`trust` is not supported yet",
+            "`trust` must be a list of publishers' keys",
         ] {
             assert!(error.contains(part), "{part} in {error}");
         }

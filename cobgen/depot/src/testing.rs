@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cob_types::canonical::blob_hash;
-use cob_types::generation::{FORMAT, ManifestHost, Security};
+use cob_types::generation::{ManifestHost, Security};
 use cob_types::kind::Check;
 use cob_types::{Bundle, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, StateName, codec};
 

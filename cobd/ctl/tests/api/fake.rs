@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cob_types::generation::{BlobHash, FORMAT, ManifestHost, Security};
+use cob_types::generation::{BlobHash, ManifestHost, Security};
 use cob_types::history::HistoryEntry;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
