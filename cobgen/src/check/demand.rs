@@ -21,13 +21,21 @@ pub(super) struct Demand {
 
 impl Demand {
     pub(super) fn of(system: &System<'_>, hops: Hops) -> Self {
+        Self::from_roots(system, hops, preferred_goals(system))
+    }
+
+    /// What is asked for when everything also has to be able to leave.
+    pub(super) fn with_leaving(system: &System<'_>) -> Self {
+        let off = (0..system.cobs.len()).filter_map(|cob| Some(system.goal_of(cob, super::leaving::off(system, cob)?)));
+        Self::from_roots(system, Hops::Any, preferred_goals(system).chain(off))
+    }
+
+    fn from_roots(system: &System<'_>, hops: Hops, roots: impl Iterator<Item = usize>) -> Self {
         let mut asked = vec![false; system.goals()];
         let mut asker = vec![None; system.goals()];
         let mut queue = VecDeque::new();
-        for (i, cob) in system.cobs.iter().enumerate() {
-            if let Some(preferred) = cob.preferred {
-                let goal = system.goal_of(i, preferred);
-                asked[goal] = true;
+        for goal in roots {
+            if !std::mem::replace(&mut asked[goal], true) {
                 queue.push_back(goal);
             }
         }
@@ -72,4 +80,8 @@ impl Demand {
             Moment::Promise(state) => self.asked[system.goal_of(cob, state)],
         }
     }
+}
+
+fn preferred_goals(system: &System<'_>) -> impl Iterator<Item = usize> {
+    system.cobs.iter().enumerate().filter_map(|(i, cob)| Some(system.goal_of(i, cob.preferred?)))
 }

@@ -7,6 +7,7 @@ use cob_types::StateName;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity};
+use super::leaving::{CODE, because};
 use super::system::{Guard, Hops, Moment, System, Want};
 use super::ways::{Ways, ways};
 use super::words::abridged;
@@ -47,6 +48,34 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
         findings.push(finding(system, &circle, members.len(), severity));
     }
     refused
+}
+
+/// Reports the circles that come about only when something leaves the model, but for those of change
+/// objects that were told to lie in one (`refused`) anyway.
+pub(super) fn report_gained(
+    system: &System<'_>,
+    staying: &Demand,
+    leaving: &Demand,
+    refused: &[Option<usize>],
+    findings: &mut Findings,
+) {
+    let gained = |members: &Vec<usize>| {
+        members.iter().any(|goal| !staying.asked[*goal])
+            && members.iter().all(|goal| refused[system.goal(*goal).0].is_none())
+    };
+    let certain = leaving.chosen.components();
+    let told = |members: &[usize]| certain.iter().flatten().any(|goal| members.binary_search(goal).is_ok());
+    let possible = leaving.arrows.components().into_iter().filter(|members| !told(members));
+    let all = certain.iter().cloned().map(|members| (members, &leaving.chosen, Severity::Error));
+    let all = all.chain(possible.map(|members| (members, &leaving.arrows, Severity::Warning)));
+    for (members, arrows, severity) in all.filter(|(members, ..)| gained(members)) {
+        let circle = arrows.smallest_circle(&members);
+        let mut finding = finding(system, &circle, members.len(), severity);
+        let leaver = circle.iter().find(|goal| !staying.asked[**goal]).or(members.first());
+        finding.code = CODE;
+        finding.steps.extend(leaver.map(|goal| because(system, system.goal(*goal).0)));
+        findings.push(finding);
+    }
 }
 
 fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Severity) -> Finding {

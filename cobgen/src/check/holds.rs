@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
+use super::leaving::{CODE, because};
 use super::system::{Guard, Moment, System, Want};
 
 mod promises;
@@ -36,6 +37,23 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
         findings.push(finding(system, cob, guard, closure));
         true
     });
+    report_rest(walked, findings);
+}
+
+/// Reports the same of hops that are made only when something leaves the model.
+pub(super) fn report_gained(system: &System<'_>, staying: &Demand, leaving: &Demand, findings: &mut Findings) {
+    each_contradiction(system, leaving, |cob, guard, closure| {
+        if !staying.uses(system, cob, guard.moment) {
+            let mut finding = finding(system, cob, guard, closure);
+            finding.code = CODE;
+            finding.steps.push(because(system, cob));
+            findings.push(finding);
+        }
+        true
+    });
+}
+
+fn report_rest(walked: Walked, findings: &mut Findings) {
     if walked == Walked::NotAll {
         findings.push(Finding {
             severity: Severity::Warning,

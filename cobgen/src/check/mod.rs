@@ -8,7 +8,7 @@
 //! the four conditions under which every change object comes to its preferred state: P1 no traps
 //! (`traps`), P2 no circle of goals (`goals`), P3 no move whose needs contradict themselves
 //! (`holds`), P4 no change objects that undo each other (`rest`). Γ, in these, is all the goals that
-//! follow from the preferred ones.
+//! follow from the preferred ones. `leaving` asks the first three of what leaves the model.
 //!
 //! A failed condition is an error where there are states, such as checks may find, from which no
 //! order of moves leads on; a warning where a way always exists but only a simulation can tell
@@ -19,6 +19,7 @@ mod demand;
 mod finding;
 mod goals;
 mod holds;
+mod leaving;
 mod lints;
 mod order;
 mod rest;

@@ -61,6 +61,11 @@ fn a_state_that_nothing_leads_out_of_is_a_trap() {
       at model.yaml:2:5
       - n/r, which prefers up, needs n/x c to go down -> up (needs: [n/x@c], model.yaml:7:5)
       help: add transitions to fork that lead from b to c
+    error[leaving]: n/x (and 1 more of this kind) could never leave the model: the kind fork has no transitions that lead from b to a, its pre-remove state
+      at model.yaml:2:5
+      - n/x prefers b (model.yaml:4:5)
+      - n/x goes to a before it leaves the model (model.yaml:4:5)
+      help: add transitions to fork that lead from b to a, or say `pre_remove: b` if there is nothing to undo when it leaves
     warning[P1]: n/z can't leave c by itself: the kind fork has no transition out of it
       at model.yaml:2:5
       - n/z prefers b (model.yaml:5:5)
@@ -110,6 +115,109 @@ fn a_second_choice_that_only_checks_find_is_no_trap() {
       - n/app, which prefers up, needs n/db up|slow to go down -> up (needs: [n/db@up|slow], model.yaml:6:5)
       help: only a check can find it there; if that is not meant, take the state out
     "#);
+}
+
+#[test]
+fn what_can_not_come_to_its_pre_remove_state_is_refused() {
+    let mut sketch = Sketch::new();
+    sketch.kind("once", &["absent", "done"], &["absent>done"]);
+    sketch.cob_of("once", "n/x", "done").cob_of("once", "n/y", "done").cob_of("once", "n/z", "absent");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    error[P1]: n/z can't come from done to absent: the kind once has no transitions that lead there
+      at model.yaml:2:5
+      - n/z prefers absent (model.yaml:6:5)
+      help: add transitions to once that lead from done to absent
+    error[leaving]: n/x (and 1 more of this kind) could never leave the model: the kind once has no transitions that lead from done to absent, its pre-remove state
+      at model.yaml:2:5
+      - n/x prefers done (model.yaml:4:5)
+      - n/x goes to absent before it leaves the model (model.yaml:4:5)
+      help: add transitions to once that lead from done to absent, or say `pre_remove: done` if there is nothing to undo when it leaves
+    "#);
+    // Nothing to undo: it leaves from where it rests.
+    sketch.draft.kinds.get_mut("once").expect("made above").value.pre_remove = state("done");
+    sketch.draft.cobs.retain(|id, _| id != "n/z");
+    assert_eq!(findings(&sketch), []);
+}
+
+#[test]
+fn a_trap_on_the_way_out_is_refused() {
+    let mut sketch = Sketch::new();
+    sketch.kind("log", &["open", "closed"], &["open>closed"]);
+    sketch.draft.kinds.get_mut("log").expect("made above").value.pre_remove = state("closed");
+    sketch.cob("n/x", "up").cob_of("log", "n/log", "closed").hop("n/x", "up", "down", "n/log@open");
+    assert_eq!(failing(&sketch), "");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    error[leaving]: n/log can't come from closed to open: the kind log has no transitions that lead there
+      at model.yaml:2:5
+      - n/x, asked to be down, needs n/log open to go up -> down (needs: [n/log@open], model.yaml:6:5)
+      - n/x goes to down before it leaves the model (model.yaml:4:5)
+      help: add transitions to log that lead from closed to open
+    "#);
+}
+
+#[test]
+fn two_that_wait_for_each_other_only_to_leave_are_refused() {
+    let mut sketch = Sketch::new();
+    sketch.cob("n/a", "up").cob("n/b", "up");
+    sketch.hop("n/a", "up", "down", "n/b@down").hop("n/b", "up", "down", "n/a@down");
+    assert_eq!(failing(&sketch), "");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    error[leaving]: n/a and n/b wait for each other in a circle
+      - n/a, asked to be down, needs n/b down to go up -> down (needs: [n/b@down], model.yaml:5:5)
+      - n/b, asked to be down, needs n/a down to go up -> down (needs: [n/a@down], model.yaml:6:5)
+      - n/a goes to down before it leaves the model (model.yaml:3:5)
+      help: take one of these dependencies out, or turn it round
+    "#);
+}
+
+#[test]
+fn a_way_out_that_needs_what_excludes_itself_is_refused() {
+    let mut sketch = Sketch::new();
+    sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
+    sketch.hop("n/a", "up", "down", "n/b@up").lock("n/b", "up", "n/a@up").hop("n/c", "up", "down", "n/a@up");
+    assert_eq!(failing(&sketch), "");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    error[leaving]: n/a can never go up -> down: that needs n/a itself not to move
+      at model.yaml:3:5
+      - n/a needs n/b up to go up -> down (needs: [n/b@up], model.yaml:6:5)
+      - n/b needs n/a up to promise up (needs: [n/a@up], model.yaml:7:5)
+      - n/a goes to down before it leaves the model (model.yaml:3:5)
+      help: take one of these dependencies out
+    warning[leaving]: n/a may be left behind when n/b leaves the model together with it
+      - n/a needs n/b up to go up -> down (needs: [n/b@up], model.yaml:6:5)
+      - n/b goes to down before it leaves the model (model.yaml:4:5)
+      help: take n/a out one generation before n/b, or let n/a require n/b
+    warning[leaving]: n/c may be left behind when n/a leaves the model together with it
+      - n/c needs n/a up to go up -> down (needs: [n/a@up], model.yaml:8:5)
+      - n/a goes to down before it leaves the model (model.yaml:3:5)
+      help: take n/c out one generation before n/a, or let n/c require n/a
+    "#);
+}
+
+#[test]
+fn a_circle_of_leaving_over_a_second_choice_is_warned_of() {
+    let mut sketch = Sketch::new();
+    sketch.cob("n/a", "up").cob("n/b", "up");
+    sketch.hop("n/a", "up", "down", "n/b@up|down").hop("n/b", "up", "down", "n/a@down");
+    let found = findings(&sketch);
+    assert!(found.iter().all(|f| f.severity == Severity::Warning), "{}", told(&sketch));
+    assert_eq!(found.iter().map(|f| f.code).collect::<Vec<_>>(), ["leaving"]);
+}
+
+#[test]
+fn who_may_be_left_behind_is_warned_of() {
+    let mut sketch = Sketch::new();
+    sketch.cob("n/client", "up").cob("n/server", "up").hop("n/client", "up", "down", "n/server@up");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    warning[leaving]: n/client may be left behind when n/server leaves the model together with it
+      - n/client needs n/server up to go up -> down (needs: [n/server@up], model.yaml:5:5)
+      - n/server goes to down before it leaves the model (model.yaml:4:5)
+      help: take n/client out one generation before n/server, or let n/client require n/server
+    "#);
+    // A server that waits for its clients to be off lets them go first, also over others.
+    sketch.cob("n/gate", "up").hop("n/gate", "up", "down", "n/client@down");
+    sketch.hop("n/server", "up", "down", "n/gate@down");
+    assert_eq!(findings(&sketch), []);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use cob_types::StateName;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
+use super::leaving::{CODE, because};
 use super::system::{Hops, KindView, System};
 
 /// Whether the condition holds to the letter.
@@ -23,9 +24,18 @@ pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
 
 /// Reports the traps, once for each kind and state.
 pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) {
+    report_some(system, demand, |_| true, findings);
+}
+
+/// Reports the traps on the way of what leaves: of goals that are asked for then, and only then.
+pub(super) fn report_gained(system: &System<'_>, staying: &Demand, leaving: &Demand, findings: &mut Findings) {
+    report_some(system, leaving, |goal| !staying.asked[goal] && leaving.asker[goal].is_some(), findings);
+}
+
+fn report_some(system: &System<'_>, demand: &Demand, counts: impl Fn(usize) -> bool, findings: &mut Findings) {
     let firm = firm_goals(system, demand);
     let mut groups: BTreeMap<(usize, usize, Severity), Group> = BTreeMap::new();
-    for goal in demand.goals.iter().copied().filter(|goal| firm[*goal]) {
+    for goal in demand.goals.iter().copied().filter(|goal| firm[*goal] && counts(*goal)) {
         let (cob, target) = system.goal(goal);
         let kind = system.kind_of(cob);
         if kind.always_reached(target) {
@@ -116,6 +126,7 @@ fn finding(
             system.id(cob)
         ),
     };
+    let leaver = leaver(system, demand, group.goal);
     let help = match severity {
         Severity::Error => format!("add transitions to {name} that lead from {from} to {target_name}"),
         Severity::Warning => {
@@ -124,10 +135,10 @@ fn finding(
     };
     Finding {
         severity,
-        code: "P1",
+        code: if leaver.is_some() { CODE } else { "P1" },
         message,
         place: system.provenance.and_then(|p| p.kinds.get(name)).cloned(),
-        steps: vec![why_asked(system, demand, group.goal)],
+        steps: std::iter::once(why_asked(system, demand, group.goal)).chain(leaver).collect(),
         help,
     }
 }
@@ -142,4 +153,14 @@ fn why_asked(system: &System<'_>, demand: &Demand, goal: usize) -> Step {
         arrows.find(|(_, want)| system.wanted(want).any(|g| g == goal)).map(|(g, w)| system.step(asker, g, w))
     });
     arrow.unwrap_or_else(|| system.statement(cob, format!("{} prefers {}", system.id(cob), system.state(cob, state))))
+}
+
+/// Who has to leave the model for a goal to be asked for, if that is the reason.
+fn leaver(system: &System<'_>, demand: &Demand, goal: usize) -> Option<Step> {
+    let mut goal = goal;
+    while let Some(asker) = demand.asker[goal] {
+        goal = asker as usize;
+    }
+    let (cob, state) = system.goal(goal);
+    (system.cobs[cob].preferred != Some(state)).then(|| because(system, cob))
 }

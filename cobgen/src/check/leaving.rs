@@ -1,0 +1,147 @@
+//! No change object that could never leave: who is taken out of the model must be able to go to its
+//! pre-remove state.
+//!
+//! What leaves is asked nothing by the conditions of progress: those are about preferred states. So
+//! here Γ is walked on, from the pre-remove states too, and what it gains is held against P1, P2 and
+//! P3. From which state it leaves is no question: from every state it comes to its preferred one
+//! (that is what `traps` says), and from there on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::demand::Demand;
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::{Guard, Moment, System, Want};
+use super::{goals, holds, traps};
+
+/// The code of everything found here: P1 to P3 are about preferred states.
+pub(super) const CODE: &str = "leaving";
+
+/// Reports change objects that could never leave. `staying` is Γ of the preferred states, and
+/// `refused` says which change objects lie in a circle that is told already.
+pub(super) fn report(
+    system: &System<'_>,
+    staying: &Demand,
+    leaving: &Demand,
+    refused: &[Option<usize>],
+    findings: &mut Findings,
+) {
+    report_no_way(system, findings);
+    traps::report_gained(system, staying, leaving, findings);
+    goals::report_gained(system, staying, leaving, refused, findings);
+    holds::report_gained(system, staying, leaving, findings);
+    report_left_behind(system, leaving, findings);
+}
+
+/// The pre-remove state of a change object, where there is one to go to.
+pub(super) fn off(system: &System<'_>, cob: usize) -> Option<usize> {
+    let kind = system.kind_of(cob);
+    kind.place(&kind.kind.pre_remove)
+}
+
+/// That a change object goes there when it leaves, for the end of a finding.
+pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
+    let text = format!("{} goes to {} before it leaves the model", system.id(cob), system.kind_of(cob).kind.pre_remove);
+    system.statement(cob, text)
+}
+
+/// Kinds without a way from a preferred state to the pre-remove state, once for each pair.
+fn report_no_way(system: &System<'_>, findings: &mut Findings) {
+    let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for (cob, view) in system.cobs.iter().enumerate() {
+        let (Some(preferred), Some(off)) = (view.preferred, off(system, cob)) else { continue };
+        let kind = system.kind_of(cob);
+        // Where nothing leads to the preferred state either, that is told.
+        let entered = kind.states() == 1 || (0..kind.states()).any(|from| kind.next(from, preferred).is_some());
+        if entered && !kind.reaches(preferred, off) {
+            groups.entry((view.kind, preferred)).or_default().push(cob);
+        }
+    }
+    for ((kind, preferred), cobs) in groups {
+        let kind = system.kinds[kind].kind;
+        let (name, from, to) = (&kind.name, &kind.states[preferred], &kind.pre_remove);
+        let first = cobs[0];
+        let others = match cobs.len() {
+            1 => String::new(),
+            n => format!(" (and {} more of this kind)", n - 1),
+        };
+        findings.push(Finding {
+            severity: Severity::Error,
+            code: CODE,
+            message: format!(
+                "{}{others} could never leave the model: the kind {name} has no transitions that lead from {from} to \
+                 {to}, its pre-remove state",
+                system.id(first)
+            ),
+            place: system.provenance.and_then(|p| p.kinds.get(name)).cloned(),
+            steps: vec![
+                system.statement(first, format!("{} prefers {from}", system.id(first))),
+                because(system, first),
+            ],
+            help: format!(
+                "add transitions to {name} that lead from {from} to {to}, or say `pre_remove: {from}` if there is \
+                 nothing to undo when it leaves"
+            ),
+        });
+    }
+}
+
+/// Who needs another one on its way out that may be gone before it, when both leave together.
+fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Findings) {
+    for (cob, view) in system.cobs.iter().enumerate() {
+        let (Some(preferred), Some(own)) = (view.preferred, off(system, cob)) else { continue };
+        let mut told = BTreeSet::new();
+        for (guard, want) in way_out(system, cob, preferred, own) {
+            let Some(theirs) = off(system, want.on) else { continue };
+            let waits = || waits_for(system, leaving, system.goal_of(want.on, theirs), system.goal_of(cob, own));
+            let there = system.cobs[want.on].preferred;
+            let served = there.is_some_and(|at| want.states.iter().any(|s| system.kind_of(want.on).reaches(at, *s)));
+            if served && !want.states.contains(&theirs) && told.insert(want.on) && !waits() {
+                findings.push(left_behind(system, cob, guard, want));
+            }
+        }
+    }
+}
+
+fn left_behind(system: &System<'_>, cob: usize, guard: &Guard<'_>, want: &Want<'_>) -> Finding {
+    let (leaver, other) = (system.id(cob), system.id(want.on));
+    Finding {
+        severity: Severity::Warning,
+        code: CODE,
+        message: format!("{leaver} may be left behind when {other} leaves the model together with it"),
+        place: None,
+        steps: vec![system.bare_step(cob, guard, want), because(system, want.on)],
+        help: format!("take {leaver} out one generation before {other}, or let {leaver} require {other}"),
+    }
+}
+
+/// The needs of all moves from one state to another.
+fn way_out<'s, 'a>(
+    system: &'s System<'a>,
+    cob: usize,
+    from: usize,
+    to: usize,
+) -> impl Iterator<Item = (&'s Guard<'a>, &'s Want<'a>)> {
+    let mut hops = Vec::new();
+    let mut at = from;
+    while let Some(next) = system.kind_of(cob).next(at, to) {
+        hops.push(Moment::Hop { from: at, to: next });
+        at = next;
+    }
+    let guards = system.cobs[cob].guards.iter().filter(move |guard| hops.contains(&guard.moment));
+    guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)))
+}
+
+/// Whether one goal is come to only after another, as far as needs say.
+fn waits_for(system: &System<'_>, leaving: &Demand, goal: usize, first: usize) -> bool {
+    let mut seen = vec![false; system.goals()];
+    let mut pending = vec![goal];
+    while let Some(goal) = pending.pop() {
+        if goal == first {
+            return true;
+        }
+        if !std::mem::replace(&mut seen[goal], true) {
+            pending.extend(leaving.chosen.from(goal).iter().map(|next| *next as usize));
+        }
+    }
+    false
+}
