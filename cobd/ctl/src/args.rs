@@ -196,12 +196,13 @@ pub struct SwitchArgs {
     /// The generation, or `latest`: the newest in the depot
     #[arg(value_name = "N|latest")]
     pub generation: Wanted,
-    /// Wait until it has converged, at most so long
+    /// Wait until it has converged, at most so long from now on
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
     pub wait: Option<Duration>,
-    /// How long hosts may take to get ready before those that are not are left behind
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_span)]
-    pub prepare_timeout: Duration,
+    /// How long hosts may take to get ready before those that are not are left behind [default: 30s; hosts that do not
+    /// answer at all: --timeout]; never longer than --wait
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    pub prepare_timeout: Option<Duration>,
 }
 
 /// Arguments of `retry`.

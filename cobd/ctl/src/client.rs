@@ -159,6 +159,18 @@ impl Client {
         Self { timeout, who }
     }
 
+    /// The same, with no more patience than this.
+    #[must_use]
+    pub fn at_most(&self, limit: Duration) -> Self {
+        Self { timeout: self.timeout.min(limit), ..self.clone() }
+    }
+
+    /// How long each daemon is given to answer.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Who gives the orders, as it will stand in the history.
     #[must_use]
     pub fn who(&self) -> Option<String> {

@@ -74,8 +74,10 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
             ),
             place: system.provenance.and_then(|p| p.kinds.get(name)).cloned(),
             steps: vec![
-                system.statement(first, format!("{} prefers {from}", system.id(first))),
-                because(system, first),
+                system.statement(
+                    first,
+                    format!("{} prefers {from}, and goes to {to} before it leaves", system.id(first)),
+                ),
             ],
             help: format!(
                 "add transitions to {name} that lead from {from} to {to}, or say `pre_remove: {from}` if there is \

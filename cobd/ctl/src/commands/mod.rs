@@ -24,6 +24,7 @@ mod view;
 mod watch;
 
 /// What every command works with.
+#[derive(Clone)]
 struct Context {
     client: Client,
     targets: Targets,

@@ -127,6 +127,38 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     assert_eq!((ran.code, orders(&n2)), (0, TAKEN.to_vec()), "{ran:?}");
 }
 
+/// A port that takes connections and never answers, as a host behind a dead link does.
+async fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = format!("tcp://{}", listener.local_addr().expect("an address"));
+    (listener, address)
+}
+
+#[tokio::test]
+async fn a_switch_waits_no_longer_than_it_was_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let n1 = Daemon::tcp("n1", 6, vec![]).await;
+    let (_kept, n2) = silent().await;
+    publish(folder.path(), 7, &[("n1", "tcp://127.0.0.1:1", 0), ("n2", &n2, 0)]);
+    publish(folder.path(), 8, &[("n1", &n1.address, 0), ("n2", &n2, 0)]);
+    let limit = std::time::Duration::from_secs(10);
+
+    for args in [["switch", "7", "--wait", "1s"], ["switch", "7", "--timeout", "700ms"]] {
+        let began = std::time::Instant::now();
+        let ran = cobctl(&[&["--depot", depot][..], &args].concat()).await;
+        assert!(ran.code == 3 && ran.err.contains("no host could be reached"), "{ran:?}");
+        assert!(ran.err.contains("generation 7: preparing, waiting for n"), "{ran:?}");
+        assert!(began.elapsed() < limit, "{:?}", began.elapsed());
+    }
+
+    let began = std::time::Instant::now();
+    let ran = cobctl(&["--depot", depot, "switch", "8", "--wait", "2s"]).await;
+    assert_eq!((ran.code, orders(&n1).len()), (3, 2), "the other one went on: {ran:?}");
+    assert!(ran.err.contains("waiting for n2") && ran.out.contains("n2 could not be reached"), "{ran:?}");
+    assert!(began.elapsed() < limit, "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn what_has_given_up_ends_the_wait_with_its_reason() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -29,11 +29,17 @@ use crate::gather;
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints, latest};
 use crate::verdict::Expected;
+use crate::words::count;
 use prepare::{Gone, Ready};
 use report::Report;
 
 /// How long a switch to the active generation is waited for when no wait is given.
 const DEFAULT_WAIT: Duration = Duration::from_secs(600);
+
+/// How long a host that answers may take to get ready when nothing is said.
+const PREPARE: Duration = Duration::from_secs(30);
+/// How often it is said who is waited for.
+const TICK: Duration = Duration::from_millis(500);
 
 /// A switch as ordered: to what, where, and what its success is measured by.
 struct Plan {
@@ -46,20 +52,28 @@ struct Plan {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
+    // Who waits no longer than this does not want to wait longer for any one answer either.
+    let within =
+        Context { client: args.wait.map_or(context.client.clone(), |w| context.client.at_most(w)), ..context.clone() };
+    run_within(&within, screen, args, Instant::now()).await
+}
+
+async fn run_within(
+    context: &Context,
+    screen: &mut Screen,
+    args: &SwitchArgs,
+    began: Instant,
+) -> Result<Exit, Failure> {
     let mut plan = plan(context, args.generation)?;
     let first = look(context, &mut plan).await;
     add_leaving(context, &mut plan, &first)?;
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
     if due.is_empty() {
-        let limit = args.wait.unwrap_or(DEFAULT_WAIT);
-        return wait::until_ended(context, screen, &plan, Vec::new(), report, limit).await;
+        let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
+        return wait::until_ended(context, screen, &plan, Vec::new(), report, deadline).await;
     }
-    let until = Instant::now() + args.prepare_timeout;
-    let mut asked = due.clone();
-    asked.extend(plan.leaving.iter().cloned());
-    screen.say(&format!("generation {}: preparing", plan.generation));
-    let answers = prepare::all(&context.client, &asked, plan.generation, until).await;
+    let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
     let leaves = |target: &Target| plan.leaving.contains(target);
     let mut ready = Vec::new();
     let mut absent = Vec::new();
@@ -90,7 +104,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
         return Ok(if refused { Exit::No } else { Exit::Unreached });
     }
     let mut refused = false;
-    for (target, answer) in prepare::go(&context.client, &ready, plan.generation).await {
+    for (target, answer) in prepare::go(&context.client, &ready, plan.generation, args.wait.map(|w| began + w)).await {
         match answer {
             Gone::Yes => report.gone.push(target.stand_in()),
             Gone::Absent(error) => {
@@ -112,11 +126,59 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
         return Ok(Exit::No);
     }
     match args.wait {
-        Some(limit) => wait::until_ended(context, screen, &plan, absent, report, limit).await,
+        Some(limit) => wait::until_ended(context, screen, &plan, absent, report, began + limit).await,
         None => {
             report.ordered(context, screen)?;
             Ok(if absent.is_empty() { report.exit() } else { Exit::Unreached })
         }
+    }
+}
+
+/// Has the hosts that lack it prepare, and those that leave; says on the way who is waited for.
+async fn prepare_all(
+    context: &Context,
+    screen: &mut Screen,
+    args: &SwitchArgs,
+    plan: &Plan,
+    due: &[Target],
+    first: &ClusterStatus,
+    began: Instant,
+) -> Vec<(Target, Ready)> {
+    let now = Instant::now();
+    let asked: Vec<(Target, Instant)> = due
+        .iter()
+        .chain(&plan.leaving)
+        .map(|target| {
+            let answers = first.hosts.iter().any(|h| h.reachable && target.name.as_ref() == Some(&h.name));
+            let limit = patience(args, context.client.timeout(), answers);
+            (target.clone(), args.wait.map_or(now + limit, |wait| (now + limit).min(began + wait)))
+        })
+        .collect();
+    screen.say(&format!("generation {}: preparing on {}", plan.generation, count(asked.len(), "host")));
+    let pending = prepare::Pending::default();
+    let mut progress = report::Progress::default();
+    let mut preparing = std::pin::pin!(prepare::all(&context.client, &asked, plan.generation, &pending));
+    let answers = loop {
+        tokio::select! {
+            answers = &mut preparing => break answers,
+            () = tokio::time::sleep(TICK) => {
+                let line = format!("generation {}: preparing, waiting for {}", plan.generation, pending.in_words());
+                progress.line(screen, line);
+            }
+        }
+    };
+    progress.clear(screen);
+    answers
+}
+
+/// How long a host may take to get ready. One that did not answer just now is not waited for as long as
+/// one that may be fetching, and never so long that no time is left for the others.
+fn patience(args: &SwitchArgs, timeout: Duration, answers: bool) -> Duration {
+    match (args.prepare_timeout, args.wait) {
+        (Some(given), _) => given,
+        (None, _) if answers => PREPARE,
+        (None, Some(wait)) => timeout.min(wait / 2),
+        (None, None) => timeout,
     }
 }
 

@@ -1,14 +1,17 @@
 //! The two orders of a switch, to many hosts, with the patience that each deserves.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cob_types::GenerationNumber;
+use cob_types::{GenerationNumber, HostName};
 use cobd::web::GenerationOrder;
 use tokio::time::Instant;
 
 use crate::client::{AskError, Client};
 use crate::gather;
 use crate::targets::Target;
+use crate::words::list;
 
 /// When a host that was not ready is asked again.
 const AGAIN: Duration = Duration::from_millis(400);
@@ -31,25 +34,63 @@ pub(super) enum Gone {
     Refused(AskError),
 }
 
-/// Has every host prepare, trying until the time is up.
+/// The hosts that are not ready yet, by name, and what the last try at them came to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pending(Arc<Mutex<BTreeMap<HostName, String>>>);
+
+impl Pending {
+    fn note(&self, target: &Target, why: String) {
+        self.hosts().insert(target.stand_in(), why);
+    }
+
+    fn done(&self, target: &Target) {
+        self.hosts().remove(&target.stand_in());
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, BTreeMap<HostName, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `n1 and n2; n2: no connection to …`, the names and the first thing that went wrong.
+    pub(super) fn in_words(&self) -> String {
+        let hosts = self.hosts();
+        let names: Vec<&HostName> = hosts.keys().collect();
+        match hosts.iter().find(|(_, why)| !why.is_empty()) {
+            Some((host, why)) => format!("{} ({host}: {why})", list(&names, 6)),
+            None => list(&names, 6),
+        }
+    }
+}
+
+/// Has every host prepare, trying each until its time is up.
 pub(super) async fn all(
+    client: &Client,
+    targets: &[(Target, Instant)],
+    generation: GenerationNumber,
+    pending: &Pending,
+) -> Vec<(Target, Ready)> {
+    targets.iter().for_each(|(target, _)| pending.note(target, String::new()));
+    let answers = gather::each(targets, |(target, until)| {
+        let (client, pending) = (client.clone(), pending.clone());
+        async move {
+            let ready = prepare(&client, &target, generation, until, &pending).await;
+            pending.done(&target);
+            ready
+        }
+    });
+    answers.await.into_iter().map(|((target, _), ready)| (target, ready)).collect()
+}
+
+/// Says `go` to every host. An answer is waited for until then, if there is a time.
+pub(super) async fn go(
     client: &Client,
     targets: &[Target],
     generation: GenerationNumber,
-    until: Instant,
-) -> Vec<(Target, Ready)> {
+    until: Option<Instant>,
+) -> Vec<(Target, Gone)> {
     gather::each(targets, |target| {
         let client = client.clone();
-        async move { prepare(&client, &target, generation, until).await }
-    })
-    .await
-}
-
-/// Says `go` to every host.
-pub(super) async fn go(client: &Client, targets: &[Target], generation: GenerationNumber) -> Vec<(Target, Gone)> {
-    gather::each(targets, |target| {
-        let client = client.clone();
-        async move { order_go(&client, &target, generation).await }
+        async move { order_go(&client, &target, generation, until).await }
     })
     .await
 }
@@ -59,8 +100,8 @@ pub(super) async fn go(client: &Client, targets: &[Target], generation: Generati
 pub(super) async fn catch_up(client: Client, target: Target, generation: GenerationNumber) -> (Target, Gone) {
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
-        match prepare(&client, &target, generation, soon).await {
-            Ready::Yes => match order_go(&client, &target, generation).await {
+        match prepare(&client, &target, generation, soon, &Pending::default()).await {
+            Ready::Yes => match order_go(&client, &target, generation, None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
                 Gone::Refused(error) => return (target, Gone::Refused(error)),
@@ -72,7 +113,13 @@ pub(super) async fn catch_up(client: Client, target: Target, generation: Generat
     }
 }
 
-async fn prepare(client: &Client, target: &Target, generation: GenerationNumber, until: Instant) -> Ready {
+async fn prepare(
+    client: &Client,
+    target: &Target,
+    generation: GenerationNumber,
+    until: Instant,
+    pending: &Pending,
+) -> Ready {
     let order = GenerationOrder { generation, who: client.who() };
     loop {
         let left = until.saturating_duration_since(Instant::now()).max(LEAST);
@@ -87,14 +134,21 @@ async fn prepare(client: &Client, target: &Target, generation: GenerationNumber,
             error if !may_come => return Ready::Refused(error),
             error if over && error.is_not_found() => return Ready::Refused(error),
             error if over => return Ready::Absent(error),
-            _ => tokio::time::sleep(AGAIN).await,
+            error => {
+                pending.note(target, error.in_a_line());
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
 }
 
-async fn order_go(client: &Client, target: &Target, generation: GenerationNumber) -> Gone {
+async fn order_go(client: &Client, target: &Target, generation: GenerationNumber, until: Option<Instant>) -> Gone {
     let order = GenerationOrder { generation, who: client.who() };
-    match client.order(&target.endpoint, "/v1/switch", &order).await {
+    let answer = match until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST)) {
+        Some(left) => client.order_within(&target.endpoint, "/v1/switch", &order, left).await,
+        None => client.order(&target.endpoint, "/v1/switch", &order).await,
+    };
+    match answer {
         Ok(_) => Gone::Yes,
         Err(error) if gather::is_refusal(&error) => Gone::Refused(error),
         Err(error) => Gone::Absent(error),

@@ -274,7 +274,11 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn show(&mut self, screen: &mut Screen, plan: &Plan, cluster: &ClusterStatus) {
-        let line = progress(plan, cluster);
+        self.line(screen, progress(plan, cluster));
+    }
+
+    /// Shows a line in place of the last one; on a pipe, a few.
+    pub(super) fn line(&mut self, screen: &mut Screen, line: String) {
         if screen.is_err_live() {
             screen.say_over(&line);
             self.over = true;

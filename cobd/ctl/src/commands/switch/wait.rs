@@ -33,9 +33,8 @@ pub(super) async fn until_ended(
     plan: &Plan,
     absent: Vec<Target>,
     mut report: Report,
-    limit: Duration,
+    deadline: Instant,
 ) -> Result<Exit, Failure> {
-    let deadline = Instant::now() + limit;
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let mut live = Live::start(&context.client, &targets);
     let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
