@@ -75,14 +75,28 @@ impl Engine {
     /// Whether the engine has something at stake with a host: asked, held, granted or awaited.
     #[must_use]
     pub fn is_busy_with(&self, host: &HostName) -> bool {
-        let away = |cob: CobRef| self.names.host_name(self.names.host_of(cob)) == host;
-        let Some(peer) = (0..self.peers.len() as u32).find(|h| self.names.host_name(HostRef(*h)) == host) else {
-            return false;
-        };
-        let peer = &self.peers[peer as usize];
+        let Some((here, peer)) = self.find_peer(host) else { return false };
+        let away = |cob: CobRef| self.names.host_of(cob) == here;
         let holds = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.locks.iter().any(|l| away(l.asked)));
-        let owes = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.requests.iter().any(|r| away(r.asker)));
-        peer.dependents.iter().any(holds) || peer.asked.iter().any(owes)
+        peer.dependents.iter().any(holds) || self.owes(here, peer)
+    }
+
+    /// Whether a fence of the host would change nothing: no life of it counts here, and none of its change
+    /// objects holds or asks anything.
+    #[must_use]
+    pub fn is_fenced(&self, host: &HostName) -> bool {
+        self.find_peer(host).is_none_or(|(named, peer)| peer.life.is_none() && !self.owes(named, peer))
+    }
+
+    fn find_peer(&self, host: &HostName) -> Option<(HostRef, &Peer)> {
+        let mut peers = (0..).map(HostRef).zip(&self.peers);
+        peers.find(|(named, _)| self.names.host_name(*named) == host)
+    }
+
+    /// Whether some change object of ours is asked by one of the host's.
+    fn owes(&self, host: HostRef, peer: &Peer) -> bool {
+        let away = |cob: CobRef| self.names.host_of(cob) == host;
+        peer.asked.iter().any(|cob| self.object(*cob).is_some_and(|o| o.requests.iter().any(|r| away(r.asker))))
     }
 
     pub(crate) fn received(&mut self, batch: Batch, now: Time) {
@@ -296,9 +310,10 @@ impl Engine {
     /// An operator says that the host will not come back as it was.
     pub(crate) fn fence(&mut self, host: &HostName, now: Time) {
         let named = self.names.host(host);
-        let life = self.peer(named).life;
-        self.peer(named).fenced = life;
-        self.peer(named).life = None;
+        let peer = self.peer(named);
+        // Of a host that has not spoken since, the life fenced before stays so.
+        let life = peer.life.take().or(peer.fenced);
+        peer.fenced = life;
         self.out.records.push(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
         let nothing = BTreeSet::new();
         let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });

@@ -1,5 +1,8 @@
 //! Hellos: which numbers of other lives count, and what a return says and believes.
 
+use cob_types::HostName;
+
+use crate::event::{Event, Order};
 use crate::testing::Bench;
 use crate::time::Span;
 
@@ -166,4 +169,38 @@ fn another_daemon_that_returns_hears_of_every_promise_that_is_older_than_this_li
     // d's daemon returns in its turn: it would forget what our hello does not name.
     b.restarted("d");
     assert_eq!(b.hears_together("d", &["hello"])[0], "d: hello h/b of d/d #1.2");
+}
+
+#[test]
+fn a_second_fence_changes_nothing() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    let a = HostName::new("a").expect("a name");
+    b.hears("request a/a of h/b@1 #1.7");
+    assert!(!b.engine.is_fenced(&a));
+    b.event(Event::Order(Order::Fence(a.clone())));
+    assert!(b.engine.is_fenced(&a));
+    for _ in 0..2 {
+        assert_eq!(b.hears("request a/a of h/b@1 #1.8"), [""; 0], "words of the fenced life");
+        assert_eq!(b.hears_together("a", &["hello"]), [""; 0]);
+        assert!(b.engine.is_fenced(&a));
+        // Said once more, and even so.
+        b.event(Event::Order(Order::Fence(a.clone())));
+    }
+    b.returns();
+    assert_eq!(b.hears_together("a", &["hello"]), [""; 0], "nor after a return");
+    assert!(b.engine.is_fenced(&a) && b.engine.is_fenced(&HostName::new("unknown").expect("a name")));
+    b.restarted("a");
+    b.hears_together("a", &["hello"]);
+    assert!(!b.engine.is_fenced(&a), "its next life is not");
+}
+
+#[test]
+fn what_a_host_holds_since_before_a_return_is_there_to_be_fenced() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.returns();
+    let a = HostName::new("a").expect("a name");
+    assert!(!b.engine.is_fenced(&a));
+    b.event(Event::Order(Order::Fence(a.clone())));
+    assert!(b.engine.is_fenced(&a));
 }

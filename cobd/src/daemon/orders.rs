@@ -61,6 +61,10 @@ impl Daemon {
                     self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them");
                     return;
                 }
+                if self.engine.is_fenced(&host) {
+                    self.done(reply, false, format!("nothing that is not fenced already is known of {host}"));
+                    return;
+                }
                 self.feed(Event::Order(Order::Fence(host.clone())));
                 self.done(reply, true, format!("{host} is fenced: what its change objects held here is free"));
             }
