@@ -32,6 +32,8 @@ use crate::web::{Api, ServeError, UnixServer};
 
 /// Older journal segments kept for the history.
 const KEEP_SEGMENTS: usize = 8;
+/// The file that says which boot of the machine the last daemon ran in.
+const BOOT_ID: &str = "boot-id";
 /// Events that wait for the loop.
 const QUEUE: usize = 1024;
 
@@ -92,7 +94,11 @@ impl Daemon {
     /// [`StartError`].
     pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
         open_state_dir(&config.state_dir)?;
-        let mut opened = FileJournal::open(&config.state_dir.join("journal"), KEEP_SEGMENTS)?;
+        let journal = config.state_dir.join("journal");
+        if let Some(trace) = trace_of_use(&config.state_dir) {
+            FileJournal::refuse_empty(&journal, &trace)?;
+        }
+        let mut opened = FileJournal::open(&journal, KEEP_SEGMENTS)?;
         let mut durable = Durable::default();
         let mut last = Time(0);
         for entry in &opened.entries {
@@ -247,6 +253,11 @@ fn open_state_dir(path: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
+/// What only a daemon leaves behind that had its first life on record.
+fn trace_of_use(state_dir: &Path) -> Option<PathBuf> {
+    [BOOT_ID, "generations", "index"].iter().map(|name| state_dir.join(name)).find(|path| path.exists())
+}
+
 fn next_life(last: Option<Incarnation>) -> Incarnation {
     match last {
         Some(last) => Incarnation { start: last.start.saturating_add(1), ..last },
@@ -276,10 +287,10 @@ fn random() -> u64 {
 fn same_boot(state_dir: &Path) -> Result<bool, StartError> {
     let system = |doing| move |source| StartError::System { doing, source };
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(system("reading the boot id"))?;
-    let path = state_dir.join("boot-id");
+    let path = state_dir.join(BOOT_ID);
     let same = fs::read_to_string(&path).is_ok_and(|last| last == boot);
     if !same {
-        durable::write_file(state_dir, "boot-id", 0o600, boot.as_bytes(), durable::Sync::Now)
+        durable::write_file(state_dir, BOOT_ID, 0o600, boot.as_bytes(), durable::Sync::Now)
             .map_err(system("noting the boot id"))?;
     }
     Ok(same)

@@ -35,6 +35,22 @@ pub enum JournalError {
         /// What is wrong there.
         what: String,
     },
+    /// The journal is empty or lacks its newest segment, in a state folder that was in use.
+    #[error(
+        "{}: {what}, but {because}: this host was in use, and without its records it could break a promise to another \
+         host. Way out: put this file back from a copy; if there is none, move the whole state folder away and start \
+         again: the host then returns as a new one, every change object is checked, and `cobctl fence` frees what it \
+         had promised",
+        .file.display()
+    )]
+    Lost {
+        /// The segment.
+        file: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// What shows that there was more.
+        because: String,
+    },
     /// A record of a format that this program does not know.
     #[error(
         "{}: the record at byte {offset} has format {format}, which is newer than this program: start the newer \

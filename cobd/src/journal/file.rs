@@ -5,7 +5,7 @@
 //! recover; older ones are kept for the history, as many as the caller wants.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -17,6 +17,8 @@ use super::lock::FolderLock;
 use super::record::{self, End, Entry, MAX_PAYLOAD, Scan, What};
 use crate::durable::{self, Sync, TEMP_SUFFIX};
 
+/// The file that names the newest segment, so that its loss is noticed.
+const NEWEST: &str = "newest";
 /// The ending of a segment's name.
 const SUFFIX: &str = ".journal";
 /// What is held in memory between two commits, at most: one payload of the largest size, and more.
@@ -71,11 +73,13 @@ impl FileJournal {
     ///
     /// # Errors
     /// [`JournalError::InUse`] when another process has it, [`JournalError::Damaged`] when a record
-    /// that had been committed can't be read.
+    /// that had been committed can't be read, [`JournalError::Lost`] when the newest segment is gone.
     pub fn open(folder: &Path, keep: usize) -> Result<Opened, JournalError> {
         let lock = FolderLock::take(folder)?;
         remove_temps(folder)?;
-        let segment = match segments(folder)?.last() {
+        let all = segments(folder)?;
+        refuse_older(folder, &all)?;
+        let segment = match all.last() {
             Some(newest) => *newest,
             None => {
                 durable::write_file(folder, &name(1), 0o600, &[], Sync::Now)
@@ -83,6 +87,7 @@ impl FileJournal {
                 1
             }
         };
+        note_newest(folder, segment)?;
         let path = folder.join(name(segment));
         let bytes = read(&path)?;
         let length = bytes.len() as u64;
@@ -114,6 +119,27 @@ impl FileJournal {
         };
         journal.prune();
         Ok(Opened { journal, entries: scan.entries, torn })
+    }
+
+    /// Refuses a journal without any record in a folder of which something else shows that it was in
+    /// use. A first start that broke off before its first record is none: nothing else is there yet.
+    ///
+    /// # Errors
+    /// [`JournalError::Lost`]; the folder can't be read.
+    pub fn refuse_empty(folder: &Path, in_use: &Path) -> Result<(), JournalError> {
+        let all = if folder.exists() { segments(folder)? } else { Vec::new() };
+        let path = folder.join(name(all.last().copied().unwrap_or(1)));
+        let what = match all.last() {
+            None => "this file is missing",
+            // Of all others the first record is looked at when they are opened.
+            Some(newest) if *newest > 1 => return Ok(()),
+            Some(newest) => match record::scan(&read(&path)?, *newest) {
+                Scan { entries, end: End::Clean | End::Torn(_), .. } if entries.is_empty() => "it holds no record",
+                _ => return Ok(()),
+            },
+        };
+        let because = format!("there is {}", in_use.display());
+        Err(JournalError::Lost { file: path, what, because })
     }
 
     fn path(&self) -> PathBuf {
@@ -206,6 +232,10 @@ impl Journal for FileJournal {
         self.segment = seq;
         self.next = seq + 1;
         self.committed = bytes.len() as u64;
+        if let Err(error) = note_newest(&self.folder, seq) {
+            // The older name is true as well: at least so far had it come.
+            warn!(%error, "the name of the newest journal segment could not be noted");
+        }
         self.prune();
         Ok(seq)
     }
@@ -278,6 +308,30 @@ fn fault(path: &Path, scan: &Scan) -> Option<JournalError> {
         End::Torn(what) | End::Damaged(what) => Some(JournalError::Damaged { file, offset, what: what.clone() }),
         End::Newer(format) => Some(JournalError::Newer { file, offset, format: *format }),
     }
+}
+
+/// Refuses to go on with an older segment than the newest that there was.
+fn refuse_older(folder: &Path, all: &[u64]) -> Result<(), JournalError> {
+    let path = folder.join(NEWEST);
+    let noted = match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse::<u64>().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(JournalError::io(&path, "reading")(error)),
+    };
+    match noted {
+        Some(noted) if all.last().is_none_or(|newest| *newest < noted) => Err(JournalError::Lost {
+            file: folder.join(name(noted)),
+            what: "this file is missing",
+            because: format!("{} names it as the newest", path.display()),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Notes which segment is the newest, once it is durable.
+fn note_newest(folder: &Path, segment: u64) -> Result<(), JournalError> {
+    durable::write_file(folder, NEWEST, 0o600, format!("{segment}\n").as_bytes(), Sync::Now)
+        .map_err(JournalError::io(folder.join(NEWEST), "noting the newest segment"))
 }
 
 fn name(segment: u64) -> String {

@@ -267,3 +267,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_newest_segment_that_is_gone_is_missed() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one", "two"]);
+    journal.rotate(b"snapshot").expect("rotated");
+    write(&mut journal, &["three"]);
+    let path = journal.path();
+    drop(journal);
+    let bytes = fs::read(&path).expect("read");
+    fs::remove_file(&path).expect("removed");
+    let error = FileJournal::open(folder.path(), 2).expect_err("the older one is no truth");
+    assert!(matches!(&error, JournalError::Lost { file, .. } if *file == path), "{error}");
+    assert!(!path.exists() && error.to_string().contains("Way out"), "{error}");
+    fs::write(&path, bytes).expect("put back");
+    assert_eq!(payloads(&open(folder.path()).entries), ["snapshot", "three"]);
+    // The only one is missed too.
+    fs::read_dir(folder.path()).expect("read").map(|e| e.expect("an entry").path()).for_each(|path| {
+        if path.extension().is_some_and(|e| e == "journal") {
+            fs::remove_file(path).expect("removed");
+        }
+    });
+    assert!(matches!(FileJournal::open(folder.path(), 2), Err(JournalError::Lost { .. })));
+}
+
+#[test]
+fn a_journal_without_a_record_is_a_loss_only_where_the_host_was_in_use() {
+    let state = tempfile::tempdir().expect("folder");
+    let (folder, trace) = (state.path().join("journal"), state.path().join("boot-id"));
+    let empty = || FileJournal::refuse_empty(&folder, &trace);
+    assert!(matches!(empty(), Err(JournalError::Lost { what: "this file is missing", .. })));
+    // A first start that broke off before its first record, or in it: what is there may be gone on with.
+    drop(open(&folder));
+    assert!(matches!(empty(), Err(JournalError::Lost { what: "it holds no record", .. })));
+    let mut journal = open(&folder).journal;
+    write(&mut journal, &["one"]);
+    let path = journal.path();
+    drop(journal);
+    empty().expect("it has a record");
+    let bytes = fs::read(&path).expect("read");
+    for cut in 0..bytes.len() {
+        fs::write(&path, &bytes[..cut]).expect("cut");
+        assert!(matches!(empty(), Err(JournalError::Lost { .. })), "{cut}");
+        assert!(open(&folder).entries.is_empty(), "{cut}");
+    }
+}

@@ -179,6 +179,33 @@ fn damage_in_the_middle_of_the_journal_is_refused() {
     return_of(&mut cluster, generation);
 }
 
+#[test]
+fn a_journal_that_is_empty_or_gone_is_no_new_host() {
+    let (mut cluster, generation) = converged();
+    cluster.kill("n1");
+    let path = segment(&cluster);
+    let whole = fs::read(&path).expect("read");
+    let refused = |what: &str| {
+        let (status, said) = cluster.start_in_vain("n1");
+        assert_eq!(status.code(), Some(1), "{said}");
+        for words in [what, "this host was in use", "Way out", "cobctl fence"] {
+            assert!(said.contains(words), "{words:?} is not in {said}");
+        }
+    };
+    fs::write(&path, "").expect("emptied");
+    refused("it holds no record");
+    assert_eq!(fs::read(&path).expect("read"), b"", "nothing was changed");
+    fs::remove_file(&path).expect("removed");
+    refused("this file is missing");
+    fs::remove_dir_all(cluster.path("n1/journal")).expect("removed");
+    refused("this file is missing");
+    assert!(!path.exists());
+    // The way out.
+    fs::create_dir_all(cluster.path("n1/journal")).expect("made");
+    fs::write(&path, &whole).expect("put back");
+    return_of(&mut cluster, generation);
+}
+
 /// The history but for what a life of the daemon itself adds.
 fn told(cluster: &Cluster) -> Vec<HistoryEntry> {
     let all = cluster.history("n1");
