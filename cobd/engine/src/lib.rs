@@ -40,6 +40,8 @@ pub mod time;
 #[cfg(test)]
 mod peers_test;
 #[cfg(test)]
+mod record_test;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod wakeup_test;

@@ -1,0 +1,165 @@
+//! The names and numbers under which records are written: they are the format. Who renames a variant,
+//! or puts one in front of others, makes the journals of all hosts unreadable.
+
+use cob_types::codec;
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
+
+use crate::record::{Begun, Body, Durable, GrantOut, Note, OrderRecord};
+use crate::testing::CONTENT;
+
+fn id(text: &str) -> CobId {
+    CobId::new(text).expect("an id")
+}
+
+fn state() -> StateName {
+    StateName::new("up").expect("a state")
+}
+
+/// One of each.
+fn one_of_each() -> Vec<Body> {
+    let number = Number { start: 1, counter: 2 };
+    let cob = || id("n1/a");
+    let life = Incarnation { id: 1, start: 2 };
+    let begun = Begun { job: number, from: state(), to: state(), attempt: 1, process: true, locks: Vec::new() };
+    let grant = GrantOut {
+        number,
+        set: vec![state()],
+        state: state(),
+        rank: Rank { phase: 1, generation: GenerationNumber(1), rank: 2 },
+        origin: id("n2/b"),
+        fingerprint: None,
+        rests_on: Vec::new(),
+    };
+    let host = HostName::new("n2").expect("a host");
+    let notes = [
+        Note::Requested { of: cob(), set: Vec::new() },
+        Note::Released { of: cob() },
+        Note::Holds { of: cob(), state: state() },
+        Note::Recalled { from: cob() },
+        Note::Lapsed { from: cob() },
+        Note::Stuck { circle: Vec::new(), more: false },
+        Note::Chase { of: cob(), times: 1 },
+        Note::Flap { state: state(), times: 1, because_of: None },
+        Note::Ordered,
+    ];
+    let orders =
+        [OrderRecord::Pause, OrderRecord::Resume, OrderRecord::Retry(cob()), OrderRecord::Fence(host, Some(life))];
+    let mut all = vec![
+        Body::Snapshot(Box::new(Durable::default())),
+        Body::Life(life),
+        Body::Go(GenerationNumber(1)),
+        Body::Activated(GenerationNumber(1)),
+        Body::Gone { cob: cob(), state: state() },
+        Body::Granted { cob: cob(), to: id("n2/b"), grant },
+        Body::Returned { cob: cob(), from: id("n2/b"), number },
+        Body::Begun { cob: cob(), begun },
+        Body::Ended {
+            cob: cob(),
+            job: number,
+            from: state(),
+            to: state(),
+            attempt: 1,
+            ok: None,
+            state: None,
+            failures: 0,
+            failed: false,
+            values: Default::default(),
+            applied: None,
+            rests_on: Some(CONTENT),
+            span: (1, 2),
+            error: String::new(),
+        },
+        Body::Checked {
+            cob: cob(),
+            state: None,
+            drift: false,
+            failed: false,
+            values: Default::default(),
+            rests_on: None,
+            detail: String::new(),
+        },
+        Body::Unknown { cob: cob() },
+    ];
+    all.extend(orders.into_iter().map(Body::Ordered));
+    all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
+    all
+}
+
+/// Its place in the source. Who adds a variant adds it here, and one of it above.
+fn place(body: &Body) -> usize {
+    match body {
+        Body::Snapshot(_) => 0,
+        Body::Life(_) => 1,
+        Body::Go(_) => 2,
+        Body::Activated(_) => 3,
+        Body::Gone { .. } => 4,
+        Body::Granted { .. } => 5,
+        Body::Returned { .. } => 6,
+        Body::Begun { .. } => 7,
+        Body::Ended { .. } => 8,
+        Body::Checked { .. } => 9,
+        Body::Unknown { .. } => 10,
+        Body::Ordered(order) => match order {
+            OrderRecord::Pause => 11,
+            OrderRecord::Resume => 12,
+            OrderRecord::Retry(_) => 13,
+            OrderRecord::Fence(..) => 14,
+        },
+        Body::Note { note, .. } => match note {
+            Note::Requested { .. } => 15,
+            Note::Released { .. } => 16,
+            Note::Holds { .. } => 17,
+            Note::Recalled { .. } => 18,
+            Note::Lapsed { .. } => 19,
+            Note::Stuck { .. } => 20,
+            Note::Chase { .. } => 21,
+            Note::Flap { .. } => 22,
+            Note::Ordered => 23,
+        },
+    }
+}
+
+/// Bytes as text: what can be read as it is, the rest in hexadecimal.
+fn readable(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| if b.is_ascii_graphic() { char::from(*b).to_string() } else { format!("<{b:02x}>") }).collect()
+}
+
+#[test]
+fn records_are_written_as_ever() {
+    let all = one_of_each();
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=23).collect::<Vec<_>>(), "one of each");
+    let lines: Vec<String> = all
+        .iter()
+        .map(|body| {
+            let bytes = codec::encode_packed(body).expect("encodes");
+            assert_eq!(codec::decode::<Body>(&bytes, 1 << 20).expect("decodes"), *body);
+            readable(&bytes)
+        })
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    <a1>hSnapshot<a8><00><f6><01><00><02><00><03><f6><04><f4><05><a0><06><a0><07><a0>
+    <a1>dLife<a2><00><01><01><02>
+    <a1>bGo<01>
+    <a1>iActivated<01>
+    <a1><04><a2><00>dn1/a<01>bup
+    <a1><05><a3><00>dn1/a<01>dn2/b<02><a7><00><a2><00><01><01><02><01><81>bup<02>bup<03><a3><00><01><01><01><02><02><04>dn2/b<05><f6><06><80>
+    <a1><06><a3><00>dn1/a<01>dn2/b<02><a2><00><01><01><02>
+    <a1><07><a2><00>dn1/a<01><a6><00><a2><00><01><01><02><01>bup<02>bup<03><01><04><f5><05><80>
+    <a1><08><ae><00>dn1/a<01><a2><00><01><01><02><02>bup<03>bup<04><01><05><f6><06><f6><07><00><08><f4><09><a0><0a><f6><0b>P<07><07><07><07><07><07><07><07><07><07><07><07><07><07><07><07><0c><82><01><02><0d>`
+    <a1><09><a7><00>dn1/a<01><f6><02><f4><03><f4><04><a0><05><f6><06>`
+    <a1><0a><a1><00>dn1/a
+    <a1>gOrdered<00>
+    <a1>gOrdered<01>
+    <a1>gOrdered<a1>eRetrydn1/a
+    <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
+    <a1><0c><a2><00>dn1/a<01><a1><00><a2><00>dn1/a<01><80>
+    <a1><0c><a2><00>dn1/a<01><a1><01><a1><00>dn1/a
+    <a1><0c><a2><00>dn1/a<01><a1><02><a2><00>dn1/a<01>bup
+    <a1><0c><a2><00>dn1/a<01><a1><03><a1><00>dn1/a
+    <a1><0c><a2><00>dn1/a<01><a1><04><a1><00>dn1/a
+    <a1><0c><a2><00>dn1/a<01><a1><05><a2><00><80><01><f4>
+    <a1><0c><a2><00>dn1/a<01><a1><06><a2><00>dn1/a<01><01>
+    <a1><0c><a2><00>dn1/a<01><a1><07><a3><00>bup<01><01><02><f6>
+    <a1><0c><a2><00>dn1/a<01><08>
+    "#);
+}
