@@ -63,8 +63,7 @@ fn a_state_that_nothing_leads_out_of_is_a_trap() {
       help: add transitions to fork that lead from b to c
     error[leaving]: n/x (and 1 more of this kind) could never leave the model: the kind fork has no transitions that lead from b to a, its pre-remove state
       at model.yaml:2:5
-      - n/x prefers b (model.yaml:4:5)
-      - n/x goes to a before it leaves the model (model.yaml:4:5)
+      - n/x prefers b, and goes to a before it leaves (model.yaml:4:5)
       help: add transitions to fork that lead from b to a, or say `pre_remove: b` if there is nothing to undo when it leaves
     warning[P1]: n/z can't leave c by itself: the kind fork has no transition out of it
       at model.yaml:2:5
@@ -129,8 +128,7 @@ fn what_can_not_come_to_its_pre_remove_state_is_refused() {
       help: add transitions to once that lead from done to absent
     error[leaving]: n/x (and 1 more of this kind) could never leave the model: the kind once has no transitions that lead from done to absent, its pre-remove state
       at model.yaml:2:5
-      - n/x prefers done (model.yaml:4:5)
-      - n/x goes to absent before it leaves the model (model.yaml:4:5)
+      - n/x prefers done, and goes to absent before it leaves (model.yaml:4:5)
       help: add transitions to once that lead from done to absent, or say `pre_remove: done` if there is nothing to undo when it leaves
     "#);
     // Nothing to undo: it leaves from where it rests.
