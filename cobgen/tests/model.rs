@@ -91,7 +91,7 @@ fn the_schema_is_one_that_editors_take() {
     let schema = schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let sections: Vec<&str> = schema["properties"].as_object().expect("sections").keys().map(String::as_str).collect();
-    for section in ["hosts", "kinds", "cobs", "services", "clusters", "budgets", "variables", "security"] {
+    for section in ["hosts", "kinds", "cobs", "services", "clusters", "variables", "security"] {
         assert!(sections.contains(&section), "{section} is not among {sections:?}");
     }
     // Every reference leads somewhere.

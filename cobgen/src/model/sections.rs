@@ -38,8 +38,8 @@ pub struct Sections {
     #[serde(default)]
     pub clusters: Named<ClusterEntry>,
     /// Disruption budgets.
-    #[serde(default)]
-    pub budgets: Named<BudgetEntry>,
+    #[schemars(extend("x-not-supported-yet" = "leave it away: budgets are not kept yet"))]
+    pub budgets: Option<Node>,
     /// Variables for templates; the nearest wins: all < label < service < cluster < host.
     #[serde(default)]
     pub variables: VariablesEntry,
@@ -329,15 +329,6 @@ pub struct ClusterEntry {
     /// The image type of its machines.
     #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
     pub imagetype: Option<Node>,
-}
-
-/// A disruption budget.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BudgetEntry {
-    /// How many of its members may be away from their preferred state at a time.
-    #[schemars(required, range(min = 1))]
-    pub at_most: Option<u32>,
 }
 
 /// Variables; the nearest wins: all < label < service < cluster < host.
