@@ -40,7 +40,7 @@ impl Arrows {
 
     /// A dependency across hosts needs a link, and a link needs both addresses.
     pub(super) fn check_addresses(&self, hosts: &Hosts, report: &mut Report<'_>) {
-        let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none());
+        let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
         for (cob, list) in &self.0 {
             for found in list.iter().filter(|f| f.need.cob.host_str() != cob.host_str()) {
                 for host in [cob.host_str(), found.need.cob.host_str()].into_iter().filter_map(lacks) {

@@ -27,6 +27,8 @@ pub(super) struct Placement {
     pub(super) mark: Mark,
     /// In the order written, those of a label by name.
     pub(super) nodes: Vec<HostName>,
+    /// Some of what was written names no host: that is told.
+    pub(super) incomplete: bool,
 }
 
 /// All clusters in the order of their names.
@@ -50,11 +52,11 @@ impl Clusters {
             let nodes = entry.nodes.as_ref().map(|set| hosts.of_set(&set.value, report));
             let members: Option<BTreeSet<HostName>> = nodes.as_ref().map(|n| n.iter().cloned().collect());
             let mut placed: BTreeMap<String, Placement> = BTreeMap::new();
-            let mut place = |service: &Marked<String>, nodes: Vec<HostName>, report: &mut Report<'_>| {
+            let mut place = |service: &Marked<String>, nodes: Vec<HostName>, whole: bool, report: &mut Report<'_>| {
                 if !known.contains_key(service.value.as_str()) {
                     report.unknown("service", service, known.keys().copied());
                 }
-                let placement = Placement { mark: service.mark, nodes };
+                let placement = Placement { mark: service.mark, nodes, incomplete: !whole };
                 if let Some(first) = placed.insert(service.value.clone(), placement) {
                     let fault = Diagnostic::error(
                         "duplicate-name",
@@ -71,8 +73,9 @@ impl Clusters {
                         let help = "name the hosts that its services are on: `nodes: [n1, {label: role=app}]`";
                         report.push(name.mark, fault.help(help));
                     }
+                    let whole = entry.nodes.as_ref().is_some_and(|set| hosts.has_all_of(&set.value));
                     for service in list {
-                        place(service, nodes.clone().unwrap_or_default(), report);
+                        place(service, nodes.clone().unwrap_or_default(), whole, report);
                     }
                 }
                 Some(Nodes::ByHand(map)) => {
@@ -90,7 +93,7 @@ impl Clusters {
                             );
                             report.push(service.mark, Diagnostic::error("not-a-node", what).help(help));
                         }
-                        place(service, on, report);
+                        place(service, on, hosts.has_all_of(set), report);
                     }
                 }
                 None => {}

@@ -17,6 +17,8 @@ pub(super) struct Host {
     pub(super) name: HostName,
     pub(super) mark: Mark,
     pub(super) address: Option<String>,
+    /// An address is written, but a wrong one: that is told.
+    pub(super) misaddressed: bool,
     /// `NAME=VALUE` for each label.
     pub(super) labels: BTreeMap<String, String>,
     /// Its own variables.
@@ -59,6 +61,14 @@ impl Hosts {
             found.extend(hosts.into_iter().filter(|h| seen.insert(h)).cloned());
         }
         found
+    }
+
+    /// Whether every name and label of a set exists.
+    pub(super) fn has_all_of(&self, set: &HostSet) -> bool {
+        set.0.iter().all(|pick| match &pick.value {
+            HostPick::Host(name) => self.0.contains_key(name.as_str()),
+            HostPick::Label(label) => self.labelled(label).next().is_some(),
+        })
     }
 
     /// The hosts of one name or label.
@@ -120,6 +130,7 @@ impl Host {
             name: name.clone(),
             mark,
             address: None,
+            misaddressed: false,
             labels: labels.clone(),
             vars: vars.clone(),
         };
@@ -127,6 +138,7 @@ impl Host {
             let text = templates.text(&written.value, written.mark, &OwnNames(&host), report);
             let address = text.and_then(|text| loopback(&text, written.mark, report));
             host.value = value(address.map(|a| a.ip()));
+            host.misaddressed = address.is_none();
             host.address = address.map(|a| format!("tcp://{a}"));
         }
         host

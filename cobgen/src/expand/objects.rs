@@ -91,6 +91,8 @@ pub(super) struct Instance {
     pub(super) on_node: BTreeMap<HostName, Vec<CobId>>,
     /// Names that templates failed to give: what is missing may be one of these.
     pub(super) incomplete: bool,
+    /// Some of its hosts do not exist, so that it may have no change objects.
+    pub(super) unplaced: bool,
 }
 
 /// All change objects.
@@ -197,7 +199,8 @@ impl Maker<'_> {
         let placements: Vec<(usize, &Placement)> =
             world.clusters.with(&name.value).map(|c| (c, &world.clusters.0[c].services[&name.value])).collect();
         for (cluster, placement) in &placements {
-            let instance = Instance { nodes: placement.nodes.clone(), ..Instance::default() };
+            let (nodes, unplaced) = (placement.nodes.clone(), placement.incomplete);
+            let instance = Instance { nodes, unplaced, ..Instance::default() };
             self.objects.instances.insert((*cluster, name.value.clone()), instance);
         }
         for (cob, cob_entry) in entry.cobs.iter() {
@@ -315,7 +318,9 @@ impl Maker<'_> {
             let name =
                 name.map(|value| Marked { mark: cob.mark, value }).filter(|n| report.segment("change object", n));
             let Some(name) = name else { return self.incomplete(cluster, service) };
-            let Some(id) = report.name(&name, |n| CobId::on(node, &format!("{service}/{n}"))) else { continue };
+            let Some(id) = report.name(&name, |n| CobId::on(node, &format!("{service}/{n}"))) else {
+                return self.incomplete(cluster, service);
+            };
             let home = Home::Service { cluster, service: Arc::clone(service), cob: name.value.clone() };
             let scope = Scope { of: id.as_str(), ..scope };
             let object = self.object(cob.mark, home, entry, &scope, report);

@@ -287,7 +287,7 @@ impl Finder<'_> {
             return Lookup::Nothing;
         }
         // With one node only, there are no peers, and nothing to wait for.
-        if chosen.is_empty() && !instance.incomplete && word != Word::Wants && *on != On::Peers {
+        if chosen.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && *on != On::Peers {
             let all: BTreeSet<&HostName> = candidates.iter().map(|(h, _)| h).collect();
             let where_ = match on {
                 On::SameNode => format!("on {me}"),
@@ -454,7 +454,7 @@ impl Finder<'_> {
     ) -> Option<Vec<CobId>> {
         let key = (cluster, service.to_owned());
         let (instance, ready) = (self.objects.instances.get(&key)?, self.ready.get(&key)?);
-        if ready.is_empty() && !instance.incomplete && word != Word::Wants {
+        if ready.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants {
             let fault = Diagnostic::error("never-ready", format!("nothing in the service `{service}` is ever ready"));
             let help = "it has no change objects, or each of them is depended on by another of them; name some: `ready: [server]`";
             report.push(target.cob.mark, fault.help(help));
