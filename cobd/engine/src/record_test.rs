@@ -4,7 +4,7 @@
 use cob_types::codec;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
 
-use crate::record::{Begun, Body, Durable, GrantOut, Note, OrderRecord};
+use crate::record::{Begun, Body, GrantOut, Note, OrderRecord};
 use crate::testing::CONTENT;
 
 fn id(text: &str) -> CobId {
@@ -45,7 +45,7 @@ fn one_of_each() -> Vec<Body> {
     let orders =
         [OrderRecord::Pause, OrderRecord::Resume, OrderRecord::Retry(cob()), OrderRecord::Fence(host, Some(life))];
     let mut all = vec![
-        Body::Snapshot(Box::new(Durable::default())),
+        Body::Snapshot(Box::default()),
         Body::Life(life),
         Body::Go(GenerationNumber(1)),
         Body::Activated(GenerationNumber(1)),
