@@ -80,6 +80,14 @@ pub enum DepotError {
         /// The limit.
         max: usize,
     },
+    /// The file of enrolled hosts.
+    #[error("{}: {why}", path.display())]
+    Enrolments {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, or with what was to be added.
+        why: String,
+    },
     /// Git refused something else.
     #[error("{what}: {source}")]
     Git {

@@ -16,6 +16,7 @@
 //! every length before it reads and every bundle against the hash in the manifest.
 
 mod depot;
+pub mod enrolled;
 mod error;
 mod lock;
 mod objects;

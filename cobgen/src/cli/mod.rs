@@ -163,6 +163,7 @@ fn tell_depot(error: &DepotError, path: &Path, terminal: &mut Terminal<'_>) -> i
         DepotError::Incomplete { .. }
         | DepotError::Damaged { .. }
         | DepotError::TooLarge { .. }
+        | DepotError::Enrolments { .. }
         | DepotError::Git { .. }
         | DepotError::Io { .. } => Ok(Answer::NotReached),
     }
