@@ -22,7 +22,7 @@ pub mod status;
 pub mod trust;
 
 pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
-pub use generation::{Bundle, Generation, GenerationNumber, Manifest};
+pub use generation::{BlobHash, Bundle, Generation, GenerationNumber, Manifest};
 pub use id::{CobId, HostName, IdError, KindName, StateName};
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};

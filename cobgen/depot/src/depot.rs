@@ -1,5 +1,6 @@
 //! Opening, making and listing depots.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -127,14 +128,7 @@ impl Depot {
 
     /// The numbers of all generations, in no order.
     fn numbers(&self) -> Result<Vec<GenerationNumber>, DepotError> {
-        let failed = || DepotError::git(format!("can't read the generations of {}", self.path.display()));
-        let refs = self.repo.references_glob(&format!("{GENERATIONS}*")).map_err(failed())?;
-        let mut numbers = Vec::new();
-        for reference in refs {
-            let reference = reference.map_err(failed())?;
-            numbers.extend(reference.name().ok().and_then(number_of));
-        }
-        Ok(numbers)
+        Ok(names_below(self, GENERATIONS)?.iter().filter_map(|name| number_of(name)).collect())
     }
 
     fn log_entry(&self, number: GenerationNumber) -> Result<LogEntry, DepotError> {
@@ -219,9 +213,34 @@ pub(crate) fn ref_of(number: GenerationNumber) -> String {
     format!("{GENERATIONS}{number}")
 }
 
+/// The names of the refs below a folder of refs, without the folder's.
+///
+/// Git passes over a ref whose file is damaged as if it were not there. Here it counts: what is asked
+/// of it then is refused, and a newest generation does not vanish with one byte of a file.
+pub(crate) fn names_below(depot: &Depot, folder: &str) -> Result<BTreeSet<String>, DepotError> {
+    let failed = || DepotError::git(format!("can't read {folder} of {}", depot.path.display()));
+    let mut names = BTreeSet::new();
+    for reference in depot.repo.references_glob(&format!("{folder}*")).map_err(failed())? {
+        let reference = reference.map_err(failed())?;
+        names.extend(reference.name().ok().and_then(|name| name.strip_prefix(folder)).map(str::to_owned));
+    }
+    let path = depot.path.join(folder);
+    let unreadable = || DepotError::io(format!("can't read {}", path.display()));
+    let files = match fs::read_dir(&path) {
+        Ok(files) => files,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(names),
+        Err(error) => return Err(unreadable()(error)),
+    };
+    for file in files {
+        let name = file.map_err(unreadable())?.file_name();
+        // Git's own lock files end so; no ref does.
+        names.extend(name.to_str().filter(|name| !name.ends_with(".lock")).map(str::to_owned));
+    }
+    Ok(names)
+}
+
 /// The number in a ref's name; none for names that are not written here.
-fn number_of(name: &str) -> Option<GenerationNumber> {
-    let text = name.strip_prefix(GENERATIONS)?;
+fn number_of(text: &str) -> Option<GenerationNumber> {
     let number = GenerationNumber(text.parse().ok()?);
     (number.0 > 0 && number.to_string() == text).then_some(number)
 }

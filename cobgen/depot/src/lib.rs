@@ -10,6 +10,9 @@
 //! provenance.json       where everything comes from
 //! ```
 //!
+//! `refs/signatures/N/KEY` are the publishers' signatures over manifests, and `enrolled.json` beside git's
+//! own files has the keys of hosts that have enrolled.
+//!
 //! Rules: objects first, durably; then `refs/generations/N`, which is never moved and makes the
 //! generation exist, for everybody at once; then `main`, which only follows and is set right when it
 //! does not. Of two publishers one is first, the other is told so. Reading writes nothing, checks
@@ -22,6 +25,7 @@ mod lock;
 mod objects;
 mod publish;
 mod read;
+mod signatures;
 
 #[cfg(test)]
 mod testing;

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use cob_types::generation::FORMAT;
-use cob_types::{Generation, GenerationNumber};
+use cob_types::trust::Signed;
+use cob_types::{Generation, GenerationNumber, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ErrorCode, ObjectType, Oid, Signature};
 
@@ -17,7 +18,7 @@ use crate::objects::{Objects, PACK_FROM};
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
 /// How long one publisher waits for others: each holds the lock for a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A lock file of git's that is older was left by a program that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
 
@@ -36,6 +37,8 @@ pub struct Publication<'a> {
     pub author: &'a Author,
     /// When, in seconds since 1970-01-01 UTC.
     pub time: i64,
+    /// Publishers' signatures over the manifest's bytes; they are there as soon as the generation is.
+    pub signatures: &'a [Signed],
 }
 
 /// Who publishes.
@@ -74,6 +77,7 @@ impl Depot {
             return Ok(unchanged);
         }
         let number = publication.generation.manifest.generation;
+        self.write_signatures(number, canonical::blob_hash(&encoded.manifest), publication.signatures)?;
         match self.set_ref(&ref_of(number), commit, false) {
             Err(PublishError::Depot(DepotError::Git { source, .. })) if source.code() == ErrorCode::Exists => {
                 return Err(self.overtaken(publication, Some(number)));
@@ -122,7 +126,7 @@ impl Depot {
         let latest = self.latest()?;
         if let Some(number) = latest {
             let old = self.read_manifest(number)?;
-            if old.hosts == new.hosts && old.security == new.security && old.cobs == new.cobs {
+            if asks_for_the_same(&old, new) {
                 return Ok(Some(Published::Unchanged(number)));
             }
         }
@@ -164,7 +168,7 @@ impl Depot {
     }
 
     /// Creates or moves a ref, past a lock that somebody left behind.
-    fn set_ref(&self, name: &str, commit: Oid, force: bool) -> Result<(), PublishError> {
+    pub(crate) fn set_ref(&self, name: &str, commit: Oid, force: bool) -> Result<(), PublishError> {
         let set = || self.repo.reference(name, commit, force, "cobgen publish").map(drop);
         let lock = self.path.join(format!("{name}.lock"));
         let outcome = match set() {
@@ -180,6 +184,12 @@ impl Depot {
             outcome => Ok(outcome.map_err(DepotError::git(format!("can't set {name}")))?),
         }
     }
+}
+
+/// Whether two manifests differ in nothing but their numbers and the ways back that follow from these.
+fn asks_for_the_same(old: &Manifest, new: &Manifest) -> bool {
+    let numbered = Manifest { generation: new.generation, parent: new.parent, back: new.back.clone(), ..old.clone() };
+    numbered == *new
 }
 
 fn left_behind(lock: &Path) -> bool {

@@ -182,7 +182,7 @@ fn tree<'d>(depot: &'d Depot, number: GenerationNumber, id: Oid, what: &str) -> 
 }
 
 /// Looks at an object's header: nothing is read, or allocated, that is longer than allowed.
-fn check_length(
+pub(crate) fn check_length(
     depot: &Depot,
     number: GenerationNumber,
     id: Oid,

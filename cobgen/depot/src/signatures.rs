@@ -1,0 +1,176 @@
+//! Signatures of publishers: one ref for each, beside the generation that it is over.
+//!
+//! `refs/signatures/N/KEY` (KEY: the public key in hexadecimal digits) names a blob: JSON of the key,
+//! the signature, and the hash of the manifest that was signed. A publisher may sign when a generation
+//! is published or at any time after it; the generation itself never changes. Whether a signature is
+//! good, and whether the key is anybody's, is not known here: whoever acts on a generation judges.
+
+use cob_types::canonical::blob_hash;
+use cob_types::trust::{PublicKey, Signed};
+use cob_types::{BlobHash, GenerationNumber};
+use git2::{ErrorCode, ObjectType, Oid};
+use serde::{Deserialize, Serialize};
+
+use crate::depot::{Depot, names_below, sync_folder};
+use crate::error::{DepotError, PublishError};
+use crate::lock::PublisherLock;
+use crate::publish::PATIENCE;
+
+const SIGNATURES: &str = "refs/signatures/";
+/// The longest signature that is read, in bytes.
+const MAX_SIGNATURE: usize = 1 << 10;
+/// The most signatures of one generation that are read.
+const MAX_SIGNATURES: usize = 256;
+
+/// What the blob holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// Hash of the manifest that was signed, in hexadecimal digits: a signature that was left behind
+    /// by a publisher who was overtaken is none of the generation that came instead.
+    manifest: String,
+    #[serde(flatten)]
+    signed: Signed,
+}
+
+impl Depot {
+    /// The signatures over a generation's manifest, in the order of their keys.
+    ///
+    /// # Errors
+    /// When the depot does not have the generation, or a signature can't be read.
+    pub fn signatures(&self, number: GenerationNumber) -> Result<Vec<Signed>, DepotError> {
+        let manifest = hex(blob_hash(&self.read_manifest_bytes(number)?));
+        let folder = format!("{SIGNATURES}{number}/");
+        let mut found = Vec::new();
+        for name in names_below(self, &folder)?.into_iter().take(MAX_SIGNATURES) {
+            let written = self.read_signature(number, &format!("{folder}{name}"), &name)?;
+            if written.manifest == manifest {
+                found.push(written.signed);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds a signature to a generation that is there, or replaces the one of the same key.
+    ///
+    /// # Errors
+    /// When the depot does not have the generation, or can't be written.
+    pub fn add_signature(&self, number: GenerationNumber, signed: &Signed) -> Result<(), PublishError> {
+        let manifest = blob_hash(&self.read_manifest_bytes(number)?);
+        let _lock = PublisherLock::take(&self.path, PATIENCE)?;
+        self.write_signatures(number, manifest, &[*signed])
+    }
+
+    /// Writes signatures, durably. Whoever calls holds the publisher's lock.
+    pub(crate) fn write_signatures(
+        &self,
+        number: GenerationNumber,
+        manifest: BlobHash,
+        signatures: &[Signed],
+    ) -> Result<(), PublishError> {
+        if signatures.is_empty() {
+            return Ok(());
+        }
+        for signed in signatures {
+            let written = Written { manifest: hex(manifest), signed: *signed };
+            let bytes = serde_json::to_vec(&written).expect("keys and signatures are texts");
+            let blob = self.repo.blob(&bytes).map_err(DepotError::git("can't write a signature"))?;
+            self.set_ref(&ref_of(number, &signed.key), blob, true)?;
+        }
+        // Git makes no folder's entry durable that it makes for a ref or an object.
+        let folders = ["objects", "refs", "refs/signatures", &format!("refs/signatures/{number}")];
+        for folder in folders.map(|folder| self.path.join(folder)) {
+            sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
+        }
+        Ok(())
+    }
+
+    fn read_signature(&self, number: GenerationNumber, name: &str, key: &str) -> Result<Written, DepotError> {
+        let what = format!("the signature {name}");
+        let damaged =
+            |why: &str| DepotError::Damaged { generation: number, what: what.clone(), why: why.to_owned() };
+        let id = match self.repo.find_reference(name) {
+            Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
+            Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
+            Err(error) => return Err(DepotError::object(number, &what, error)),
+        };
+        let written: Written =
+            serde_json::from_slice(&self.small_blob(number, id, &what)?).map_err(|e| damaged(&e.to_string()))?;
+        if digits(&written.signed.key.0) != key {
+            return Err(damaged("it is filed under another key than its own"));
+        }
+        Ok(written)
+    }
+
+    fn small_blob(&self, number: GenerationNumber, id: Oid, what: &str) -> Result<Vec<u8>, DepotError> {
+        crate::read::check_length(self, number, id, what, ObjectType::Blob, MAX_SIGNATURE)?;
+        let read = self.repo.odb().and_then(|odb| odb.read(id).map(|object| object.data().to_vec()));
+        read.map_err(|error| DepotError::object(number, what, error))
+    }
+}
+
+fn ref_of(number: GenerationNumber, key: &PublicKey) -> String {
+    format!("{SIGNATURES}{number}/{}", digits(&key.0))
+}
+
+fn hex(hash: BlobHash) -> String {
+    hash.to_string()
+}
+
+/// Lower-case digits only: names of refs are names of files, on some disks without regard to case.
+fn digits(bytes: &[u8; 32]) -> String {
+    BlobHash(*bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{publication, sketch_of};
+    use crate::{Publication, Published};
+    use cob_types::trust::Signature;
+
+    fn signed(n: u8) -> Signed {
+        Signed { key: PublicKey([n; 32]), signature: Signature([n; 64]) }
+    }
+
+    #[test]
+    fn signatures_come_with_a_generation_and_after_it() {
+        let folder = tempfile::tempdir().expect("folder");
+        let depot = Depot::create_or_open(&folder.path().join("depot")).expect("made");
+        let generation = sketch_of(1, &[("n1", 1)]);
+        let with = Publication { signatures: &[signed(2)], ..publication(&generation, "first") };
+        assert_eq!(depot.publish(&with).expect("published"), Published::New(GenerationNumber(1)));
+        let one = GenerationNumber(1);
+        assert_eq!(depot.signatures(one).expect("read"), [signed(2)]);
+        depot.add_signature(one, &signed(1)).expect("added");
+        depot.add_signature(one, &signed(1)).expect("once more is the same");
+        assert_eq!(depot.signatures(one).expect("read"), [signed(1), signed(2)]);
+        // Signatures are no generations, and a generation that is not there has none.
+        assert_eq!(depot.latest().expect("read"), Some(one));
+        depot.add_signature(GenerationNumber(2), &signed(1)).expect_err("there is no such generation");
+    }
+
+    #[test]
+    fn a_signature_over_another_manifest_does_not_count() {
+        let folder = tempfile::tempdir().expect("folder");
+        let depot = Depot::create_or_open(&folder.path().join("depot")).expect("made");
+        // As a publisher leaves it who is killed before the generation's ref is set.
+        depot.write_signatures(GenerationNumber(1), BlobHash([7; 32]), &[signed(3)]).expect("written");
+        let generation = sketch_of(1, &[("n1", 1)]);
+        depot.publish(&publication(&generation, "first")).expect("published");
+        assert_eq!(depot.signatures(GenerationNumber(1)).expect("read"), []);
+    }
+
+    #[test]
+    fn a_mirror_has_the_signatures() {
+        let folder = tempfile::tempdir().expect("folder");
+        let depot = Depot::create_or_open(&folder.path().join("depot")).expect("made");
+        let generation = sketch_of(1, &[("n1", 1)]);
+        depot.publish(&Publication { signatures: &[signed(2)], ..publication(&generation, "") }).expect("published");
+        let mirror = git2::Repository::init_bare(folder.path().join("mirror")).expect("made");
+        let url = folder.path().join("depot").display().to_string();
+        mirror.remote_anonymous(&url).expect("remote").fetch(&["+refs/*:refs/*"], None, None).expect("fetched");
+        let mirror = Depot::open(&folder.path().join("mirror")).expect("a depot");
+        assert_eq!(mirror.signatures(GenerationNumber(1)).expect("read"), [signed(2)]);
+    }
+}
