@@ -17,6 +17,7 @@ pub mod id;
 pub mod kind;
 pub mod link;
 pub mod message;
+pub mod remote;
 pub mod secret;
 pub mod status;
 pub mod trust;

@@ -1,6 +1,7 @@
 //! Who may speak, order and read: the cryptography of COB, all in one place.
 //!
 //! ```text
+//!   enrol       tokens with which a new host is let in
 //!   key         ed25519 keys: made, kept in files, signing
 //!   publishers  whose signatures make a generation one that a host accepts
 //!   tls         certificates and TLS 1.3 settings in which a key is the identity
@@ -10,6 +11,7 @@
 //! Every host, publisher and operator has one ed25519 key (RFC 8032). What is signed carries a context,
 //! so that a signature made for one purpose is good for no other.
 
+pub mod enrol;
 pub mod key;
 pub mod publishers;
 pub mod seal;
