@@ -121,9 +121,17 @@ impl Depot {
     /// # Errors
     /// When a commit can't be read.
     pub fn list(&self) -> Result<Vec<LogEntry>, DepotError> {
+        self.newest_first()?.into_iter().map(|number| self.log_entry(number)).collect()
+    }
+
+    /// The numbers of all generations, the newest first.
+    ///
+    /// # Errors
+    /// When the refs can't be read.
+    pub fn newest_first(&self) -> Result<Vec<GenerationNumber>, DepotError> {
         let mut numbers = self.numbers()?;
         numbers.sort_unstable_by(|a, b| b.cmp(a));
-        numbers.into_iter().map(|number| self.log_entry(number)).collect()
+        Ok(numbers)
     }
 
     /// The numbers of all generations, in no order.

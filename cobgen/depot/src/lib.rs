@@ -26,6 +26,7 @@ mod objects;
 mod publish;
 mod read;
 mod signatures;
+pub mod tokens;
 
 #[cfg(test)]
 mod testing;

@@ -22,7 +22,12 @@ pub(crate) struct PublisherLock {
 impl PublisherLock {
     /// Waits for the lock, at most this long.
     pub(crate) fn take(depot: &Path, patience: Duration) -> Result<Self, PublishError> {
-        let path = depot.join(FILE);
+        Self::take_file(depot, FILE, patience)
+    }
+
+    /// The same with a lock of another name, for what does not concern publishers.
+    pub(crate) fn take_file(depot: &Path, file: &str, patience: Duration) -> Result<Self, PublishError> {
+        let path = depot.join(file);
         let what = || format!("can't lock {}", path.display());
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(DepotError::io(what()))?;

@@ -1,0 +1,320 @@
+//! Tokens that were given out to new hosts: `tokens.json` in the depot's folder.
+//!
+//! Of a token's secret only the hash is kept. A token is good once, for one host, until it expires;
+//! whoever has used it may show it again with the same key, so that a lost answer is no lost host.
+//! Every change is made under a lock: of two who show the same token at once, one is first.
+//!
+//! ```text
+//! {"format": 1, "unknown": 0, "tokens": [{"host", "hash", "made", "expires", "key"?, …}]}
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use cob_types::generation::BlobHash;
+use cob_types::remote::Standing;
+use cob_types::{HostName, PublicKey};
+use serde::{Deserialize, Serialize};
+
+use crate::depot::sync_folder;
+use crate::enrolled;
+use crate::error::{DepotError, PublishError};
+use crate::lock::PublisherLock;
+
+/// The file's name in the depot's folder.
+pub const FILE: &str = "tokens.json";
+const LOCK: &str = "cob-tokens.lock";
+const FORMAT: u32 = 1;
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 16 << 20;
+/// How long a token stays listed after it has expired, in seconds.
+const KEPT: u64 = 7 * 24 * 3600;
+/// How long one waits for others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issued {
+    /// The host that it is for.
+    pub host: HostName,
+    /// SHA-256 of the secret, in hexadecimal digits.
+    hash: String,
+    /// When it was made, in seconds since 1970-01-01 UTC.
+    pub made: u64,
+    /// From when on it is good for nothing.
+    pub expires: u64,
+    /// The key that has shown it first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PublicKey>,
+    /// Whether that key waits for a person to accept it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pending: bool,
+    /// How often it was shown in vain: used, expired, for another host.
+    #[serde(default)]
+    pub refused: u64,
+}
+
+/// All tokens, and how often an unknown one was shown.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    format: u32,
+    /// How often a token was shown that nobody here has made.
+    #[serde(default)]
+    pub unknown: u64,
+    /// Those that were given out, the oldest first.
+    pub tokens: Vec<Issued>,
+}
+
+/// Who decides about a host that shows a good token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// The token alone.
+    Token,
+    /// A person, who looks at the key.
+    Manual,
+}
+
+/// A token as it was shown.
+#[derive(Debug, Clone)]
+pub struct Shown<'a> {
+    /// The host that it names.
+    pub host: &'a HostName,
+    /// The hash of its secret.
+    pub hash: BlobHash,
+    /// The key with which the host has connected.
+    pub key: PublicKey,
+    /// The present time, in seconds since 1970-01-01 UTC.
+    pub now: u64,
+    /// The same in RFC 3339.
+    pub at: &'a str,
+}
+
+/// Why a token is good for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Spent {
+    /// Nobody here has made it.
+    #[error("this server has not given out such a token; copy it whole, or make another with `cobgen enroll HOST`")]
+    Unknown,
+    /// Its time is over.
+    #[error("the token of {0} has expired; make another with `cobgen enroll {0}`")]
+    Expired(HostName),
+    /// Somebody was first.
+    #[error(
+        "the token of {0} was used already, with another key: if that was not you, somebody else holds it; look at \
+         `cobgen enroll --list`, revoke that key in the model, and make another token with `cobgen enroll {0}`"
+    )]
+    Used(HostName),
+    /// It was made for another host than it says.
+    #[error("the token is not for {0}; copy it whole, or make another with `cobgen enroll {0}`")]
+    OtherHost(HostName),
+}
+
+/// Notes a new token; those of the same host that nobody has used yet are good no more.
+///
+/// # Errors
+/// When the file can't be read or written.
+pub fn issue(depot: &Path, host: &HostName, hash: BlobHash, now: u64, lifetime: u64) -> Result<(), PublishError> {
+    change(depot, |all| {
+        all.tokens.retain(|t| (t.host != *host || t.key.is_some()) && t.expires.saturating_add(KEPT) > now);
+        let expires = now.saturating_add(lifetime);
+        let (host, hash) = (host.clone(), hash.to_string());
+        all.tokens.push(Issued { host, hash, made: now, expires, key: None, pending: false, refused: 0 });
+        Ok(())
+    })
+}
+
+/// A host shows a token. If it is good, the host's key is enrolled or, with [`Policy::Manual`], noted.
+///
+/// # Errors
+/// When a file can't be read or written, or the key is another host's. The inner one: the token is
+/// good for nothing.
+pub fn show(depot: &Path, shown: &Shown<'_>, policy: Policy) -> Result<Result<Standing, Spent>, PublishError> {
+    change(depot, |all| {
+        let Some(token) = all.tokens.iter_mut().find(|t| t.hash == shown.hash.to_string()) else {
+            all.unknown = all.unknown.saturating_add(1);
+            return Ok(Err(Spent::Unknown));
+        };
+        if let Err(spent) = judge(token, shown) {
+            token.refused = token.refused.saturating_add(1);
+            return Ok(Err(spent));
+        }
+        if token.key.is_none() {
+            token.key = Some(shown.key);
+            token.pending = policy == Policy::Manual;
+        }
+        if token.pending {
+            return Ok(Ok(Standing::Pending));
+        }
+        // Before the token is noted as used: who breaks off between the two can show it again.
+        enrolled::add(depot, shown.host, shown.key, shown.at)?;
+        Ok(Ok(Standing::Accepted))
+    })
+}
+
+fn judge(token: &Issued, shown: &Shown<'_>) -> Result<(), Spent> {
+    if token.host != *shown.host {
+        return Err(Spent::OtherHost(shown.host.clone()));
+    }
+    if token.key.is_some_and(|key| key != shown.key) {
+        return Err(Spent::Used(token.host.clone()));
+    }
+    // A key that waits for a person may come after its time to hear what he said.
+    if token.expires <= shown.now && token.key.is_none() {
+        return Err(Spent::Expired(token.host.clone()));
+    }
+    if token.expires.saturating_add(KEPT) <= shown.now {
+        return Err(Spent::Expired(token.host.clone()));
+    }
+    Ok(())
+}
+
+/// A person accepts the key that a host has shown; none: no key of the host waits.
+///
+/// # Errors
+/// When a file can't be read or written, or the key is another host's.
+pub fn accept(depot: &Path, host: &HostName, at: &str) -> Result<Option<PublicKey>, PublishError> {
+    change(depot, |all| {
+        let waiting = all.tokens.iter_mut().rev().find(|t| t.host == *host && t.pending);
+        let Some((token, key)) = waiting.and_then(|t| t.key.map(|key| (t, key))) else { return Ok(None) };
+        enrolled::add(depot, host, key, at)?;
+        token.pending = false;
+        Ok(Some(key))
+    })
+}
+
+/// All tokens that were given out, as they stand.
+///
+/// # Errors
+/// When the file is there and can't be read, or is damaged.
+pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
+    let path = depot.join(FILE);
+    let failed = || DepotError::io(format!("can't read {}", path.display()));
+    let damaged = |why: String| DepotError::Enrolments { path: path.clone(), why };
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Tokens::default()),
+        Err(error) => return Err(failed()(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed())?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(damaged(format!("it is longer than {MAX_FILE} bytes")));
+    }
+    let all: Tokens = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    if all.format > FORMAT {
+        return Err(DepotError::Newer { what: path.display().to_string(), found: all.format, known: FORMAT });
+    }
+    Ok(all)
+}
+
+/// Reads, changes and writes the file, alone.
+fn change<T>(depot: &Path, how: impl FnOnce(&mut Tokens) -> Result<T, PublishError>) -> Result<T, PublishError> {
+    let _lock = PublisherLock::take_file(depot, LOCK, PATIENCE)?;
+    let mut all = read(depot)?;
+    let before = all.clone();
+    let answer = how(&mut all)?;
+    if all != before {
+        all.format = FORMAT;
+        write(depot, &all).map_err(DepotError::io(format!("can't write {}", depot.join(FILE).display())))?;
+    }
+    Ok(answer)
+}
+
+fn write(depot: &Path, all: &Tokens) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(all)?;
+    text.push(b'\n');
+    // Temporary files have mode 0600, and so has this one.
+    let mut file = tempfile::Builder::new().prefix(".tokens").tempfile_in(depot)?;
+    file.write_all(&text)?;
+    file.as_file().sync_all()?;
+    file.persist(depot.join(FILE)).map_err(|error| error.error)?;
+    sync_folder(depot)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use cob_types::canonical::blob_hash;
+
+    use super::*;
+
+    const HOUR: u64 = 3600;
+
+    fn host(name: &str) -> HostName {
+        HostName::new(name).expect("a name")
+    }
+
+    fn try_it(depot: &Path, name: &str, secret: &str, key: u8, now: u64) -> Result<Standing, Spent> {
+        by_policy(depot, name, secret, key, now, Policy::Token)
+    }
+
+    fn by_policy(depot: &Path, name: &str, secret: &str, key: u8, now: u64, p: Policy) -> Result<Standing, Spent> {
+        let hash = blob_hash(secret.as_bytes());
+        let shown = Shown { host: &host(name), hash, key: PublicKey([key; 32]), now, at: "2026-11-21T12:00:00Z" };
+        show(depot, &shown, p).expect("readable")
+    }
+
+    #[test]
+    fn a_token_is_good_once_for_one_host_and_in_time() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let depot = dir.path();
+        for name in ["h1", "h2"] {
+            issue(depot, &host(name), blob_hash(name.as_bytes()), 1000, HOUR).expect("noted");
+        }
+        let mode = std::fs::metadata(depot.join(FILE)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(try_it(depot, "h1", "guess", 1, 1001), Err(Spent::Unknown));
+        assert_eq!(try_it(depot, "h2", "h1", 1, 1001), Err(Spent::OtherHost(host("h2"))));
+        assert_eq!(try_it(depot, "h1", "h1", 1, 1001), Ok(Standing::Accepted));
+        assert_eq!(try_it(depot, "h1", "h1", 1, 1002), Ok(Standing::Accepted), "its answer may have been lost");
+        assert_eq!(try_it(depot, "h1", "h1", 9, 1002), Err(Spent::Used(host("h1"))));
+        assert_eq!(try_it(depot, "h2", "h2", 2, 1000 + HOUR), Err(Spent::Expired(host("h2"))));
+        let all = read(depot).expect("read");
+        assert_eq!(all.unknown, 1);
+        assert_eq!(all.tokens.iter().map(|t| t.refused).collect::<Vec<_>>(), [2, 1]);
+        let keys = enrolled::read(depot).expect("read");
+        assert_eq!(keys, [(host("h1"), vec![PublicKey([1; 32])])].into());
+    }
+
+    #[test]
+    fn a_new_token_replaces_an_unused_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        issue(dir.path(), &host("h1"), blob_hash(b"old"), 0, HOUR).expect("noted");
+        issue(dir.path(), &host("h1"), blob_hash(b"new"), 1, HOUR).expect("noted");
+        assert_eq!(try_it(dir.path(), "h1", "old", 1, 2), Err(Spent::Unknown));
+        assert_eq!(try_it(dir.path(), "h1", "new", 1, 2), Ok(Standing::Accepted));
+    }
+
+    #[test]
+    fn a_person_accepts_a_key_that_waits() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let depot = dir.path();
+        issue(depot, &host("h1"), blob_hash(b"h1"), 0, HOUR).expect("noted");
+        assert_eq!(accept(depot, &host("h1"), "now").expect("read"), None);
+        let ask = |key, now| by_policy(depot, "h1", "h1", key, now, Policy::Manual);
+        assert_eq!(ask(1, 1), Ok(Standing::Pending));
+        assert_eq!(ask(2, 2), Err(Spent::Used(host("h1"))));
+        assert_eq!(enrolled::read(depot).expect("read"), [].into(), "nothing is believed yet");
+        assert_eq!(accept(depot, &host("h1"), "now").expect("done"), Some(PublicKey([1; 32])));
+        assert_eq!(ask(1, HOUR + 1), Ok(Standing::Accepted), "it may come late to hear it");
+        assert_eq!(enrolled::read(depot).expect("read").len(), 1);
+    }
+
+    #[test]
+    fn of_many_who_show_a_token_at_once_one_is_first() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let depot = dir.path();
+        issue(depot, &host("h1"), blob_hash(b"h1"), 0, HOUR).expect("noted");
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let tries: Vec<_> = (1..9).map(|key| scope.spawn(move || try_it(depot, "h1", "h1", key, 1))).collect();
+            tries.into_iter().map(|t| t.join().expect("no panic")).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|o| **o == Ok(Standing::Accepted)).count(), 1, "{outcomes:?}");
+        assert_eq!(outcomes.iter().filter(|o| **o == Err(Spent::Used(host("h1")))).count(), 7);
+        assert_eq!(read(depot).expect("read").tokens[0].refused, 7);
+    }
+}
