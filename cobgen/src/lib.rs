@@ -4,8 +4,10 @@
 //! short dependency words to the two forms) -> [`draft`] (what came out, with where it came from) ->
 //! [`generation`] (fingerprints, ranks, bundles, differences) -> [`check`] (independent of what made
 //! it) -> [`depot`] (bare git, one commit a generation). [`make`] goes this way up to the check,
-//! [`publish()`] to its end. The same input gives the same bytes.
+//! [`publish()`] to its end. The same input gives the same bytes. [`serve`] gives generations out to hosts
+//! that share no folder with the depot, and lets new hosts in.
 
+mod calendar;
 pub mod check;
 pub mod cli;
 pub mod diagnostic;
@@ -16,6 +18,7 @@ pub mod make;
 pub mod model;
 pub mod provenance;
 pub mod publish;
+pub mod serve;
 pub mod verify;
 
 pub use cob_depot as depot;

@@ -110,6 +110,7 @@ fn attempt(model: &Path, path: &Path, message: &str) -> Result<Published, Refuse
         message,
         author: &depot.default_author(),
         time: now(),
+        signatures: &[],
     };
     let (number, new) = match depot.publish(&publication).map_err(Refused::Depot)? {
         cob_depot::Published::New(number) => (number, true),

@@ -216,7 +216,7 @@ impl Cluster {
         let author = depot.default_author();
         let (model, provenance) = (&BTreeMap::new(), &[][..]);
         let publication =
-            Publication { generation: &generation, model, provenance, message: "", author: &author, time: 0 };
+            Publication { generation: &generation, model, provenance, signatures: &[], message: "", author: &author, time: 0 };
         let (Published::New(number) | Published::Unchanged(number)) = depot.publish(&publication).expect("published");
         self.generations.entry(number).or_insert(generation);
         number

@@ -87,8 +87,7 @@ impl Depot {
 
     fn read_signature(&self, number: GenerationNumber, name: &str, key: &str) -> Result<Written, DepotError> {
         let what = format!("the signature {name}");
-        let damaged =
-            |why: &str| DepotError::Damaged { generation: number, what: what.clone(), why: why.to_owned() };
+        let damaged = |why: &str| DepotError::Damaged { generation: number, what: what.clone(), why: why.to_owned() };
         let id = match self.repo.find_reference(name) {
             Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
             Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),

@@ -45,5 +45,13 @@ pub(crate) fn publication<'a>(generation: &'a Generation, message: &'a str) -> P
     static NO_MODEL: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     static ANN: std::sync::LazyLock<Author> =
         std::sync::LazyLock::new(|| Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() });
-    Publication { generation, model: &NO_MODEL, provenance: b"", message, author: &ANN, time: 1_700_000_000, signatures: &[] }
+    Publication {
+        generation,
+        model: &NO_MODEL,
+        provenance: b"",
+        message,
+        author: &ANN,
+        time: 1_700_000_000,
+        signatures: &[],
+    }
 }

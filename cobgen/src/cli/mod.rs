@@ -5,10 +5,12 @@
 
 mod check;
 mod diff;
+mod enroll;
 mod generate;
 mod init;
 mod log;
 mod schema;
+mod serve;
 mod show;
 mod verify;
 
@@ -54,6 +56,10 @@ pub enum Command {
     Log(log::Args),
     /// Show what differs between two generations, or what a model would change
     Diff(diff::Args),
+    /// Give generations out to hosts that share no folder with the depot
+    Serve(serve::Args),
+    /// Let new hosts in, with tokens that are good once
+    Enroll(enroll::Args),
     /// Run a model or generation in simulation, with everything that can go wrong
     Verify(verify::Args),
 }
@@ -108,6 +114,8 @@ impl Command {
             Self::Generate(args) => generate::run(args, terminal),
             Self::Log(args) => log::run(args, terminal),
             Self::Diff(args) => diff::run(args, terminal),
+            Self::Serve(args) => serve::run(args, terminal),
+            Self::Enroll(args) => enroll::run(args, terminal),
             Self::Verify(args) => verify::run(args, terminal),
         }
     }

@@ -1,0 +1,128 @@
+//! `cobgen serve`: gives generations out to hosts over the network.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use cob_depot::tokens::Policy;
+use cob_trust::Publishers;
+use cob_types::PublicKey;
+
+use super::{Answer, Terminal};
+use crate::serve::{Options, ServeError, Server};
+
+/// The options of `cobgen serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen serve --depot site/depot
+  cobgen serve --depot site/depot --listen tcp://10.0.0.1:7070 --policy manual
+
+Hosts reach it with `depot = \"tcp://IP:PORT\"` and `depot_key` in cobd.toml; `cobgen enroll` lets new ones
+in. Each host gets the manifests, their signatures and its own bundles, and nothing of others. Runs in the
+foreground until SIGTERM or SIGINT, and logs to the error output.
+
+Exit status: 0 ended as told; 2 wrong options or files; 3 it could not listen.")]
+pub struct Args {
+    /// Where generations are kept; made if there is nothing
+    #[arg(long, value_name = "DIR")]
+    depot: PathBuf,
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "tcp://0.0.0.0:7070", value_parser = address)]
+    listen: SocketAddr,
+    /// The file of the server's own key, made at the first start [default: server.key in the depot's folder]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// A publisher whom new hosts are told to believe, once for each [default: trust.toml in the depot's folder]
+    #[arg(long, value_name = "KEY")]
+    trust: Vec<PublicKey>,
+    /// How many of them must sign a generation
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "trust")]
+    threshold: usize,
+    /// Who lets a host in that shows a good token
+    #[arg(long, value_enum, default_value_t = By::Token)]
+    policy: By,
+    /// What is logged, as `tracing` filters say it
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+/// Who decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// The token alone
+    Token,
+    /// A person, with `cobgen enroll --accept HOST`
+    Manual,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let trust = match args.trust.as_slice() {
+        [] => None,
+        keys => match Publishers::new(keys.iter().copied(), args.threshold) {
+            Ok(trust) => Some(trust),
+            Err(error) => {
+                writeln!(terminal.err, "error: --threshold: {error}")?;
+                return Ok(Answer::Bad);
+            }
+        },
+    };
+    if let Err(error) = log_to_stderr(&args.log) {
+        writeln!(terminal.err, "error: --log: {error}")?;
+        return Ok(Answer::Bad);
+    }
+    let policy = match args.policy {
+        By::Token => Policy::Token,
+        By::Manual => Policy::Manual,
+    };
+    let options = Options { depot: args.depot.clone(), listen: args.listen, key: args.key.clone(), trust, policy };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let server = match Server::bind(&options).await {
+            Ok(server) => server,
+            Err(error) => {
+                writeln!(terminal.err, "error: {error}")?;
+                let listens = matches!(error, ServeError::Listen { .. });
+                return Ok(if listens { Answer::NotReached } else { Answer::Bad });
+            }
+        };
+        let (depot, address, key) = (args.depot.display(), server.address(), server.key());
+        writeln!(terminal.out, "serving {depot} at tcp://{address} with the key {key}")?;
+        terminal.out.flush()?;
+        tokio::select! {
+            () = server.run() => {}
+            () = until_told() => {}
+        }
+        Ok(Answer::Done)
+    })
+}
+
+/// `tcp://IP:PORT`.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let rest = text.strip_prefix("tcp://").and_then(|rest| rest.parse().ok());
+    rest.ok_or_else(|| "not of the form tcp://IP:PORT (names are not looked up)".to_owned())
+}
+
+/// Past the lock that the program holds on its error output: the log comes from several threads.
+fn log_to_stderr(filter: &str) -> Result<(), String> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|e| e.to_string())?;
+    let stderr = io::stderr();
+    let colour = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let file = File::from(stderr.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Mutex::new(file)).with_ansi(colour);
+    log.try_init().map_err(|e| e.to_string())
+}
+
+async fn until_told() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}

@@ -1,0 +1,292 @@
+//! The desk at which a new host shows its token.
+//!
+//! The host has proved in the handshake that it holds its key; the token says which host it is to be; the
+//! signature binds the two to this server. One request at a time: what is written is written once, and
+//! nobody tries secrets faster than that.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cob_depot::tokens::{self, Policy, Shown, Spent};
+use cob_depot::{DepotError, PublishError};
+use cob_trust::Publishers;
+use cob_trust::enrol::Token;
+use cob_trust::key::{Purpose, verify};
+use cob_types::PublicKey;
+use cob_types::remote::{EnrolRequest, Enrolled, Standing};
+use hyper::StatusCode;
+use tokio::sync::Mutex;
+
+use super::answer::{Answer, json, refuse};
+use super::notes::Notes;
+use super::shelf::Shelf;
+use crate::calendar::rfc3339;
+
+/// How long the desk rests after a token that was good for nothing.
+const REST: Duration = Duration::from_millis(50);
+
+/// Lets new hosts in.
+pub(super) struct Desk {
+    shelf: Arc<Shelf>,
+    server: PublicKey,
+    trust: Option<Publishers>,
+    policy: Policy,
+    /// One at a time.
+    busy: Mutex<()>,
+    notes: Notes,
+}
+
+/// Why a host is not let in.
+#[derive(Debug, thiserror::Error)]
+enum Turned {
+    #[error("this is no request of `cobd join`: {0}")]
+    Form(String),
+    #[error("the token is for another server: its key is {theirs}, this server's {ours}")]
+    OtherServer { theirs: PublicKey, ours: PublicKey },
+    #[error("the request names another key than the connection")]
+    OtherKey,
+    #[error("the signature is not that of {0} over this server and token")]
+    Signature(PublicKey),
+    #[error("the key {0} was revoked: delete the host's key file and join with a new one")]
+    Revoked(PublicKey),
+    #[error(
+        "the key is another host's: was the disk copied? Every host makes a key of its own: delete the key file here and \
+         join again"
+    )]
+    Taken,
+    #[error(
+        "this server names no publisher (`cobgen serve --trust KEY`, or `trust.toml` in the depot's folder), so nobody \
+         can be enrolled"
+    )]
+    NoPublisher,
+    #[error(transparent)]
+    Spent(#[from] Spent),
+    #[error(transparent)]
+    Files(#[from] PublishError),
+}
+
+impl Desk {
+    pub(super) fn new(shelf: Arc<Shelf>, server: PublicKey, trust: Option<Publishers>, policy: Policy) -> Self {
+        Self { shelf, server, trust, policy, busy: Mutex::new(()), notes: Notes::default() }
+    }
+
+    /// Answers a host that has connected with `key` and sent these bytes.
+    pub(super) async fn enrol(&self, key: PublicKey, body: &[u8]) -> Answer {
+        let _alone = self.busy.lock().await;
+        match self.try_enrol(key, body, now()).await {
+            Ok(enrolled) => json(StatusCode::OK, &enrolled),
+            Err(turned) => {
+                let about = turned.about();
+                self.notes.warn(&about, &format_args!("a host with the key {key} was not let in: {turned}"));
+                tokio::time::sleep(REST).await;
+                refuse(turned.status(), &turned.to_string())
+            }
+        }
+    }
+
+    async fn try_enrol(&self, key: PublicKey, body: &[u8], now: u64) -> Result<Enrolled, Turned> {
+        let token = self.check(key, body)?;
+        let trust = self.trust.as_ref().ok_or(Turned::NoPublisher)?;
+        let known = self.shelf.known();
+        if known.is_revoked(&key) {
+            return Err(Turned::Revoked(key));
+        }
+        if known.host_of(&key).is_some_and(|host| host != token.host()) {
+            return Err(Turned::Taken);
+        }
+        let (path, policy, for_task) = (self.shelf.path().to_owned(), self.policy, token.clone());
+        let shown = tokio::task::spawn_blocking(move || {
+            let (host, hash, at) = (for_task.host(), for_task.hash(), rfc3339(now));
+            tokens::show(&path, &Shown { host, hash, key, now, at: &at }, policy)
+        });
+        let standing = shown.await.map_err(|_| Turned::Form("it could not be looked at".to_owned()))???;
+        let host = token.host().clone();
+        match standing {
+            Standing::Accepted => {
+                tracing::info!(%host, %key, "enrolled");
+                // Its next connection may come at once.
+                self.shelf.look().await;
+            }
+            Standing::Pending => self.notes.warn(
+                &format!("pending {host}"),
+                &format_args!("{host} waits with the key {key}: `cobgen enroll --accept {host}` lets it in"),
+            ),
+        }
+        Ok(Enrolled { standing, host, trust: trust.keys().iter().copied().collect(), threshold: trust.threshold() })
+    }
+
+    /// All that can be judged without looking at what was given out.
+    fn check(&self, key: PublicKey, body: &[u8]) -> Result<Token, Turned> {
+        let request: EnrolRequest = serde_json::from_slice(body).map_err(|e| Turned::Form(e.to_string()))?;
+        let token: Token = request.token.parse().map_err(|e| Turned::Form(format!("{e}")))?;
+        if token.server() != self.server {
+            return Err(Turned::OtherServer { theirs: token.server(), ours: self.server });
+        }
+        if request.key != key {
+            return Err(Turned::OtherKey);
+        }
+        if !verify(&key, Purpose::Enrolment, &token.statement(&key), &request.signature) {
+            return Err(Turned::Signature(key));
+        }
+        Ok(token)
+    }
+}
+
+impl Turned {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Form(_) => StatusCode::BAD_REQUEST,
+            Self::Files(PublishError::Depot(DepotError::Enrolments { .. })) => StatusCode::CONFLICT,
+            Self::Files(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::NoPublisher => StatusCode::CONFLICT,
+            Self::OtherServer { .. }
+            | Self::OtherKey
+            | Self::Signature(_)
+            | Self::Revoked(_)
+            | Self::Taken
+            | Self::Spent(_) => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// What shares a line in the log.
+    fn about(&self) -> String {
+        match self {
+            Self::Spent(spent) => spent.to_string(),
+            Self::Form(_) => "form".to_owned(),
+            Self::OtherServer { .. } | Self::OtherKey | Self::Signature(_) => "signature".to_owned(),
+            Self::Revoked(_) | Self::Taken => "key".to_owned(),
+            Self::NoPublisher => "trust".to_owned(),
+            Self::Files(_) => "files".to_owned(),
+        }
+    }
+}
+
+/// Seconds since 1970-01-01 UTC.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_depot::{Depot, enrolled};
+    use cob_trust::SecretKey;
+    use cob_types::HostName;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOUR: u64 = 3600;
+
+    struct Scene {
+        dir: tempfile::TempDir,
+        desk: Desk,
+        token: Token,
+        host: SecretKey,
+    }
+
+    fn scene(policy: Policy) -> Scene {
+        let dir = tempfile::tempdir().expect("a folder");
+        let depot = dir.path().join("depot");
+        drop(Depot::create_or_open(&depot).expect("made"));
+        let server = SecretKey::from_seed(&[1; 32]).public();
+        let trust = Publishers::new([PublicKey([5; 32])], 1).expect("enough");
+        let token = Token::generate(HostName::new("h1").expect("a name"), server).expect("made");
+        tokens::issue(&depot, token.host(), token.hash(), 0, HOUR).expect("noted");
+        let desk = Desk::new(Arc::new(Shelf::open(&depot).expect("opened")), server, Some(trust), policy);
+        Scene { dir, desk, token, host: SecretKey::from_seed(&[2; 32]) }
+    }
+
+    impl Scene {
+        fn request(&self, host: &SecretKey, token: &Token) -> Vec<u8> {
+            let key = host.public();
+            let signature = host.sign(Purpose::Enrolment, &token.statement(&key));
+            serde_json::to_vec(&EnrolRequest { token: token.reveal().to_string(), key, signature }).expect("JSON")
+        }
+
+        fn try_it(&self, key: PublicKey, body: &[u8], now: u64) -> Result<Enrolled, Turned> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(self.desk.try_enrol(key, body, now))
+        }
+
+        fn enrolled(&self) -> usize {
+            enrolled::read(&self.dir.path().join("depot")).expect("read").len()
+        }
+    }
+
+    #[test]
+    fn a_host_with_a_good_token_is_let_in_and_known_at_once() {
+        let scene = scene(Policy::Token);
+        let answer = scene.try_it(scene.host.public(), &scene.request(&scene.host, &scene.token), 1).expect("let in");
+        assert_eq!((answer.standing, answer.host.as_str(), answer.threshold), (Standing::Accepted, "h1", 1));
+        assert_eq!(answer.trust, [PublicKey([5; 32])]);
+        let known = scene.desk.shelf.known();
+        assert_eq!(known.host_of(&scene.host.public()), Some(&answer.host));
+    }
+
+    #[test]
+    fn whoever_lacks_one_of_the_three_is_turned_away() {
+        let scene = scene(Policy::Token);
+        let (host, thief) = (&scene.host, SecretKey::from_seed(&[9; 32]));
+        let good = scene.request(host, &scene.token);
+        let turned = |key: PublicKey, body: &[u8]| scene.try_it(key, body, 1).expect_err("turned away").to_string();
+        assert!(turned(thief.public(), &good).contains("another key than the connection"));
+        let other = Token::generate(scene.token.host().clone(), SecretKey::from_seed(&[7; 32]).public()).expect("made");
+        assert!(turned(host.public(), &scene.request(host, &other)).contains("another server"));
+        let guess = Token::generate(scene.token.host().clone(), scene.token.server()).expect("made");
+        assert!(turned(host.public(), &scene.request(host, &guess)).contains("not given out"));
+        let renamed: Token = format!("{}2", *scene.token.reveal()).parse().expect("a token");
+        assert!(turned(host.public(), &scene.request(host, &renamed)).contains("not for h12"));
+        let mut forged: EnrolRequest = serde_json::from_slice(&good).expect("read");
+        forged.signature = thief.sign(Purpose::Enrolment, &scene.token.statement(&host.public()));
+        assert!(turned(host.public(), &serde_json::to_vec(&forged).expect("JSON")).contains("signature"));
+        forged.signature = host.sign(Purpose::Generation, &scene.token.statement(&host.public()));
+        assert!(turned(host.public(), &serde_json::to_vec(&forged).expect("JSON")).contains("signature"));
+        assert_eq!(scene.enrolled(), 0);
+        let late = scene.try_it(host.public(), &good, HOUR).expect_err("too late").to_string();
+        assert!(late.contains("expired"), "{late}");
+        assert_eq!(scene.enrolled(), 0);
+        scene.try_it(host.public(), &good, 1).expect("still good for its host");
+        assert!(turned(thief.public(), &scene.request(&thief, &scene.token)).contains("used already"));
+        assert_eq!(scene.enrolled(), 1);
+    }
+
+    #[test]
+    fn one_key_is_not_two_hosts() {
+        let scene = scene(Policy::Token);
+        scene.try_it(scene.host.public(), &scene.request(&scene.host, &scene.token), 1).expect("let in");
+        let second = Token::generate(HostName::new("h2").expect("a name"), scene.token.server()).expect("made");
+        let depot = scene.dir.path().join("depot");
+        tokens::issue(&depot, second.host(), second.hash(), 0, HOUR).expect("noted");
+        let error = scene.try_it(scene.host.public(), &scene.request(&scene.host, &second), 1).expect_err("taken");
+        assert!(error.to_string().contains("was the disk copied?"), "{error}");
+    }
+
+    #[test]
+    fn nobody_is_let_in_where_no_publisher_is_named() {
+        let mut scene = scene(Policy::Token);
+        scene.desk.trust = None;
+        let body = scene.request(&scene.host, &scene.token);
+        let error = scene.try_it(scene.host.public(), &body, 1).expect_err("refused").to_string();
+        assert!(error.contains("names no publisher"), "{error}");
+        let depot = scene.dir.path().join("depot");
+        assert_eq!(tokens::read(&depot).expect("read").tokens[0].key, None, "the token is still good");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_altered_request_is_taken(at in any::<prop::sample::Index>(), byte in any::<u8>(), noise in prop::collection::vec(any::<u8>(), 0..600)) {
+            let scene = scene(Policy::Token);
+            let key = scene.host.public();
+            let mut body = scene.request(&scene.host, &scene.token);
+            let before: EnrolRequest = serde_json::from_slice(&body).expect("read");
+            let at = at.index(body.len());
+            body[at] = byte;
+            let same = serde_json::from_slice::<EnrolRequest>(&body).is_ok_and(|after| after == before);
+            prop_assert!(scene.try_it(key, &noise, 1).is_err());
+            prop_assert_eq!(scene.try_it(key, &body, 1).is_ok(), same);
+            prop_assert_eq!(scene.enrolled(), usize::from(same));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `cobgen serve`: generations for hosts that share no folder with the depot.
+//!
+//! ```text
+//!   TCP --> [door] TLS 1.3 --+-- key of a known host ----> [answer] --> [shelf] --> depot (read only)
+//!                            +-- `cob-enrol/1` in ALPN --> [enrol]  --> tokens.json, enrolled.json
+//!                            +-- anybody else: refused in the handshake
+//! ```
+//!
+//! A host gets the manifests, their signatures and its own bundles; nothing of others. The server is not
+//! trusted with what a generation says: hosts judge the publishers' signatures. It decides only who may
+//! read, and, by tokens that a person gave out, who is let in.
+//!
+//! Rules: every connection, queue, length and wait has a bound; nothing but `tokens.json`, `enrolled.json`
+//! and the server's own key is ever written; what a stranger does is logged at most once a minute.
+
+mod answer;
+mod door;
+mod enrol;
+mod notes;
+mod shelf;
+mod trust;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_depot::tokens::Policy;
+use cob_depot::{Depot, DepotError};
+use cob_trust::key::KeyFileError;
+use cob_trust::tls::{Identity, TlsError};
+use cob_trust::{Publishers, SecretKey};
+
+pub use trust::{TRUST, TrustError};
+
+use shelf::Shelf;
+
+/// The name of the server's key file in the depot's folder.
+const KEY: &str = "server.key";
+/// How often the depot is looked at for something new.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a server is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The depot's folder; made if there is nothing.
+    pub depot: PathBuf,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The file of its key; none: in the depot's folder.
+    pub key: Option<PathBuf>,
+    /// The publishers that new hosts are told to believe, and how many must sign; none: what `trust.toml`
+    /// in the depot's folder says.
+    pub trust: Option<Publishers>,
+    /// Who decides about a host that shows a good token.
+    pub policy: Policy,
+}
+
+/// Why a server can't come up.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The depot.
+    #[error(transparent)]
+    Depot(#[from] DepotError),
+    /// The server's key.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The file of publishers.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The address.
+    #[error("can't listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// A server that listens.
+pub struct Server {
+    door: door::Door,
+    shelf: Arc<Shelf>,
+    key: cob_types::PublicKey,
+}
+
+/// The key of a depot's server: read, or made at the first call.
+///
+/// # Errors
+/// When the file is there and can't be used, or can't be made.
+pub fn server_key(depot: &Path, file: Option<&Path>) -> Result<SecretKey, KeyFileError> {
+    SecretKey::load_or_create(&file.map_or_else(|| depot.join(KEY), Path::to_owned))
+}
+
+impl Server {
+    /// Opens the depot and the port.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn bind(options: &Options) -> Result<Self, ServeError> {
+        drop(Depot::create_or_open(&options.depot)?);
+        let key = server_key(&options.depot, options.key.as_deref())?;
+        let trust = match &options.trust {
+            Some(trust) => Some(trust.clone()),
+            None => trust::read(&options.depot)?,
+        };
+        if trust.is_none() {
+            tracing::warn!(
+                "no publisher is named (`--trust KEY`, or `{TRUST}` in the depot's folder): no host can be enrolled"
+            );
+        }
+        let shelf = Arc::new(Shelf::open(&options.depot)?);
+        let desk = enrol::Desk::new(shelf.clone(), key.public(), trust, options.policy);
+        let identity = Identity::new(&key)?;
+        let door = door::Door::bind(options.listen, &identity, shelf.clone(), desk).await?;
+        Ok(Self { door, shelf, key: key.public() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.door.address()
+    }
+
+    /// Its key: what hosts have as `depot_key`.
+    #[must_use]
+    pub fn key(&self) -> cob_types::PublicKey {
+        self.key
+    }
+
+    /// Serves until the returned future is dropped.
+    pub async fn run(self) {
+        let shelf = self.shelf.clone();
+        let look = async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                shelf.look().await;
+            }
+        };
+        tokio::select! {
+            () = self.door.run() => {}
+            () = look => {}
+        }
+    }
+}

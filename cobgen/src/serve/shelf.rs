@@ -1,0 +1,179 @@
+//! What the server knows of the depot: the numbers of the generations, and whose keys may read.
+//!
+//! A key stands for the host that the newest manifest which mentions it says, or for the host that has
+//! enrolled with it; a key that was revoked stands for nobody. Manifests are immutable, so each is read
+//! once. The depot is looked at once a second, and after each enrolment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use cob_depot::{Depot, DepotError, enrolled};
+use cob_types::{GenerationNumber, HostName, Manifest, PublicKey};
+use tokio::sync::watch;
+
+/// Keys that the manifests of so many generations name are known: hosts that are behind can catch up.
+const RECENT: usize = 16;
+
+/// The depot as it was when it was last looked at.
+pub(super) struct Shelf {
+    path: PathBuf,
+    known: RwLock<Arc<Known>>,
+    said: Mutex<BTreeMap<GenerationNumber, Arc<Said>>>,
+    newest: watch::Sender<Option<GenerationNumber>>,
+}
+
+/// Who may read what.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    hosts: BTreeMap<PublicKey, HostName>,
+    revoked: BTreeSet<PublicKey>,
+    /// All generations, the newest first.
+    pub(super) numbers: Vec<GenerationNumber>,
+}
+
+/// What one manifest says of keys.
+#[derive(Debug)]
+struct Said {
+    hosts: Vec<(PublicKey, HostName)>,
+    revoked: BTreeSet<PublicKey>,
+}
+
+impl Known {
+    /// The host that a key stands for.
+    pub(super) fn host_of(&self, key: &PublicKey) -> Option<&HostName> {
+        self.hosts.get(key)
+    }
+
+    /// Whether a key was revoked.
+    pub(super) fn is_revoked(&self, key: &PublicKey) -> bool {
+        self.revoked.contains(key)
+    }
+
+    /// `said`: the oldest first.
+    fn of(numbers: Vec<GenerationNumber>, said: &[Arc<Said>], enrolled: BTreeMap<HostName, Vec<PublicKey>>) -> Self {
+        let mut known = Self { numbers, ..Self::default() };
+        for said in said {
+            for (key, host) in &said.hosts {
+                known.revoked.remove(key);
+                known.hosts.insert(*key, host.clone());
+            }
+            for key in &said.revoked {
+                known.hosts.remove(key);
+                known.revoked.insert(*key);
+            }
+        }
+        for (host, keys) in enrolled {
+            for key in keys {
+                if !known.revoked.contains(&key) {
+                    known.hosts.entry(key).or_insert_with(|| host.clone());
+                }
+            }
+        }
+        known
+    }
+}
+
+impl Said {
+    fn of(manifest: &Manifest) -> Self {
+        let keys = |(host, entry): (&HostName, &cob_types::generation::ManifestHost)| {
+            entry.keys.iter().map(|key| (*key, host.clone())).collect::<Vec<_>>()
+        };
+        Self { hosts: manifest.hosts.iter().flat_map(keys).collect(), revoked: manifest.revoked.clone() }
+    }
+}
+
+impl Shelf {
+    pub(super) fn open(path: &Path) -> Result<Self, DepotError> {
+        let shelf = Self {
+            path: path.to_owned(),
+            known: RwLock::default(),
+            said: Mutex::default(),
+            newest: watch::Sender::new(None),
+        };
+        shelf.look_now()?;
+        Ok(shelf)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn known(&self) -> Arc<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells of a new generation.
+    pub(super) fn newest(&self) -> watch::Receiver<Option<GenerationNumber>> {
+        self.newest.subscribe()
+    }
+
+    /// Looks at the depot. What can't be read leaves everything as it was.
+    pub(super) async fn look(self: &Arc<Self>) {
+        let shelf = self.clone();
+        match tokio::task::spawn_blocking(move || shelf.look_now()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("{error}"),
+            Err(error) => tracing::error!("the depot could not be looked at: {error}"),
+        }
+    }
+
+    fn look_now(&self) -> Result<(), DepotError> {
+        let depot = Depot::open(&self.path)?;
+        let numbers = depot.newest_first()?;
+        let recent: Vec<GenerationNumber> = numbers.iter().take(RECENT).rev().copied().collect();
+        let said = {
+            let mut cache = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.retain(|number, _| recent.contains(number));
+            for number in &recent {
+                if !cache.contains_key(number) {
+                    match depot.read_manifest(*number) {
+                        Ok(manifest) => drop(cache.insert(*number, Arc::new(Said::of(&manifest)))),
+                        // One damaged generation does not lock out the hosts of the others.
+                        Err(error) => tracing::error!("{error}"),
+                    }
+                }
+            }
+            cache.values().cloned().collect::<Vec<_>>()
+        };
+        let newest = numbers.first().copied();
+        let known = Known::of(numbers, &said, enrolled::read(&self.path)?);
+        if known != *self.known() {
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        }
+        self.newest.send_if_modified(|n| std::mem::replace(n, newest) != newest);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str) -> HostName {
+        HostName::new(name).expect("a name")
+    }
+
+    fn said(hosts: &[(&str, u8)], revoked: &[u8]) -> Arc<Said> {
+        Arc::new(Said {
+            hosts: hosts.iter().map(|(name, key)| (PublicKey([*key; 32]), host(name))).collect(),
+            revoked: revoked.iter().map(|key| PublicKey([*key; 32])).collect(),
+        })
+    }
+
+    #[test]
+    fn the_newest_manifest_that_mentions_a_key_decides() {
+        let enrolled: BTreeMap<_, _> =
+            [(host("h4"), vec![PublicKey([4; 32])]), (host("h2"), vec![PublicKey([2; 32])])].into();
+        let of = |said: &[Arc<Said>]| Known::of(Vec::new(), said, enrolled.clone());
+        let name = |known: &Known, key: u8| known.host_of(&PublicKey([key; 32])).map(|h| h.as_str().to_owned());
+        let known = of(&[said(&[("h1", 1), ("h2", 2)], &[]), said(&[("h1", 9)], &[2])]);
+        assert_eq!(name(&known, 1).as_deref(), Some("h1"), "a key that rolls over");
+        assert_eq!(name(&known, 9).as_deref(), Some("h1"));
+        assert_eq!(name(&known, 2), None, "revoked, although it has enrolled");
+        assert!(known.is_revoked(&PublicKey([2; 32])));
+        assert_eq!(name(&known, 4).as_deref(), Some("h4"), "enrolled, in no manifest yet");
+        let known = of(&[said(&[("h1", 1)], &[2]), said(&[("h2", 2)], &[])]);
+        assert_eq!(name(&known, 2).as_deref(), Some("h2"), "named again");
+    }
+}
