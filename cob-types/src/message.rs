@@ -194,6 +194,22 @@ pub struct HelloAck {
 }
 
 impl Item {
+    /// Whether all that it says is for this host to say: it speaks for change objects of it alone.
+    #[must_use]
+    pub fn speaks_for(&self, host: &HostName) -> bool {
+        let own = |cob: &CobId| cob.host_str() == host.as_str();
+        match self {
+            Item::Request(request) => own(&request.asker),
+            Item::Release(about) => own(&about.asker),
+            Item::Released(about) | Item::Recall(about) | Item::Query(about) | Item::Lapsed(about) => own(&about.asked),
+            Item::Grant(grant) => own(&grant.asked),
+            Item::Refused(refused) => own(&refused.about.asked),
+            Item::Probe(probe) => probe.path.last().is_some_and(own),
+            Item::Hello(hello) => hello.kept.iter().all(|about| own(&about.asker)),
+            Item::HelloAck(ack) => ack.granted.iter().all(|grant| own(&grant.asked)),
+        }
+    }
+
     /// A stable name, for logs and counters.
     #[must_use]
     pub fn name(&self) -> &'static str {

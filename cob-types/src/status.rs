@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationNumber;
 use crate::id::{CobId, HostName, StateName};
+use crate::trust::PublicKey;
 
 /// The cluster, as `cobctl status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,21 +38,119 @@ pub struct HostStatus {
     /// No new transition starts: an operator's word.
     #[serde(default)]
     pub paused: bool,
-    /// How links are protected (`loopback-only`).
+    /// How links are protected: `loopback-only` or `identities`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
+    /// The key by which it proves that it is this host; where its generation names none of its keys, the
+    /// newest that it has. Absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<PublicKey>,
+    /// `tcp://IP:PORT` at which it listens for other hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
     /// The host's clock when it answered.
     #[serde(default)]
     pub now_ns: u64,
     /// What has gone over its links in this life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCounters>,
+    /// What it has refused in this life, by reason.
+    #[serde(default, skip_serializing_if = "Refused::is_nothing")]
+    pub refused: Refused,
     /// Its links to other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
     /// Its change objects, by id.
     #[serde(default)]
     pub cobs: Vec<CobStatus>,
+}
+
+impl HostStatus {
+    /// A host of which nothing is known but its name.
+    #[must_use]
+    pub fn unknown(name: HostName) -> Self {
+        Self {
+            name,
+            reachable: false,
+            error: None,
+            generation: None,
+            switching_to: None,
+            converged: false,
+            paused: false,
+            security: None,
+            identity: None,
+            listen: None,
+            now_ns: 0,
+            links: None,
+            refused: Refused::default(),
+            peers: Vec::new(),
+            cobs: Vec::new(),
+        }
+    }
+}
+
+/// What a daemon has sent away in this life: connections, and what came over links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refused {
+    /// Connections of strangers: a key that no generation at hand names, no key where one is due, or a
+    /// host that is not in the model.
+    pub stranger: u64,
+    /// Connections with a key that was revoked.
+    pub revoked: u64,
+    /// Hosts that were dialled and did not hold their key.
+    pub wrong_key: u64,
+    /// Connections that spoke no TLS 1.3 where it is due.
+    pub not_tls: u64,
+    /// Whatever was said in the name of another host.
+    pub foreign_name: u64,
+    /// Bytes that were recorded elsewhere or changed on their way, and hellos of earlier lives.
+    pub replayed: u64,
+    /// Connections that were silent, or made room for others before they had proved who they are.
+    pub slow: u64,
+    /// Connections that broke the rules of TLS or of the link.
+    pub broken: u64,
+}
+
+impl Refused {
+    /// Whether nothing was refused.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Every reason with its count, in the words of the JSON.
+    #[must_use]
+    pub fn counts(&self) -> [(&'static str, u64); 8] {
+        let Self { stranger, revoked, wrong_key, not_tls, foreign_name, replayed, slow, broken } = *self;
+        [
+            ("stranger", stranger),
+            ("revoked", revoked),
+            ("wrong_key", wrong_key),
+            ("not_tls", not_tls),
+            ("foreign_name", foreign_name),
+            ("replayed", replayed),
+            ("slow", slow),
+            ("broken", broken),
+        ]
+    }
+}
+
+impl std::ops::Add for Refused {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            stranger: self.stranger + other.stranger,
+            revoked: self.revoked + other.revoked,
+            wrong_key: self.wrong_key + other.wrong_key,
+            not_tls: self.not_tls + other.not_tls,
+            foreign_name: self.foreign_name + other.foreign_name,
+            replayed: self.replayed + other.replayed,
+            slow: self.slow + other.slow,
+            broken: self.broken + other.broken,
+        }
+    }
 }
 
 /// What has gone over the links of a host.

@@ -2,11 +2,9 @@
 //!
 //! `cargo bench -p cobd --bench links`
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use cob_types::{HostName, Incarnation};
-use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, Transport};
+use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, Transport};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use tempfile::TempDir;
@@ -30,6 +28,7 @@ impl Host {
             me: host(name),
             listen: "127.0.0.1:0".parse().expect("address"),
             socket_dir: folder.path().join("sockets"),
+            protection: Protection::LoopbackOnly,
             session: Incarnation { id: 1, start: 1 },
             limits: Limits::default(),
         };
@@ -58,7 +57,7 @@ fn strangers() -> (Runtime, Host, Host) {
 
 /// Waits until each knows that the link is up.
 fn link((runtime, a, b): &mut (Runtime, Host, Host)) {
-    let roster = BTreeMap::from([(host("a"), a.links.address()), (host("b"), b.links.address())]);
+    let roster = Roster::loopback_only([(host("a"), a.links.address()), (host("b"), b.links.address())]);
     runtime.block_on(async {
         a.links.roster(roster.clone());
         b.links.roster(roster);

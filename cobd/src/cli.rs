@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::daemon::Daemon;
+use crate::identity;
 use crate::run::Program;
 
 /// The daemon of one host: brings its change objects into the states that are wanted, in an order
@@ -21,6 +22,7 @@ use crate::run::Program;
     after_help = "\
 Examples:
   cobd check-config /etc/cob/cobd.toml    tell what is wrong with a configuration
+  cobd init --config /etc/cob/cobd.toml   make this host's key, and print the public half for the model
   cobd run --config /etc/cob/cobd.toml    run the daemon in the foreground
 
 A configuration needs two lines:
@@ -34,6 +36,25 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make the key by which this host proves who it is, and print its public half for the model
+    #[command(after_help = "\
+Examples:
+  cobd init --config /etc/cob/cobd.toml          where the configuration says (`identity`)
+  cobd init --state-dir /var/lib/cob             in a state folder, before there is a configuration
+  cobd init --config /etc/cob/cobd.toml --next   the key that takes the place of the present one
+
+The key file gets mode 0600. One that is there is never overwritten: its public half is printed again.")]
+    Init {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml", conflicts_with = "state_dir")]
+        config: PathBuf,
+        /// The state folder, where there is no configuration yet.
+        #[arg(long, value_name = "DIR")]
+        state_dir: Option<PathBuf>,
+        /// Make the next key, beside the present one.
+        #[arg(long)]
+        next: bool,
+    },
     /// Run the daemon in the foreground until it is told to stop (SIGTERM, SIGINT).
     Run {
         /// The configuration file.
@@ -65,17 +86,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCo
         }
     };
     let (path, run) = match &cli.command {
+        Command::Init { config, state_dir, next } => return init(config, state_dir.as_deref(), *next),
         Command::Run { config } => (config, true),
         Command::CheckConfig { config } => (config, false),
     };
-    let config = match Config::read(path) {
+    let config = match read(path) {
         Ok(config) => config,
-        Err(error) => {
-            for line in error.0 {
-                complain(&line);
-            }
-            return ExitCode::from(USAGE);
-        }
+        Err(code) => return code,
     };
     if !run {
         let _ = writeln!(std::io::stdout(), "{}: in order (host {})", path.display(), config.host);
@@ -85,6 +102,37 @@ pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCo
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Config, ExitCode> {
+    Config::read(path).map_err(|error| {
+        error.0.iter().for_each(|line| complain(line));
+        ExitCode::from(USAGE)
+    })
+}
+
+/// Makes this host's key, or shows the one that it has.
+fn init(config: &Path, state_dir: Option<&Path>, next: bool) -> ExitCode {
+    let identity = match state_dir {
+        Some(folder) => folder.join(crate::config::IDENTITY),
+        None => match read(config) {
+            Ok(config) => config.identity,
+            Err(code) => return code,
+        },
+    };
+    match identity::init(&identity, next) {
+        Ok(made) => {
+            // The key alone on stdout: it is meant to be put into a model.
+            let word = if made.new { "new key" } else { "the key that was there" };
+            let _ = writeln!(std::io::stderr(), "{}: {word}", made.path.display());
+            let _ = writeln!(std::io::stdout(), "{}", made.public);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error.to_string());
             ExitCode::from(FAILED)
         }
     }

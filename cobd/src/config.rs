@@ -14,7 +14,7 @@ const KEYS: [&str; 10] =
     ["host", "listen", "state_dir", "depot", "identity", "trust", "threshold", "http", "log", "follow"];
 const STATE_DIR: &str = "/var/lib/cob";
 /// The name of the key's file in the state folder.
-const IDENTITY: &str = "identity.key";
+pub(crate) const IDENTITY: &str = "identity.key";
 const SOCKET: &str = "/run/cob/cobd.sock";
 
 /// What the daemon is told.

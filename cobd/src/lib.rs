@@ -1,6 +1,6 @@
 //! The daemon of one host: it keeps the journal, runs actions, and lets the engine decide.
 //!
-//! [`daemon`] is the loop; [`config`] says what it is told; [`generations`] gets and keeps what it is
+//! [`daemon`] is the loop; [`config`] says what it is told, [`identity`] who it is; [`generations`] gets and keeps what it is
 //! to do; [`journal`] is its memory, [`peer`] its links, [`kinds`] and [`run`] its hands, [`web`] its
 //! ear for operators, [`history`] what it tells of the past.
 
@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod durable;
 pub mod generations;
 pub mod history;
+pub mod identity;
 pub mod journal;
 pub mod kinds;
 pub mod peer;

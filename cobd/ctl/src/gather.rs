@@ -67,20 +67,7 @@ pub async fn status(client: &Client, target: &Target) -> HostStatus {
 /// A host of which nothing is known but why.
 #[must_use]
 pub fn unreachable(name: HostName, error: String) -> HostStatus {
-    HostStatus {
-        name,
-        reachable: false,
-        error: Some(error),
-        generation: None,
-        switching_to: None,
-        converged: false,
-        paused: false,
-        security: None,
-        now_ns: 0,
-        links: None,
-        peers: Vec::new(),
-        cobs: Vec::new(),
-    }
+    HostStatus { error: Some(error), ..HostStatus::unknown(name) }
 }
 
 /// Whether a daemon refused, as far as a switch or an order is concerned; else it was not reached.

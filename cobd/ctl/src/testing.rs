@@ -21,18 +21,12 @@ pub(crate) fn state(text: &str) -> StateName {
 
 pub(crate) fn host(name: &str, generation: u64, cobs: Vec<CobStatus>) -> HostStatus {
     HostStatus {
-        name: HostName::new(name).expect("a name"),
         reachable: true,
-        error: None,
         generation: Some(GenerationNumber(generation)),
-        switching_to: None,
         converged: true,
-        paused: false,
-        security: None,
         now_ns: NOW,
-        links: None,
-        peers: Vec::new(),
         cobs,
+        ..HostStatus::unknown(HostName::new(name).expect("a name"))
     }
 }
 

@@ -19,6 +19,7 @@ mod orders;
 mod perform;
 mod start;
 mod tell;
+mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -28,7 +29,8 @@ use std::time::Duration;
 use cob_engine::event::{ActionOutcome, CheckOutcome};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
-use cob_types::{Batch, Cob, CobId, GenerationNumber, HostName, Kind, Number};
+use cob_types::generation::Security;
+use cob_types::{Cob, CobId, GenerationNumber, HostName, Kind, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -37,7 +39,7 @@ use crate::config::Config;
 use crate::generations::{FetchError, Generations, Prepared};
 use crate::journal::{FileJournal, Journal as _, JournalError};
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
-use crate::peer::{LinkEvent, Links, Quiet, Topic, Transport as _};
+use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
 use crate::web::{Api, Ask, Done, Refusal};
 
@@ -70,6 +72,12 @@ pub struct Daemon {
     links: Links,
     /// Lines about what peers send, held down.
     quiet: Quiet,
+    /// What peers said that is not theirs to say.
+    refused: Refusals,
+    /// The key of this host that is shown, or the newest that it has.
+    identity: Option<PublicKey>,
+    /// How links are protected.
+    security: Security,
     generations: Generations,
     /// What change objects and kinds are under the active generation.
     active: Option<Active>,
@@ -207,31 +215,11 @@ impl Daemon {
             LinkEvent::Up { host, .. } | LinkEvent::Resync { host } => self.feed(Event::LinkUp(host)),
             // What it carried is said again on the next one.
             LinkEvent::Down { .. } => {}
-            LinkEvent::Received { host, bytes } => self.received(host, &bytes),
+            LinkEvent::Received { host, bytes } => self.received(&host, &bytes),
             LinkEvent::Http(stream) => {
                 let api = self.api.clone();
                 tokio::spawn(crate::web::serve_connection(stream, api));
             }
-        }
-    }
-
-    fn received(&mut self, host: HostName, bytes: &[u8]) {
-        let quiet = &self.quiet;
-        match Batch::decode(bytes) {
-            Ok(received) if received.batch.from != host => quiet.say(Topic::Name, Some(&host), |more| {
-                warn!(%host, named = %received.batch.from, "a batch in another host's name is dropped{more}");
-            }),
-            Ok(received) => {
-                if received.unknown > 0 {
-                    quiet.say(Topic::Items, Some(&host), |more| {
-                        warn!(%host, items = received.unknown, "items of a newer protocol are skipped{more}");
-                    });
-                }
-                self.feed(Event::Received(received.batch));
-            }
-            Err(error) => quiet.say(Topic::Batch, Some(&host), |more| {
-                warn!(%host, "a batch is dropped: {error}{more}");
-            }),
         }
     }
 

@@ -93,10 +93,13 @@ impl Daemon {
     pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, reply: Option<Reply>) {
         let leaving = self.engine.generation() != GenerationNumber(0);
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
+        let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
         tokio::spawn(async move {
             let fetched = tokio::task::spawn_blocking(move || {
                 let prepared = generations.fetch(generation, leaving)?;
                 prepared.accept(&kinds)?;
+                crate::identity::check(&prepared.manifest, &host, &key_file)
+                    .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
                 Ok(prepared)
             });
             let result = fetched.await.unwrap_or_else(|_| {

@@ -15,7 +15,7 @@ use crate::generations::Prepared;
 use crate::journal::Journal as _;
 use crate::journal::index::Measured;
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
-use crate::peer::{Topic, Transport as _};
+use crate::peer::Transport as _;
 use crate::run::payload;
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
@@ -161,21 +161,6 @@ impl Daemon {
         }
         self.active = Some(Active { prepared, cobs });
         self.tell_roster();
-    }
-
-    /// Hosts of the active generation and of the coming one: both are spoken to during a switch.
-    pub(super) fn tell_roster(&mut self) {
-        let mut hosts = BTreeMap::new();
-        for prepared in [self.active.as_ref().map(|a| &a.prepared), self.coming.as_ref()].into_iter().flatten() {
-            hosts.extend(prepared.addresses());
-        }
-        let here = self.links.address();
-        if let Some(address) = hosts.get(&self.config.host).filter(|a| self.config.listen.is_none() && **a != here) {
-            self.quiet.say(Topic::Moved, None, |_| {
-                warn!("this host is to be reached at {address}, but listens at {here}: restart the daemon");
-            });
-        }
-        self.links.roster(hosts);
     }
 
     fn start_job(&mut self, run: Run) {

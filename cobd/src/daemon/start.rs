@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cob_engine::record::{Body, Record};
 use cob_engine::{Durable, Effects, Engine, Return, Time};
+use cob_types::generation::Security;
 use cob_types::message::Incarnation;
 use cob_types::{CobId, GenerationNumber, Number, codec};
 use notify_debouncer_full::notify::RecursiveMode;
@@ -17,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::indexing::Indexing;
-use super::{Daemon, Turn, job_number};
+use super::{Daemon, Turn, job_number, trust};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
@@ -26,7 +27,7 @@ use crate::history;
 use crate::journal::index::{Entry, Index};
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
-use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet};
+use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::run::Program;
 use crate::web::{Api, ServeError, UnixServer};
 
@@ -128,6 +129,7 @@ impl Daemon {
                 me: config.host.clone(),
                 listen,
                 socket_dir: config.state_dir.join("links"),
+                protection: trust::protection(&config, [active.as_ref(), coming.as_ref()]),
                 session: life,
                 limits: Limits::default(),
             },
@@ -169,6 +171,9 @@ impl Daemon {
             kinds: Arc::new(kinds),
             links,
             quiet: Quiet::default(),
+            refused: Refusals::default(),
+            identity: None,
+            security: Security::LoopbackOnly,
             generations,
             active: None,
             coming,

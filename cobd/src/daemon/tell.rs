@@ -1,5 +1,6 @@
 //! What the daemon tells of itself.
 
+use cob_types::generation::Security;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters};
 use cob_types::{CobId, GenerationNumber};
 
@@ -21,7 +22,15 @@ impl Daemon {
             switching_to: self.engine.going_to(),
             converged: self.engine.is_converged(),
             paused: self.engine.is_paused(),
-            security: Some("loopback-only".to_owned()),
+            security: Some(
+                match self.security {
+                    Security::LoopbackOnly => "loopback-only",
+                    Security::Identities => "identities",
+                }
+                .to_owned(),
+            ),
+            identity: self.identity,
+            listen: Some(format!("tcp://{}", self.links.address())),
             now_ns: now.0,
             links: Some(LinkCounters {
                 sent: counters.sent,
@@ -30,6 +39,7 @@ impl Daemon {
                 received_bytes: counters.received_bytes,
                 dropped: counters.dropped,
             }),
+            refused: self.links.refused() + self.refused.get(),
             peers: self.links.status(),
             cobs,
         }

@@ -8,6 +8,9 @@ use std::time::Duration;
 use cob_types::link::MAX_FRAME;
 use cob_types::{HostName, Incarnation};
 
+use super::lobby::StrangerLimits;
+use super::roster::Protection;
+
 /// What the links of one daemon are started with.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -18,6 +21,8 @@ pub struct LinkConfig {
     /// A folder of the daemon's own for Unix sockets, inside its state folder. It is made if need be,
     /// closed to others, and sockets left in it are removed.
     pub socket_dir: PathBuf,
+    /// How connections are protected until the first roster says so.
+    pub protection: Protection,
     /// This life of the daemon.
     pub session: Incarnation,
     /// Sizes and times.
@@ -40,8 +45,10 @@ pub struct Limits {
     pub max_frame: usize,
     /// How long a connection may take until both sides have said hello.
     pub setup_time: Duration,
-    /// The most connections that may be in setup at a time; further ones wait in the system's queue.
-    pub setups: usize,
+    /// How long a connection may be silent after it was made.
+    pub first_word: Duration,
+    /// How many connections may be in setup before they have proved who they are, and how fast.
+    pub strangers: StrangerLimits,
     /// Time between two signs of life while something is held or asked.
     pub heartbeat_busy: Duration,
     /// The same while nothing is.
@@ -65,7 +72,8 @@ impl Default for Limits {
             outbox_bytes: 8 << 20,
             max_frame: MAX_FRAME,
             setup_time: Duration::from_secs(3),
-            setups: 64,
+            first_word: Duration::from_secs(1),
+            strangers: StrangerLimits::default(),
             heartbeat_busy: Duration::from_secs(2),
             heartbeat_idle: Duration::from_secs(15),
             redial_min: Duration::from_millis(10),
@@ -81,8 +89,8 @@ impl Default for Limits {
 pub enum LinkError {
     /// An address outside this machine.
     #[error(
-        "{what} {address} is not a loopback address: this version has no identities (keys), so whoever reached \
-         the port could speak for any host; use an address in 127.0.0.0/8 or [::1]"
+        "{what} {address} is not a loopback address: without identities (keys) whoever reached the port could speak \
+         for any host; use an address in 127.0.0.0/8 or [::1], or a model with `security: identities`"
     )]
     NotLoopback {
         /// Whose address.
@@ -127,7 +135,7 @@ mod tests {
         }
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1", "[fe80::1]:1"] {
             let error = only_loopback("host n2 at", address.parse().expect(address)).expect_err(address).to_string();
-            assert!(error.starts_with("host n2 at ") && error.contains("no identities"), "{error}");
+            assert!(error.starts_with("host n2 at ") && error.contains("without identities"), "{error}");
         }
     }
 }

@@ -1,13 +1,18 @@
 //! The listening port: links of other hosts and HTTP, told apart by their first byte.
 //!
-//! `0xFF` begins a ZMTP greeting and so a link: the handshake is made and the hello read here, then
-//! the connection goes to the keeper of its host. An upper-case letter begins an HTTP request: the
-//! connection is handed to the daemon with nothing read. Anything else is cut.
+//! In a model with identities the first byte must be `0x16`, which begins TLS; what goes on inside is
+//! agreed in the handshake (ALPN). Without them `0xFF` begins a ZMTP greeting and so a link, and an
+//! upper-case letter an HTTP request. Anything else is cut. A link's hello is read here, then the
+//! connection goes to the keeper of its host; HTTP is handed to the daemon with nothing of it read.
 //!
-//! A connection in setup is a stranger's: their number and their time are limited, and nothing that
-//! one of them does is noticed by a link that is up.
+//! ```text
+//! accept --> silent --> waits --> has a place: handshake --> host known: hello --> keeper
+//!            `------- strangers, see `lobby` -------'            `--> the daemon (HTTP)
+//! ```
+//!
+//! Nothing that a stranger does is noticed by a link that is up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,15 +20,19 @@ use std::time::Duration;
 use cob_types::HostName;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::config::{LinkError, only_loopback};
-use super::event::{HttpStream, LinkEvent};
+use super::admission::{self, Admitted, Proved, Unwelcome};
 use super::keeper::{Accepted, Shared};
+use super::lobby::{Id, Lobby};
 use super::quiet::Topic;
-use super::session::{Fault, check_hello, read_hello};
-use super::wire::{Wire, WireEnd};
+
+/// How often those who wait for a place are looked at when nothing else happens.
+const LOOK: Duration = Duration::from_millis(20);
+/// The most connections of one host that may be in setup at a time: the one that counts, and one that the
+/// host has given up and we have not heard of it.
+const PER_HOST: usize = 2;
 
 /// Where the keepers of the hosts in the roster take connections.
 #[derive(Debug, Default)]
@@ -37,111 +46,199 @@ impl Directory {
         *self.keepers.lock().unwrap_or_else(PoisonError::into_inner) = keepers;
     }
 
-    fn find(&self, host: &HostName) -> Option<mpsc::Sender<Accepted>> {
+    pub(super) fn find(&self, host: &HostName) -> Option<mpsc::Sender<Accepted>> {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 }
 
-/// Why a connection was sent away.
-#[derive(Debug, thiserror::Error)]
-enum Unwelcome {
-    #[error(transparent)]
-    NotLoopback(#[from] LinkError),
-    #[error("its first byte is {0:#04x}: neither a link nor HTTP")]
-    FirstByte(u8),
-    #[error("not a word within {} s", .0.as_secs_f32())]
-    Slow(Duration),
-    #[error("the connection failed: {0}")]
-    Io(#[from] std::io::Error),
-    #[error(transparent)]
-    Wire(#[from] WireEnd),
-    #[error("it broke the rules of the link: {0}")]
-    Fault(#[from] Fault),
-    #[error("it says that it is host {0}, which is not in the roster")]
-    Stranger(HostName),
-    #[error("it says that it is host {0}, which has the higher name and must wait to be dialled")]
-    WrongWay(HostName),
-    #[error("host {0} makes more connections than can be answered")]
-    TooMany(HostName),
-    #[error("a defect of the program: {0}")]
-    Panic(#[from] JoinError),
+/// A connection whose first byte is there.
+struct Caller {
+    stream: TcpStream,
+    remote: SocketAddr,
+    first: u8,
+}
+
+/// A task of the door has come to its end.
+enum Step {
+    /// The first byte is there; or it went without a word.
+    Spoke(Id, Option<Caller>),
+    /// It is known who it is, and it wants to be a link; or it has gone, one way or another.
+    Shaken(Id, Option<Box<Proved>>),
+    /// The setup of a link is over.
+    Done(Id),
 }
 
 /// Accepts connections for as long as the daemon lives.
 pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, directory: Arc<Directory>) {
-    let mut setups = JoinSet::new();
-    let most = shared.limits.setups.max(1);
+    let lobby = Lobby::new(shared.limits.strangers.clone(), Instant::now());
+    let mut door = Door {
+        shared,
+        directory,
+        lobby,
+        tasks: JoinSet::new(),
+        strangers: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        hosts: BTreeMap::new(),
+    };
     loop {
         tokio::select! {
-            accepted = listener.accept(), if setups.len() < most => match accepted {
-                Ok((stream, remote)) => {
-                    setups.spawn(admit(stream, remote, shared.clone(), directory.clone()));
-                }
-                Err(error) => {
-                    shared.quiet.say(Topic::Accept, None, |more| {
-                        tracing::error!("can't accept connections: {error}; if open files are short, raise their limit (ulimit -n){more}");
-                    });
-                    sleep(shared.limits.accept_pause).await;
-                }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, remote)) => door.arrived(stream, remote),
+                Err(error) => door.cannot_accept(&error).await,
             },
-            Some(done) = setups.join_next() => if let Err(panic) = done {
-                log(&shared, None, None, &panic.into());
-            },
+            Some(done) = door.tasks.join_next() => door.stepped(done),
+            () = sleep(LOOK), if door.lobby.has_queue() => {}
+        }
+        door.give_places();
+    }
+}
+
+struct Door {
+    shared: Arc<Shared>,
+    directory: Arc<Directory>,
+    lobby: Lobby,
+    tasks: JoinSet<Step>,
+    /// The tasks of strangers, for sending them away.
+    strangers: BTreeMap<Id, AbortHandle>,
+    /// Those who have spoken and wait for a place.
+    waiting: BTreeMap<Id, Caller>,
+    /// Setups of hosts that have proved who they are, oldest first.
+    hosts: BTreeMap<HostName, VecDeque<(Id, AbortHandle)>>,
+}
+
+impl Door {
+    fn arrived(&mut self, stream: TcpStream, remote: SocketAddr) {
+        if let Err(why) = admission::may_come_from(remote, &self.shared) {
+            admission::log(&self.shared, Some(remote), None, &why);
+            return;
+        }
+        let (id, evicted) = self.lobby.arrive(remote.ip(), Instant::now());
+        self.send_away(evicted);
+        let shared = self.shared.clone();
+        let task = self.tasks.spawn(async move {
+            let limit = shared.limits.first_word;
+            let mut first = [0];
+            let caller = match timeout(limit, stream.peek(&mut first)).await {
+                Ok(Ok(1..)) => Some(Caller { stream, remote, first: first[0] }),
+                // Scanners and health checks connect and leave again without a word.
+                Ok(Ok(_) | Err(_)) => None,
+                Err(_) => {
+                    admission::log(&shared, Some(remote), None, &Unwelcome::Slow(limit));
+                    None
+                }
+            };
+            Step::Spoke(id, caller)
+        });
+        self.strangers.insert(id, task);
+    }
+
+    async fn cannot_accept(&mut self, error: &std::io::Error) {
+        self.shared.quiet.say(Topic::Accept, None, |more| {
+            tracing::error!(
+                "can't accept connections: {error}; if open files are short, raise their limit (ulimit -n){more}"
+            );
+        });
+        let evicted = self.lobby.make_room();
+        self.send_away(evicted);
+        sleep(self.shared.limits.accept_pause).await;
+    }
+
+    fn stepped(&mut self, done: Result<Step, JoinError>) {
+        match done {
+            Ok(Step::Spoke(id, caller)) => {
+                self.strangers.remove(&id);
+                match caller {
+                    Some(caller) => {
+                        if self.lobby.spoke(id, caller.first == admission::TLS) {
+                            self.waiting.insert(id, caller);
+                        }
+                    }
+                    None => self.lobby.leave(id),
+                }
+            }
+            Ok(Step::Shaken(id, proved)) => {
+                self.strangers.remove(&id);
+                self.lobby.leave(id);
+                if let Some(proved) = proved {
+                    self.introduce(id, *proved);
+                }
+            }
+            Ok(Step::Done(id)) => {
+                self.hosts.retain(|_, setups| {
+                    setups.retain(|(other, _)| *other != id);
+                    !setups.is_empty()
+                });
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(panic) => {
+                let ended = self.strangers.iter().filter(|(_, task)| task.is_finished()).map(|(id, _)| *id);
+                for id in ended.collect::<Vec<_>>() {
+                    self.strangers.remove(&id);
+                    self.lobby.leave(id);
+                }
+                admission::log(&self.shared, None, None, &panic.into());
+            }
         }
     }
-}
 
-/// Sees a connection through its setup, within the time for it.
-async fn admit(stream: TcpStream, remote: SocketAddr, shared: Arc<Shared>, directory: Arc<Directory>) {
-    let limit = shared.limits.setup_time;
-    let mut host = None;
-    let setup = timeout(limit, set_up(stream, remote, &shared, &directory, &mut host)).await;
-    match setup.unwrap_or(Err(Unwelcome::Slow(limit))) {
-        // Scanners and health checks connect and leave again without a word.
-        Ok(()) => {}
-        Err(why) => log(&shared, Some(remote), host.as_ref(), &why),
-    }
-}
-
-fn log(shared: &Shared, remote: Option<SocketAddr>, host: Option<&HostName>, why: &Unwelcome) {
-    shared.quiet.say(Topic::Setup, host, |more| {
-        tracing::warn!(?remote, host = host.map(HostName::as_str), "connection cut: {why}{more}");
-    });
-}
-
-/// `host` is set as soon as it is known who calls.
-async fn set_up(
-    stream: TcpStream,
-    remote: SocketAddr,
-    shared: &Shared,
-    directory: &Directory,
-    host: &mut Option<HostName>,
-) -> Result<(), Unwelcome> {
-    only_loopback("a connection from", remote)?;
-    stream.set_nodelay(true)?;
-    let mut first = [0];
-    if stream.peek(&mut first).await? == 0 {
-        return Ok(());
-    }
-    match first[0] {
-        0xFF => {}
-        b'A'..=b'Z' => {
-            // Without a daemon nobody is there to answer it.
-            let _ = shared.events.send(LinkEvent::Http(HttpStream::Plain(stream))).await;
-            return Ok(());
+    /// Begins the handshakes of those whose turn it is.
+    fn give_places(&mut self) {
+        while let Some(placed) = self.lobby.place(Instant::now()) {
+            self.send_away(placed.evicted);
+            let Some(caller) = self.waiting.remove(&placed.id) else {
+                self.lobby.leave(placed.id);
+                continue;
+            };
+            let (shared, directory, id) = (self.shared.clone(), self.directory.clone(), placed.id);
+            let task = self.tasks.spawn(async move {
+                let Caller { stream, remote, first } = caller;
+                let limit = shared.limits.setup_time;
+                let mut host = None;
+                let shaken = admission::admit(stream, remote, first, &shared, &directory, &mut host);
+                let shaken = timeout(limit, shaken).await.unwrap_or(Err(Unwelcome::Slow(limit)));
+                Step::Shaken(
+                    id,
+                    match shaken {
+                        Ok(Admitted::Host(proved)) => Some(proved),
+                        Ok(Admitted::Settled) => None,
+                        Err(why) => {
+                            admission::log(&shared, Some(remote), host.as_ref(), &why);
+                            None
+                        }
+                    },
+                )
+            });
+            self.strangers.insert(placed.id, task);
         }
-        other => return Err(Unwelcome::FirstByte(other)),
     }
-    let limits = &shared.limits;
-    let mut wire = Wire::open(stream, &shared.sockets, limits.max_frame, limits.setup_time).await?;
-    let hello = read_hello(&wire.next().await?)?;
-    let from = host.insert(hello.from.clone()).clone();
-    check_hello(&hello, &shared.me, &from)?;
-    let Some(keeper) = directory.find(&from) else {
-        return Err(Unwelcome::Stranger(from));
-    };
-    if from >= shared.me {
-        return Err(Unwelcome::WrongWay(from));
+
+    /// Sees a host that has proved who it is to its keeper. No stranger is in its way any more.
+    fn introduce(&mut self, id: Id, proved: Proved) {
+        let host = proved.host.clone();
+        let (shared, directory) = (self.shared.clone(), self.directory.clone());
+        let task = self.tasks.spawn(async move {
+            let (limit, remote, host) = (shared.limits.setup_time, proved.remote, proved.host.clone());
+            let met = timeout(limit, admission::meet(proved, &shared, &directory)).await;
+            if let Err(why) = met.unwrap_or(Err(Unwelcome::Slow(limit))) {
+                admission::log(&shared, Some(remote), Some(&host), &why);
+            }
+            Step::Done(id)
+        });
+        let setups = self.hosts.entry(host).or_default();
+        setups.push_back((id, task));
+        if setups.len() > PER_HOST
+            && let Some((_, oldest)) = setups.pop_front()
+        {
+            oldest.abort();
+        }
     }
-    keeper.try_send(Accepted { wire, hello }).map_err(|_| Unwelcome::TooMany(from))
+
+    fn send_away(&mut self, evicted: Option<Id>) {
+        let Some(id) = evicted else { return };
+        if let Some(task) = self.strangers.remove(&id) {
+            task.abort();
+        }
+        self.waiting.remove(&id);
+        admission::log(&self.shared, None, None, &Unwelcome::Crowded);
+    }
 }

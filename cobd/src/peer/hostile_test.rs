@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::testing::{Lines, TestHost, dealer_handshake, host, life, quick, within, zmtp};
-use super::{Limits, LinkEvent, Transport};
+use super::{Limits, LinkEvent, StrangerLimits, Transport};
 
 /// A connection that speaks ZMTP by hand.
 struct Raw(TcpStream);
@@ -130,7 +130,7 @@ async fn who_speaks_something_else_until_cut() {
 
 #[tokio::test]
 async fn who_falls_silent_in_setup_is_cut_in_time() {
-    let limits = Limits { setup_time: Duration::from_millis(400), ..quick() };
+    let limits = Limits { setup_time: Duration::from_millis(400), first_word: Duration::from_millis(400), ..quick() };
     let whole = said(hello());
     for spoken in [0, 100, whole.len() - 1] {
         cut_on(Stage::set_with(limits.clone()).await, &whole[..spoken], "not a word within 0.4 s").await;
@@ -287,7 +287,8 @@ async fn a_flood_on_one_link_does_not_stop_another() {
 
 #[tokio::test]
 async fn silent_connections_do_not_keep_hosts_out() {
-    let limits = Limits { setup_time: Duration::from_millis(100), setups: 4, ..quick() };
+    let strangers = StrangerLimits { waiting: 8, places: 4, ..StrangerLimits::default() };
+    let limits = Limits { strangers, ..quick() };
     let mut b = TestHost::start_with("b", life(2, 1), limits, 64).await;
     let mut silent = Vec::new();
     for _ in 0..20 {

@@ -4,27 +4,30 @@
 //! host with the lower name dials, again and again; the other waits for what `door` hands over. There
 //! is one link at most: a newer connection of the same peer takes the place of the older.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cob_types::link::{Frame, Hello};
-use cob_types::{HostName, Incarnation};
-use tokio::net::TcpStream;
+use cob_types::{HostName, Incarnation, PublicKey};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::config::{Limits, LinkError, only_loopback};
+use super::config::Limits;
+use super::dial::{Dialled, SetupError, dial};
 use super::event::LinkEvent;
+use super::gate::Gate;
 use super::link::{Link, LinkEnd};
 use super::peer_state::Peer;
 use super::quiet::{Quiet, Topic};
-use super::session::{End, Fault, check_hello, read_hello};
+use super::refusals::Refusals;
+use super::session::End;
 use super::socket_dir::SocketDir;
 use super::task::Owned;
-use super::wire::{Wire, WireEnd};
+use super::wire::Wire;
 
 /// What all keepers of a daemon share.
 #[derive(Debug)]
@@ -36,15 +39,33 @@ pub(super) struct Shared {
     pub(super) events: mpsc::Sender<LinkEvent>,
     pub(super) links: AtomicU64,
     pub(super) quiet: Quiet,
+    pub(super) refusals: Refusals,
+    pub(super) gate: Mutex<Arc<Gate>>,
+}
+
+impl Shared {
+    /// What holds for connections now.
+    pub(super) fn gate(&self) -> Arc<Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_gate(&self, gate: Gate) {
+        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(gate);
+    }
 }
 
 /// What is wanted of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
     /// It is not in the roster.
     Absent,
-    /// A link to it, at this address.
-    Linked(SocketAddr),
+    /// A link to it.
+    Linked {
+        /// Where it listens.
+        address: SocketAddr,
+        /// The keys of which it must hold one; none: in clear, without identities.
+        keys: Option<Arc<BTreeSet<PublicKey>>>,
+    },
     /// The daemon stops: say goodbye.
     Leave,
 }
@@ -53,6 +74,21 @@ pub(super) enum Wish {
 pub(super) struct Accepted {
     pub(super) wire: Wire,
     pub(super) hello: Hello,
+    /// The key that it has proved to hold; none: in clear.
+    pub(super) key: Option<PublicKey>,
+}
+
+impl Wish {
+    /// Why a link whose other side has proved this key may not be; none: it may.
+    fn objects_to(&self, key: Option<PublicKey>) -> Option<LinkEnd> {
+        match (self, key) {
+            (Wish::Linked { keys: None, .. }, None) | (Wish::Absent | Wish::Leave, _) => None,
+            (Wish::Linked { keys: Some(keys), .. }, Some(key)) => {
+                (!keys.contains(&key)).then_some(LinkEnd::KeyGone(key))
+            }
+            (Wish::Linked { .. }, _) => Some(LinkEnd::OtherProtection),
+        }
+    }
 }
 
 /// Sees to one peer.
@@ -61,27 +97,6 @@ pub(super) struct Keeper {
     pub(super) peer: Arc<Peer>,
     pub(super) wish: watch::Receiver<Wish>,
     pub(super) accepted: mpsc::Receiver<Accepted>,
-}
-
-/// Why there is no link.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SetupError {
-    #[error(transparent)]
-    NotLoopback(#[from] LinkError),
-    #[error("can't reach it at {address}: {source}")]
-    Dial { address: SocketAddr, source: std::io::Error },
-    #[error("nobody listens at {0}, where this host should be")]
-    Nobody(SocketAddr),
-    #[error("no handshake within {} s", .0.as_secs_f32())]
-    Slow(Duration),
-    #[error(transparent)]
-    Wire(#[from] WireEnd),
-    #[error("the other side broke the rules of the link: {0}")]
-    Fault(#[from] Fault),
-    #[error("a hello could not be made: {0}")]
-    Encode(#[from] cob_types::codec::CodecError),
-    #[error("a defect of the program: {0}")]
-    Panic(#[from] tokio::task::JoinError),
 }
 
 /// What ended the wait for a connection.
@@ -96,16 +111,16 @@ impl Keeper {
     pub(super) async fn run(mut self) {
         let mut pause = Pause::new(&self.shared.limits);
         loop {
-            let wish = *self.wish.borrow_and_update();
-            let next = match wish {
+            let wish = self.wish.borrow_and_update().clone();
+            let next = match &wish {
                 Wish::Leave => return,
                 Wish::Absent => {
                     self.peer.lock().session.forget();
                     changed(&mut self.wish).await;
                     Next::OtherWish
                 }
-                Wish::Linked(address) if self.dials() => self.dial(address).await,
-                Wish::Linked(_) => self.wait_for_it().await,
+                Wish::Linked { address, keys } if self.dials() => self.dial(*address, keys.clone()).await,
+                Wish::Linked { .. } => self.wait_for_it().await,
             };
             let wait = match next {
                 Next::OtherWish => continue,
@@ -126,7 +141,7 @@ impl Keeper {
             if self.dials() {
                 tokio::select! {
                     () = sleep(wait) => {}
-                    () = wish_other_than(&mut self.wish, wish) => {}
+                    () = wish_other_than(&mut self.wish, &wish) => {}
                 }
             }
         }
@@ -136,9 +151,9 @@ impl Keeper {
         self.shared.me < self.peer.host
     }
 
-    async fn dial(&mut self, address: SocketAddr) -> Next {
-        let dialled = Owned::spawn(dial(self.shared.clone(), self.peer.clone(), address));
-        let (wire, hello) = tokio::select! {
+    async fn dial(&mut self, address: SocketAddr, keys: Option<Arc<BTreeSet<PublicKey>>>) -> Next {
+        let dialled = Owned::spawn(dial(self.shared.clone(), self.peer.clone(), address, keys));
+        let dialled = tokio::select! {
             dialled = dialled => match dialled {
                 Ok(Ok(opened)) => opened,
                 Ok(Err(error)) => return Next::Failed(error),
@@ -147,7 +162,7 @@ impl Keeper {
             () = changed(&mut self.wish) => return Next::OtherWish,
         };
         self.shared.quiet.over(Topic::Dial, &self.peer.host);
-        self.link(wire, &hello, End::Dialled).map_or_else(Next::Failed, |link| Next::Up(Box::new(link)))
+        self.dialled(dialled).map_or_else(Next::Failed, |link| Next::Up(Box::new(link)))
     }
 
     async fn wait_for_it(&mut self) -> Next {
@@ -161,21 +176,27 @@ impl Keeper {
         }
     }
 
-    async fn answer(&mut self, Accepted { mut wire, hello }: Accepted) -> Result<Link, SetupError> {
+    async fn answer(&mut self, Accepted { mut wire, hello, key }: Accepted) -> Result<Link, SetupError> {
+        // The roster may have changed since the door let it in.
+        if let Some(end) = self.wish.borrow().objects_to(key) {
+            return Err(SetupError::Outdated(end));
+        }
         self.peer.lock().session.greet(&hello, End::Accepted)?;
         let answer = self.peer.lock().session.hello(&self.shared.me, &self.peer.host);
         wire.send(Frame::Hello(answer).encode()?).await?;
-        Ok(self.new_link(wire, &hello))
+        Ok(self.new_link(wire, &hello, None, key))
     }
 
-    fn link(&self, wire: Wire, hello: &Hello, end: End) -> Result<Link, SetupError> {
-        self.peer.lock().session.greet(hello, end)?;
-        Ok(self.new_link(wire, hello))
+    fn dialled(&self, Dialled { wire, hello, address, key }: Dialled) -> Result<Link, SetupError> {
+        self.peer.lock().session.greet(&hello, End::Dialled)?;
+        Ok(self.new_link(wire, &hello, Some(address), key))
     }
 
-    fn new_link(&self, wire: Wire, hello: &Hello) -> Link {
+    fn new_link(&self, wire: Wire, hello: &Hello, dialled: Option<SocketAddr>, key: Option<PublicKey>) -> Link {
         Link {
             peer: self.peer.clone(),
+            dialled,
+            key,
             number: self.shared.links.fetch_add(1, Ordering::Relaxed) + 1,
             incarnation: hello.session,
             wire,
@@ -188,7 +209,7 @@ impl Keeper {
     async fn hold(&mut self, link: Link) {
         let mut link = Some(link);
         while let Some(held) = link.take() {
-            let number = held.number;
+            let (number, key, dialled) = (held.number, held.key, held.dialled);
             self.shared.quiet.say(Topic::Up, Some(&self.peer.host), |more| {
                 tracing::info!(host = %self.peer.host, link = number, life = held.incarnation.start, "link up{more}");
             });
@@ -204,10 +225,16 @@ impl Keeper {
                         }
                     }
                     () = changed(&mut self.wish) => {
-                        let wish = *self.wish.borrow();
+                        let wish = self.wish.borrow().clone();
                         match wish {
-                            Wish::Linked(_) if self.dials() => break (LinkEnd::Moved, None),
-                            Wish::Linked(_) => {}
+                            Wish::Linked { address, .. } => {
+                                if let Some(end) = wish.objects_to(key) {
+                                    break (end, None);
+                                }
+                                if dialled.is_some_and(|dialled| dialled != address) {
+                                    break (LinkEnd::Moved, None);
+                                }
+                            }
                             Wish::Absent => break (LinkEnd::Dismissed, None),
                             Wish::Leave => break ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
                         }
@@ -244,6 +271,9 @@ impl Keeper {
     }
 
     fn note_failure(&self, error: &SetupError) {
+        if let Some(reason) = error.reason() {
+            self.shared.refusals.add(reason);
+        }
         self.shared.quiet.say(Topic::Dial, Some(&self.peer.host), |more| {
             tracing::warn!(host = %self.peer.host, "no link: {error}{more}");
         });
@@ -255,8 +285,8 @@ impl Keeper {
 }
 
 /// Waits for a wish that is not this one.
-async fn wish_other_than(wish: &mut watch::Receiver<Wish>, old: Wish) {
-    while *wish.borrow() == old {
+async fn wish_other_than(wish: &mut watch::Receiver<Wish>, old: &Wish) {
+    while *wish.borrow() == *old {
         changed(wish).await;
     }
 }
@@ -266,31 +296,6 @@ async fn changed(wish: &mut watch::Receiver<Wish>) {
     if wish.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// Connects to a peer, shakes hands, says hello and takes the answer.
-async fn dial(shared: Arc<Shared>, peer: Arc<Peer>, address: SocketAddr) -> Result<(Wire, Hello), SetupError> {
-    only_loopback(&format!("host {} at", peer.host), address)?;
-    let limit = shared.limits.setup_time;
-    let setup = async {
-        let stream = TcpStream::connect(address).await.map_err(|source| SetupError::Dial { address, source })?;
-        if has_met_itself(&stream) {
-            return Err(SetupError::Nobody(address));
-        }
-        stream.set_nodelay(true).map_err(|source| SetupError::Dial { address, source })?;
-        let mut wire = Wire::open(stream, &shared.sockets, shared.limits.max_frame, limit).await?;
-        let hello = peer.lock().session.hello(&shared.me, &peer.host);
-        wire.send(Frame::Hello(hello).encode()?).await?;
-        let answer = read_hello(&wire.next().await?)?;
-        check_hello(&answer, &shared.me, &peer.host)?;
-        Ok((wire, answer))
-    };
-    timeout(limit, setup).await.unwrap_or(Err(SetupError::Slow(limit)))
-}
-
-/// A connection to a port of this machine that nobody listens on may come from that very port.
-fn has_met_itself(stream: &TcpStream) -> bool {
-    matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(remote)) if local == remote)
 }
 
 /// The pause before a host is dialled again: doubles, with a jitter, so that hosts that lost each
@@ -320,21 +325,7 @@ impl Pause {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpSocket};
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_connection_that_met_itself_is_noticed() {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind("127.0.0.1:0".parse().expect("address")).expect("binds");
-        let own = socket.local_addr().expect("bound");
-        assert!(has_met_itself(&socket.connect(own).await.expect("meets itself")));
-
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-        let other = listener.local_addr().expect("bound");
-        assert!(!has_met_itself(&TcpStream::connect(other).await.expect("connects")));
-    }
 
     #[test]
     fn pauses_grow_to_their_limit_and_differ() {

@@ -8,13 +8,14 @@
 //! peers and its memory stays flat; a batch counts as received when the daemon has it; a peer that
 //! says nothing for four heartbeats is gone.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cob_types::codec::CodecError;
 use cob_types::link::Frame;
-use cob_types::{HostName, Incarnation};
+use cob_types::{HostName, Incarnation, PublicKey};
 use tokio::sync::mpsc::{self, Permit, error::TrySendError};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -38,6 +39,10 @@ const MAX_BACKLOG: u64 = 64 << 10;
 pub(super) struct Link {
     pub(super) peer: Arc<Peer>,
     pub(super) number: u64,
+    /// Where it was dialled; none: the other side has dialled.
+    pub(super) dialled: Option<SocketAddr>,
+    /// The key that the other side has proved to hold; none: in clear.
+    pub(super) key: Option<PublicKey>,
     pub(super) incarnation: Incarnation,
     pub(super) wire: Wire,
     pub(super) events: mpsc::Sender<LinkEvent>,
@@ -63,6 +68,10 @@ pub(super) enum LinkEnd {
     Moved,
     #[error("the host is not in the roster any more")]
     Dismissed,
+    #[error("the key {0}, by which it had proved who it is, is no longer that host's: it was revoked or replaced")]
+    KeyGone(PublicKey),
+    #[error("connections are protected otherwise from now on")]
+    OtherProtection,
     #[error("a frame could not be made: {0}")]
     Encode(#[from] CodecError),
     #[error("a defect of the program: {0}")]
@@ -73,7 +82,12 @@ impl LinkEnd {
     /// Whether somebody wanted it so.
     pub(super) fn is_planned(&self) -> bool {
         match self {
-            LinkEnd::Bye | LinkEnd::Left | LinkEnd::Moved | LinkEnd::Dismissed => true,
+            LinkEnd::Bye
+            | LinkEnd::Left
+            | LinkEnd::Moved
+            | LinkEnd::Dismissed
+            | LinkEnd::KeyGone(_)
+            | LinkEnd::OtherProtection => true,
             LinkEnd::Wire(_)
             | LinkEnd::Fault(_)
             | LinkEnd::Silent(_)

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use cob_types::HostName;
 use cob_types::message::MAX_BATCH;
-use cob_types::status::PeerStatus;
+use cob_types::status::{PeerStatus, Refused};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -21,15 +21,18 @@ use tokio::time::timeout;
 use super::config::{LinkConfig, LinkError, only_loopback};
 use super::door::{Directory, keep_open};
 use super::event::{Counters, LinkEvent};
+use super::gate::Gate;
 use super::keeper::{Accepted, Keeper, Shared, Wish};
 use super::peer_state::Peer;
 use super::quiet::{Quiet, Topic};
+use super::refusals::Refusals;
+use super::roster::Roster;
 use super::session::Session;
 use super::socket_dir::SocketDir;
 use super::task::Owned;
 use super::transport::Transport;
 
-/// The links of one daemon, over TCP on this machine. Dropping it cuts them all.
+/// The links of one daemon, over TCP. Dropping it cuts them all.
 #[derive(Debug)]
 pub struct Links {
     shared: Arc<Shared>,
@@ -52,16 +55,27 @@ impl Links {
     /// Starts to listen. Links come up once [`Transport::roster`] has said who exists.
     ///
     /// # Errors
-    /// [`LinkError`] when the address is not of this machine alone, or the port or the folder can't be
-    /// used.
+    /// [`LinkError`] when the address is not of this machine alone and there are no identities, or the
+    /// port or the folder can't be used.
     pub async fn start(config: LinkConfig, events: mpsc::Sender<LinkEvent>) -> Result<Self, LinkError> {
-        let LinkConfig { me, listen, socket_dir, session, limits } = config;
-        only_loopback("refusing to listen:", listen)?;
+        let LinkConfig { me, listen, socket_dir, protection, session, limits } = config;
+        if !protection.has_identities() {
+            only_loopback("refusing to listen:", listen)?;
+        }
         let sockets =
             SocketDir::open(&socket_dir).map_err(|source| LinkError::SocketDir { path: socket_dir, source })?;
         let (listener, address) = bind(listen).await.map_err(|source| LinkError::Listen { address: listen, source })?;
-        let quiet = Quiet::default();
-        let shared = Arc::new(Shared { me, session, limits, sockets, events, links: AtomicU64::new(0), quiet });
+        let shared = Arc::new(Shared {
+            me,
+            session,
+            limits,
+            sockets,
+            events,
+            links: AtomicU64::new(0),
+            quiet: Quiet::default(),
+            refusals: Refusals::default(),
+            gate: Mutex::new(Arc::new(Gate::new(&Roster { protection, ..Roster::default() }))),
+        });
         let directory = Arc::new(Directory::default());
         let door = Owned::spawn(keep_open(listener, shared.clone(), directory.clone()));
         Ok(Self { shared, address, directory, peers: BTreeMap::new(), _door: door })
@@ -90,15 +104,20 @@ async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 }
 
 impl Transport for Links {
-    fn roster(&mut self, hosts: BTreeMap<HostName, SocketAddr>) {
+    fn roster(&mut self, roster: Roster) {
         let shared = &self.shared;
-        for (host, &address) in hosts.iter().filter(|(host, _)| **host != shared.me) {
-            let wish = Wish::Linked(address);
-            let kept = self.peers.entry(host.clone()).or_insert_with(|| Self::keep(shared, host, wish));
-            kept.wish.send_if_modified(|current| std::mem::replace(current, wish) != wish);
+        // First of all: from now on nobody comes in whom it does not name.
+        shared.set_gate(Gate::new(&roster));
+        let secure = roster.protection.has_identities();
+        for (host, address, entry) in roster.addresses().filter(|(host, ..)| **host != shared.me) {
+            let keys = entry.keys.difference(&roster.revoked).copied().collect();
+            let wish = Wish::Linked { address, keys: secure.then(|| Arc::new(keys)) };
+            let kept = self.peers.entry(host.clone()).or_insert_with(|| Self::keep(shared, host, wish.clone()));
+            kept.wish_for(wish);
         }
-        for (_, kept) in self.peers.iter().filter(|(host, _)| !hosts.contains_key(*host)) {
-            kept.wish.send_if_modified(|current| std::mem::replace(current, Wish::Absent) != Wish::Absent);
+        let wanted = |host: &HostName| roster.hosts.get(host).is_some_and(|entry| entry.address.is_some());
+        for (_, kept) in self.peers.iter().filter(|(host, _)| !wanted(host)) {
+            kept.wish_for(Wish::Absent);
         }
         let present = self.peers.iter().filter(|(_, kept)| kept.is_present());
         self.directory.set(present.map(|(host, kept)| (host.clone(), kept.accepted.clone())).collect());
@@ -147,6 +166,10 @@ impl Transport for Links {
         sum
     }
 
+    fn refused(&self) -> Refused {
+        self.shared.refusals.get()
+    }
+
     async fn shutdown(self, limit: Duration) -> Vec<HostName> {
         for kept in self.peers.values() {
             kept.peer.lock().stopping = true;
@@ -182,6 +205,14 @@ impl Transport for Links {
 
 impl Kept {
     fn is_present(&self) -> bool {
-        matches!(*self.wish.borrow(), Wish::Linked(_))
+        matches!(*self.wish.borrow(), Wish::Linked { .. })
+    }
+
+    fn wish_for(&self, wish: Wish) {
+        self.wish.send_if_modified(|current| {
+            let other = *current != wish;
+            *current = wish;
+            other
+        });
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::testing::{Cut, Lines, Proxy, TestHost, host, life, quick, two, within};
-use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Transport};
+use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Protection, Transport};
 
 /// One of two hosts that send each other numbered batches.
 struct Talker {
@@ -270,6 +270,7 @@ async fn only_loopback_addresses_are_used() {
         me: host("a"),
         listen: "0.0.0.0:0".parse().expect("address"),
         socket_dir: folder.path().to_owned(),
+        protection: Protection::LoopbackOnly,
         session: life(1, 1),
         limits: quick(),
     };
@@ -297,6 +298,7 @@ async fn a_port_in_use_is_named() {
         me: host("b"),
         listen: a.address(),
         socket_dir: folder.path().to_owned(),
+        protection: Protection::LoopbackOnly,
         session: life(2, 1),
         limits: quick(),
     };

@@ -6,18 +6,18 @@
 //! test cuts and heals the connection of two hosts at will.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cob_types::status::PeerStatus;
+use cob_types::status::{PeerStatus, Refused};
 use cob_types::{HostName, Incarnation};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::config::Limits;
 use super::event::{Counters, LinkEvent};
+use super::roster::Roster;
 use super::task::Owned;
 use super::transport::Transport;
 
@@ -309,10 +309,10 @@ fn pair(one: &HostName, other: &HostName) -> (HostName, HostName) {
 }
 
 impl Transport for MemoryLinks {
-    fn roster(&mut self, hosts: BTreeMap<HostName, SocketAddr>) {
+    fn roster(&mut self, roster: Roster) {
         let mut state = self.hub.lock();
         let Some(member) = state.member(&self.me, self.life) else { return };
-        member.roster = hosts.into_keys().filter(|host| *host != self.me).collect();
+        member.roster = roster.addresses().map(|(host, ..)| host.clone()).filter(|host| *host != self.me).collect();
         let events = member.events.clone();
         for host in member.roster.clone() {
             self.deliveries.entry(host.clone()).or_insert_with(|| {
@@ -349,6 +349,11 @@ impl Transport for MemoryLinks {
 
     fn counters(&self) -> Counters {
         self.hub.lock().member(&self.me, self.life).map(|member| member.counters).unwrap_or_default()
+    }
+
+    /// In memory there are no strangers.
+    fn refused(&self) -> Refused {
+        Refused::default()
     }
 
     async fn shutdown(self, limit: Duration) -> Vec<HostName> {

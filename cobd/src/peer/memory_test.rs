@@ -14,7 +14,7 @@ fn join(hub: &Hub, name: &str, session: Incarnation) -> TestHost {
     let (events_in, events) = mpsc::channel(4);
     let mut links = hub.join(host(name), session, events_in);
     let anywhere = "127.0.0.1:1".parse().expect("address");
-    links.roster(["a", "b", "c"].into_iter().map(|name| (host(name), anywhere)).collect());
+    links.roster(Roster::loopback_only(["a", "b", "c"].map(|name| (host(name), anywhere))));
     TestHost { links, events }
 }
 

@@ -13,18 +13,27 @@
 //! `session` and `guard` are free of input and output and hold all rules about numbers and bytes;
 //! `link` runs one link, `keeper` sees to it that a peer has one, `door` is the listening port.
 //!
-//! Rules: only loopback addresses, since there are no identities yet; every queue is bounded; what a
-//! host sends can cut its own link and touch nothing else; a link that is cut is built again, and
-//! what was not acknowledged is sent again.
+//! In a model with identities the connection is TLS 1.3, in which each side proves a key that the
+//! signed manifest names: the key says which host it is. In one without, only loopback addresses are
+//! spoken to.
+//!
+//! Rules: every queue is bounded; strangers cost next to nothing (`lobby`); what a host sends can cut
+//! its own link and touch nothing else; a link that is cut is built again, and what was not
+//! acknowledged is sent again; a link whose key is revoked is cut at once.
 
 mod config;
 mod event;
+mod roster;
 mod transport;
 
+mod admission;
+mod dial;
 mod door;
+mod gate;
 mod keeper;
 mod link;
 mod links;
+mod lobby;
 mod peer_state;
 mod session;
 
@@ -34,6 +43,7 @@ mod socket_dir;
 mod wire;
 
 mod quiet;
+mod refusals;
 mod task;
 
 pub mod memory;
@@ -41,7 +51,10 @@ pub mod memory;
 pub use config::{Limits, LinkConfig, LinkError};
 pub use event::{Counters, HttpStream, LinkEvent};
 pub use links::Links;
+pub use lobby::{Rate, StrangerLimits};
 pub(crate) use quiet::{Quiet, Topic};
+pub(crate) use refusals::{Reason, Refusals};
+pub use roster::{Protection, Roster, RosterHost};
 pub use transport::Transport;
 
 #[cfg(test)]

@@ -32,8 +32,12 @@ pub(crate) enum Topic {
     Name,
     /// Items of a newer protocol were skipped.
     Items,
+    /// Items that came in speak for change objects of other hosts.
+    ForeignItems,
     /// A generation has this host listen elsewhere.
     Moved,
+    /// This host can't prove who it is.
+    Identity,
 }
 
 impl Topic {
@@ -47,6 +51,8 @@ impl Topic {
             | Topic::Batch
             | Topic::Name
             | Topic::Items
+            | Topic::ForeignItems
+            | Topic::Identity
             | Topic::Moved => Duration::from_secs(60),
         }
     }

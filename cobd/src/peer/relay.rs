@@ -67,7 +67,12 @@ where
     let inward = async {
         let mut piece = vec![0; PIECE];
         loop {
-            let read = remote_read.read(&mut piece).await.map_err(RelayEnd::Failed)?;
+            let read = match remote_read.read(&mut piece).await {
+                Ok(read) => read,
+                // Over TLS: it went without a goodbye. A link says its own.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+                Err(error) => return Err(RelayEnd::Failed(error)),
+            };
             if read == 0 {
                 return Err::<(), _>(RelayEnd::Closed);
             }

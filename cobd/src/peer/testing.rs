@@ -2,7 +2,6 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::task::Owned;
-use super::{Limits, LinkConfig, LinkEvent, Links, Transport};
+use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, Transport};
 
 /// The longest that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,6 +67,7 @@ impl TestHost {
             me: host(name),
             listen: "127.0.0.1:0".parse().expect("address"),
             socket_dir: folder.path().join("sockets"),
+            protection: Protection::LoopbackOnly,
             session,
             limits,
         };
@@ -81,7 +81,7 @@ impl TestHost {
     }
 
     pub(super) fn roster(&mut self, hosts: &[(&str, SocketAddr)]) {
-        self.links.roster(hosts.iter().map(|&(name, address)| (host(name), address)).collect::<BTreeMap<_, _>>());
+        self.links.roster(Roster::loopback_only(hosts.iter().map(|&(name, address)| (host(name), address))));
     }
 
     pub(super) fn send(&mut self, to: &str, text: &str) {

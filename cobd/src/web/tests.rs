@@ -17,18 +17,11 @@ const SOON: Duration = Duration::from_secs(10);
 
 fn host_status() -> HostStatus {
     HostStatus {
-        name: HostName::new("n1").expect("a name"),
         reachable: true,
-        error: None,
         generation: Some(GenerationNumber(7)),
-        switching_to: None,
         converged: true,
-        paused: false,
-        security: None,
         now_ns: 5,
-        links: None,
-        peers: Vec::new(),
-        cobs: Vec::new(),
+        ..HostStatus::unknown(HostName::new("n1").expect("a name"))
     }
 }
 

@@ -196,18 +196,13 @@ impl Daemon {
 
     fn inside(host: &str, generation: u64, cobs: Vec<CobStatus>) -> (Api, Arc<Mutex<Inside>>, JoinSet<()>) {
         let status = HostStatus {
-            name: name(host),
             reachable: true,
-            error: None,
             generation: Some(GenerationNumber(generation)),
-            switching_to: None,
             converged: true,
-            paused: false,
             security: Some("loopback-only".to_owned()),
             now_ns: NOW,
-            links: None,
-            peers: Vec::new(),
             cobs: cobs.clone(),
+            ..HostStatus::unknown(name(host))
         };
         let inside = Arc::new(Mutex::new(Inside {
             status,

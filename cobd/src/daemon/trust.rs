@@ -1,0 +1,187 @@
+//! Who is who: the roster for the links, with the keys of the generations at hand, and what is taken
+//! from whom.
+
+use std::collections::BTreeMap;
+
+use cob_trust::tls::Identity;
+use cob_types::generation::Security;
+use cob_types::{Batch, HostName, Manifest, PublicKey};
+use tracing::{error, warn};
+
+use super::Daemon;
+use crate::config::{Config, parse_address};
+use crate::generations::Prepared;
+use crate::identity::Keys;
+use crate::peer::{Protection, Reason, Roster, RosterHost, Topic, Transport as _};
+
+impl Daemon {
+    /// Hosts of the active generation and of the coming one: both are spoken to during a switch, and a
+    /// key that either of them revokes is not believed any more.
+    pub(super) fn tell_roster(&mut self) {
+        let active = self.active.as_ref().map(|a| &a.prepared);
+        let manifests: Vec<&Manifest> =
+            [active, self.coming.as_ref()].into_iter().flatten().map(|p| &*p.manifest).collect();
+        let keys = Keys::load(&self.config.identity).unwrap_or_else(|error| {
+            error!("this host's key can't be read: {error}");
+            Keys::default()
+        });
+        let roster = roster(&self.config, &manifests, &keys);
+        self.identity = match &roster.protection {
+            Protection::Identities(Some(identity)) => Some(identity.public()),
+            Protection::Identities(None) | Protection::LoopbackOnly => keys.all().first().map(|k| k.public()),
+        };
+        self.security = if roster.protection.has_identities() { Security::Identities } else { Security::LoopbackOnly };
+        let takes_part = manifests.iter().any(|m| m.hosts.contains_key(&self.config.host));
+        if takes_part && matches!(roster.protection, Protection::Identities(None)) {
+            self.quiet.say(Topic::Identity, None, |_| {
+                error!(
+                    "this host has no key that its generation names: it has no links until it has; \
+                     `cobctl trust doctor` tells more"
+                );
+            });
+        }
+        let here = self.links.address();
+        let named = roster.hosts.get(&self.config.host).and_then(|h| h.address);
+        if let Some(address) = named.filter(|a| self.config.listen.is_none() && *a != here) {
+            self.quiet.say(Topic::Moved, None, |_| {
+                warn!("this host is to be reached at {address}, but listens at {here}: restart the daemon");
+            });
+        }
+        self.links.roster(roster);
+    }
+
+    /// Something arrived over the link of a host. Only what is said in its own name counts.
+    pub(super) fn received(&mut self, host: &HostName, bytes: &[u8]) {
+        let quiet = &self.quiet;
+        let mut received = match Batch::decode(bytes) {
+            Ok(received) => received,
+            Err(error) => {
+                return quiet.say(Topic::Batch, Some(host), |more| {
+                    warn!(%host, "a batch is dropped: {error}{more}");
+                });
+            }
+        };
+        if received.batch.from != *host {
+            self.refused.add(Reason::ForeignName);
+            return quiet.say(Topic::Name, Some(host), |more| {
+                warn!(%host, named = %received.batch.from, "a batch in another host's name is dropped{more}");
+            });
+        }
+        if received.unknown > 0 {
+            quiet.say(Topic::Items, Some(host), |more| {
+                warn!(%host, items = received.unknown, "items of a newer protocol are skipped{more}");
+            });
+        }
+        let all = received.batch.items.len();
+        received.batch.items.retain(|item| item.speaks_for(host));
+        let foreign = all - received.batch.items.len();
+        if foreign > 0 {
+            (0..foreign).for_each(|_| self.refused.add(Reason::ForeignName));
+            quiet.say(Topic::ForeignItems, Some(host), |more| {
+                warn!(%host, items = foreign, "words in the name of other hosts' change objects are dropped{more}");
+            });
+        }
+        self.feed(cob_engine::Event::Received(received.batch));
+    }
+}
+
+/// How connections are protected before the first roster.
+pub(super) fn protection(config: &Config, prepared: [Option<&Prepared>; 2]) -> Protection {
+    let with = prepared.into_iter().flatten().any(|p| p.manifest.security == Security::Identities);
+    if with || config.trust.is_some() { Protection::Identities(None) } else { Protection::LoopbackOnly }
+}
+
+/// What the links need to know of these manifests.
+fn roster(config: &Config, manifests: &[&Manifest], keys: &Keys) -> Roster {
+    let mut hosts: BTreeMap<HostName, RosterHost> = BTreeMap::new();
+    let mut roster = Roster::default();
+    for manifest in manifests {
+        for (host, entry) in &manifest.hosts {
+            let known = hosts.entry(host.clone()).or_default();
+            // Addresses were looked at when the generation was taken.
+            let address = entry.address.as_deref().and_then(|a| parse_address(a).ok());
+            known.address = address.or(known.address);
+            known.keys.extend(&entry.keys);
+        }
+        roster.operators.extend(manifest.operators.values().flat_map(|o| &o.keys));
+        roster.revoked.extend(&manifest.revoked);
+    }
+    let revoked: &std::collections::BTreeSet<PublicKey> = &roster.revoked;
+    hosts.values_mut().for_each(|h| h.keys.retain(|k| !revoked.contains(k)));
+    roster.operators.retain(|k| !revoked.contains(k));
+    roster.hosts = hosts;
+    let with_identities = manifests.iter().any(|m| m.security == Security::Identities);
+    if with_identities || (manifests.is_empty() && config.trust.is_some()) {
+        let own = keys.to_show(&config.host, manifests).and_then(|key| match Identity::new(key) {
+            Ok(identity) => Some(identity),
+            Err(error) => {
+                error!("this host's key is of no use: {error}");
+                None
+            }
+        });
+        roster.protection = Protection::Identities(own);
+    }
+    roster
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cob_trust::SecretKey;
+    use cob_types::GenerationNumber;
+    use cob_types::generation::{BlobHash, ManifestHost};
+
+    use super::*;
+
+    fn name(text: &str) -> HostName {
+        HostName::new(text).expect("a name")
+    }
+
+    fn key(n: u8) -> PublicKey {
+        SecretKey::from_seed(&[n; 32]).public()
+    }
+
+    fn manifest(number: u64, hosts: &[(&str, u16, &[PublicKey])], revoked: &[PublicKey]) -> Manifest {
+        let security =
+            if hosts.iter().any(|h| !h.2.is_empty()) { Security::Identities } else { Security::LoopbackOnly };
+        let mut manifest = Manifest::empty(GenerationNumber(number), GenerationNumber(number - 1), security);
+        for (host, port, keys) in hosts {
+            let address = Some(format!("tcp://127.0.0.1:{port}"));
+            let entry = ManifestHost { address, keys: keys.to_vec(), bundle: BlobHash([0; 32]), cobs: 0 };
+            manifest.hosts.insert(name(host), entry);
+        }
+        manifest.revoked = revoked.iter().copied().collect();
+        manifest
+    }
+
+    fn told(manifests: &[&Manifest]) -> Roster {
+        let config = Config::new(name("n1"), Path::new("/depot"), Path::new("/state"));
+        roster(&config, manifests, &Keys::default())
+    }
+
+    #[test]
+    fn keys_are_those_of_both_generations_but_for_the_revoked() {
+        let active = manifest(7, &[("n1", 1, &[key(1)]), ("n2", 2, &[key(2)])], &[key(9)]);
+        let coming = manifest(8, &[("n1", 1, &[key(1), key(3)]), ("n3", 3, &[key(4), key(9)])], &[key(2)]);
+        let roster = told(&[&active, &coming]);
+        let keys =
+            |host: &str| roster.hosts[&name(host)].keys.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(keys("n1"), [key(1), key(3)].into());
+        assert_eq!(keys("n2"), [].into(), "revoked by the coming generation");
+        assert_eq!(keys("n3"), [key(4)].into(), "revoked by the active one");
+        assert_eq!(roster.revoked, [key(2), key(9)].into());
+        assert!(roster.protection.has_identities());
+        let moved = manifest(8, &[("n1", 5, &[key(1)])], &[]);
+        assert_eq!(told(&[&active, &moved]).hosts[&name("n1")].address.map(|a| a.port()), Some(5));
+    }
+
+    #[test]
+    fn one_generation_with_identities_is_enough_to_end_talk_in_clear() {
+        let plain = manifest(7, &[("n1", 1, &[])], &[]);
+        let keyed = manifest(8, &[("n1", 1, &[key(1)])], &[]);
+        assert!(!told(&[&plain]).protection.has_identities());
+        assert!(told(&[&plain, &keyed]).protection.has_identities());
+        assert!(told(&[&keyed, &plain]).protection.has_identities());
+    }
+}

@@ -1,0 +1,233 @@
+//! This host's own keys: where they are kept, and which of them is shown.
+//!
+//! A host has one key, or two while the new one takes the place of the old: `identity.key` and beside
+//! it `identity.next.key`. It shows the newest that the generations at hand name for it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use cob_trust::tls::{Identity, TlsError};
+use cob_trust::{KeyFileError, SecretKey};
+use cob_types::generation::Security;
+use cob_types::{HostName, Manifest, PublicKey};
+
+/// The keys that this host has, the newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Keys(Vec<SecretKey>);
+
+/// Why a host can't take part in a model with identities.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A key file.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+    /// No key file.
+    #[error(
+        "it has identities, and this host has no key: make one with `cobd init` (it belongs into {}), put the public key \
+         that it prints into the model as the key of host {host}, and make the generation again", .path.display()
+    )]
+    None {
+        /// Where the key belongs.
+        path: PathBuf,
+        /// This host.
+        host: HostName,
+    },
+    /// A key that the generation does not name.
+    #[error(
+        "it names {named} as the key of host {host}; this host has {own}: put that into the model, or the right key file into place"
+    )]
+    NotNamed {
+        /// This host.
+        host: HostName,
+        /// The keys that the manifest has for it.
+        named: String,
+        /// Those that it has.
+        own: String,
+    },
+    /// All keys that it has are revoked.
+    #[error("it revokes the key {own} of host {host}: make another with `cobd init --next` and put it into the model")]
+    Revoked {
+        /// This host.
+        host: HostName,
+        /// The revoked key.
+        own: String,
+    },
+    /// The certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// Where the key belongs that takes the place of the one in this file.
+#[must_use]
+pub fn next_file(identity: &Path) -> PathBuf {
+    identity.with_extension("next.key")
+}
+
+/// What [`init`] has found or made.
+#[derive(Debug)]
+pub struct Made {
+    /// The key file.
+    pub path: PathBuf,
+    /// Its public half.
+    pub public: PublicKey,
+    /// It was not there before.
+    pub new: bool,
+}
+
+/// Makes this host's key, or the one that is to take its place. A file that is there is left as it is.
+///
+/// # Errors
+/// [`IdentityError`] when it can't be made, or the one that is there is no good.
+pub fn init(identity: &Path, next: bool) -> Result<Made, IdentityError> {
+    if next {
+        // Without a first key there is nothing to take the place of.
+        SecretKey::load(identity)?;
+    }
+    let path = if next { next_file(identity) } else { identity.to_owned() };
+    let new = !path.exists();
+    if let Some(folder) = path.parent().filter(|f| *f != Path::new("") && !f.exists()) {
+        let io = |source| KeyFileError::Io { path: folder.to_owned(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
+    }
+    let public = SecretKey::load_or_create(&path)?.public();
+    Ok(Made { path, public, new })
+}
+
+impl Keys {
+    /// Reads the key files that there are.
+    ///
+    /// # Errors
+    /// [`KeyFileError`] for a file that is there and no good.
+    pub fn load(identity: &Path) -> Result<Self, KeyFileError> {
+        let mut keys = Vec::new();
+        for path in [next_file(identity), identity.to_owned()] {
+            match SecretKey::load(&path) {
+                Ok(key) => keys.push(key),
+                Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(keys))
+    }
+
+    /// All of them, the newest first.
+    #[must_use]
+    pub fn all(&self) -> &[SecretKey] {
+        &self.0
+    }
+
+    /// The key to show under these manifests: the newest that all of them name for this host, else the
+    /// newest that any does. Those that they revoke are never shown.
+    #[must_use]
+    pub fn to_show<'a>(&'a self, host: &HostName, manifests: &[&Manifest]) -> Option<&'a SecretKey> {
+        let with_identities = || manifests.iter().filter(|m| m.security == Security::Identities);
+        let named = |key: &PublicKey, m: &Manifest| m.hosts.get(host).is_some_and(|h| h.keys.contains(key));
+        let usable = || self.0.iter().filter(|k| !manifests.iter().any(|m| m.revoked.contains(&k.public())));
+        let by_all = |k: &&SecretKey| {
+            let public = k.public();
+            with_identities().next().is_some() && with_identities().all(|m| named(&public, m))
+        };
+        usable().find(by_all).or_else(|| usable().find(|k| with_identities().any(|m| named(&k.public(), m))))
+    }
+}
+
+/// Whether this host can take part in a generation, as far as its key matters.
+///
+/// # Errors
+/// [`IdentityError`] in words for people.
+pub fn check(manifest: &Manifest, host: &HostName, identity: &Path) -> Result<(), IdentityError> {
+    let Some(entry) = manifest.hosts.get(host).filter(|_| manifest.security == Security::Identities) else {
+        return Ok(());
+    };
+    let keys = Keys::load(identity)?;
+    if let Some(key) = keys.to_show(host, &[manifest]) {
+        // That it can be made is part of being able to take part.
+        Identity::new(key)?;
+        return Ok(());
+    }
+    let host = host.clone();
+    let own = list(keys.all().iter().map(SecretKey::public));
+    Err(if keys.all().is_empty() {
+        IdentityError::None { path: identity.to_owned(), host }
+    } else if keys.all().iter().any(|k| manifest.revoked.contains(&k.public())) {
+        IdentityError::Revoked { host, own }
+    } else {
+        let named = if entry.keys.is_empty() { "nothing".to_owned() } else { list(entry.keys.iter().copied()) };
+        IdentityError::NotNamed { host, named, own }
+    })
+}
+
+fn list(keys: impl Iterator<Item = PublicKey>) -> String {
+    let keys: BTreeSet<String> = keys.map(|k| k.to_string()).collect();
+    keys.into_iter().collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::GenerationNumber;
+    use cob_types::generation::{BlobHash, ManifestHost};
+
+    use super::*;
+
+    fn manifest(keys: &[&SecretKey], revoked: &[&SecretKey]) -> Manifest {
+        let mut manifest = Manifest::empty(GenerationNumber(7), GenerationNumber(6), Security::Identities);
+        let keys = keys.iter().map(|k| k.public()).collect();
+        let entry = ManifestHost { address: None, keys, bundle: BlobHash([0; 32]), cobs: 0 };
+        manifest.hosts.insert(me(), entry);
+        manifest.revoked = revoked.iter().map(|k| k.public()).collect();
+        manifest
+    }
+
+    fn me() -> HostName {
+        HostName::new("n1").expect("a name")
+    }
+
+    #[test]
+    fn the_new_key_is_shown_once_all_generations_at_hand_name_it() {
+        let (old, new) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+        let keys = Keys(vec![new.clone(), old.clone()]);
+        let (before, both, after) = (manifest(&[&old], &[]), manifest(&[&old, &new], &[]), manifest(&[&new], &[&old]));
+        let shown = |manifests: &[&Manifest]| keys.to_show(&me(), manifests).map(SecretKey::public);
+        assert_eq!(shown(&[&before]), Some(old.public()));
+        assert_eq!(shown(&[&before, &both]), Some(old.public()));
+        assert_eq!(shown(&[&both]), Some(new.public()));
+        assert_eq!(shown(&[&both, &after]), Some(new.public()));
+        assert_eq!(shown(&[&before, &after]), Some(new.public()), "the old one is revoked");
+        assert_eq!(shown(&[&manifest(&[], &[])]), None);
+        assert_eq!(shown(&[]), None);
+    }
+
+    #[test]
+    fn a_key_is_made_once_and_then_shown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state/identity.key");
+        assert!(init(&path, true).expect_err("no first").to_string().contains("identity.key"));
+        let made = init(&path, false).expect("made");
+        let again = init(&path, false).expect("found");
+        assert_eq!((made.new, again.new, made.public), (true, false, again.public));
+        let next = init(&path, true).expect("made");
+        assert!(next.new && next.public != made.public);
+        let keys = Keys::load(&path).expect("loads");
+        assert_eq!(keys.all().iter().map(SecretKey::public).collect::<Vec<_>>(), [next.public, made.public]);
+    }
+
+    #[test]
+    fn who_can_not_prove_itself_is_told_what_to_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("identity.key");
+        let other = SecretKey::from_seed(&[9; 32]);
+        let told = |manifest: &Manifest| check(manifest, &me(), &path).expect_err("refused").to_string();
+        assert!(told(&manifest(&[&other], &[])).contains("make one with `cobd init`"));
+        let own = SecretKey::load_or_create(&path).expect("made");
+        assert!(told(&manifest(&[&other], &[])).contains(&format!("this host has {}", own.public())));
+        assert!(told(&manifest(&[], &[])).contains("it names nothing"));
+        assert!(told(&manifest(&[&own], &[&own])).contains("revokes the key"));
+        check(&manifest(&[&own, &other], &[]), &me(), &path).expect("in order");
+        let next = SecretKey::generate().expect("made");
+        next.store(&next_file(&path)).expect("stored");
+        check(&manifest(&[&next], &[&own]), &me(), &path).expect("in order");
+        assert_eq!(next_file(&path), folder.path().join("identity.next.key"));
+    }
+}

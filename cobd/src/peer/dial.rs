@@ -1,0 +1,203 @@
+//! Dialling a peer: connects, proves who is who, shakes hands and says hello.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_trust::tls::{self, TlsError};
+use cob_types::PublicKey;
+use cob_types::link::{Frame, Hello};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::config::{LinkError, only_loopback};
+use super::keeper::Shared;
+use super::link::LinkEnd;
+use super::peer_state::Peer;
+use super::refusals::{self, Reason};
+use super::relay::RelayEnd;
+use super::session::{Fault, check_hello, read_hello};
+use super::wire::{Wire, WireEnd};
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SetupError {
+    #[error(transparent)]
+    NotLoopback(#[from] LinkError),
+    #[error("can't reach it at {address}: {source}")]
+    Dial { address: SocketAddr, source: std::io::Error },
+    #[error("nobody listens at {0}, where this host should be")]
+    Nobody(SocketAddr),
+    #[error("no handshake within {} s", .0.as_secs_f32())]
+    Slow(Duration),
+    #[error(transparent)]
+    Wire(#[from] WireEnd),
+    #[error("the other side broke the rules of the link: {0}")]
+    Fault(#[from] Fault),
+    #[error(
+        "who answers at {address} does not hold the key of this host: is its key in the model the one that its daemon \
+         has (`cobctl trust doctor`)?"
+    )]
+    WrongKey { address: SocketAddr },
+    #[error("it does not accept the key {ours} of this host; has it got the generation that names it?")]
+    Refused { ours: PublicKey },
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(std::io::Error),
+    #[error("no generation at hand has a key for it")]
+    NoPins,
+    #[error("this host has no key that its generation names, so it can't prove who it is: see `cobd init`")]
+    NoIdentity,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("a connection came too late: {0}")]
+    Outdated(LinkEnd),
+    #[error("a hello could not be made: {0}")]
+    Encode(#[from] cob_types::codec::CodecError),
+    #[error("a defect of the program: {0}")]
+    Panic(#[from] tokio::task::JoinError),
+}
+
+/// A connection that a peer has answered.
+pub(super) struct Dialled {
+    pub(super) wire: Wire,
+    pub(super) hello: Hello,
+    pub(super) address: SocketAddr,
+    /// The key that the peer has proved to hold; none: in clear.
+    pub(super) key: Option<PublicKey>,
+}
+
+impl SetupError {
+    /// Under what it is counted, if the other side is to blame.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        match self {
+            SetupError::WrongKey { .. } => Some(Reason::WrongKey),
+            SetupError::Handshake(error) => refusals::of_handshake(error),
+            SetupError::Outdated(_) => Some(Reason::Revoked),
+            SetupError::Fault(Fault::AnotherHost(_)) => Some(Reason::ForeignName),
+            SetupError::Fault(Fault::EarlierLife { .. }) => Some(Reason::Replayed),
+            SetupError::Fault(_) | SetupError::Wire(WireEnd::Relay(RelayEnd::Refused(_))) => Some(Reason::Broken),
+            SetupError::Wire(_)
+            | SetupError::NotLoopback(_)
+            | SetupError::Dial { .. }
+            | SetupError::Nobody(_)
+            | SetupError::Slow(_)
+            | SetupError::Refused { .. }
+            | SetupError::NoPins
+            | SetupError::NoIdentity
+            | SetupError::Tls(_)
+            | SetupError::Encode(_)
+            | SetupError::Panic(_) => None,
+        }
+    }
+}
+
+/// Connects to a peer, which must hold one of these keys, and takes its hello.
+pub(super) async fn dial(
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    address: SocketAddr,
+    keys: Option<Arc<BTreeSet<PublicKey>>>,
+) -> Result<Dialled, SetupError> {
+    if keys.is_none() {
+        only_loopback(&format!("host {} at", peer.host), address)?;
+    }
+    let limit = shared.limits.setup_time;
+    let setup = async {
+        let stream = TcpStream::connect(address).await.map_err(|source| SetupError::Dial { address, source })?;
+        if has_met_itself(&stream) {
+            return Err(SetupError::Nobody(address));
+        }
+        stream.set_nodelay(true).map_err(|source| SetupError::Dial { address, source })?;
+        let (wire, key) = match keys {
+            None => (Wire::open(stream, &shared.sockets, shared.limits.max_frame, limit).await?, None),
+            Some(keys) => secure(stream, address, &keys, &shared).await?,
+        };
+        say_hello(wire, address, key, &shared, &peer).await
+    };
+    let dialled = timeout(limit, setup).await.unwrap_or(Err(SetupError::Slow(limit)));
+    dialled.map_err(|error| plainer(error, &shared))
+}
+
+async fn say_hello(
+    mut wire: Wire,
+    address: SocketAddr,
+    key: Option<PublicKey>,
+    shared: &Shared,
+    peer: &Peer,
+) -> Result<Dialled, SetupError> {
+    let hello = peer.lock().session.hello(&shared.me, &peer.host);
+    wire.send(Frame::Hello(hello).encode()?).await?;
+    let hello = read_hello(&wire.next().await?)?;
+    check_hello(&hello, &shared.me, &peer.host)?;
+    Ok(Dialled { wire, hello, address, key })
+}
+
+/// The TLS handshake with the holder of one of these keys.
+async fn secure(
+    stream: TcpStream,
+    address: SocketAddr,
+    keys: &BTreeSet<PublicKey>,
+    shared: &Shared,
+) -> Result<(Wire, Option<PublicKey>), SetupError> {
+    if keys.is_empty() {
+        return Err(SetupError::NoPins);
+    }
+    let config = shared.gate().client(keys).ok_or(SetupError::NoIdentity)??;
+    let stream = match TlsConnector::from(config).connect(tls::name(), stream).await {
+        Ok(stream) => stream,
+        Err(error) if is_wrong_key(&error) => return Err(SetupError::WrongKey { address }),
+        Err(error) => return Err(SetupError::Handshake(error)),
+    };
+    let key = tls::peer_key(stream.get_ref().1.peer_certificates());
+    let limits = &shared.limits;
+    Ok((Wire::open(stream, &shared.sockets, limits.max_frame, limits.setup_time).await?, key))
+}
+
+fn is_wrong_key(error: &io::Error) -> bool {
+    matches!(refusals::tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// In TLS 1.3 a dialler learns only after its handshake that the other side does not accept its key.
+fn plainer(error: SetupError, shared: &Shared) -> SetupError {
+    let (SetupError::Handshake(io) | SetupError::Wire(WireEnd::Relay(RelayEnd::Failed(io)))) = &error else {
+        return error;
+    };
+    match (refusals::tls_error(io), shared.gate().own_key()) {
+        (Some(rustls::Error::AlertReceived(alert)), Some(ours)) if refuses_a_key(*alert) => {
+            SetupError::Refused { ours }
+        }
+        _ => error,
+    }
+}
+
+fn refuses_a_key(alert: rustls::AlertDescription) -> bool {
+    use rustls::AlertDescription as Alert;
+    [Alert::AccessDenied, Alert::BadCertificate, Alert::CertificateUnknown, Alert::CertificateRevoked].contains(&alert)
+}
+
+/// A connection to a port of this machine that nobody listens on may come from that very port.
+fn has_met_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(remote)) if local == remote)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_met_itself_is_noticed() {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("address")).expect("binds");
+        let own = socket.local_addr().expect("bound");
+        assert!(has_met_itself(&socket.connect(own).await.expect("meets itself")));
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let other = listener.local_addr().expect("bound");
+        assert!(!has_met_itself(&TcpStream::connect(other).await.expect("connects")));
+    }
+}
