@@ -11,6 +11,8 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::identity;
+use crate::permissions;
+use crate::process::close_to_others;
 use crate::run::Program;
 
 /// The daemon of one host: brings its change objects into the states that are wanted, in an order
@@ -90,10 +92,19 @@ pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCo
         Command::Run { config } => (config, true),
         Command::CheckConfig { config } => (config, false),
     };
+    if run && let Err(error) = close_to_others() {
+        complain(&format!("this process can't be closed to others: {error}"));
+        return ExitCode::from(FAILED);
+    }
     let config = match read(path) {
         Ok(config) => config,
         Err(code) => return code,
     };
+    // Whoever may write it names the depot and the publishers.
+    if let Err(error) = permissions::believed(path) {
+        complain(&error.to_string());
+        return ExitCode::from(USAGE);
+    }
     if !run {
         let _ = writeln!(std::io::stdout(), "{}: in order (host {})", path.display(), config.host);
         return ExitCode::SUCCESS;

@@ -2,7 +2,8 @@
 //!
 //! [`daemon`] is the loop; [`config`] says what it is told, [`identity`] who it is; [`generations`] gets and keeps what it is
 //! to do; [`journal`] is its memory, [`peer`] its links, [`kinds`] and [`run`] its hands, [`web`] its
-//! ear for operators, [`history`] what it tells of the past.
+//! ear for operators, [`history`] what it tells of the past. [`permissions`] and [`process`] keep others
+//! out.
 
 pub mod cli;
 pub mod clock;
@@ -15,5 +16,7 @@ pub mod identity;
 pub mod journal;
 pub mod kinds;
 pub mod peer;
+pub mod permissions;
+pub mod process;
 pub mod run;
 pub mod web;

@@ -215,8 +215,15 @@ impl Cluster {
     fn put(&mut self, depot: &Depot, generation: Generation) -> GenerationNumber {
         let author = depot.default_author();
         let (model, provenance) = (&BTreeMap::new(), &[][..]);
-        let publication =
-            Publication { generation: &generation, model, provenance, signatures: &[], message: "", author: &author, time: 0 };
+        let publication = Publication {
+            generation: &generation,
+            model,
+            provenance,
+            signatures: &[],
+            message: "",
+            author: &author,
+            time: 0,
+        };
         let (Published::New(number) | Published::Unchanged(number)) = depot.publish(&publication).expect("published");
         self.generations.entry(number).or_insert(generation);
         number
@@ -236,21 +243,27 @@ impl Cluster {
     /// # Panics
     /// When it can't be executed.
     pub fn start(&mut self, host: &str) {
-        let child = self.spawn(host);
+        self.start_as(host, |_| {});
+    }
+
+    /// Starts the daemon of a host with another environment, or what else a command can be told.
+    ///
+    /// # Panics
+    /// When it can't be executed.
+    pub fn start_as(&mut self, host: &str, change: impl FnOnce(&mut Command)) {
+        let mut command = self.command(host);
+        change(&mut command);
+        let child = command.spawn().expect("the daemon's program");
         self.daemons.insert(host.to_owned(), Some(child));
     }
 
-    fn spawn(&self, host: &str) -> Child {
+    fn command(&self, host: &str) -> Command {
         let log = File::options().create(true).append(true).open(self.path(&format!("{host}.log"))).expect("a log");
         // As people do it who try it out: every path in the configuration is relative, and so is its own.
-        Command::new(&self.program)
-            .args(["cobd", "run", "--config", &format!("{host}.toml")])
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the daemon's program")
+        let mut command = Command::new(&self.program);
+        command.args(["cobd", "run", "--config", &format!("{host}.toml")]).current_dir(self.dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
     }
 
     /// Starts all of them.
@@ -275,7 +288,8 @@ impl Cluster {
     #[must_use]
     pub fn start_in_vain(&self, host: &str) -> (ExitStatus, String) {
         let before = self.log(host).len();
-        let status = self.wait_ended(self.spawn(host), host);
+        let child = self.command(host).spawn().expect("the daemon's program");
+        let status = self.wait_ended(child, host);
         (status, self.log(host)[before..].to_owned())
     }
 

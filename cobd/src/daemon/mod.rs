@@ -17,6 +17,7 @@
 mod indexing;
 mod orders;
 mod perform;
+mod service_manager;
 mod start;
 mod tell;
 mod trust;
@@ -44,6 +45,7 @@ use crate::run::{JobId, Program};
 use crate::web::{Api, Ask, Done, Refusal};
 
 use indexing::Indexing;
+use service_manager::ServiceManager;
 
 pub use start::StartError;
 
@@ -89,6 +91,9 @@ pub struct Daemon {
     last_lines: BTreeMap<CobId, String>,
     api: Api,
     changes: watch::Sender<u64>,
+    manager: ServiceManager,
+    /// Up to which change the service manager has been told.
+    told_changes: u64,
     turn: Turn,
     payload_root: PathBuf,
     link_events: mpsc::Receiver<LinkEvent>,
@@ -155,7 +160,9 @@ impl Daemon {
     /// [`RunError`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), RunError> {
         self.finish_turn()?;
+        self.manager.up();
         loop {
+            self.tell_manager();
             if self.take_pending_ends() {
                 self.finish_turn()?;
                 continue;
@@ -166,7 +173,8 @@ impl Daemon {
                 .unwrap_or(Time::NEVER)
                 .min(self.busy_at)
                 .min(self.commit_at)
-                .min(self.index.due());
+                .min(self.index.due())
+                .min(self.manager.due());
             let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
             tokio::select! {
                 biased;
@@ -183,6 +191,7 @@ impl Daemon {
             self.finish_turn()?;
         }
         info!("stopping");
+        self.manager.stopping();
         self.engine_stops().await;
         Ok(())
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::indexing::Indexing;
+use super::service_manager::ServiceManager;
 use super::{Daemon, Turn, job_number, trust};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -28,6 +28,7 @@ use crate::journal::index::{Entry, Index};
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
+use crate::permissions::{self, Exposed};
 use crate::run::Program;
 use crate::web::{Api, ServeError, UnixServer};
 
@@ -42,13 +43,11 @@ const QUEUE: usize = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The state folder.
-    #[error("state folder {}: {what}", .path.display())]
-    StateDir {
-        /// The folder.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    #[error("state folder {0}")]
+    StateDir(Exposed),
+    /// A depot whose generations are taken as they come, and that others may write.
+    #[error("`follow` without `trust` takes whatever is put into the depot {0}; or name the publishers in `trust`")]
+    Depot(Exposed),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -94,7 +93,12 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
-        open_state_dir(&config.state_dir)?;
+        permissions::own_folder(&config.state_dir).map_err(StartError::StateDir)?;
+        if config.follow && config.trust.is_none() {
+            // One that is still to be made can be made by who may write where it will be.
+            let there = config.depot.ancestors().find(|p| p.exists()).unwrap_or(&config.depot);
+            permissions::believed(there).map_err(StartError::Depot)?;
+        }
         let journal = config.state_dir.join("journal");
         if let Some(trace) = trace_of_use(&config.state_dir) {
             FileJournal::refuse_empty(&journal, &trace)?;
@@ -181,6 +185,8 @@ impl Daemon {
             last_lines: BTreeMap::new(),
             api,
             changes: watch::Sender::new(0),
+            manager: ServiceManager::of_environment(),
+            told_changes: 0,
             turn: Turn::default(),
             payload_root: config.state_dir.join("payload"),
             link_events,
@@ -241,21 +247,6 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// The state folder: ours alone.
-fn open_state_dir(path: &Path) -> Result<(), StartError> {
-    let bad = |what: String| StartError::StateDir { path: path.to_owned(), what };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| bad(e.to_string()))?;
-    let meta = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
-    let me = rustix::process::geteuid().as_raw();
-    if meta.uid() != me {
-        return Err(bad(format!("it belongs to user {}, not to user {me} who runs this daemon", meta.uid())));
-    }
-    if meta.mode() & 0o022 != 0 {
-        return Err(bad(format!("others may write into it (mode {:o}); make it 0700", meta.mode() & 0o7777)));
-    }
-    Ok(())
 }
 
 /// What only a daemon leaves behind that had its first life on record.

@@ -45,6 +45,28 @@ impl Daemon {
         }
     }
 
+    /// The loop lives, and what it is at, for the service manager.
+    pub(super) fn tell_manager(&mut self) {
+        let now = self.clock.now();
+        // Every turn that changed something has counted it for those who watch.
+        let changes = *self.changes.borrow();
+        let changed = std::mem::replace(&mut self.told_changes, changes) != changes;
+        let (engine, links) = (&self.engine, &self.links);
+        self.manager.alive(now, changed, || {
+            let peers = links.status();
+            let up = peers.iter().filter(|p| p.up).count();
+            let state = match (engine.is_paused(), engine.is_converged()) {
+                (true, _) => "paused",
+                (false, true) => "converged",
+                (false, false) => "converging",
+            };
+            if engine.generation() == GenerationNumber(0) {
+                return format!("no generation yet, {up} of {} peers linked", peers.len());
+            }
+            format!("generation {}, {state}, {up} of {} peers linked", engine.generation(), peers.len())
+        });
+    }
+
     pub(super) fn cob_status(&self, cob: &CobId) -> Option<CobStatus> {
         let mut status = self.engine.status_of(cob, self.clock.now())?;
         self.add_last_line(&mut status);

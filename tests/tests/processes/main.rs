@@ -5,6 +5,7 @@
 //! far more thoroughly by the simulation, which runs the same engine.
 
 mod actions;
+mod closed;
 mod disk;
 mod examples;
 mod flap;

@@ -1,0 +1,203 @@
+//! Who else may write what the daemon believes: its state, its configuration, a depot without signatures.
+//!
+//! Whoever may change one of these files, or replace a folder above it, decides what runs as the
+//! daemon's user. So a daemon looks before it begins, and refuses with a word about what to do.
+
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Others may enter a folder with this bit and make names in it, but not replace those of others.
+const STICKY: u32 = 0o1000;
+
+/// Something that others may write, or can't be looked at.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{}: {what}", .path.display())]
+pub struct Exposed {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+/// Who runs this program.
+#[derive(Debug, Clone, Copy)]
+struct Me {
+    user: u32,
+    group: u32,
+}
+
+impl Me {
+    fn now() -> Self {
+        Self { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
+    }
+
+    /// Whether the owner is us or root, who can do everything anyway.
+    fn trusts_owner(self, found: &Metadata) -> bool {
+        [self.user, 0].contains(&found.uid())
+    }
+
+    /// Whether others may write. One's own group is commonly one's own alone.
+    fn others_may_write(self, found: &Metadata) -> bool {
+        let by_group = found.mode() & 0o020 != 0 && ![self.group, 0].contains(&found.gid());
+        by_group || found.mode() & 0o002 != 0
+    }
+}
+
+/// Makes the state folder, or closes the one that is there: ours alone, mode 0700, below folders in which
+/// nobody else can put another in its place.
+///
+/// # Errors
+/// [`Exposed`]: it belongs to somebody else, others may have written into it, or may replace it.
+pub fn own_folder(path: &Path) -> Result<(), Exposed> {
+    let bad = |what: String| Exposed { path: path.to_owned(), what };
+    let me = Me::now();
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| bad(e.to_string()))?;
+    let found = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
+    if found.uid() != me.user {
+        return Err(bad(format!(
+            "it belongs to user {}, not to user {} who runs this daemon: `chown -R` it if everything in it is yours, \
+             or name another `state_dir`",
+            found.uid(),
+            me.user
+        )));
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(bad(format!(
+            "others may write into it (mode {:o}); make it 0700, after a look whether everything in it is yours",
+            found.mode() & 0o7777
+        )));
+    }
+    unreplaceable(path, me)?;
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|e| bad(e.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A file or folder that is believed as it stands: a configuration, a depot without signatures.
+///
+/// # Errors
+/// [`Exposed`]: it belongs to somebody else than us and root, or others may write or replace it.
+pub fn believed(path: &Path) -> Result<(), Exposed> {
+    let me = Me::now();
+    look(path, me, 0)?;
+    unreplaceable(path, me)
+}
+
+/// The folders above: whoever may rename in one of them can put something else in the place of what is
+/// below. Links are followed first.
+fn unreplaceable(path: &Path, me: Me) -> Result<(), Exposed> {
+    let real = fs::canonicalize(path).map_err(|e| Exposed { path: path.to_owned(), what: e.to_string() })?;
+    real.ancestors().skip(1).try_for_each(|above| look(above, me, STICKY))
+}
+
+fn look(path: &Path, me: Me, harmless: u32) -> Result<(), Exposed> {
+    let bad = |what: String| Exposed { path: path.to_owned(), what };
+    let found = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
+    if !me.trusts_owner(&found) {
+        return Err(bad(format!(
+            "it belongs to user {}, who could change what this daemon does as user {}: `chown` it, or put what it holds elsewhere",
+            found.uid(),
+            me.user
+        )));
+    }
+    if me.others_may_write(&found) && found.mode() & harmless == 0 {
+        return Err(bad(format!(
+            "others may write it (mode {:o}, group {}), and so change what this daemon does: `chmod go-w` it",
+            found.mode() & 0o7777,
+            found.gid()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    fn set(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("there").mode() & 0o7777
+    }
+
+    #[test]
+    fn a_state_folder_is_made_closed_and_an_open_one_is_closed() {
+        let base = tempfile::tempdir().expect("folder");
+        let path = base.path().join("a/state");
+        own_folder(&path).expect("made");
+        assert_eq!((mode(&path), mode(&base.path().join("a"))), (0o700, 0o700));
+        for readable in [0o755, 0o750, 0o711] {
+            set(&path, readable);
+            own_folder(&path).expect("only readable");
+            assert_eq!(mode(&path), 0o700);
+        }
+        for writable in [0o770, 0o702, 0o1777] {
+            set(&path, writable);
+            let error = own_folder(&path).expect_err("others may have written").to_string();
+            assert!(error.contains("others may write into it") && error.contains("make it 0700"), "{error}");
+            assert_eq!(mode(&path), writable, "nothing is changed");
+        }
+    }
+
+    #[test]
+    fn what_can_be_replaced_from_above_is_refused() {
+        let base = tempfile::tempdir().expect("folder");
+        let above = base.path().join("above");
+        let path = above.join("state");
+        own_folder(&path).expect("made");
+        let link = base.path().join("link");
+        symlink(&path, &link).expect("a link");
+        set(&above, 0o777);
+        for named in [&path, &link] {
+            let error = own_folder(named).expect_err("replaceable");
+            assert_eq!(error.path, above.canonicalize().expect("there"));
+            assert!(error.what.contains("chmod go-w"), "{error}");
+        }
+        // As /tmp is: names of others can't be replaced there.
+        set(&above, 0o1777);
+        own_folder(&link).expect("sticky");
+    }
+
+    #[test]
+    fn a_configuration_that_others_may_write_is_refused() {
+        let base = tempfile::tempdir().expect("folder");
+        let path = base.path().join("cobd.toml");
+        fs::write(&path, "").expect("written");
+        for (given, fine) in [(0o600, true), (0o644, true), (0o666, false), (0o602, false), (0o1602, false)] {
+            set(&path, given);
+            assert_eq!(believed(&path).is_ok(), fine, "{given:o}");
+        }
+        set(&path, 0o644);
+        set(base.path(), 0o703);
+        assert!(believed(&path).is_err());
+    }
+
+    #[test]
+    fn what_belongs_to_somebody_else_is_refused() {
+        if rustix::process::geteuid().as_raw() != 0 {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        let base = tempfile::tempdir().expect("folder");
+        let path = base.path().join("state");
+        own_folder(&path).expect("made");
+        chown(&path, Some(12345), None).expect("given away");
+        for error in [own_folder(&path), believed(&path)] {
+            let error = error.expect_err("somebody else's").to_string();
+            assert!(error.contains("it belongs to user 12345") && error.contains("chown"), "{error}");
+        }
+        // Somebody else's group, and that may write.
+        chown(&path, Some(0), Some(12345)).expect("taken back");
+        believed(&path).expect("it may not write yet");
+        set(&path, 0o770);
+        assert!(believed(&path).expect_err("it may").what.contains("group 12345"));
+        chown(&path, None, Some(0)).expect("ours");
+        believed(&path).expect("one's own group may");
+    }
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Makes what is installed on a host, from one list: the assets in cobd/Cargo.toml.
+#
+#   packaging/build.sh deb FOLDER     a Debian package in FOLDER (needs cargo-deb and dpkg-dev)
+#   packaging/build.sh stage FOLDER   the same files below FOLDER, as they would lie below /
+#
+# COB_PROFILE=dev takes programs that are quick to build instead of those of a release; anything else is
+# told to cargo by CARGO_BUILD_FLAGS.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+profile=${COB_PROFILE:-release}
+target=${CARGO_TARGET_DIR:-target}
+built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+
+build() {
+    # shellcheck disable=SC2086 # several flags
+    cargo build --locked --profile "$profile" -p cobd -p cobgen -p cobctl --bins ${CARGO_BUILD_FLAGS:-} 1>&2
+    # The list names it there.
+    local made=target/packaging
+    rm -rf "$made"
+    mkdir -p "$made"/man "$made"/completions/{bash,zsh,fish}
+    "$built/cobctl" man "$made/man"
+    "$built/cobctl" completions bash > "$made/completions/bash/cobctl"
+    "$built/cobctl" completions zsh > "$made/completions/zsh/_cobctl"
+    "$built/cobctl" completions fish > "$made/completions/fish/cobctl.fish"
+}
+
+make_deb() {
+    mkdir -p "$1"
+    cargo deb --package cobd --no-build --profile "$profile" --output "$1/"
+}
+
+stage() {
+    local into=$1 source place mode
+    sed -n '/^assets = \[/,/^\]/p' cobd/Cargo.toml | sed -nE 's/^ *\["([^"]+)", "([^"]+)", "([^"]+)"\],?$/\1 \2 \3/p' |
+        while read -r source place mode; do
+            case $source in
+            target/release/*) source=$built/${source#target/release/} ;;
+            ../*) source=${source#../} ;;
+            *) source=cobd/$source ;;
+            esac
+            # shellcheck disable=SC2086 # a pattern
+            install -D -m "$mode" -t "$into/$place" $source
+        done
+    install -D -m 644 -t "$into/lib/systemd/system" packaging/cobd.service
+}
+
+case ${1:-} in
+deb | stage)
+    : "${2:?where to?}"
+    build
+    if [ "$1" = deb ]; then make_deb "$2"; else stage "$2"; fi
+    ;;
+*)
+    sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
