@@ -38,7 +38,7 @@ pub struct HostStatus {
     /// No new transition starts: an operator's word.
     #[serde(default)]
     pub paused: bool,
-    /// How links are protected: `loopback-only` or `identities`.
+    /// How links and orders are protected: `loopback-only` or `identities`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
     /// The key by which it proves that it is this host; where its generation names none of its keys, the
@@ -60,6 +60,10 @@ pub struct HostStatus {
     /// Its links to other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
+    /// Requests to its API that were refused in this life of the daemon because their caller had no
+    /// right to them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub denied: u64,
     /// Its change objects, by id.
     #[serde(default)]
     pub cobs: Vec<CobStatus>,
@@ -84,6 +88,7 @@ impl HostStatus {
             links: None,
             refused: Refused::default(),
             peers: Vec::new(),
+            denied: 0,
             cobs: Vec::new(),
         }
     }
@@ -151,6 +156,11 @@ impl std::ops::Add for Refused {
             broken: self.broken + other.broken,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What has gone over the links of a host.

@@ -55,7 +55,14 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
     };
-    vec![one]
+    vec![with_author(one, record.by.as_deref())]
+}
+
+/// Says who ordered it.
+fn with_author(entry: HistoryEntry, by: Option<&str>) -> HistoryEntry {
+    let Some(by) = by else { return entry };
+    let detail = if entry.detail.is_empty() { format!("by {by}") } else { format!("{}, by {by}", entry.detail) };
+    HistoryEntry { detail, ..entry }
 }
 
 #[expect(clippy::too_many_arguments, reason = "one record's fields, used in one place")]
@@ -86,6 +93,9 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         OrderRecord::Pause => HistoryEntry { event: "pause".to_owned(), ..base },
         OrderRecord::Resume => HistoryEntry { event: "resume".to_owned(), ..base },
         OrderRecord::Retry(cob) => HistoryEntry { event: "retry".to_owned(), cob: Some(cob.clone()), ..base },
+        OrderRecord::Prepare(generation) => {
+            HistoryEntry { event: "prepare".to_owned(), detail: format!("generation {generation}"), ..base }
+        }
         OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
     }
 }
@@ -126,4 +136,61 @@ fn number(n: Number) -> String {
 fn locks(locks: &[cob_engine::record::HeldLock]) -> String {
     let all: Vec<_> = locks.iter().map(|l| format!("{}@{}", l.cob, l.state)).collect();
     if all.is_empty() { String::new() } else { format!("under {}", all.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_engine::Time;
+    use cob_types::{GenerationNumber, codec};
+    use serde::Serialize;
+
+    use super::*;
+
+    fn shown(record: &Record) -> Vec<(String, String)> {
+        let host = HostName::new("n1").expect("a name");
+        entry(&host, 1, record).into_iter().map(|e| (e.event, e.detail)).collect()
+    }
+
+    fn told(event: &str, detail: &str) -> Vec<(String, String)> {
+        vec![(event.to_owned(), detail.to_owned())]
+    }
+
+    #[test]
+    fn orders_bear_the_name_of_who_gave_them() {
+        let ordered = |body: Body| {
+            let by = Some("alice (operate)".to_owned());
+            let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by };
+            let bytes = codec::encode_packed(&record).expect("encodes");
+            assert_eq!(codec::decode::<Record>(&bytes, 4096).expect("decodes"), record);
+            shown(&record)
+        };
+        let n2 = HostName::new("n2").expect("a name");
+        assert_eq!(ordered(Body::Ordered(OrderRecord::Pause)), told("pause", "by alice (operate)"));
+        assert_eq!(ordered(Body::Ordered(OrderRecord::Fence(n2, None))), told("fence", "n2, by alice (operate)"));
+        assert_eq!(ordered(Body::Go(GenerationNumber(8))), told("go", "to generation 8, by alice (operate)"));
+        let prepare = Body::Ordered(OrderRecord::Prepare(GenerationNumber(8)));
+        assert_eq!(ordered(prepare), told("prepare", "generation 8, by alice (operate)"));
+    }
+
+    #[test]
+    fn records_of_journals_without_names_are_read() {
+        /// As records were before they could bear a name.
+        #[derive(Serialize)]
+        struct Nameless {
+            at: Time,
+            lamport: u64,
+            generation: GenerationNumber,
+            body: Body,
+        }
+        let old = Nameless {
+            at: Time(5),
+            lamport: 1,
+            generation: GenerationNumber(7),
+            body: Body::Ordered(OrderRecord::Resume),
+        };
+        let bytes = codec::encode_packed(&old).expect("encodes");
+        let record: Record = codec::decode(&bytes, 4096).expect("an old record is read");
+        assert_eq!((record.by.clone(), shown(&record)), (None, told("resume", "")));
+        assert_eq!(codec::encode_packed(&record).expect("encodes"), bytes, "and written alike");
+    }
 }

@@ -517,7 +517,7 @@ impl Engine {
         let persist = std::mem::take(&mut self.out.records);
         let persist = persist.into_iter().map(|body| {
             self.lamport += 1;
-            Record { at: now, lamport: self.lamport, generation: self.generation, body }
+            Record { at: now, lamport: self.lamport, generation: self.generation, body, by: None }
         });
         let persist: Vec<_> = persist.collect();
         let send = std::mem::take(&mut self.send);

@@ -23,6 +23,9 @@ pub struct Record {
     pub generation: GenerationNumber,
     /// What.
     pub body: Body,
+    /// Who ordered it, where somebody did: for the history alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// A lock that something rests on.
@@ -154,6 +157,8 @@ pub enum OrderRecord {
     Retry(CobId),
     /// A host's locks were freed; its words under this incarnation are refused from now on.
     Fence(HostName, Option<Incarnation>),
+    /// A generation was fetched and verified: it changes nothing.
+    Prepare(GenerationNumber),
 }
 
 /// What is written for people alone.
@@ -314,7 +319,7 @@ impl Durable {
                     c.grants.retain(|asker, _| asker.host_str() != host.as_str());
                 }
             }
-            Body::Note { .. } => {}
+            Body::Ordered(OrderRecord::Prepare(_)) | Body::Note { .. } => {}
         }
     }
 

@@ -42,8 +42,13 @@ fn one_of_each() -> Vec<Body> {
         Note::Flap { state: state(), times: 1, because_of: None },
         Note::Ordered,
     ];
-    let orders =
-        [OrderRecord::Pause, OrderRecord::Resume, OrderRecord::Retry(cob()), OrderRecord::Fence(host, Some(life))];
+    let orders = [
+        OrderRecord::Pause,
+        OrderRecord::Resume,
+        OrderRecord::Retry(cob()),
+        OrderRecord::Fence(host, Some(life)),
+        OrderRecord::Prepare(GenerationNumber(1)),
+    ];
     let mut all = vec![
         Body::Snapshot(Box::default()),
         Body::Life(life),
@@ -104,17 +109,18 @@ fn place(body: &Body) -> usize {
             OrderRecord::Resume => 12,
             OrderRecord::Retry(_) => 13,
             OrderRecord::Fence(..) => 14,
+            OrderRecord::Prepare(_) => 15,
         },
         Body::Note { note, .. } => match note {
-            Note::Requested { .. } => 15,
-            Note::Released { .. } => 16,
-            Note::Holds { .. } => 17,
-            Note::Recalled { .. } => 18,
-            Note::Lapsed { .. } => 19,
-            Note::Stuck { .. } => 20,
-            Note::Chase { .. } => 21,
-            Note::Flap { .. } => 22,
-            Note::Ordered => 23,
+            Note::Requested { .. } => 16,
+            Note::Released { .. } => 17,
+            Note::Holds { .. } => 18,
+            Note::Recalled { .. } => 19,
+            Note::Lapsed { .. } => 20,
+            Note::Stuck { .. } => 21,
+            Note::Chase { .. } => 22,
+            Note::Flap { .. } => 23,
+            Note::Ordered => 24,
         },
     }
 }
@@ -127,7 +133,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=23).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=24).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -152,6 +158,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<01>
     <a1>gOrdered<a1>eRetrydn1/a
     <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
+    <a1>gOrdered<a1>gPrepare<01>
     <a1><0c><a2><00>dn1/a<01><a1><00><a2><00>dn1/a<01><80>
     <a1><0c><a2><00>dn1/a<01><a1><01><a1><00>dn1/a
     <a1><0c><a2><00>dn1/a<01><a1><02><a2><00>dn1/a<01>bup

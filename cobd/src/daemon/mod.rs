@@ -142,7 +142,14 @@ struct Fetched {
     result: Result<Prepared, FetchError>,
     /// Switch to it then.
     go: bool,
-    reply: Option<Reply>,
+    asked: Option<Asked>,
+}
+
+/// An order that is answered later.
+struct Asked {
+    /// Who gave it.
+    who: String,
+    reply: Reply,
 }
 
 /// Why a daemon ended.

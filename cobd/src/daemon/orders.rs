@@ -1,10 +1,11 @@
 //! Operators' words and questions, as they come through the API.
 
+use cob_engine::record::{Body, OrderRecord, Record};
 use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber};
 use tracing::{info, warn};
 
-use super::{Daemon, Fetched, Reply};
+use super::{Asked, Daemon, Fetched, Reply};
 use crate::generations::FetchError;
 use crate::journal::index::Query;
 use crate::peer::Transport as _;
@@ -39,18 +40,29 @@ impl Daemon {
             }
             Ask::Order { order, who, reply } => {
                 info!(who, ?order, "ordered");
-                self.order(order, reply);
+                self.order(order, who, reply);
             }
         }
     }
 
-    fn order(&mut self, order: Command, reply: Reply) {
+    /// Hands the engine an event that somebody ordered; what it records bears the name.
+    fn feed_ordered(&mut self, event: Event, who: &str) {
+        let before = self.turn.effects.persist.len();
+        self.feed(event);
+        for record in self.turn.effects.persist.iter_mut().skip(before) {
+            if matches!(record.body, Body::Ordered(_) | Body::Go(_)) {
+                record.by = Some(who.to_owned());
+            }
+        }
+    }
+
+    fn order(&mut self, order: Command, who: String, reply: Reply) {
         match order {
-            Command::Prepare { generation } => self.fetch(generation, false, Some(reply)),
-            Command::Switch { generation } => self.switch(generation, reply),
-            Command::Retry { cob } => self.retry(cob, reply),
-            Command::Pause => self.pause(true, reply),
-            Command::Resume => self.pause(false, reply),
+            Command::Prepare { generation } => self.fetch(generation, false, Some(Asked { who, reply })),
+            Command::Switch { generation } => self.switch(generation, who, reply),
+            Command::Retry { cob } => self.retry(cob, &who, reply),
+            Command::Pause => self.pause(true, &who, reply),
+            Command::Resume => self.pause(false, &who, reply),
             Command::Fence { host } => {
                 if host == self.config.host {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
@@ -65,13 +77,13 @@ impl Daemon {
                     self.done(reply, false, format!("nothing that is not fenced already is known of {host}"));
                     return;
                 }
-                self.feed(Event::Order(Order::Fence(host.clone())));
+                self.feed_ordered(Event::Order(Order::Fence(host.clone())), &who);
                 self.done(reply, true, format!("{host} is fenced: what its change objects held here is free"));
             }
         }
     }
 
-    fn switch(&mut self, generation: GenerationNumber, reply: Reply) {
+    fn switch(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
         let (active, going) = (self.engine.generation(), self.engine.going_to());
         let newest = going.unwrap_or(active);
         if generation == newest && generation != GenerationNumber(0) {
@@ -85,12 +97,12 @@ impl Daemon {
                 "to go back, make a new generation with the older content and switch to that",
             );
         } else {
-            self.fetch(generation, true, Some(reply));
+            self.fetch(generation, true, Some(Asked { who, reply }));
         }
     }
 
     /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
-    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, reply: Option<Reply>) {
+    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, asked: Option<Asked>) {
         let leaving = self.engine.generation() != GenerationNumber(0);
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
@@ -106,17 +118,17 @@ impl Daemon {
                 Err(FetchError::Bad { generation, what: "reading it failed in an unexpected way".to_owned() })
             });
             // Without a receiver the daemon is ending.
-            let _ = done.send(Fetched { generation, result, go, reply }).await;
+            let _ = done.send(Fetched { generation, result, go, asked }).await;
         });
     }
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
-        let Fetched { generation, result, go, reply } = fetched;
+        let Fetched { generation, result, go, asked } = fetched;
         let prepared = match result {
             Ok(prepared) => prepared,
             Err(error) => {
                 warn!(%generation, %error, "a generation could not be prepared");
-                if let Some(reply) = reply {
+                if let Some(Asked { reply, .. }) = asked {
                     let (kind, hint) = hint_for(&error);
                     self.refuse(reply, kind, &error.to_string(), hint);
                 }
@@ -124,7 +136,8 @@ impl Daemon {
             }
         };
         if !go {
-            if let Some(reply) = reply {
+            if let Some(Asked { who, reply }) = asked {
+                self.note_prepared(generation, who);
                 let detail = format!("generation {generation} is here and verified");
                 self.done(reply, false, detail);
             }
@@ -138,12 +151,27 @@ impl Daemon {
             let bundle = prepared.bundle.clone();
             self.coming = Some(prepared);
             self.tell_roster();
-            self.feed(Event::Go { generation, bundle, in_process });
+            let event = Event::Go { generation, bundle, in_process };
+            match &asked {
+                Some(Asked { who, .. }) => self.feed_ordered(event, who),
+                None => self.feed(event),
+            }
         }
-        if let Some(reply) = reply {
+        if let Some(Asked { reply, .. }) = asked {
             let detail = if newer { "switching" } else { "another switch was faster" };
             self.done(reply, newer, format!("{detail}: generation {generation}"));
         }
+    }
+
+    /// For the history: the engine has nothing to do with it.
+    fn note_prepared(&mut self, generation: GenerationNumber, who: String) {
+        self.turn.effects.persist.push(Record {
+            at: self.clock.now(),
+            lamport: self.engine.lamport(),
+            generation: self.engine.generation(),
+            body: Body::Ordered(OrderRecord::Prepare(generation)),
+            by: Some(who),
+        });
     }
 
     /// Something changed in the depot's folder.
@@ -160,21 +188,21 @@ impl Daemon {
         }
     }
 
-    fn retry(&mut self, cob: CobId, reply: Reply) {
+    fn retry(&mut self, cob: CobId, who: &str, reply: Reply) {
         let Some(status) = self.engine.status_of(&cob, self.clock.now()) else {
             let known = format!("this host has no change object {cob}");
             self.refuse(reply, RefusalKind::NotFound, &known, "`cobctl status` lists them");
             return;
         };
-        self.feed(Event::Order(Order::Retry(cob.clone())));
+        self.feed_ordered(Event::Order(Order::Retry(cob.clone())), who);
         let detail = if status.failed { format!("{cob} is tried again") } else { format!("{cob} had not given up") };
         self.done(reply, status.failed, detail);
     }
 
-    fn pause(&mut self, pause: bool, reply: Reply) {
+    fn pause(&mut self, pause: bool, who: &str, reply: Reply) {
         let changed = self.engine.is_paused() != pause;
         if changed {
-            self.feed(Event::Order(if pause { Order::Pause } else { Order::Resume }));
+            self.feed_ordered(Event::Order(if pause { Order::Pause } else { Order::Resume }), who);
         }
         let word = if pause { "no new transition starts; running ones end" } else { "transitions start again" };
         self.done(reply, changed, word.to_owned());

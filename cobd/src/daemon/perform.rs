@@ -10,7 +10,7 @@ use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
-use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
+use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id, start};
 use crate::generations::Prepared;
 use crate::journal::Journal as _;
 use crate::journal::index::Measured;
@@ -84,7 +84,7 @@ impl Daemon {
     fn snapshot(&mut self) -> Result<(), RunError> {
         let at = self.clock.now();
         let body = Body::Snapshot(Box::new(self.durable.clone()));
-        let record = Record { at, lamport: self.durable.lamport, generation: self.durable.active, body };
+        let record = Record { at, lamport: self.durable.lamport, generation: self.durable.active, body, by: None };
         match codec::encode_packed(&record) {
             Ok(bytes) => {
                 self.snapshot_bytes = bytes.len() as u64;

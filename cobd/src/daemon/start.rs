@@ -30,7 +30,7 @@ use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
 use crate::run::Program;
-use crate::web::{Api, ServeError, UnixServer};
+use crate::web::{Access, Api, ServeError, UnixServer};
 
 /// Older journal segments kept for the history.
 const KEEP_SEGMENTS: usize = 8;
@@ -142,6 +142,7 @@ impl Daemon {
         .await?;
         let (ask_tx, asks) = mpsc::channel(64);
         let api = Api::new(ask_tx);
+        api.set_access(access(&config, active.as_ref(), coming.as_ref()));
         let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(api.clone()));
         let (depot_tx, depot_changes) = mpsc::channel(1);
         let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
@@ -240,6 +241,13 @@ impl Daemon {
     }
 }
 
+/// Who may look and order through the API.
+pub(super) fn access(config: &Config, active: Option<&Prepared>, coming: Option<&Prepared>) -> Access {
+    let manifest = |prepared: Option<&'_ Prepared>| prepared.map(|p| p.manifest.clone());
+    let (active, coming) = (manifest(active), manifest(coming));
+    Access::of(&config.host, config.trust.is_some(), active.as_deref(), coming.as_deref())
+}
+
 /// A task that ends with the daemon.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
@@ -263,7 +271,8 @@ fn next_life(last: Option<Incarnation>) -> Incarnation {
 
 /// Makes a new life durable.
 fn note_life(journal: &mut FileJournal, durable: &mut Durable, life: Incarnation, at: Time) -> Result<(), StartError> {
-    let record = Record { at, lamport: durable.lamport + 1, generation: durable.active, body: Body::Life(life) };
+    let body = Body::Life(life);
+    let record = Record { at, lamport: durable.lamport + 1, generation: durable.active, body, by: None };
     let bytes = codec::encode_packed(&record)
         .map_err(|e| StartError::Record { seq: journal.last_seq() + 1, what: e.to_string() })?;
     journal.append(&bytes)?;

@@ -6,6 +6,7 @@ use cob_types::{CobId, GenerationNumber};
 
 use super::Daemon;
 use crate::peer::Transport as _;
+use crate::web::Access;
 
 impl Daemon {
     pub(super) fn host_status(&self) -> HostStatus {
@@ -22,13 +23,7 @@ impl Daemon {
             switching_to: self.engine.going_to(),
             converged: self.engine.is_converged(),
             paused: self.engine.is_paused(),
-            security: Some(
-                match self.security {
-                    Security::LoopbackOnly => "loopback-only",
-                    Security::Identities => "identities",
-                }
-                .to_owned(),
-            ),
+            security: self.security(),
             identity: self.identity,
             listen: Some(format!("tcp://{}", self.links.address())),
             now_ns: now.0,
@@ -41,6 +36,7 @@ impl Daemon {
             }),
             refused: self.links.refused() + self.refused.get(),
             peers: self.links.status(),
+            denied: self.api.denied(),
             cobs,
         }
     }
@@ -65,6 +61,15 @@ impl Daemon {
             }
             format!("generation {}, {state}, {up} of {} peers linked", engine.generation(), peers.len())
         });
+    }
+
+    /// How this host is protected: as its generation says or, before the first, as it could only be.
+    fn security(&self) -> Option<String> {
+        let word = match &*self.api.access() {
+            Access::LoopbackOnly => "loopback-only",
+            Access::Operators(_) | Access::Nobody => "identities",
+        };
+        Some(word.to_owned())
     }
 
     pub(super) fn cob_status(&self, cob: &CobId) -> Option<CobStatus> {

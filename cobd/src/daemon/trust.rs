@@ -19,6 +19,7 @@ impl Daemon {
     /// key that either of them revokes is not believed any more.
     pub(super) fn tell_roster(&mut self) {
         let active = self.active.as_ref().map(|a| &a.prepared);
+        self.api.set_access(super::start::access(&self.config, active, self.coming.as_ref()));
         let manifests: Vec<&Manifest> =
             [active, self.coming.as_ref()].into_iter().flatten().map(|p| &*p.manifest).collect();
         let keys = Keys::load(&self.config.identity).unwrap_or_else(|error| {

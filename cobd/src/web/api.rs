@@ -3,14 +3,17 @@
 //! The loop owns the other end of the queue and answers each [`Ask`] when it comes to it. A loop that
 //! is slow or gone shows as a refusal after a while, never as a request that hangs.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
 use cob_types::status::{CobStatus, HostStatus};
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use super::access::Access;
+use super::brake::Brake;
 use super::wire::{Done, Refusal, RefusalKind};
 
 /// How long a question may wait for the loop. It answers between two commits, so a second is long.
@@ -108,23 +111,18 @@ pub enum Caller {
         /// The user's number.
         uid: u32,
     },
-    /// TCP, from this address.
+    /// Plain TCP, from this address.
     Tcp {
         /// The other end.
-        peer: std::net::SocketAddr,
+        peer: SocketAddr,
     },
-}
-
-impl Caller {
-    /// The name that stands in the history: what the caller says of itself, and what is known.
-    pub(super) fn named(&self, claimed: Option<&str>) -> String {
-        let known = match self {
-            Caller::Unix { uid } => format!("uid {uid}"),
-            Caller::Tcp { peer } => peer.to_string(),
-        };
-        let claimed: String = claimed.unwrap_or_default().chars().filter(|c| !c.is_control()).take(64).collect();
-        if claimed.is_empty() { known } else { format!("{claimed} ({known})") }
-    }
+    /// TLS, from this address.
+    Tls {
+        /// The other end.
+        peer: SocketAddr,
+        /// The key that the handshake has proved; none: it showed none.
+        key: Option<PublicKey>,
+    },
 }
 
 /// The handle; clones share the queue and the limits.
@@ -135,13 +133,41 @@ pub struct Api {
     pub(super) connections: Arc<Semaphore>,
     /// Watchers that may still come.
     pub(super) watchers: Arc<Semaphore>,
+    /// Who may look and order.
+    access: Arc<RwLock<Arc<Access>>>,
+    /// What slows down those who guess.
+    pub(super) brake: Arc<Brake>,
 }
 
 impl Api {
-    /// A handle on the loop that reads the other end of this queue.
+    /// A handle on the loop that reads the other end of this queue. Until [`Api::set_access`] only root
+    /// on this host is let in.
     #[must_use]
     pub fn new(tx: mpsc::Sender<Ask>) -> Self {
-        Self { tx, connections: Arc::new(Semaphore::new(CONNECTIONS)), watchers: Arc::new(Semaphore::new(WATCHERS)) }
+        Self {
+            tx,
+            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            watchers: Arc::new(Semaphore::new(WATCHERS)),
+            access: Arc::default(),
+            brake: Arc::default(),
+        }
+    }
+
+    /// From now on these may look and order. Requests under way end as they began.
+    pub fn set_access(&self, access: Access) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// Who may look and order.
+    #[must_use]
+    pub fn access(&self) -> Arc<Access> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Requests that were refused because their caller had no right to them.
+    #[must_use]
+    pub fn denied(&self) -> u64 {
+        self.brake.count()
     }
 
     /// Asks a question.
@@ -168,20 +194,5 @@ impl Api {
                 "look at its log and at the load of the host; what was ordered may still take effect",
             ))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn callers_are_named_by_what_they_say_and_by_what_is_known() {
-        let local = Caller::Unix { uid: 1000 };
-        assert_eq!(local.named(None), "uid 1000");
-        assert_eq!(local.named(Some("ann\u{1b}[31m")), "ann[31m (uid 1000)");
-        assert_eq!(local.named(Some(&"x".repeat(1000))).len(), 64 + " (uid 1000)".len());
-        let tcp = Caller::Tcp { peer: ([127, 0, 0, 1], 9).into() };
-        assert_eq!(tcp.named(Some("ann")), "ann (127.0.0.1:9)");
     }
 }

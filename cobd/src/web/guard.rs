@@ -1,31 +1,36 @@
-//! What a request must be before it is looked at: from this machine, and from no foreign page.
+//! What a request must be before it is looked at: from somebody who may, and from no foreign page.
 //!
-//! A browser on this machine can be made to send requests here by any page that it shows, also under
-//! a name that the page's owner lets point to 127.0.0.1. So over TCP the `Host` must be a loopback
-//! address (or `localhost`), an `Origin` must be ours, and an order must say that it is JSON, which a
-//! page of another origin can't without being asked first (and nothing here answers that question).
+//! A browser can be made to send requests here by any page that it shows, also under a name that the
+//! page's owner lets point to this host. So over TCP the `Host` must be a loopback address (or
+//! `localhost`) or, under TLS, an address of this host; an `Origin` must be ours; and an order must say
+//! that it is JSON, which a page of another origin can't without being asked first (and nothing here
+//! answers that question).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use cob_types::trust::Role;
 
-use super::api::Caller;
+use super::access::{Access, Who};
+use super::api::{Api, Caller};
 use super::wire::{Refusal, RefusalKind};
 
 /// Lets a request through, or answers it.
-pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let checked = match request.extensions().get::<Caller>() {
-        Some(Caller::Unix { .. }) => content_type(request.method(), request.headers()),
-        Some(Caller::Tcp { peer }) => tcp(peer.ip(), &request),
-        None => Err(Refusal::new(RefusalKind::Forbidden, "it is not known where this request comes from", "")),
-    };
-    let mut response = match checked {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let mut response = match admit(&api, &request) {
+        Ok(who) => {
+            request.extensions_mut().insert(who);
+            next.run(request).await
+        }
+        Err(refusal) => {
+            note(&api, &request, &refusal);
+            refusal.into_response()
+        }
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
@@ -33,38 +38,131 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
     response
 }
 
-fn tcp(peer: IpAddr, request: &Request) -> Result<(), Refusal> {
-    let forbidden = |error: String| {
-        Err(Refusal::new(RefusalKind::Forbidden, error, "use the daemon's unix socket on the host itself"))
-    };
-    if !peer.to_canonical().is_loopback() {
-        return forbidden(format!("{peer} is another machine: the API is for this one"));
+/// The role that a request needs. What is not listed needs the highest.
+fn needed(method: &Method, path: &str) -> Role {
+    match (method, path) {
+        (&Method::GET | &Method::HEAD, _) => Role::Look,
+        (&Method::POST, "/v1/prepare" | "/v1/switch" | "/v1/retry" | "/v1/pause" | "/v1/resume") => Role::Operate,
+        _ => Role::Administer,
     }
+}
+
+fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
+    let Some(caller) = request.extensions().get::<Caller>() else {
+        return Err(Refusal::new(RefusalKind::Forbidden, "it is not known where this request comes from", ""));
+    };
+    let access = api.access();
+    let who = identify(api, &access, caller, request)?;
+    match caller {
+        Caller::Unix { .. } => {}
+        Caller::Tcp { peer } => from_here(*peer, request)?,
+        Caller::Tls { .. } => page("https", request, |ip| ip.is_loopback() || access.is_here(ip))?,
+    }
+    content_type(request.method(), request.headers())?;
+    Ok(who)
+}
+
+/// Who asks, if it may ask for this.
+fn identify(api: &Api, access: &Access, caller: &Caller, request: &Request) -> Result<Who, Refusal> {
+    let source = match caller {
+        Caller::Unix { .. } => None,
+        Caller::Tcp { peer } | Caller::Tls { peer, .. } => Some(peer.ip()),
+    };
+    let now = Instant::now();
+    let bearer = match caller {
+        Caller::Tls { .. } => bearer(request.headers())?,
+        Caller::Unix { .. } | Caller::Tcp { .. } => None,
+    };
+    let known = access.identify(caller, None);
+    let who = match (known, bearer, source) {
+        (Err(_), Some(bearer), Some(source)) => {
+            if !api.brake.lets_try(source, now) {
+                return Err(Refusal::new(
+                    RefusalKind::TooMany,
+                    format!("too many wrong tokens from {source}"),
+                    "wait a minute; a key is not held up",
+                ));
+            }
+            access.identify(caller, Some(bearer)).inspect_err(|denied| {
+                if denied.guess {
+                    api.brake.wrong(source, now);
+                }
+            })
+        }
+        (known, _, _) => known,
+    };
+    let who = who.map_err(|denied| denied.refusal)?;
+    who.may(needed(request.method(), request.uri().path()))?;
+    Ok(who)
+}
+
+/// Counts a refusal for want of a right, and writes it to the log now and then. Nothing of the headers
+/// gets there.
+fn note(api: &Api, request: &Request, why: &Refusal) {
+    if !matches!(why.kind, RefusalKind::Unauthorized | RefusalKind::Forbidden | RefusalKind::TooMany) {
+        return;
+    }
+    let Some(more) = api.brake.refused(Instant::now()) else { return };
+    let more = if more == 0 { String::new() } else { format!(" (and {more} more since the last line)") };
+    let from = match request.extensions().get::<Caller>() {
+        Some(Caller::Unix { uid }) => format!("uid {uid}"),
+        Some(Caller::Tcp { peer } | Caller::Tls { peer, .. }) => peer.to_string(),
+        None => "nowhere".to_owned(),
+    };
+    tracing::warn!(from, path = request.uri().path(), "a request to the API is refused: {}{more}", why.error);
+}
+
+/// The token of `Authorization: Bearer TOKEN`.
+fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(first) = given.next() else { return Ok(None) };
+    let token = first.as_bytes().split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    match (token, given.next()) {
+        (Some((_, token)), None) => Ok(Some(token.trim_ascii())),
+        _ => Err(Refusal::new(RefusalKind::Unauthorized, "one `Authorization: Bearer TOKEN` is understood", "")),
+    }
+}
+
+/// Plain HTTP: from this machine only.
+fn from_here(peer: SocketAddr, request: &Request) -> Result<(), Refusal> {
+    let ip = peer.ip().to_canonical();
+    if !ip.is_loopback() {
+        return Err(forbidden(format!("{ip} is another machine: without keys the API is for this one")));
+    }
+    page("http", request, |ip| ip.is_loopback())
+}
+
+fn forbidden(error: String) -> Refusal {
+    Refusal::new(RefusalKind::Forbidden, error, "use the daemon's unix socket on the host itself")
+}
+
+/// What a browser says about the page and the name that a request is for.
+fn page(scheme: &str, request: &Request, ours: impl Fn(IpAddr) -> bool) -> Result<(), Refusal> {
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(Refusal::new(RefusalKind::Invalid, "one Host header is needed", ""));
     };
     let host = host.to_str().unwrap_or_default();
-    if !is_loopback(host) {
-        return forbidden(format!("the Host {host:?} is no loopback address"));
+    if !is_ours(host, ours) {
+        return Err(forbidden(format!("the Host {host:?} is no address of this host")));
     }
     if let Some(target) = request.uri().authority()
         && target.as_str() != host
     {
-        return forbidden(format!("the request is for {:?}, its Host is {host:?}", target.as_str()));
+        return Err(forbidden(format!("the request is for {:?}, its Host is {host:?}", target.as_str())));
     }
     for origin in headers.get_all(header::ORIGIN) {
-        let ours = origin.to_str().ok().and_then(|o| o.strip_prefix("http://")).is_some_and(|o| o == host);
-        if !ours {
-            return forbidden(format!("a page of the origin {origin:?} may not use the API"));
+        let rest = origin.to_str().ok().and_then(|o| o.strip_prefix(scheme)).and_then(|o| o.strip_prefix("://"));
+        if rest != Some(host) {
+            return Err(forbidden(format!("a page of the origin {origin:?} may not use the API")));
         }
     }
-    content_type(request.method(), headers)
+    Ok(())
 }
 
-/// `HOST` or `HOST:PORT`, where HOST is a literal loopback address or `localhost`.
-fn is_loopback(host: &str) -> bool {
+/// `HOST` or `HOST:PORT`, where HOST is `localhost` or a literal address that is ours.
+fn is_ours(host: &str, ours: impl Fn(IpAddr) -> bool) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
     };
@@ -76,7 +174,7 @@ fn is_loopback(host: &str) -> bool {
         return true;
     }
     let literal = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-    literal.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    literal.parse::<IpAddr>().is_ok_and(ours)
 }
 
 fn content_type(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -99,6 +197,10 @@ fn content_type(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
+    fn is_loopback(host: &str) -> bool {
+        is_ours(host, |ip| ip.is_loopback())
+    }
+
     #[test]
     fn only_literal_loopback_addresses_and_localhost_are_taken() {
         for host in ["127.0.0.1", "127.0.0.1:7077", "127.8.9.1:1", "localhost", "localhost:80", "[::1]:7077", "[::1]"] {
@@ -117,6 +219,41 @@ mod tests {
             "::1",
         ] {
             assert!(!is_loopback(host), "{host}");
+        }
+        assert!(is_ours("10.0.0.1:7077", |ip| ip == IpAddr::from([10, 0, 0, 1])));
+        assert!(!is_ours("10.0.0.2", |ip| ip == IpAddr::from([10, 0, 0, 1])));
+    }
+
+    #[test]
+    fn what_is_not_listed_needs_the_highest_role() {
+        assert_eq!(needed(&Method::GET, "/v1/status"), Role::Look);
+        assert_eq!(needed(&Method::POST, "/v1/pause"), Role::Operate);
+        for (method, path) in [
+            (Method::POST, "/v1/fence"),
+            (Method::POST, "/v1/%70ause"),
+            (Method::POST, "/v1/pause/"),
+            (Method::POST, "/v1/status"),
+            (Method::PUT, "/v1/pause"),
+            (Method::OPTIONS, "/v1/status"),
+        ] {
+            assert_eq!(needed(&method, path), Role::Administer, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn one_bearer_token_is_understood() {
+        let read = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, value.parse().expect("a value"));
+            }
+            bearer(&headers).map(|t| t.map(<[u8]>::to_vec)).map_err(|r| r.kind)
+        };
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&["Bearer sesame"]), Ok(Some(b"sesame".to_vec())));
+        assert_eq!(read(&["bearer  sesame "]), Ok(Some(b"sesame".to_vec())));
+        for bad in [&["Basic c2VzYW1l"][..], &["sesame"], &["Bearer"], &["Bearer a", "Bearer b"]] {
+            assert_eq!(read(bad), Err(RefusalKind::Unauthorized), "{bad:?}");
         }
     }
 }

@@ -9,21 +9,30 @@
 //! It knows nothing of the loop but its queue: every question and every order is an [`Ask`] with a
 //! place for the answer. The reference for users is `docs/api.md`.
 //!
+//! [`Access`] says who may do what, as the active generation has it; the guard asks it about every
+//! request before anything of the request is looked at.
+//!
 //! Rules: every queue, body, connection count and wait has a bound; nothing here changes anything but
 //! through an [`Ask::Order`]; a page of another origin can neither read nor order.
 
+mod access;
 mod api;
+mod brake;
 mod guard;
 mod routes;
 mod serve;
 mod wire;
 
 #[cfg(test)]
+mod access_test;
+#[cfg(test)]
 mod tests;
 
+pub use access::{Access, Operators, Proof, Who};
 pub use api::{Api, Ask, Caller, Command};
 pub use routes::router;
 pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
     API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalBody, RefusalKind, Version,
+    Whoami,
 };

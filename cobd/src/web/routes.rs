@@ -7,7 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{Method, Uri, header};
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,10 +18,13 @@ use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::api::{Api, Ask, Caller, Command};
+use super::access::Who;
+use super::api::{Api, Ask, Command};
 use super::guard::guard;
 use super::serve::LongLived;
-use super::wire::{API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalKind, Version};
+use super::wire::{
+    API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalKind, Version, Whoami,
+};
 
 /// The longest body that is read.
 const MAX_BODY: usize = 64 << 10;
@@ -37,10 +40,12 @@ const EVENT_EVERY: Duration = Duration::from_millis(50);
 /// How often a watcher to whom nothing happens gets a comment, so that both ends see a dead link.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The API as a service. Every request must carry a [`Caller`] as an extension.
+/// The API as a service. Every request must carry a [`Caller`](super::Caller) as an extension. What is
+/// added here needs a role: see `guard::needed`.
 pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/version", get(version))
+        .route("/v1/whoami", get(whoami))
         .route("/v1/status", get(status))
         .route("/v1/cobs/{*id}", get(cob))
         .route("/v1/history", get(history))
@@ -54,12 +59,16 @@ pub fn router(api: Api) -> Router {
         .route("/v1/fence", post(fence))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(guard))
+        .layer(from_fn_with_state(api.clone(), guard))
         .with_state(api)
 }
 
 async fn version() -> Json<Version> {
     Json(Version { program: "cobd".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), api: API_VERSION })
+}
+
+async fn whoami(Extension(who): Extension<Who>) -> Json<Whoami> {
+    Json(Whoami { name: who.name, role: who.role, proof: who.proof.word().to_owned() })
 }
 
 async fn status(State(api): State<Api>) -> Result<Json<HostStatus>, Refusal> {
@@ -142,38 +151,38 @@ async fn events(
 
 type Answer = Result<Json<Done>, Refusal>;
 
-async fn prepare(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let GenerationOrder { generation, who } = body(request).await?;
-    order(&api, Command::Prepare { generation }, &caller, who).await
+    order(&api, Command::Prepare { generation }, &author, who).await
 }
 
-async fn switch(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let GenerationOrder { generation, who } = body(request).await?;
-    order(&api, Command::Switch { generation }, &caller, who).await
+    order(&api, Command::Switch { generation }, &author, who).await
 }
 
-async fn retry(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let CobOrder { cob, who } = body(request).await?;
-    order(&api, Command::Retry { cob }, &caller, who).await
+    order(&api, Command::Retry { cob }, &author, who).await
 }
 
-async fn pause(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+async fn pause(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let PlainOrder { who } = body(request).await?;
-    order(&api, Command::Pause, &caller, who).await
+    order(&api, Command::Pause, &author, who).await
 }
 
-async fn resume(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+async fn resume(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let PlainOrder { who } = body(request).await?;
-    order(&api, Command::Resume, &caller, who).await
+    order(&api, Command::Resume, &author, who).await
 }
 
-async fn fence(State(api): State<Api>, Extension(caller): Extension<Caller>, request: Request) -> Answer {
+async fn fence(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let HostOrder { host, who } = body(request).await?;
-    order(&api, Command::Fence { host }, &caller, who).await
+    order(&api, Command::Fence { host }, &author, who).await
 }
 
-async fn order(api: &Api, order: Command, caller: &Caller, who: Option<String>) -> Answer {
-    Ok(Json(api.order(order, caller.named(who.as_deref())).await?))
+async fn order(api: &Api, order: Command, author: &Who, who: Option<String>) -> Answer {
+    Ok(Json(api.order(order, author.author(who.as_deref())).await?))
 }
 
 async fn unknown_path(uri: Uri) -> Refusal {

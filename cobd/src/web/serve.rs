@@ -160,8 +160,8 @@ pub async fn serve_connection(stream: HttpStream, api: Api) {
             let Ok(peer) = stream.peer_addr() else { return };
             connection(stream, router(api), Caller::Tcp { peer }).await;
         }
-        HttpStream::Tls { stream, peer, key: _ } => {
-            connection(*stream, router(api), Caller::Tcp { peer }).await;
+        HttpStream::Tls { stream, peer, key } => {
+            connection(*stream, router(api), Caller::Tls { peer, key }).await;
         }
     }
     drop(place);

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
+use super::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
 
 /// A limit for what should happen at once.
 const SOON: Duration = Duration::from_secs(10);
@@ -43,13 +43,13 @@ fn entry(seq: u64) -> HistoryEntry {
 }
 
 /// A loop that takes every order once and knows 20 entries of history.
-struct Fake {
-    api: Api,
+pub(super) struct Fake {
+    pub(super) api: Api,
     changes: watch::Sender<u64>,
-    orders: mpsc::Receiver<(Command, String)>,
+    pub(super) orders: mpsc::Receiver<(Command, String)>,
 }
 
-fn fake() -> Fake {
+pub(super) fn fake() -> Fake {
     let (tx, mut asked) = mpsc::channel(4);
     let (changes, seen) = watch::channel(1);
     let (told, orders) = mpsc::channel(16);
@@ -80,7 +80,9 @@ fn fake() -> Fake {
             }
         }
     });
-    Fake { api: Api::new(tx), changes, orders }
+    let api = Api::new(tx);
+    api.set_access(Access::LoopbackOnly);
+    Fake { api, changes, orders }
 }
 
 struct Served {
@@ -116,14 +118,14 @@ impl Served {
     }
 }
 
-fn posted(path: &str, host: &str, content_type: &str, body: &str) -> String {
+pub(super) fn posted(path: &str, host: &str, content_type: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
 }
 
-async fn exchange(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> (u16, String) {
+pub(super) async fn exchange(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> (u16, String) {
     let talk = async {
         // The answer may come, and the connection go, before all is written.
         let _ = stream.write_all(request.as_bytes()).await;
@@ -205,11 +207,11 @@ async fn orders_reach_the_loop_with_their_author() {
     while let Ok(order) = served.fake.orders.try_recv() {
         seen.push(order);
     }
-    let me = format!("uid {uid}");
+    let me = if uid == 0 { "root (unix socket)".to_owned() } else { format!("uid {uid} (unix socket)") };
     assert_eq!(
         seen,
         [
-            (Command::Pause, format!("ann ({me})")),
+            (Command::Pause, format!("{me}, for \"ann\"")),
             (Command::Pause, me.clone()),
             (Command::Switch { generation: GenerationNumber(8) }, me.clone()),
             (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
@@ -314,8 +316,9 @@ async fn a_daemon_that_stops_is_told_from_one_that_is_there() {
     let served = Served::new().await;
     let (tx, rx) = mpsc::channel(1);
     drop(rx);
-    let (code, body) =
-        over_tcp(&Api::new(tx), |_| "GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()).await;
+    let api = Api::new(tx);
+    api.set_access(Access::LoopbackOnly);
+    let (code, body) = over_tcp(&api, |_| "GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()).await;
     assert!(code == 503 && body.contains("stopping"), "{code} {body}");
     assert_eq!(served.get("/v1/status").await.0, 200);
 }

@@ -4,8 +4,9 @@
 //! `cob_types::history`. Fields are only added.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cob_types::trust::Role;
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,17 @@ pub struct Version {
     pub version: String,
     /// The version of the API.
     pub api: u32,
+}
+
+/// Who the caller is for this host, at `/v1/whoami`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whoami {
+    /// An operator's name, `root`, `uid 1000`, or an address.
+    pub name: String,
+    /// What the caller may do.
+    pub role: Role,
+    /// What proves it: `unix socket`, `key`, `token` or `no key`.
+    pub proof: String,
 }
 
 /// Body of `prepare` and `switch`.
@@ -92,7 +104,9 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// 400: the request makes no sense.
     Invalid,
-    /// 403: not from there.
+    /// 401: nobody knows who asks.
+    Unauthorized,
+    /// 403: not from there, or not for this caller.
     Forbidden,
     /// 404: there is no such thing here.
     NotFound,
@@ -104,6 +118,8 @@ pub enum RefusalKind {
     TooLong,
     /// 415: not JSON.
     NotJson,
+    /// 429: too many wrong tokens.
+    TooMany,
     /// 503: not now; the same may be asked again.
     Unavailable,
 }
@@ -112,12 +128,14 @@ impl RefusalKind {
     fn status(self) -> StatusCode {
         match self {
             RefusalKind::Invalid => StatusCode::BAD_REQUEST,
+            RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,
             RefusalKind::Forbidden => StatusCode::FORBIDDEN,
             RefusalKind::NotFound => StatusCode::NOT_FOUND,
             RefusalKind::Method => StatusCode::METHOD_NOT_ALLOWED,
             RefusalKind::Conflict => StatusCode::CONFLICT,
             RefusalKind::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
             RefusalKind::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            RefusalKind::TooMany => StatusCode::TOO_MANY_REQUESTS,
             RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -142,6 +160,11 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.kind.status(), Json(RefusalBody { error: self.error, hint: self.hint })).into_response()
+        let mut response =
+            (self.kind.status(), Json(RefusalBody { error: self.error, hint: self.hint })).into_response();
+        if self.kind == RefusalKind::Unauthorized {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

@@ -1,0 +1,337 @@
+//! Who may look and order, as the active generation says.
+//!
+//! A caller proves who it is by where it comes from (the unix socket tells its user), by the key of its
+//! TLS connection, or by a bearer token. What it says of itself proves nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use cob_types::canonical::blob_hash;
+use cob_types::generation::Security;
+use cob_types::trust::{Operator, PublicKey, Role};
+use cob_types::{HostName, Manifest};
+
+use super::api::Caller;
+use super::wire::{Refusal, RefusalKind};
+use crate::config::parse_address;
+
+/// The longest bearer token that is looked at.
+const MAX_TOKEN: usize = 512;
+/// The most that is kept of what a caller says of itself.
+const MAX_CLAIM: usize = 64;
+
+/// Who may look and order beside root on this host, who always may.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nobody: no generation says who.
+    #[default]
+    Nobody,
+    /// Whoever is on this machine: `security: loopback-only`.
+    LoopbackOnly,
+    /// The operators of the active generation, over TLS.
+    Operators(Operators),
+}
+
+/// The operators of a generation, and what else tells keys apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Operators {
+    named: BTreeMap<String, Operator>,
+    /// Keys of hosts: known, and good for no order.
+    hosts: BTreeMap<PublicKey, HostName>,
+    revoked: BTreeSet<PublicKey>,
+    /// Where this host is: what a `Host` header may say.
+    addresses: BTreeSet<IpAddr>,
+}
+
+/// A caller that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who {
+    /// Its name: an operator's, `root`, `uid 1000`, or an address.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// What proves it.
+    pub proof: Proof,
+}
+
+/// What proves who a caller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// The unix socket tells its user.
+    UnixSocket,
+    /// The key of its TLS connection.
+    Key,
+    /// A bearer token.
+    Token,
+    /// Nothing, and nothing is asked for: `security: loopback-only`.
+    Nothing,
+}
+
+/// Why a caller is not let in, and whether it may have been a guess.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Denied {
+    pub(super) refusal: Refusal,
+    /// A token was given and is nobody's.
+    pub(super) guess: bool,
+}
+
+impl Access {
+    /// As the active generation says. One that is on its way can take keys away, and gives none yet.
+    ///
+    /// Without a generation, a host that trusts no publisher can only ever take part in a cluster under
+    /// `security: loopback-only`, and is as open as that; one that does is closed.
+    #[must_use]
+    pub fn of(me: &HostName, trusts: bool, active: Option<&Manifest>, coming: Option<&Manifest>) -> Self {
+        let all = || [active, coming].into_iter().flatten();
+        match active.or(coming).map(|m| m.security) {
+            None if trusts => Self::Nobody,
+            None | Some(Security::LoopbackOnly) => Self::LoopbackOnly,
+            Some(Security::Identities) => {
+                let Some(active) = active else { return Self::Nobody };
+                let keys =
+                    all().flat_map(|m| &m.hosts).flat_map(|(name, host)| host.keys.iter().map(move |k| (k, name)));
+                let address = |m: &Manifest| parse_address(m.hosts.get(me)?.address.as_ref()?).ok();
+                Self::Operators(Operators {
+                    named: active.operators.clone(),
+                    hosts: keys.map(|(key, name)| (*key, name.clone())).collect(),
+                    revoked: all().flat_map(|m| &m.revoked).copied().collect(),
+                    addresses: all().filter_map(address).map(|a| a.ip().to_canonical()).collect(),
+                })
+            }
+        }
+    }
+
+    /// Who a caller is. `bearer` is the token that it gave, if any.
+    pub(super) fn identify(&self, caller: &Caller, bearer: Option<&[u8]>) -> Result<Who, Denied> {
+        match (caller, self) {
+            (Caller::Unix { uid }, _) => local(*uid),
+            (Caller::Tcp { peer }, Self::LoopbackOnly) => {
+                Ok(Who { name: peer.to_string(), role: Role::Administer, proof: Proof::Nothing })
+            }
+            (Caller::Tcp { .. }, Self::Operators(_)) => Err(forbidden(
+                "this host takes no request without TLS: its generation says `security: identities`",
+                "use TLS with your key, as `cobctl --key` does, or the daemon's unix socket as root",
+            )),
+            (Caller::Tls { key, .. }, Self::Operators(operators)) => operators.identify(key.as_ref(), bearer),
+            (Caller::Tls { .. }, Self::LoopbackOnly) => Err(forbidden(
+                "this host knows no keys: its generation says `security: loopback-only`",
+                "ask from the host itself, without TLS",
+            )),
+            (Caller::Tcp { .. } | Caller::Tls { .. }, Self::Nobody) => Err(forbidden(
+                "no generation is active here that names operators: only root on this host may ask and order",
+                "switch this host to its first generation as root on it: `cobctl switch latest`",
+            )),
+        }
+    }
+
+    /// Whether this is an address of this host, for the `Host` header of a request over TLS.
+    pub(super) fn is_here(&self, ip: IpAddr) -> bool {
+        match self {
+            Self::Operators(operators) => operators.addresses.contains(&ip.to_canonical()),
+            Self::Nobody | Self::LoopbackOnly => false,
+        }
+    }
+}
+
+impl Operators {
+    fn identify(&self, key: Option<&PublicKey>, bearer: Option<&[u8]>) -> Result<Who, Denied> {
+        if let Some(key) = key.filter(|k| self.revoked.contains(k)) {
+            return Err(forbidden(
+                &format!("the key {key} is revoked"),
+                "make a new one with `cobctl trust key --create`, and have an administrator put it into the model",
+            ));
+        }
+        if let Some(who) = key.and_then(|key| self.by_key(key)) {
+            return Ok(who);
+        }
+        if let Some(bearer) = bearer {
+            return self.by_token(bearer).ok_or_else(|| Denied {
+                refusal: Refusal::new(
+                    RefusalKind::Unauthorized,
+                    "the token is nobody's",
+                    "its SHA-256 must be an operator's `token` in the active generation",
+                ),
+                guess: true,
+            });
+        }
+        let hint = "have an administrator name it under `operators` in the model, and switch to that generation";
+        match key {
+            Some(key) => match self.hosts.get(key) {
+                Some(host) => Err(forbidden(
+                    &format!("the key {key} is that of host {host}: hosts neither ask nor order"),
+                    "use an operator's key",
+                )),
+                None => Err(forbidden(&format!("the key {key} is no operator's here"), hint)),
+            },
+            None => Err(Denied {
+                refusal: Refusal::new(
+                    RefusalKind::Unauthorized,
+                    "nobody is known by no key and no token",
+                    "show an operator's key (`cobctl --key`) or token (`cobctl --token-file`)",
+                ),
+                guess: false,
+            }),
+        }
+    }
+
+    fn by_key(&self, key: &PublicKey) -> Option<Who> {
+        let theirs = |(_, o): &(&String, &Operator)| o.keys.contains(key);
+        let (name, operator) = self.named.iter().filter(theirs).max_by_key(|(_, o)| o.role)?;
+        Some(Who { name: name.clone(), role: operator.role, proof: Proof::Key })
+    }
+
+    /// Looks at every token, in the same time whichever it is.
+    fn by_token(&self, bearer: &[u8]) -> Option<Who> {
+        let given = blob_hash(bearer);
+        let mut found = None;
+        for (name, operator) in &self.named {
+            let Some(token) = &operator.token else { continue };
+            if same(&token.0, &given.0) && bearer.len() <= MAX_TOKEN {
+                found = Some(Who { name: name.clone(), role: operator.role, proof: Proof::Token });
+            }
+        }
+        found
+    }
+}
+
+/// Without a branch that depends on what is compared.
+fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let different = a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y));
+    std::hint::black_box(different) == 0
+}
+
+/// Root, and the user who runs the daemon, may do everything through the unix socket.
+fn local(uid: u32) -> Result<Who, Denied> {
+    let me = rustix::process::geteuid().as_raw();
+    if uid != 0 && uid != me {
+        return Err(forbidden(
+            &format!("user {uid} is neither root nor the daemon's own user"),
+            "become root, or use an operator's key over TLS",
+        ));
+    }
+    let name = if uid == 0 { "root".to_owned() } else { format!("uid {uid}") };
+    Ok(Who { name, role: Role::Administer, proof: Proof::UnixSocket })
+}
+
+fn forbidden(error: &str, hint: &str) -> Denied {
+    Denied { refusal: Refusal::new(RefusalKind::Forbidden, error, hint), guess: false }
+}
+
+impl Who {
+    /// What stands in the history: what is proved and, beside it, what the caller says of itself.
+    pub(super) fn author(&self, claimed: Option<&str>) -> String {
+        let known = match self.proof {
+            Proof::UnixSocket => format!("{} (unix socket)", self.name),
+            Proof::Key | Proof::Token => format!("{} ({})", self.name, self.role),
+            Proof::Nothing => format!("{} (no key)", self.name),
+        };
+        let claimed: String = claimed.unwrap_or_default().chars().filter(|c| !c.is_control()).take(MAX_CLAIM).collect();
+        if claimed.is_empty() || claimed == self.name { known } else { format!("{known}, for {claimed:?}") }
+    }
+
+    /// Refuses what is beyond its role.
+    pub(super) fn may(&self, needed: Role) -> Result<(), Refusal> {
+        if self.role >= needed {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            RefusalKind::Forbidden,
+            format!("{} may {}; this needs the role {needed}", self.name, self.role),
+            "ask somebody with that role; roles stand under `operators` in the model",
+        ))
+    }
+}
+
+impl Proof {
+    /// In a word, for people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Proof::UnixSocket => "unix socket",
+            Proof::Key => "key",
+            Proof::Token => "token",
+            Proof::Nothing => "no key",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::GenerationNumber;
+    use cob_types::generation::{BlobHash, ManifestHost};
+
+    use super::*;
+
+    fn manifest(security: Security) -> Manifest {
+        let host = ManifestHost {
+            address: Some("tcp://10.0.0.1:7077".to_owned()),
+            keys: vec![PublicKey([1; 32])],
+            bundle: BlobHash([0; 32]),
+            cobs: 0,
+        };
+        let mut manifest = Manifest::empty(GenerationNumber(7), GenerationNumber(6), security);
+        manifest.hosts.insert(me(), host);
+        let alice = Operator { role: Role::Operate, keys: vec![PublicKey([2; 32])], token: Some(blob_hash(b"sesame")) };
+        manifest.operators.insert("alice".to_owned(), alice);
+        manifest
+    }
+
+    fn me() -> HostName {
+        HostName::new("n1").expect("a name")
+    }
+
+    #[test]
+    fn without_a_generation_only_those_who_trust_nobody_are_open() {
+        assert_eq!(Access::of(&me(), true, None, None), Access::Nobody);
+        assert_eq!(Access::of(&me(), false, None, None), Access::LoopbackOnly);
+        let coming = manifest(Security::Identities);
+        assert_eq!(Access::of(&me(), true, None, Some(&coming)), Access::Nobody);
+        assert_eq!(Access::of(&me(), true, Some(&manifest(Security::LoopbackOnly)), None), Access::LoopbackOnly);
+    }
+
+    #[test]
+    fn a_generation_on_its_way_takes_keys_away_and_gives_none() {
+        let active = manifest(Security::Identities);
+        let mut coming = active.clone();
+        coming.revoked.insert(PublicKey([2; 32]));
+        let bob = Operator { role: Role::Administer, keys: vec![PublicKey([3; 32])], token: None };
+        coming.operators.insert("bob".to_owned(), bob);
+        let caller = |key| Caller::Tls { peer: ([10, 0, 0, 9], 1).into(), key: Some(PublicKey([key; 32])) };
+        let alone = Access::of(&me(), true, Some(&active), None);
+        assert_eq!(alone.identify(&caller(2), None).map(|w| w.author(None)), Ok("alice (operate)".to_owned()));
+        let both = Access::of(&me(), true, Some(&active), Some(&coming));
+        let why = |key| both.identify(&caller(key), None).expect_err("refused").refusal.error;
+        assert!(why(2).contains("revoked"), "{}", why(2));
+        assert!(why(3).contains("no operator's"), "{}", why(3));
+        assert!(why(1).contains("host n1"), "{}", why(1));
+        assert!(both.is_here(IpAddr::from([10, 0, 0, 1])) && !both.is_here(IpAddr::from([10, 0, 0, 2])));
+    }
+
+    #[test]
+    fn a_revoked_key_is_not_mended_by_a_token() {
+        let mut active = manifest(Security::Identities);
+        active.revoked.insert(PublicKey([2; 32]));
+        let access = Access::of(&me(), true, Some(&active), None);
+        let caller = |key| Caller::Tls { peer: ([10, 0, 0, 9], 1).into(), key };
+        assert!(access.identify(&caller(Some(PublicKey([2; 32]))), Some(b"sesame")).is_err());
+        let who = access.identify(&caller(None), Some(b"sesame")).expect("known");
+        assert_eq!((who.name.as_str(), who.proof), ("alice", Proof::Token));
+        assert!(access.identify(&caller(None), Some(b"sesam")).expect_err("a guess").guess);
+    }
+
+    #[test]
+    fn authors_are_named_by_what_is_proved_and_then_by_what_they_say() {
+        let root = local(0).expect("root");
+        assert_eq!(root.author(None), "root (unix socket)");
+        assert_eq!(root.author(Some("root")), "root (unix socket)");
+        assert_eq!(root.author(Some("ann\u{1b}[31m")), "root (unix socket), for \"ann[31m\"");
+        assert_eq!(
+            root.author(Some("ann\", by bob (administer)")),
+            "root (unix socket), for \"ann\\\", by bob (administer)\""
+        );
+        assert_eq!(root.author(Some(&"x".repeat(1000))).len(), "root (unix socket), for \"\"".len() + MAX_CLAIM);
+        let me = rustix::process::geteuid().as_raw();
+        assert!(local(me).is_ok());
+        assert!(local(me.wrapping_add(4711)).expect_err("another").refusal.error.contains("neither root"));
+    }
+}

@@ -1,0 +1,269 @@
+//! Every path of the API, asked by everybody there may be, over real TLS and real sockets.
+
+use std::sync::Arc;
+
+use cob_trust::tls::{self, Identity};
+use cob_trust::{SecretKey, tls::HTTP};
+use cob_types::canonical::blob_hash;
+use cob_types::generation::{BlobHash, ManifestHost, Security};
+use cob_types::trust::{Operator, PublicKey, Role};
+use cob_types::{GenerationNumber, HostName, Manifest};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tower::ServiceExt as _;
+
+use super::tests::{Fake, exchange, fake, posted};
+use super::{Access, Api, Caller, router, serve_connection};
+use crate::peer::HttpStream;
+
+const TOKEN: &str = "open-sesame";
+
+/// Every path, the method and body that it takes, and the role that it needs.
+const ROUTES: [(&str, &str, Role); 13] = [
+    ("GET /v1/version", "", Role::Look),
+    ("GET /v1/whoami", "", Role::Look),
+    ("GET /v1/status", "", Role::Look),
+    ("GET /v1/cobs/n1/a", "", Role::Look),
+    ("GET /v1/history", "", Role::Look),
+    ("GET /v1/output/n1/a/b", "", Role::Look),
+    ("GET /v1/events", "", Role::Look),
+    ("POST /v1/prepare", "{\"generation\":9}", Role::Operate),
+    ("POST /v1/switch", "{\"generation\":8}", Role::Operate),
+    ("POST /v1/retry", "{\"cob\":\"n1/a\"}", Role::Operate),
+    ("POST /v1/pause", "{}", Role::Operate),
+    ("POST /v1/resume", "{}", Role::Operate),
+    ("POST /v1/fence", "{\"host\":\"n2\"}", Role::Administer),
+];
+
+/// Somebody who asks: a name, a key, further headers, the highest role that is let in, and the refusal.
+type Asker<'a> = (&'a str, Option<SecretKey>, &'a str, Option<Role>, u16);
+
+fn key(n: u8) -> SecretKey {
+    SecretKey::from_seed(&[n; 32])
+}
+
+fn manifest() -> Manifest {
+    let mut manifest = Manifest::empty(GenerationNumber(7), GenerationNumber(6), Security::Identities);
+    let host = |n: u8| ManifestHost {
+        address: Some(format!("tcp://127.0.0.{n}:7077")),
+        keys: vec![key(n).public()],
+        bundle: BlobHash([0; 32]),
+        cobs: 0,
+    };
+    manifest.hosts.insert(HostName::new("n1").expect("a name"), host(1));
+    manifest.hosts.insert(HostName::new("n2").expect("a name"), host(2));
+    for (name, n, role) in [("lou", 3, Role::Look), ("olga", 4, Role::Operate), ("ada", 5, Role::Administer)] {
+        let operator = Operator { role, keys: vec![key(n).public()], token: None };
+        manifest.operators.insert(name.to_owned(), operator);
+    }
+    let bot = Operator { role: Role::Operate, keys: Vec::new(), token: Some(blob_hash(TOKEN.as_bytes())) };
+    manifest.operators.insert("bot".to_owned(), bot);
+    let gone = Operator { role: Role::Administer, keys: vec![key(7).public()], token: None };
+    manifest.operators.insert("gone".to_owned(), gone);
+    manifest.revoked.insert(key(7).public());
+    manifest
+}
+
+fn secured() -> Fake {
+    let fake = fake();
+    let me = HostName::new("n1").expect("a name");
+    fake.api.set_access(Access::of(&me, true, Some(&manifest()), None));
+    fake
+}
+
+/// A request over TLS to a server that hands its connections over, as the daemon's port does.
+async fn over_tls(api: &Api, mine: Option<&SecretKey>, request: &str) -> (u16, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let host = Identity::new(&key(1)).expect("made");
+    let settings = tls::server(&host, Arc::new(|_: &PublicKey| true), true, &[HTTP]).expect("settings");
+    let api = api.clone();
+    tokio::spawn(async move {
+        let (stream, peer) = listener.accept().await.expect("a connection");
+        let stream = TlsAcceptor::from(settings).accept(stream).await.expect("a handshake");
+        let key = tls::peer_key(stream.get_ref().1.peer_certificates());
+        serve_connection(HttpStream::Tls { stream: Box::new(stream), peer, key }, api).await;
+    });
+    let mine = mine.map(|key| Identity::new(key).expect("made"));
+    let settings = tls::client(mine.as_ref(), &[key(1).public()], HTTP).expect("settings");
+    let stream = TcpStream::connect(address).await.expect("connects");
+    let stream = TlsConnector::from(settings).connect(tls::name(), stream).await.expect("a handshake");
+    exchange(stream, request).await
+}
+
+/// A request through the unix socket of a user of this number.
+async fn as_user(api: &Api, uid: u32, request: &str) -> u16 {
+    let (method_path, body) = request.split_once("\r\n").expect("a head");
+    let mut words = method_path.split(' ');
+    let (method, path) = (words.next().expect("a method"), words.next().expect("a path"));
+    let body = body.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let request = axum::http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .extension(Caller::Unix { uid })
+        .extension(super::serve::LongLived::default())
+        .body(axum::body::Body::from(body.to_owned()))
+        .expect("a request");
+    router(api.clone()).oneshot(request).await.expect("an answer").status().as_u16()
+}
+
+fn request(route: &str, body: &str, host: &str, more: &str) -> String {
+    match route.split_once(' ').expect("a method and a path") {
+        ("POST", path) => posted(path, host, "application/json", body).replacen("\r\n", &format!("\r\n{more}"), 1),
+        (method, path) => format!("{method} {path} HTTP/1.1\r\n{more}host: {host}\r\n\r\n"),
+    }
+}
+
+/// Whether a status says that the caller was let in: what then came of it is the loop's.
+fn let_in(code: u16) -> bool {
+    !matches!(code, 401 | 403 | 429)
+}
+
+/// The status alone: the answer to `/v1/events` does not end.
+async fn code_over_tls(api: &Api, mine: Option<&SecretKey>, route: &str, body: &str, more: &str) -> u16 {
+    // A place for no watcher: who is let in is told so.
+    let _places = api.watchers.clone().acquire_many_owned(64).await.expect("all places");
+    over_tls(api, mine, &request(route, body, "127.0.0.1", more)).await.0
+}
+
+#[tokio::test]
+async fn everybody_gets_what_their_role_allows_on_every_path_and_nothing_else() {
+    let mut fake = secured();
+    let good = format!("authorization: Bearer {TOKEN}\r\n");
+    let bad = "authorization: Bearer open-sesami\r\n";
+    let stranger = key(9);
+    let callers: [Asker<'_>; 10] = [
+        ("no key", None, "", None, 401),
+        ("this host's key", Some(key(1)), "", None, 403),
+        ("another host's key", Some(key(2)), "", None, 403),
+        ("a stranger's key", Some(stranger), "", None, 403),
+        ("a revoked key", Some(key(7)), "", None, 403),
+        ("look", Some(key(3)), "", Some(Role::Look), 403),
+        ("operate", Some(key(4)), "", Some(Role::Operate), 403),
+        ("administer", Some(key(5)), "", Some(Role::Administer), 403),
+        ("the right token", None, &good, Some(Role::Operate), 403),
+        ("a host's key and a wrong token", Some(key(2)), bad, None, 401),
+    ];
+    for (name, mine, more, role, refused) in &callers {
+        for (route, body, needed) in ROUTES {
+            let api = &fake.api;
+            api.brake.wrong_is_forgotten();
+            let code = code_over_tls(api, mine.as_ref(), route, body, more).await;
+            let expected = role.is_some_and(|role| role >= needed);
+            assert_eq!(let_in(code), expected, "{name}: {route}: {code}");
+            assert!(expected || code == *refused, "{name}: {route}: {code}, not {refused}");
+            let ordered = fake.orders.try_recv().is_ok();
+            assert_eq!(ordered, expected && route.starts_with("POST"), "{name}: {route}: ordered {ordered}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_unix_socket_is_for_root_and_the_daemons_user() {
+    let mut fake = secured();
+    let me = rustix::process::geteuid().as_raw();
+    for access in [Access::default(), Access::LoopbackOnly, (*fake.api.access()).clone()] {
+        fake.api.set_access(access.clone());
+        for (route, body, _) in ROUTES {
+            let request = request(route, body, "localhost", "");
+            for uid in [0, me] {
+                let code = as_user(&fake.api, uid, &request).await;
+                assert!(let_in(code), "{uid}: {route}: {code} under {access:?}");
+                assert_eq!(fake.orders.try_recv().is_ok(), route.starts_with("POST"), "{uid}: {route}");
+            }
+            assert_eq!(as_user(&fake.api, me + 4711, &request).await, 403, "{route} under {access:?}");
+            assert!(fake.orders.try_recv().is_err(), "nothing is ordered");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_tls_nothing_goes_under_identities_nor_before_the_first_generation() {
+    let mut fake = secured();
+    for access in [(*fake.api.access()).clone(), Access::Nobody] {
+        fake.api.set_access(access);
+        for (route, body, _) in ROUTES {
+            for more in ["", &format!("authorization: Bearer {TOKEN}\r\n")] {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+                let address = listener.local_addr().expect("an address");
+                let api = fake.api.clone();
+                tokio::spawn(async move {
+                    let (stream, _) = listener.accept().await.expect("a connection");
+                    serve_connection(HttpStream::Plain(stream), api).await;
+                });
+                let stream = TcpStream::connect(address).await.expect("connects");
+                let (code, answer) = exchange(stream, &request(route, body, "127.0.0.1", more)).await;
+                assert_eq!(code, 403, "{route}: {answer}");
+            }
+        }
+    }
+    for mine in [None, Some(key(5))] {
+        let code = code_over_tls(&fake.api, mine.as_ref(), "GET /v1/status", "", "").await;
+        assert_eq!(code, 403, "no generation names operators");
+    }
+    assert!(fake.orders.try_recv().is_err(), "nothing was ordered");
+}
+
+#[tokio::test]
+async fn orders_bear_the_operators_name_whatever_they_say() {
+    let mut fake = secured();
+    let order = |more: &str| request("POST /v1/pause", "{\"who\":\"root\"}", "127.0.0.1", more);
+    let mut by = async |mine: Option<SecretKey>, more: &str| {
+        let (code, answer) = over_tls(&fake.api, mine.as_ref(), &order(more)).await;
+        assert_eq!(code, 200, "{answer}");
+        fake.orders.try_recv().expect("ordered").1
+    };
+    assert_eq!(by(Some(key(4)), "").await, "olga (operate), for \"root\"");
+    assert_eq!(by(None, &format!("authorization: Bearer {TOKEN}\r\n")).await, "bot (operate), for \"root\"");
+    let (_, answer) = over_tls(&fake.api, Some(&key(3)), &request("GET /v1/whoami", "", "localhost", "")).await;
+    assert_eq!(answer, "{\"name\":\"lou\",\"role\":\"look\",\"proof\":\"key\"}");
+    let (_, answer) = over_tls(&fake.api, Some(&key(3)), &order("")).await;
+    assert!(answer.contains("lou may look; this needs the role operate"), "{answer}");
+    let (_, answer) = over_tls(&fake.api, Some(&key(2)), &order("")).await;
+    assert!(answer.contains("host n2: hosts neither ask nor order"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_page_that_is_not_ours_gets_nothing_with_an_operators_key() {
+    let fake = secured();
+    let get = |headers: &str| format!("GET /v1/status HTTP/1.1\r\n{headers}\r\n\r\n");
+    for (headers, code) in [
+        ("host: 127.0.0.1:7077", 200),
+        ("host: 127.0.0.1\r\norigin: https://127.0.0.1", 200),
+        ("host: localhost", 200),
+        ("host: evil.example", 403),
+        ("host: 10.0.0.1", 403),
+        ("host: 127.0.0.1\r\norigin: http://127.0.0.1", 403),
+        ("host: 127.0.0.1\r\norigin: https://evil.example", 403),
+        ("x: y", 400),
+    ] {
+        assert_eq!(over_tls(&fake.api, Some(&key(5)), &get(headers)).await.0, code, "{headers}");
+    }
+    let order = posted("/v1/pause", "127.0.0.1", "text/plain", "{}");
+    assert_eq!(over_tls(&fake.api, Some(&key(5)), &order).await.0, 415);
+}
+
+#[tokio::test]
+async fn guessing_tokens_is_held_up_and_counted_and_keys_are_not() {
+    let fake = secured();
+    let ask = |token: &str| request("GET /v1/version", "", "127.0.0.1", &format!("authorization: Bearer {token}\r\n"));
+    for n in 0..10 {
+        assert_eq!(over_tls(&fake.api, None, &ask(&format!("guess{n}"))).await.0, 401);
+    }
+    assert_eq!(over_tls(&fake.api, None, &ask(TOKEN)).await.0, 429);
+    assert_eq!(over_tls(&fake.api, Some(&key(3)), &ask("guess")).await.0, 200, "the key is enough");
+    assert_eq!(fake.api.denied(), 11);
+}
+
+#[tokio::test]
+async fn a_generation_that_takes_a_role_away_takes_it_at_once() {
+    let fake = secured();
+    let ask = request("GET /v1/version", "", "127.0.0.1", "");
+    assert_eq!(over_tls(&fake.api, Some(&key(3)), &ask).await.0, 200);
+    let mut next = manifest();
+    next.operators.remove("lou");
+    let me = HostName::new("n1").expect("a name");
+    fake.api.set_access(Access::of(&me, true, Some(&next), None));
+    assert_eq!(over_tls(&fake.api, Some(&key(3)), &ask).await.0, 403);
+}

@@ -1,0 +1,156 @@
+//! What slows down those who guess, counts those who are refused, and keeps the log short.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Wrong tokens that one source may give in a row.
+const TRIES: u32 = 10;
+/// How long it takes until one of them is forgotten.
+const FORGET: Duration = Duration::from_secs(6);
+/// Sources that are remembered.
+const SOURCES: usize = 1024;
+/// The least time between two lines of the log about refusals.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Refusals so far.
+#[derive(Debug, Default)]
+pub(super) struct Brake {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    sources: BTreeMap<IpAddr, Tries>,
+    refused: u64,
+    /// When the last line was written, and the refusals since.
+    line: Option<(Instant, u64)>,
+}
+
+/// Wrong tokens of one source: `number` at this moment, one fewer with each [`FORGET`].
+#[derive(Debug, Clone, Copy)]
+struct Tries {
+    number: u32,
+    at: Instant,
+}
+
+impl Tries {
+    /// As it stands now.
+    fn aged(self, now: Instant) -> Self {
+        let steps = now.saturating_duration_since(self.at).as_millis() / FORGET.as_millis();
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        match self.number.checked_sub(steps) {
+            Some(number) if number > 0 => Self { number, at: self.at + FORGET * steps },
+            Some(_) | None => Self { number: 0, at: now },
+        }
+    }
+}
+
+impl Brake {
+    /// Whether tokens of this source are looked at.
+    pub(super) fn lets_try(&self, source: IpAddr, now: Instant) -> bool {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sources.get(&block(source)).is_none_or(|tries| tries.aged(now).number < TRIES)
+    }
+
+    /// A token of this source was wrong.
+    pub(super) fn wrong(&self, source: IpAddr, now: Instant) {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = &mut inside.sources;
+        let source = block(source);
+        if sources.len() >= SOURCES && !sources.contains_key(&source) {
+            sources.retain(|_, tries| tries.aged(now).number > 0);
+            while sources.len() >= SOURCES {
+                let Some(oldest) = sources.iter().min_by_key(|(_, t)| t.at).map(|(ip, _)| *ip) else { break };
+                sources.remove(&oldest);
+            }
+        }
+        let tries = sources.get(&source).map_or(Tries { number: 0, at: now }, |tries| tries.aged(now));
+        sources.insert(source, Tries { number: (tries.number + 1).min(TRIES), ..tries });
+    }
+
+    /// Counts a refusal; tells whether the log is due a line about it, and of how many more before it.
+    pub(super) fn refused(&self, now: Instant) -> Option<u64> {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.refused += 1;
+        match &mut inside.line {
+            Some((at, more)) if now.saturating_duration_since(*at) < LINE_EVERY => {
+                *more += 1;
+                None
+            }
+            line => Some(line.replace((now, 0)).map_or(0, |(_, more)| more)),
+        }
+    }
+
+    /// Forgets all wrong tokens.
+    #[cfg(test)]
+    pub(super) fn wrong_is_forgotten(&self) {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).sources.clear();
+    }
+
+    /// The refusals so far.
+    pub(super) fn count(&self) -> u64 {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).refused
+    }
+}
+
+/// What one who guesses can easily have many of counts as one source: a network of IPv6.
+fn block(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn who_guesses_is_slowed_down_and_nobody_else() {
+        let (brake, start) = (Brake::default(), Instant::now());
+        let (bad, good) = (ip("10.0.0.1"), ip("10.0.0.2"));
+        for _ in 0..TRIES {
+            assert!(brake.lets_try(bad, start));
+            brake.wrong(bad, start);
+        }
+        assert!(!brake.lets_try(bad, start) && brake.lets_try(good, start));
+        assert!(!brake.lets_try(bad, start + FORGET / 2));
+        // One more try for each span, and no more than that.
+        let later = start + FORGET;
+        assert!(brake.lets_try(bad, later));
+        brake.wrong(bad, later);
+        assert!(!brake.lets_try(bad, later) && !brake.lets_try(bad, later + FORGET / 2));
+        let day = start + Duration::from_secs(86_400);
+        for _ in 0..TRIES {
+            assert!(brake.lets_try(bad, day));
+            brake.wrong(bad, day);
+        }
+        assert!(!brake.lets_try(bad, day));
+    }
+
+    #[test]
+    fn a_network_is_one_source_and_their_number_is_bounded() {
+        let (brake, now) = (Brake::default(), Instant::now());
+        for n in 0..TRIES {
+            brake.wrong(ip(&format!("2001:db8::{n}")), now);
+        }
+        assert!(!brake.lets_try(ip("2001:db8::ffff"), now) && brake.lets_try(ip("2001:db8:0:1::"), now));
+        for n in 0..5000_u32 {
+            brake.wrong(IpAddr::from(n.to_be_bytes()), now);
+        }
+        assert_eq!(brake.inside.lock().expect("lock").sources.len(), SOURCES);
+    }
+
+    #[test]
+    fn refusals_are_counted_and_told_now_and_then() {
+        let (brake, start) = (Brake::default(), Instant::now());
+        let told: Vec<_> = (0..25).filter_map(|s| brake.refused(start + Duration::from_secs(s))).collect();
+        assert_eq!((told, brake.count()), (vec![0, 9, 9], 25));
+    }
+}
