@@ -122,7 +122,7 @@ pub struct Bundle {
     /// Contents of the files that travel with kinds and change objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blobs: BTreeMap<BlobHash, serde_bytes::ByteBuf>,
-    /// Secrets that its contents and files name, each encrypted for this host alone, by
+    /// Secrets that its contents name, each encrypted for this host alone, by
     /// [`SecretId`](crate::secret::SecretId).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<crate::secret::SecretId, serde_bytes::ByteBuf>,
@@ -234,7 +234,10 @@ impl Bundle {
             known(&l.state)?;
             validate_needs(id, &l.needs)?;
         }
-        Ok(())
+        match crate::secret::marks(&cob.content).find(|secret| !self.secrets.contains_key(secret)) {
+            Some(secret) => Err(format!("its content names the secret {secret}, which is not in the bundle")),
+            None => Ok(()),
+        }
     }
 }
 

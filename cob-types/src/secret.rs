@@ -80,6 +80,45 @@ pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
+/// Whether a text holds a mark, or what is left of one that was altered.
+#[must_use]
+pub fn is_suspect(text: &str) -> bool {
+    let brackets = [OPEN, CLOSE].iter().any(|b| b.chars().any(|c| !c.is_ascii() && text.contains(c)));
+    brackets || text.to_ascii_lowercase().contains("cob-secret")
+}
+
+/// A JSON value in whose texts every mark was replaced by what `value` says; keys stay as they are.
+///
+/// # Errors
+/// The first id that `value` does not know.
+pub fn replace(
+    json: &mut serde_json::Value,
+    value: &mut impl FnMut(SecretId) -> Option<String>,
+) -> Result<(), SecretId> {
+    match json {
+        serde_json::Value::String(text) => *text = replace_text(text, value)?,
+        serde_json::Value::Array(items) => items.iter_mut().try_for_each(|item| replace(item, value))?,
+        serde_json::Value::Object(fields) => fields.values_mut().try_for_each(|field| replace(field, value))?,
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
+    }
+    Ok(())
+}
+
+/// A text with every mark replaced by what `value` says.
+///
+/// # Errors
+/// The first id that `value` does not know.
+pub fn replace_text(text: &str, value: &mut impl FnMut(SecretId) -> Option<String>) -> Result<String, SecretId> {
+    let mut whole = String::with_capacity(text.len());
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(text) => whole.push_str(text),
+            Piece::Mark(id) => whole.push_str(&value(id).ok_or(id)?),
+        }
+    }
+    Ok(whole)
+}
+
 impl fmt::Display for SecretId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
@@ -132,6 +171,19 @@ mod tests {
         assert_eq!(cut, [Piece::Text("x"), Piece::Mark(a), Piece::Mark(b), Piece::Text(&end)]);
         assert_eq!(marks(&text).collect::<Vec<_>>(), [a, b]);
         assert_eq!(pieces("").count(), 0);
+    }
+
+    #[test]
+    fn marks_are_replaced_wherever_a_value_has_texts() {
+        let id = SecretId([7; 16]);
+        let mut json = serde_json::json!({"a": [format!("<{}>", id.mark()), 1], "b": {"c": id.mark()}});
+        replace(&mut json, &mut |_| Some("\"x\"".to_owned())).expect("known");
+        assert_eq!(json, serde_json::json!({"a": ["<\"x\">", 1], "b": {"c": "\"x\""}}));
+        assert_eq!(replace_text(&id.mark(), &mut |_| None), Err(id));
+        for text in [id.mark().to_uppercase(), id.mark()[..9].to_owned(), id.mark().replace('\u{2983}', "")] {
+            assert!(is_suspect(&text), "{text}");
+        }
+        assert!(!is_suspect("a secret {} of a cob"));
     }
 
     #[test]
