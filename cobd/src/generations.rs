@@ -9,12 +9,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cob_depot::Depot;
-use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST};
-use cob_types::{Bundle, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
+use cob_trust::{Publishers, Untrusted};
+use cob_types::generation::MAX_BUNDLE;
+use cob_types::trust::{PublicKey, Signed};
+use cob_types::{BlobHash, Bundle, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
 
+use crate::acceptance::{Verified, verify};
 use crate::config::parse_address;
 use crate::durable;
 use crate::kinds::Kinds;
+
+const MANIFEST: &str = "manifest.cbor";
+const SIGNATURES: &str = "signatures.cbor";
+const BUNDLE: &str = "bundle.cbor";
+/// Names the newest generation that was left for an older one.
+const RETURNED: &str = "returned";
+/// The longest file of signatures that is read, in bytes.
+const MAX_KEPT: usize = 1 << 20;
 
 /// The part of a generation that concerns this host, verified.
 #[derive(Debug, Clone)]
@@ -23,6 +36,20 @@ pub struct Prepared {
     pub manifest: Arc<Manifest>,
     /// This host's bundle.
     pub bundle: Arc<Bundle>,
+    /// Hash of the manifest's bytes.
+    pub hash: BlobHash,
+    /// The trusted publishers that have signed it.
+    pub signers: Vec<PublicKey>,
+}
+
+/// What is kept beside a manifest.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    /// Hash of the manifest's bytes.
+    manifest: BlobHash,
+    /// Its signatures, as they were in the depot.
+    signatures: Vec<Signed>,
 }
 
 /// Why a generation can't be had.
@@ -45,6 +72,45 @@ pub enum FetchError {
         host: HostName,
         /// Those in it.
         known: String,
+    },
+    /// The publishers that are trusted here have not signed it, or not this.
+    #[error("generation {generation} is refused: {why}")]
+    Untrusted {
+        /// Which.
+        generation: GenerationNumber,
+        /// What is wrong with its signatures.
+        why: Untrusted,
+    },
+    /// A generation without identities, for a host that has publishers to trust.
+    #[error(
+        "generation {generation} is refused: its model says `security: loopback-only`, and this host takes only signed \
+         generations of hosts with identities (`trust` in cobd.toml)"
+    )]
+    Unprotected {
+        /// Which.
+        generation: GenerationNumber,
+    },
+    /// A generation with identities, for a host that trusts nobody.
+    #[error(
+        "generation {generation} is refused: its hosts have identities, but this host does not know whose signatures \
+         count; set `trust` in cobd.toml to the publishers' keys"
+    )]
+    NobodyTrusted {
+        /// Which.
+        generation: GenerationNumber,
+    },
+    /// An older one, to which no way back was signed.
+    #[error(
+        "generation {generation} is older than {here}, and history only grows: generation {newest} names no way back \
+         to it"
+    )]
+    Older {
+        /// Which.
+        generation: GenerationNumber,
+        /// The one that is active, or being switched to.
+        here: GenerationNumber,
+        /// The newest one that this host has been told to go to.
+        newest: GenerationNumber,
     },
     /// It is not as it should be.
     #[error("generation {generation}: {what}")]
@@ -70,13 +136,15 @@ pub struct Generations {
     folder: PathBuf,
     depot: PathBuf,
     host: HostName,
+    trust: Option<Publishers>,
 }
 
 impl Generations {
-    /// Keeps them below the state folder.
+    /// Keeps them below the state folder, and accepts what `trust` accepts; without, only what says
+    /// `security: loopback-only`.
     #[must_use]
-    pub fn new(state_dir: &Path, depot: &Path, host: &HostName) -> Self {
-        Self { folder: state_dir.join("generations"), depot: depot.to_owned(), host: host.clone() }
+    pub fn new(state_dir: &Path, depot: &Path, host: &HostName, trust: Option<Publishers>) -> Self {
+        Self { folder: state_dir.join("generations"), depot: depot.to_owned(), host: host.clone(), trust }
     }
 
     /// The newest generation of the depot; none: it has none yet.
@@ -94,26 +162,33 @@ impl Generations {
     /// # Errors
     /// [`FetchError`]; nothing is kept of one that is not in order.
     pub fn fetch(&self, generation: GenerationNumber, leaving: bool) -> Result<Prepared, FetchError> {
-        if let Ok(prepared) = self.load(generation) {
-            return Ok(prepared);
+        match self.load(generation) {
+            Ok(prepared) => return Ok(prepared),
+            Err(FetchError::Disk { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            // The depot may have more signatures by now, or an unharmed copy.
+            Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
         }
         let depot = self.open_depot()?;
         let manifest_bytes = depot.read_manifest_bytes(generation).map_err(|e| self.depot_error(e))?;
-        let manifest = self.parse_manifest(generation, &manifest_bytes)?;
-        if !manifest.hosts.contains_key(&self.host) {
+        let signatures = depot.signatures(generation).map_err(|e| self.depot_error(e))?;
+        let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
+        // Signatures that nobody here asks for are not kept: nothing would notice if they were altered.
+        let signatures = if self.trust.is_some() { signatures } else { Vec::new() };
+        let kept = Kept { manifest: verified.hash, signatures };
+        if !verified.manifest.hosts.contains_key(&self.host) {
             if !leaving {
-                return Err(self.not_in(&manifest));
+                return Err(self.not_in(&verified.manifest));
             }
-            self.keep(generation, &manifest_bytes, None)?;
-            return Ok(self.nothing_of(manifest));
+            self.keep(generation, &manifest_bytes, &kept, None)?;
+            return Ok(self.nothing_of(verified));
         }
         let bundle_bytes = depot.read_bundle_bytes(generation, &self.host).map_err(|e| self.depot_error(e))?;
-        let bundle = self.parse_bundle(&manifest, &bundle_bytes)?;
-        self.keep(generation, &manifest_bytes, Some(&bundle_bytes))?;
-        Ok(Prepared { manifest: Arc::new(manifest), bundle: Arc::new(bundle) })
+        let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes)?;
+        self.keep(generation, &manifest_bytes, &kept, Some(&bundle_bytes))?;
+        Ok(prepared(verified, bundle))
     }
 
-    /// Reads a generation that is kept here.
+    /// Reads a generation that is kept here, and judges it as if it had just come.
     ///
     /// # Errors
     /// [`FetchError`] when it is not, or is damaged.
@@ -123,12 +198,51 @@ impl Generations {
             let path = folder.join(name);
             std::fs::read(&path).map_err(|source| FetchError::Disk { path, source })
         };
-        let manifest = self.parse_manifest(generation, &read("manifest.cbor")?)?;
-        if !manifest.hosts.contains_key(&self.host) {
-            return Ok(self.nothing_of(manifest));
+        let manifest_bytes = read(MANIFEST)?;
+        let signatures = match read(SIGNATURES) {
+            Ok(bytes) => self.parse_kept(generation, &bytes, &manifest_bytes)?,
+            // Kept by version 0.1.0, which knew no signatures.
+            Err(FetchError::Disk { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
+        if !verified.manifest.hosts.contains_key(&self.host) {
+            return Ok(self.nothing_of(verified));
         }
-        let bundle = self.parse_bundle(&manifest, &read("bundle.cbor")?)?;
-        Ok(Prepared { manifest: Arc::new(manifest), bundle: Arc::new(bundle) })
+        let bundle = self.parse_bundle(&verified.manifest, &read(BUNDLE)?)?;
+        Ok(prepared(verified, bundle))
+    }
+
+    /// Notes that this host leaves a generation for an older one: from then on nothing but an order
+    /// leads forward to it again, and its ways back are those that count.
+    ///
+    /// # Errors
+    /// [`FetchError::Disk`].
+    pub fn note_return(&self, from: GenerationNumber) -> Result<(), FetchError> {
+        let text = return_note(from);
+        durable::write_file(&self.folder, RETURNED, 0o600, text.as_bytes(), durable::Sync::Now)
+            .map_err(|source| FetchError::Disk { path: self.folder.join(RETURNED), source })
+    }
+
+    /// The newest generation that this host has left for an older one.
+    ///
+    /// # Errors
+    /// [`FetchError`] when the note can't be read, or is damaged.
+    pub fn returned_from(&self) -> Result<Option<GenerationNumber>, FetchError> {
+        let path = self.folder.join(RETURNED);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(FetchError::Disk { path, source }),
+        };
+        let number = text.split(' ').next().and_then(|number| number.parse().ok()).map(GenerationNumber);
+        match number.filter(|number| return_note(*number) == text) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let source = io::Error::new(io::ErrorKind::InvalidData, "it is damaged; it should name a generation");
+                Err(FetchError::Disk { path, source })
+            }
+        }
     }
 
     /// Deletes the kept generations that are older than the newest `keep` and not among `needed`.
@@ -155,31 +269,27 @@ impl Generations {
         FetchError::Depot { depot: self.depot.clone(), source }
     }
 
-    fn parse_manifest(&self, generation: GenerationNumber, bytes: &[u8]) -> Result<Manifest, FetchError> {
+    fn parse_kept(
+        &self,
+        generation: GenerationNumber,
+        bytes: &[u8],
+        manifest: &[u8],
+    ) -> Result<Vec<Signed>, FetchError> {
         let bad = |what: String| FetchError::Bad { generation, what };
-        let manifest: Manifest = codec::decode(bytes, MAX_MANIFEST).map_err(|e| bad(format!("its manifest: {e}")))?;
-        if manifest.format != cob_types::generation::FORMAT {
-            return Err(bad(format!("its format {} is newer than this daemon", manifest.format)));
+        let kept: Kept =
+            codec::decode(bytes, MAX_KEPT).map_err(|e| bad(format!("its signatures, kept on this host: {e}")))?;
+        // CBOR has more than one writing for some values; here there is one.
+        if codec::encode(&kept).ok().as_deref() != Some(bytes) {
+            return Err(bad("its signatures, kept on this host, were altered".to_owned()));
         }
-        if manifest.generation != generation {
-            return Err(bad(format!("its manifest is that of generation {}", manifest.generation)));
+        if kept.manifest != canonical::blob_hash(manifest) {
+            return Err(bad("its manifest, kept on this host, was altered (other hash)".to_owned()));
         }
-        for (host, entry) in &manifest.hosts {
-            if let Some(address) = &entry.address {
-                let address = parse_address(address).map_err(|e| bad(format!("host {host}: {e}")))?;
-                if !address.ip().to_canonical().is_loopback() {
-                    return Err(bad(format!(
-                        "host {host} is at {address}, which is not a loopback address; this version has no identities, \
-                         so it talks to nobody outside this machine"
-                    )));
-                }
-            }
-        }
-        Ok(manifest)
+        Ok(kept.signatures)
     }
 
-    fn nothing_of(&self, manifest: Manifest) -> Prepared {
-        Prepared { manifest: Arc::new(manifest), bundle: Arc::new(Bundle::empty(self.host.clone())) }
+    fn nothing_of(&self, verified: Verified) -> Prepared {
+        prepared(verified, Bundle::empty(self.host.clone()))
     }
 
     fn not_in(&self, manifest: &Manifest) -> FetchError {
@@ -202,7 +312,13 @@ impl Generations {
         Ok(bundle)
     }
 
-    fn keep(&self, generation: GenerationNumber, manifest: &[u8], bundle: Option<&[u8]>) -> Result<(), FetchError> {
+    fn keep(
+        &self,
+        generation: GenerationNumber,
+        manifest: &[u8],
+        kept: &Kept,
+        bundle: Option<&[u8]>,
+    ) -> Result<(), FetchError> {
         let temp = self.folder.join(format!("{generation}.tmp"));
         let disk = |path: &Path| {
             let path = path.to_owned();
@@ -210,15 +326,27 @@ impl Generations {
         };
         let _ = std::fs::remove_dir_all(&temp);
         std::fs::create_dir_all(&temp).map_err(disk(&temp))?;
-        durable::write_file(&temp, "manifest.cbor", 0o600, manifest, durable::Sync::Now).map_err(disk(&temp))?;
+        let kept = codec::encode(kept).map_err(|e| FetchError::Bad { generation, what: e.to_string() })?;
+        durable::write_file(&temp, MANIFEST, 0o600, manifest, durable::Sync::Now).map_err(disk(&temp))?;
+        durable::write_file(&temp, SIGNATURES, 0o600, &kept, durable::Sync::Now).map_err(disk(&temp))?;
         if let Some(bundle) = bundle {
-            durable::write_file(&temp, "bundle.cbor", 0o600, bundle, durable::Sync::Now).map_err(disk(&temp))?;
+            durable::write_file(&temp, BUNDLE, 0o600, bundle, durable::Sync::Now).map_err(disk(&temp))?;
         }
         let folder = self.folder_of(generation);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::rename(&temp, &folder).map_err(disk(&folder))?;
         durable::sync_folder(&self.folder).map_err(disk(&self.folder))
     }
+}
+
+fn prepared(verified: Verified, bundle: Bundle) -> Prepared {
+    let Verified { manifest, hash, signers } = verified;
+    Prepared { manifest: Arc::new(manifest), bundle: Arc::new(bundle), hash, signers }
+}
+
+/// The note's text: the number, and a hash by which damage shows.
+fn return_note(from: GenerationNumber) -> String {
+    format!("{from} {}\n", canonical::blob_hash(format!("returned from {from}").as_bytes()))
 }
 
 impl Prepared {
@@ -264,3 +392,7 @@ impl Prepared {
         self.bundle.cobs.contains_key(cob)
     }
 }
+
+#[cfg(test)]
+#[path = "generations_test.rs"]
+mod tests;

@@ -1,10 +1,11 @@
 //! The daemon of one host: it keeps the journal, runs actions, and lets the engine decide.
 //!
 //! [`daemon`] is the loop; [`config`] says what it is told, [`identity`] who it is; [`generations`] gets and keeps what it is
-//! to do; [`journal`] is its memory, [`peer`] its links, [`kinds`] and [`run`] its hands, [`web`] its
+//! to do, [`acceptance`] says which of them it takes; [`journal`] is its memory, [`peer`] its links, [`kinds`] and [`run`] its hands, [`web`] its
 //! ear for operators, [`history`] what it tells of the past. [`permissions`] and [`process`] keep others
 //! out.
 
+pub mod acceptance;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -3,12 +3,13 @@
 //! Made by `expand`, read by `generation` (which makes bundles of it) and, for positions only, by
 //! `check` (which reads the finished generation and must not trust what made it).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::generation::{BlobHash, Security};
 use cob_types::kind::PayloadFile;
+use cob_types::trust::{Operator, PublicKey};
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 
 /// A place in the user's files.
@@ -36,6 +37,10 @@ pub struct At<T> {
 pub struct Draft {
     /// How links are protected.
     pub security: Security,
+    /// Keys that are no longer to be believed.
+    pub revoked: BTreeSet<PublicKey>,
+    /// Who may give orders from afar.
+    pub operators: BTreeMap<String, Operator>,
     /// All hosts.
     pub hosts: BTreeMap<HostName, At<DraftHost>>,
     /// All kinds that some change object is of; built-in ones too.
@@ -51,6 +56,8 @@ pub struct Draft {
 pub struct DraftHost {
     /// `tcp://IP:PORT`.
     pub address: Option<String>,
+    /// The keys by which it proves that it is this host; empty under `loopback-only`.
+    pub keys: Vec<PublicKey>,
 }
 
 /// A change object with explicit dependencies.

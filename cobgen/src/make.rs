@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use cob_types::generation::BlobHash;
+use cob_depot::{Depot, DepotError};
+use cob_types::canonical::blob_hash;
+use cob_types::generation::{BlobHash, Security, WayBack};
 use cob_types::{CobId, Generation, GenerationNumber};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::expand::{self, Expansion};
+use crate::expand::{self, Enrolled, Expansion, Known};
 use crate::generation::{Assembled, assemble};
 use crate::model::Sources;
 
@@ -23,6 +25,10 @@ pub struct After {
     pub number: GenerationNumber,
     /// Its change objects: what is placed on the `first` node stays where it is.
     pub cobs: BTreeSet<CobId>,
+    /// The keys of hosts that have enrolled in the depot; none: there is no depot to ask.
+    pub enrolled: Option<Enrolled>,
+    /// The way back that the new one names, if its hosts have identities.
+    pub back: Option<WayBack>,
 }
 
 /// What came of a model.
@@ -45,7 +51,22 @@ impl After {
     #[must_use]
     pub fn of(generation: &Generation) -> Self {
         let cobs = generation.bundles.values().flat_map(|bundle| bundle.cobs.keys().cloned()).collect();
-        Self { number: generation.manifest.generation, cobs }
+        Self { number: generation.manifest.generation, cobs, ..Self::default() }
+    }
+
+    /// What the latest generation of a depot leaves, with what is known beside it.
+    ///
+    /// # Errors
+    /// When the depot can't be read.
+    pub fn latest(depot: &Depot, before: &Generation) -> Result<Self, DepotError> {
+        let enrolled = Some(cob_depot::enrolled::read(depot.path())?);
+        let generation = before.manifest.generation;
+        let back = if generation == GenerationNumber(0) {
+            None
+        } else {
+            Some(WayBack { generation, manifest: blob_hash(&depot.read_manifest_bytes(generation)?) })
+        };
+        Ok(Self { enrolled, back, ..Self::of(before) })
     }
 }
 
@@ -60,13 +81,17 @@ impl Made {
 /// Makes and checks the generation that a model asks for.
 #[must_use]
 pub fn make(model: &Path, after: &After) -> Made {
-    let Expansion { draft, mut diagnostics, sources, beside } = expand::load(model, &after.cobs);
+    let Expansion { draft, mut diagnostics, sources, beside } =
+        expand::load_knowing(model, &Known { previous: &after.cobs, enrolled: after.enrolled.as_ref() });
     let Some(draft) = draft else {
         return Made { assembled: None, diagnostics, sources, beside: BTreeMap::new() };
     };
     let number = GenerationNumber(after.number.0 + 1);
     let assembled = match assemble(&draft, number, after.number) {
-        Ok(assembled) => {
+        Ok(mut assembled) => {
+            if draft.security == Security::Identities {
+                assembled.generation.manifest.back.extend(after.back);
+            }
             let findings = check::check(&assembled.generation, Some(&assembled.provenance));
             diagnostics.extend(findings.into_iter().map(Diagnostic::from));
             Some(assembled)

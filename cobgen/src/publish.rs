@@ -9,10 +9,13 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_depot::{Depot, DepotError, Publication, PublishError};
+use cob_trust::{SecretKey, publishers};
 use cob_types::generation::Security;
-use cob_types::{Generation, GenerationNumber, Manifest};
+use cob_types::trust::{PublicKey, Signed};
+use cob_types::{Generation, GenerationNumber, Manifest, codec};
 
 use crate::diagnostic::{Diagnostic, render, summary};
+use crate::expand::Enrolled;
 use crate::generation::{Difference, diff};
 use crate::make::{After, Made, make};
 use crate::model::Sources;
@@ -37,6 +40,21 @@ pub struct Published {
     pub diagnostics: Vec<Diagnostic>,
     /// The model's files, for showing the lines of the warnings.
     pub sources: Sources,
+    /// How its links are protected.
+    pub security: Security,
+    /// Whose signatures it has.
+    pub signers: Vec<PublicKey>,
+}
+
+/// How a generation is published.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// What to say of it in the log; may be empty.
+    pub message: &'a str,
+    /// Who signs it.
+    pub signer: Option<&'a SecretKey>,
+    /// Whether hosts with identities may return from it to the one before.
+    pub way_back: bool,
 }
 
 /// Why nothing was published.
@@ -58,9 +76,17 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`]; nothing has changed then, and nobody saw anything of it.
 pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
+    publish_with(model, depot, &Options { message, signer: None, way_back: true })
+}
+
+/// As [`publish`], with a signature or without a way back.
+///
+/// # Errors
+/// As there.
+pub fn publish_with(model: &Path, depot: &Path, options: &Options<'_>) -> Result<Published, Refused> {
     let mut overtaken = 0;
     loop {
-        match attempt(model, depot, message) {
+        match attempt(model, depot, options) {
             Err(Refused::Depot(PublishError::Overtaken { .. })) if overtaken < MAX_OVERTAKEN => overtaken += 1,
             outcome => return outcome,
         }
@@ -82,15 +108,23 @@ pub fn latest(depot: &Depot) -> Result<Generation, DepotError> {
     depot.latest()?.map_or_else(|| Ok(nothing()), |number| depot.read(number))
 }
 
-fn attempt(model: &Path, path: &Path, message: &str) -> Result<Published, Refused> {
+fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published, Refused> {
     // A wrong model leaves no empty depot behind, so the depot is made after the model was looked at.
-    let before = match Depot::open(path) {
-        Ok(depot) => latest(&depot).map_err(Refused::depot)?,
-        Err(DepotError::Missing { .. }) => nothing(),
-        Err(_) if is_empty_folder(path) => nothing(),
+    let found = Depot::open(path).and_then(|depot| {
+        let before = latest(&depot)?;
+        Ok((After::latest(&depot, &before)?, before))
+    });
+    let (mut after, before) = match found {
+        Ok(found) => found,
+        // In a depot that is still to be made nobody has enrolled.
+        Err(DepotError::Missing { .. }) => new_depot(),
+        Err(_) if is_empty_folder(path) => new_depot(),
         Err(error) => return Err(Refused::depot(error)),
     };
-    let made = make(model, &After::of(&before));
+    if !options.way_back {
+        after.back = None;
+    }
+    let made = make(model, &after);
     let refused = made.is_refused();
     let Made { assembled, diagnostics, sources, beside } = made;
     let (Some(assembled), false) = (assembled, refused) else { return Err(Refused::Model { diagnostics, sources }) };
@@ -103,19 +137,22 @@ fn attempt(model: &Path, path: &Path, message: &str) -> Result<Published, Refuse
     let provenance = assembled.provenance.to_json().expect("places and names can always be written as JSON");
     let generation = &assembled.generation;
     let depot = Depot::create_or_open(path).map_err(Refused::depot)?;
+    let bytes = codec::encode(&generation.manifest).expect("it was encoded when it was assembled");
+    let signatures: Vec<Signed> = options.signer.map(|key| publishers::sign(key, &bytes)).into_iter().collect();
     let publication = Publication {
         generation,
         model: &files,
         provenance: &provenance,
-        message,
+        message: options.message,
         author: &depot.default_author(),
         time: now(),
-        signatures: &[],
+        signatures: &signatures,
     };
     let (number, new) = match depot.publish(&publication).map_err(Refused::Depot)? {
         cob_depot::Published::New(number) => (number, true),
         cob_depot::Published::Unchanged(number) => (number, false),
     };
+    let signers = depot.signatures(number).map_err(Refused::depot)?.into_iter().map(|signed| signed.key).collect();
     let mut difference = if new { diff(&before, generation) } else { diff(generation, generation) };
     if !new {
         (difference.from, difference.to) = (number, number);
@@ -128,7 +165,13 @@ fn attempt(model: &Path, path: &Path, message: &str) -> Result<Published, Refuse
         difference,
         diagnostics,
         sources,
+        security: generation.manifest.security,
+        signers,
     })
+}
+
+fn new_depot() -> (After, Generation) {
+    (After { enrolled: Some(Enrolled::new()), ..After::default() }, nothing())
 }
 
 /// Seconds since 1970. A clock before that says 0: the log's order comes from the numbers.

@@ -3,7 +3,7 @@
 //! Every statement stands on a line of its own of an imagined `model.yaml`, so positions in messages
 //! can be compared. The short words expand as the model page says; nothing is taken from `expand`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -43,6 +43,8 @@ impl Sketch {
     pub(crate) fn new() -> Self {
         let draft = Draft {
             security: Security::LoopbackOnly,
+            revoked: BTreeSet::new(),
+            operators: BTreeMap::new(),
             hosts: BTreeMap::new(),
             kinds: BTreeMap::new(),
             cobs: BTreeMap::new(),
@@ -103,7 +105,7 @@ impl Sketch {
         if !self.draft.hosts.contains_key(&name) {
             let address = Some(format!("tcp://127.0.0.1:{}", 7000 + self.draft.hosts.len()));
             let place = self.place();
-            self.draft.hosts.insert(name, At { value: DraftHost { address }, place });
+            self.draft.hosts.insert(name, At { value: DraftHost { address, keys: Vec::new() }, place });
         }
         self
     }

@@ -151,7 +151,7 @@ proptest! {
 
 #[test]
 fn a_path_is_shown_as_it_was_given() {
-    let expansion = cobgen::expand::load(Path::new("tests/wrong/no_security.yaml"), &BTreeSet::new());
+    let expansion = cobgen::expand::load(Path::new("tests/wrong/addresses.yaml"), &BTreeSet::new());
     let place = expansion.diagnostics[0].place.as_ref().expect("a place");
-    assert_eq!(place.file.as_path(), Path::new("tests/wrong/no_security.yaml"));
+    assert_eq!(place.file.as_path(), Path::new("tests/wrong/addresses.yaml"));
 }

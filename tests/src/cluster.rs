@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,9 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use cob_types::generation::{ManifestHost, Security};
+use cob_trust::{SecretKey, publishers};
+use cob_types::generation::{ManifestHost, Security, WayBack};
 use cob_types::history::HistoryEntry;
 use cob_types::status::{CobStatus, HostStatus};
+use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
@@ -36,6 +39,10 @@ pub struct Cluster {
     address: Ipv4Addr,
     first_port: u16,
     ports: BTreeMap<HostName, u16>,
+    /// Whether hosts have keys, and generations are signed.
+    security: Security,
+    /// Who signs generations from now on; with identities at first the cluster's publisher.
+    pub signers: Vec<SecretKey>,
     generations: BTreeMap<GenerationNumber, Generation>,
 }
 
@@ -46,19 +53,39 @@ impl Cluster {
     /// When folders can't be made.
     #[must_use]
     pub fn new(program: &str, hosts: &[&str]) -> Self {
+        Self::with(program, hosts, Security::LoopbackOnly)
+    }
+
+    /// As [`Cluster::new`], with a key for every host, links that prove it, and generations that are
+    /// signed by a publisher whom every host trusts, each with the way back to the one before.
+    ///
+    /// # Panics
+    /// When folders or keys can't be made.
+    #[must_use]
+    pub fn with_identities(program: &str, hosts: &[&str]) -> Self {
+        Self::with(program, hosts, Security::Identities)
+    }
+
+    fn with(program: &str, hosts: &[&str], security: Security) -> Self {
         // Socket paths are short: the folder must be too.
         let base = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new().prefix("cob").tempdir_in(base).expect("a folder");
         let (address, first_port) = own_place();
-        let cluster = Self {
+        let mut cluster = Self {
             dir,
             program: PathBuf::from(program),
             daemons: hosts.iter().map(|h| ((*h).to_owned(), None)).collect(),
             address,
             first_port,
             ports: BTreeMap::new(),
+            security,
+            signers: Vec::new(),
             generations: BTreeMap::new(),
         };
+        if security == Security::Identities {
+            cluster.signers.push(cluster.publisher());
+            hosts.iter().for_each(|host| cluster.store_key(host));
+        }
         hosts.iter().for_each(|host| cluster.configure(host, ""));
         cluster
     }
@@ -69,14 +96,41 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
+    /// The publisher that the hosts of a cluster with identities trust.
+    #[must_use]
+    pub fn publisher(&self) -> SecretKey {
+        self.key("a publisher")
+    }
+
+    /// The key of a host of a cluster with identities.
+    #[must_use]
+    pub fn host_key(&self, host: &str) -> SecretKey {
+        self.key(&format!("host {host}"))
+    }
+
+    /// Every cluster has keys of its own.
+    fn key(&self, of: &str) -> SecretKey {
+        SecretKey::from_seed(&canonical::blob_hash(format!("{} {of}", self.dir.path().display()).as_bytes()).0)
+    }
+
+    fn store_key(&self, host: &str) {
+        let folder = self.path(host);
+        fs::DirBuilder::new().mode(0o700).create(&folder).expect("a state folder");
+        self.host_key(host).store(&folder.join("identity.key")).expect("a key");
+    }
+
     /// Writes the configuration of a host's daemon, with further lines.
     ///
     /// # Panics
     /// When the file can't be written.
     pub fn configure(&self, host: &str, more: &str) {
+        let trust = match self.security {
+            Security::LoopbackOnly => String::new(),
+            Security::Identities => format!("trust = [\"{}\"]\n", self.publisher().public()),
+        };
         let config = format!(
             "host = \"{host}\"\ndepot = \"depot\"\nstate_dir = \"{host}\"\nhttp = \"{host}.sock\"\n\
-             log = \"debug,zeromq=info\"\n{more}\n"
+             log = \"debug,zeromq=info\"\n{trust}{more}\n"
         );
         fs::write(self.path(&format!("{host}.toml")), config).expect("a configuration");
     }
@@ -138,10 +192,19 @@ impl Cluster {
                 cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false)
             )
         });
+        draft.security = self.security;
         for (host, entry) in &mut draft.hosts {
             entry.value.address = Some(self.give_address(host));
+            entry.value.keys = self.keys_of(host);
         }
         draft
+    }
+
+    fn keys_of(&self, host: &HostName) -> Vec<PublicKey> {
+        match self.security {
+            Security::LoopbackOnly => Vec::new(),
+            Security::Identities => vec![self.host_key(host.as_str()).public()],
+        }
     }
 
     fn give_address(&mut self, host: &HostName) -> String {
@@ -196,33 +259,51 @@ impl Cluster {
             let bytes = codec::encode(&**bundle).expect("encodes");
             let address = Some(self.give_address(name));
             let cobs = bundle.cobs.len() as u64;
-            (name.clone(), ManifestHost { address, keys: Vec::new(), bundle: canonical::blob_hash(&bytes), cobs })
+            let keys = self.keys_of(name);
+            (name.clone(), ManifestHost { address, keys, bundle: canonical::blob_hash(&bytes), cobs })
         };
         let hosts: BTreeMap<_, _> = bundles.iter().map(host).collect();
         let cobs = hosts.values().map(|h| h.cobs).sum();
         let number = GenerationNumber(parent.0 + 1);
-        let manifest = Manifest { hosts, cobs, ..Manifest::empty(number, parent, Security::LoopbackOnly) };
+        let manifest = Manifest { hosts, cobs, ..Manifest::empty(number, parent, self.security) };
         let bundles = bundles.iter().map(|(h, b)| (h.clone(), (**b).clone())).collect();
         self.put(&depot, Generation { manifest, bundles })
     }
 
-    fn depot(&self) -> (Depot, GenerationNumber) {
+    /// The depot, and the number of its newest generation.
+    ///
+    /// # Panics
+    /// When it can't be opened.
+    #[must_use]
+    pub fn depot(&self) -> (Depot, GenerationNumber) {
         let depot = Depot::create_or_open(&self.path("depot")).expect("a depot");
         let latest = depot.latest().expect("a depot that can be read").unwrap_or_default();
         (depot, latest)
     }
 
-    fn put(&mut self, depot: &Depot, generation: Generation) -> GenerationNumber {
+    /// Publishes a generation as it is; with identities it gets the way back and the signatures.
+    ///
+    /// # Panics
+    /// When the depot refuses it.
+    pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
+        let parent = generation.manifest.parent;
+        if self.security == Security::Identities && parent != GenerationNumber(0) {
+            let bytes = depot.read_manifest_bytes(parent).expect("the generation before");
+            let way = WayBack { generation: parent, manifest: canonical::blob_hash(&bytes) };
+            generation.manifest.back.push(way);
+        }
+        let bytes = codec::encode(&generation.manifest).expect("encodes");
+        let signatures: Vec<Signed> = self.signers.iter().map(|key| publishers::sign(key, &bytes)).collect();
         let author = depot.default_author();
         let (model, provenance) = (&BTreeMap::new(), &[][..]);
         let publication = Publication {
             generation: &generation,
             model,
             provenance,
-            signatures: &[],
             message: "",
             author: &author,
             time: 0,
+            signatures: &signatures,
         };
         let (Published::New(number) | Published::Unchanged(number)) = depot.publish(&publication).expect("published");
         self.generations.entry(number).or_insert(generation);

@@ -26,6 +26,16 @@ impl Engine {
         self.head_for(generation, bundle, in_process, now);
     }
 
+    /// As `go`, for a generation that may be older. From the middle of a switch the way back leads to the
+    /// generation that is active still: what was leaving stays.
+    pub(crate) fn back(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
+        if generation == self.going_to().unwrap_or(self.generation) {
+            return;
+        }
+        self.out.records.push(Body::Go(generation));
+        self.head_for(generation, bundle, in_process, now);
+    }
+
     /// As `go`, for one that is on record already.
     pub(crate) fn head_for(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
         let specs = spec::compile(bundle, in_process, &mut self.names);

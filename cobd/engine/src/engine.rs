@@ -175,6 +175,7 @@ impl Engine {
         self.handled += 1;
         match event {
             Event::Go { generation, bundle, in_process } => self.go(generation, &bundle, &in_process, now),
+            Event::Back { generation, bundle, in_process } => self.back(generation, &bundle, &in_process, now),
             Event::Received(batch) => {
                 self.lamport = self.lamport.max(batch.lamport);
                 self.received(batch, now);

@@ -18,6 +18,16 @@ pub enum Event {
         /// Which backends do their work in processes that outlive the daemon, and which inside it.
         in_process: Vec<String>,
     },
+    /// As [`Event::Go`], for a generation that may be older than the active one: the way back that its
+    /// publishers have signed. Whether it is allowed is not the engine's to judge.
+    Back {
+        /// Its number.
+        generation: GenerationNumber,
+        /// This host's part of it, validated.
+        bundle: Arc<Bundle>,
+        /// As in [`Event::Go`].
+        in_process: Vec<String>,
+    },
     /// Another daemon's messages of one turn.
     Received(Batch),
     /// The link to a host is new: what is unsettled with it is said again.

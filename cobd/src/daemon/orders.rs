@@ -6,7 +6,8 @@ use cob_types::{CobId, GenerationNumber};
 use tracing::{info, warn};
 
 use super::{Asked, Daemon, Fetched, Reply};
-use crate::generations::FetchError;
+use crate::acceptance::{Newest, Way};
+use crate::generations::{FetchError, Prepared};
 use crate::journal::index::Query;
 use crate::peer::Transport as _;
 use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
@@ -58,7 +59,7 @@ impl Daemon {
 
     fn order(&mut self, order: Command, who: String, reply: Reply) {
         match order {
-            Command::Prepare { generation } => self.fetch(generation, false, Some(Asked { who, reply })),
+            Command::Prepare { generation } => self.prepare(generation, Asked { who, reply }),
             Command::Switch { generation } => self.switch(generation, who, reply),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
@@ -83,21 +84,59 @@ impl Daemon {
         }
     }
 
+    fn prepare(&mut self, generation: GenerationNumber, asked: Asked) {
+        // Whoever prepares a switch learns here already that it will be refused.
+        match self.way_to(generation) {
+            Err(error @ FetchError::Older { .. }) if generation != self.here() && self.config.trust.is_some() => {
+                self.refuse_generation(generation, &error, Some(asked.reply));
+            }
+            Ok(_) | Err(_) => self.fetch(generation, false, Some(asked)),
+        }
+    }
+
     fn switch(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
-        let (active, going) = (self.engine.generation(), self.engine.going_to());
-        let newest = going.unwrap_or(active);
-        if generation == newest && generation != GenerationNumber(0) {
+        let going = self.engine.going_to();
+        if generation == self.here() && generation != GenerationNumber(0) {
             let word = if going.is_some() { "is being switched to" } else { "is active" };
             self.done(reply, false, format!("generation {generation} {word} already"));
-        } else if generation < newest {
-            self.refuse(
-                reply,
-                RefusalKind::Conflict,
-                &format!("generation {generation} is older than {newest}, and history only grows"),
-                "to go back, make a new generation with the older content and switch to that",
-            );
+        } else if let Err(error) = self.way_to(generation) {
+            self.refuse_generation(generation, &error, Some(reply));
         } else {
             self.fetch(generation, true, Some(Asked { who, reply }));
+        }
+    }
+
+    /// The generation that this host goes to, else the one that it has.
+    fn here(&self) -> GenerationNumber {
+        self.engine.going_to().unwrap_or(self.engine.generation())
+    }
+
+    /// The newest generation that this host has been told to go to, also when it has left it again.
+    fn newest(&self) -> Result<GenerationNumber, FetchError> {
+        Ok(self.generations.returned_from()?.map_or(self.here(), |left| left.max(self.here())))
+    }
+
+    /// Whether this host may go to a generation.
+    fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
+        let here = self.here();
+        if generation > here || here == GenerationNumber(0) {
+            return Ok(Way::Forward);
+        }
+        let newest = self.newest()?;
+        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
+        let manifest = match at_hand.into_iter().flatten().find(|p| p.manifest.generation == newest) {
+            Some(prepared) => prepared.manifest.clone(),
+            None => self.generations.load(newest)?.manifest,
+        };
+        Newest { generation: newest, manifest: Some(&manifest) }.way(here, generation)
+    }
+
+    /// Says no to a generation: to the one who asked, and in the log.
+    fn refuse_generation(&mut self, generation: GenerationNumber, error: &FetchError, reply: Option<Reply>) {
+        warn!(%generation, %error, "a generation is refused");
+        if let Some(reply) = reply {
+            let (kind, hint) = hint_for(error);
+            self.refuse(reply, kind, &error.to_string(), hint);
         }
     }
 
@@ -126,14 +165,7 @@ impl Daemon {
         let Fetched { generation, result, go, asked } = fetched;
         let prepared = match result {
             Ok(prepared) => prepared,
-            Err(error) => {
-                warn!(%generation, %error, "a generation could not be prepared");
-                if let Some(Asked { reply, .. }) = asked {
-                    let (kind, hint) = hint_for(&error);
-                    self.refuse(reply, kind, &error.to_string(), hint);
-                }
-                return;
-            }
+            Err(error) => return self.refuse_generation(generation, &error, asked.map(|a| a.reply)),
         };
         if !go {
             if let Some(Asked { who, reply }) = asked {
@@ -143,24 +175,51 @@ impl Daemon {
             }
             return;
         }
-        let newest = self.engine.going_to().unwrap_or(self.engine.generation());
-        let newer = generation > newest;
-        if newer {
-            info!(%generation, "go");
-            let in_process = prepared.in_process(&self.kinds);
-            let bundle = prepared.bundle.clone();
-            self.coming = Some(prepared);
-            self.tell_roster();
-            let event = Event::Go { generation, bundle, in_process };
-            match &asked {
-                Some(Asked { who, .. }) => self.feed_ordered(event, who),
-                None => self.feed(event),
+        if generation == self.here() {
+            if let Some(Asked { reply, .. }) = asked {
+                self.done(reply, false, format!("another switch was faster: generation {generation}"));
             }
+            return;
         }
-        if let Some(Asked { reply, .. }) = asked {
-            let detail = if newer { "switching" } else { "another switch was faster" };
-            self.done(reply, newer, format!("{detail}: generation {generation}"));
+        let who = asked.as_ref().map(|a| a.who.clone());
+        match self.set_out(prepared, who.as_deref()) {
+            Ok(()) => {
+                if let Some(Asked { reply, .. }) = asked {
+                    self.done(reply, true, format!("switching: generation {generation}"));
+                }
+            }
+            Err(error) => self.refuse_generation(generation, &error, asked.map(|a| a.reply)),
         }
+    }
+
+    /// Says `go` to the engine, if the way is open still.
+    fn set_out(&mut self, prepared: Prepared, who: Option<&str>) -> Result<(), FetchError> {
+        let generation = prepared.manifest.generation;
+        let way = self.way_to(generation)?;
+        let in_process = prepared.in_process(&self.kinds);
+        let bundle = prepared.bundle.clone();
+        let event = match way {
+            Way::Forward => Event::Go { generation, bundle, in_process },
+            Way::Back(signed) if signed.manifest != prepared.hash => {
+                let what = format!(
+                    "it is not the one that the way back was signed for (its manifest has the hash {}, not {})",
+                    prepared.hash, signed.manifest
+                );
+                return Err(FetchError::Bad { generation, what });
+            }
+            Way::Back(_) => {
+                self.generations.note_return(self.newest()?)?;
+                Event::Back { generation, bundle, in_process }
+            }
+        };
+        info!(%generation, ?way, "go");
+        self.coming = Some(prepared);
+        self.tell_roster();
+        match who {
+            Some(who) => self.feed_ordered(event, who),
+            None => self.feed(event),
+        }
+        Ok(())
     }
 
     /// For the history: the engine has nothing to do with it.
@@ -179,12 +238,11 @@ impl Daemon {
         if !self.config.follow {
             return;
         }
-        match self.generations.newest() {
-            Ok(Some(newest)) if newest > self.engine.going_to().unwrap_or(self.engine.generation()) => {
-                self.fetch(newest, true, None);
-            }
+        // What this host has left for an older one is not followed to again.
+        match self.generations.newest().and_then(|newest| Ok((newest, self.newest()?))) {
+            Ok((Some(newest), known)) if newest > known => self.fetch(newest, true, None),
             Ok(_) => {}
-            Err(error) => warn!(%error, "the depot can't be read"),
+            Err(error) => warn!(%error, "the depot can't be followed"),
         }
     }
 
@@ -224,6 +282,16 @@ fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
             (RefusalKind::NotFound, "`cobgen log --depot …` lists the generations that there are")
         }
         FetchError::NotIn { .. } => (RefusalKind::Conflict, "is `host` in cobd.toml the name that the model uses?"),
+        FetchError::Untrusted { .. } => (RefusalKind::Conflict, "`cobgen log` tells who has signed which generation"),
+        FetchError::Unprotected { .. } => {
+            (RefusalKind::Conflict, "leave `security` out of the model, give its hosts keys, and generate again")
+        }
+        FetchError::NobodyTrusted { .. } => {
+            (RefusalKind::Conflict, "`trust = [\"ed25519:…\"]` in cobd.toml, then restart the daemon")
+        }
+        FetchError::Older { .. } => {
+            (RefusalKind::Conflict, "to go back, make a new generation with the older content and switch to that")
+        }
         FetchError::Bad { .. } => (RefusalKind::Conflict, "make the generation again with `cobgen generate`"),
         FetchError::Disk { .. } => (RefusalKind::Unavailable, "look at the state folder's disk"),
     }

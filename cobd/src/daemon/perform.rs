@@ -10,7 +10,7 @@ use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
-use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id, start};
+use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
 use crate::generations::Prepared;
 use crate::journal::Journal as _;
 use crate::journal::index::Measured;
@@ -139,7 +139,15 @@ impl Daemon {
             }
         }
         self.make_ready(prepared);
-        let needed = [self.engine.generation()];
+        let mut needed = vec![self.engine.generation()];
+        // What can't be read now is needed as well: nothing is deleted before it is known.
+        match self.generations.returned_from() {
+            Ok(left) => needed.extend(left),
+            Err(error) => {
+                warn!(%error, "old generations are kept");
+                return;
+            }
+        }
         self.generations.prune(KEEP_GENERATIONS, &needed);
     }
 

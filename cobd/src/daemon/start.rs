@@ -117,7 +117,7 @@ impl Daemon {
         // Before anybody can hear of it: links say it in their first words.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
         let same_boot = same_boot(&config.state_dir)?;
-        let generations = Generations::new(&config.state_dir, &config.depot, &config.host);
+        let generations = Generations::new(&config.state_dir, &config.depot, &config.host, config.trust.clone());
         let (active, coming) = load_needed(&generations, &durable)?;
 
         let (ended_tx, ended) = mpsc::channel(QUEUE);

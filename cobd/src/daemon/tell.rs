@@ -1,6 +1,5 @@
 //! What the daemon tells of itself.
 
-use cob_types::generation::Security;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters};
 use cob_types::{CobId, GenerationNumber};
 

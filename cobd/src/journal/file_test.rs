@@ -95,6 +95,66 @@ fn damage_in_the_middle_stops_with_the_place_and_the_way_out() {
     assert_eq!(fs::read(&path).expect("read"), bytes, "nothing was touched");
 }
 
+/// Of two segments: in the newest one damage stops the daemon or, in the last record, is cut with a
+/// warning; in the older one it is named when the history is read. Nothing else is ever given out.
+#[test]
+fn every_altered_byte_is_named_or_cut_from_the_end() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one", "two"]);
+    let old = journal.path();
+    journal.rotate(b"snapshot").expect("rotated");
+    let before_last = {
+        write(&mut journal, &["three", "four"]);
+        usize::try_from(journal.segment_bytes()).expect("small")
+    };
+    write(&mut journal, &["five"]);
+    let new = journal.path();
+    drop(journal);
+    let right = ["one", "two", "snapshot", "three", "four", "five"];
+    let mut cut = 0;
+    for path in [&old, &new] {
+        let bytes = fs::read(path).expect("read");
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut altered = bytes.clone();
+                altered[at] ^= 1 << bit;
+                fs::write(path, &altered).expect("written");
+                let place = format!("{}: bit {bit} of byte {at}", path.display());
+                match FileJournal::open(folder.path(), 2) {
+                    Err(error) => {
+                        assert!(path == &new, "{place}: recovery needs the newest segment alone");
+                        let said = error.to_string();
+                        assert!(
+                            said.contains(path.to_str().expect("text")) && said.contains("byte "),
+                            "{place}: {said}"
+                        );
+                        assert_eq!(fs::read(path).expect("read"), altered, "{place}: nothing was touched");
+                    }
+                    Ok(opened) if path == &new => {
+                        assert!(at >= before_last && opened.torn.is_some(), "{place}: not noticed");
+                        assert_eq!(payloads(&opened.entries), right[2..5], "{place}");
+                        cut += 1;
+                    }
+                    Ok(opened) => {
+                        assert!(opened.torn.is_none(), "{place}");
+                        assert_eq!(payloads(&opened.entries), right[2..], "{place}");
+                        let told: Vec<_> = opened.journal.entries_since(0).collect();
+                        assert!(told.iter().any(Result::is_err), "{place}: not noticed");
+                        for entry in told.iter().flatten() {
+                            let seq = usize::try_from(entry.seq).expect("small");
+                            assert_eq!(entry.payload, right[seq - 1].as_bytes(), "{place}: record {seq}");
+                        }
+                    }
+                }
+            }
+        }
+        fs::write(path, &bytes).expect("written");
+    }
+    assert!(cut > 0, "the last record can be torn");
+    assert_eq!(history(&open(folder.path()).journal, 0), right);
+}
+
 #[test]
 fn rotation_keeps_a_bounded_history() {
     let folder = tempfile::tempdir().expect("folder");

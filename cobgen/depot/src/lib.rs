@@ -29,6 +29,8 @@ mod signatures;
 pub mod tokens;
 
 #[cfg(test)]
+mod damage_test;
+#[cfg(test)]
 mod testing;
 
 pub use depot::{Counts, Depot, LogEntry};

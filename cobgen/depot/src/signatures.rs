@@ -39,10 +39,14 @@ impl Depot {
     /// # Errors
     /// When the depot does not have the generation, or a signature can't be read.
     pub fn signatures(&self, number: GenerationNumber) -> Result<Vec<Signed>, DepotError> {
-        let manifest = hex(blob_hash(&self.read_manifest_bytes(number)?));
         let folder = format!("{SIGNATURES}{number}/");
+        let names = names_below(self, &folder)?;
+        if names.is_empty() {
+            return self.commit(number).map(|_| Vec::new());
+        }
+        let manifest = hex(blob_hash(&self.read_manifest_bytes(number)?));
         let mut found = Vec::new();
-        for name in names_below(self, &folder)?.into_iter().take(MAX_SIGNATURES) {
+        for name in names.into_iter().take(MAX_SIGNATURES) {
             let written = self.read_signature(number, &format!("{folder}{name}"), &name)?;
             if written.manifest == manifest {
                 found.push(written.signed);

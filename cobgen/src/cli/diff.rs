@@ -77,11 +77,14 @@ fn two(path: &Path, from: Option<GenerationNumber>, to: Option<GenerationNumber>
 
 /// Compares the latest generation with what a model asks for.
 fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let old = match Depot::open(&args.depot).and_then(|depot| latest(&depot)) {
-        Ok(old) => old,
+    let (after, old) = match Depot::open(&args.depot).and_then(|depot| {
+        let old = latest(&depot)?;
+        Ok((After::latest(&depot, &old)?, old))
+    }) {
+        Ok(found) => found,
         Err(error) => return tell_depot(&error, &args.depot, terminal),
     };
-    let made = make(model, &After::of(&old));
+    let made = make(model, &after);
     let refused = made.is_refused();
     if args.json && refused {
         writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;

@@ -3,12 +3,16 @@
 use std::io;
 use std::path::PathBuf;
 
+use cob_trust::SecretKey;
 use cob_types::CobId;
+use cob_types::generation::Security;
 use serde_json::json;
 
+use super::key::tell_key;
+use super::sign::names;
 use super::{Answer, Terminal, tell, tell_publish};
 use crate::diagnostic::to_json;
-use crate::publish::{Published, Refused, publish};
+use crate::publish::{Options, Published, Refused, publish_with};
 
 /// The most change objects that are listed.
 const MAX_LISTED: usize = 20;
@@ -19,6 +23,7 @@ const MAX_LISTED: usize = 20;
 Examples:
   cobgen generate model.yaml --depot depot
   cobgen generate models/ --depot depot --message 'more memory for the database'
+  cobgen generate models/ --depot depot --sign-with publisher.key
   cobgen generate models/ --depot depot --json | jq .generation
 
 Nothing happens on any host until the generation is switched to: `cobctl switch N`.
@@ -34,15 +39,27 @@ pub struct Args {
     /// What to say of it in the log
     #[arg(long, short, default_value = "", hide_default_value = true)]
     message: String,
+    /// Sign it as a publisher, with the secret key of this file
+    #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
+    sign_with: Option<PathBuf>,
+    /// Don't let hosts return from it to the generation before; by default that way back is signed together
+    /// with the way forward
+    #[arg(long)]
+    no_way_back: bool,
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
     /// generation, of its hosts and change objects, and of the change objects that differ from the
-    /// generation before (all 0 where no new one was made). Refused: {"diagnostics"} as in `check`
+    /// generation before (all 0 where no new one was made); and "signed_by", a list of keys. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let published = match publish(&args.model, &args.depot, &args.message) {
+    let signer = match args.sign_with.as_deref().map(SecretKey::load).transpose() {
+        Ok(signer) => signer,
+        Err(error) => return tell_key(&error, terminal),
+    };
+    let options = Options { message: &args.message, signer: signer.as_ref(), way_back: !args.no_way_back };
+    let published = match publish_with(&args.model, &args.depot, &options) {
         Ok(published) => published,
         Err(Refused::Model { diagnostics, .. }) if args.json => {
             writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&diagnostics)}))?;
@@ -57,7 +74,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     };
     tell(&args.model, &published.diagnostics, &published.sources, terminal)?;
     if args.json {
-        let Published { generation, hosts, cobs, difference, .. } = &published;
+        let Published { generation, hosts, cobs, difference, signers, .. } = &published;
         let answer = json!({
             "generation": generation,
             "hosts": hosts,
@@ -65,6 +82,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             "added": difference.added.len(),
             "changed": difference.changed.len(),
             "removed": difference.removed.len(),
+            "signed_by": signers,
         });
         writeln!(terminal.out, "{answer:#}")?;
         return Ok(Answer::Done);
@@ -73,12 +91,31 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(Answer::Done)
 }
 
+/// Whether hosts will take it, and else what is to be done.
+fn signatures_in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+    let Published { generation, security, signers, .. } = published;
+    if !signers.is_empty() {
+        return writeln!(terminal.out, "  signed by {}", names(signers));
+    }
+    match security {
+        Security::LoopbackOnly => Ok(()),
+        Security::Identities => {
+            writeln!(terminal.err, "warning: generation {generation} is not signed, so no host will take it")?;
+            let depot = args.depot.display();
+            writeln!(
+                terminal.err,
+                "  help: `cobgen sign {generation} --key FILE --depot {depot}`; next time generate with `--sign-with FILE`"
+            )
+        }
+    }
+}
+
 fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, new, hosts, cobs, difference, .. } = published;
     let depot = args.depot.display();
     if !new {
         writeln!(terminal.out, "generation {generation} asks for the same already; no new one was made")?;
-        return Ok(());
+        return signatures_in_words(args, published, terminal);
     }
     let (added, changed, removed) = (difference.added.len(), difference.changed.len(), difference.removed.len());
     writeln!(
@@ -95,5 +132,6 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
     if let Some(more) = all.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         writeln!(terminal.out, "  and {more} more: `cobgen diff --depot {depot}`")?;
     }
+    signatures_in_words(args, published, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")
 }

@@ -8,10 +8,12 @@ mod diff;
 mod enroll;
 mod generate;
 mod init;
+mod key;
 mod log;
 mod schema;
 mod serve;
 mod show;
+mod sign;
 mod verify;
 
 use std::ffi::OsString;
@@ -52,6 +54,10 @@ pub enum Command {
     Show(show::Args),
     /// Make the next generation in a depot
     Generate(generate::Args),
+    /// Make a key for a publisher or an operator
+    Key(key::Args),
+    /// Sign a generation of a depot
+    Sign(sign::Args),
     /// List the generations of a depot
     Log(log::Args),
     /// Show what differs between two generations, or what a model would change
@@ -112,6 +118,8 @@ impl Command {
             Self::Check(args) => check::run(args, terminal),
             Self::Show(args) => show::run(args, terminal),
             Self::Generate(args) => generate::run(args, terminal),
+            Self::Key(args) => key::run(args, terminal),
+            Self::Sign(args) => sign::run(args, terminal),
             Self::Log(args) => log::run(args, terminal),
             Self::Diff(args) => diff::run(args, terminal),
             Self::Serve(args) => serve::run(args, terminal),

@@ -5,9 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cob_depot::{Depot, DepotError};
-use cob_types::{Cob, CobId, Generation, GenerationNumber, Kind, Need};
+use cob_types::generation::Security;
+use cob_types::{Cob, CobId, Generation, GenerationNumber, Kind, Manifest, Need, PublicKey};
 use serde_json::{Value, json};
 
+use super::sign::{names, signers};
 use super::{Answer, Terminal, tell, tell_depot};
 use crate::diagnostic::{shown, summary};
 use crate::draft::{Place, When};
@@ -52,11 +54,13 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         (Some(depot), name, None) => {
             let name = name.as_ref().map(|name| name.to_string_lossy());
             match of_depot(depot, args.generation.map(GenerationNumber)) {
-                Ok((generation, provenance)) => View { generation: &generation, provenance: provenance.as_ref() }.show(
-                    name.as_deref(),
-                    args.json,
-                    terminal,
-                ),
+                Ok(Shown { generation, provenance, signers }) => {
+                    if !args.json {
+                        tell_signers(&generation.manifest, &signers, terminal)?;
+                    }
+                    let view = View { generation: &generation, provenance: provenance.as_ref() };
+                    view.show(name.as_deref(), args.json, terminal)
+                }
                 Err(error) => tell_depot(&error, depot, terminal),
             }
         }
@@ -90,7 +94,26 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
 }
 
-fn of_depot(path: &Path, number: Option<GenerationNumber>) -> Result<(Generation, Option<Provenance>), DepotError> {
+/// What a depot knows of a generation.
+struct Shown {
+    generation: Generation,
+    provenance: Option<Provenance>,
+    signers: Vec<PublicKey>,
+}
+
+/// Says who answers for a generation; nothing where nobody has to.
+fn tell_signers(manifest: &Manifest, signers: &[PublicKey], terminal: &mut Terminal<'_>) -> io::Result<()> {
+    let number = manifest.generation;
+    if !signers.is_empty() {
+        writeln!(terminal.err, "generation {number} is signed by {}", names(signers))
+    } else if manifest.security == Security::Identities {
+        writeln!(terminal.err, "generation {number} is not signed: no host takes it (`cobgen sign`)")
+    } else {
+        Ok(())
+    }
+}
+
+fn of_depot(path: &Path, number: Option<GenerationNumber>) -> Result<Shown, DepotError> {
     let depot = Depot::open(path)?;
     let number = match number {
         Some(number) => number,
@@ -98,7 +121,7 @@ fn of_depot(path: &Path, number: Option<GenerationNumber>) -> Result<(Generation
     };
     // A generation can be shown without knowing where it comes from.
     let provenance = depot.read_provenance(number)?.and_then(|bytes| Provenance::from_json(&bytes).ok());
-    Ok((depot.read(number)?, provenance))
+    Ok(Shown { generation: depot.read(number)?, provenance, signers: signers(&depot, number)? })
 }
 
 /// A generation, with where it comes from if that is known.

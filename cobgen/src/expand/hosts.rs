@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use cob_types::HostName;
+use cob_types::generation::Security;
 use minijinja::value::Value as Jinja;
 
 use super::Report;
@@ -19,6 +20,8 @@ pub(super) struct Host {
     pub(super) address: Option<String>,
     /// An address is written, but a wrong one: that is told.
     pub(super) misaddressed: bool,
+    /// Whether the model gives it one, be it right or wrong.
+    pub(super) has_address: bool,
     /// `NAME=VALUE` for each label.
     pub(super) labels: BTreeMap<String, String>,
     /// Its own variables.
@@ -33,12 +36,17 @@ pub(super) struct Hosts(pub(super) BTreeMap<HostName, Host>);
 
 impl Hosts {
     /// Checks every host; one with a wrong address is kept without it.
-    pub(super) fn read(entries: &Named<HostEntry>, templates: &Templates, report: &mut Report<'_>) -> Self {
+    pub(super) fn read(
+        entries: &Named<HostEntry>,
+        security: Option<Security>,
+        templates: &Templates,
+        report: &mut Report<'_>,
+    ) -> Self {
         let mut hosts = BTreeMap::new();
         let mut listening: BTreeMap<String, (HostName, Mark)> = BTreeMap::new();
         for (name, entry) in entries.iter() {
             let Some(host) = report.name(name, HostName::new) else { continue };
-            let read = Host::read(host.clone(), name.mark, entry, templates, report);
+            let read = Host::read(host.clone(), name.mark, entry, (security, templates), report);
             if let (Some(address), Some(mark)) = (&read.address, entry.address.as_ref().map(|a| a.mark))
                 && let Some((other, first)) = listening.insert(address.clone(), (host.clone(), mark))
             {
@@ -112,7 +120,13 @@ impl Hosts {
 }
 
 impl Host {
-    fn read(name: HostName, mark: Mark, entry: &HostEntry, templates: &Templates, report: &mut Report<'_>) -> Self {
+    fn read(
+        name: HostName,
+        mark: Mark,
+        entry: &HostEntry,
+        (security, templates): (Option<Security>, &Templates),
+        report: &mut Report<'_>,
+    ) -> Self {
         let labels: BTreeMap<String, String> =
             entry.labels.iter().map(|(k, v)| (k.value.clone(), v.0.clone())).collect();
         let vars: BTreeMap<String, Jinja> = entry.vars.iter().map(|(k, v)| (k.value.clone(), to_jinja(v))).collect();
@@ -131,12 +145,13 @@ impl Host {
             mark,
             address: None,
             misaddressed: false,
+            has_address: entry.address.is_some(),
             labels: labels.clone(),
             vars: vars.clone(),
         };
         if let Some(written) = &entry.address {
             let text = templates.text(&written.value, written.mark, &OwnNames(&host), report);
-            let address = text.and_then(|text| loopback(&text, written.mark, report));
+            let address = text.and_then(|text| address_of(&text, security, written.mark, report));
             host.value = value(address.map(|a| a.ip()));
             host.misaddressed = address.is_none();
             host.address = address.map(|a| format!("tcp://{a}"));
@@ -158,19 +173,23 @@ impl Host {
     }
 }
 
-/// `tcp://IP:PORT` with a loopback address, which is all that there is without identities.
-fn loopback(text: &str, mark: Mark, report: &mut Report<'_>) -> Option<SocketAddr> {
+/// `tcp://IP:PORT`; without identities with a loopback address, which is all that there is then.
+fn address_of(text: &str, security: Option<Security>, mark: Mark, report: &mut Report<'_>) -> Option<SocketAddr> {
     let parsed = text.strip_prefix("tcp://").and_then(|rest| rest.parse::<SocketAddr>().ok());
     let fault = match parsed {
         None => Diagnostic::error("bad-address", format!("{text:?} is no address"))
             .help("write tcp://IP:PORT, such as tcp://127.0.0.1:7077 or tcp://[::1]:7077; names are not looked up"),
         Some(a) if a.port() == 0 => Diagnostic::error("bad-address", format!("{text:?} has no port"))
             .help("others must know where to connect: name a port from 1 to 65535"),
-        Some(a) if !a.ip().is_loopback() => Diagnostic::error(
+        Some(a) if a.ip().is_unspecified() || a.ip().is_multicast() => {
+            Diagnostic::error("bad-address", format!("{text:?} is no address of one host"))
+                .help("name the address at which the other hosts reach it")
+        }
+        Some(a) if security == Some(Security::LoopbackOnly) && !a.ip().is_loopback() => Diagnostic::error(
             "not-loopback",
             format!("{text:?} is no loopback address, but the model says `security: loopback-only`"),
         )
-        .help("links between machines need identities, which are not built yet; use 127.0.0.0/8 or [::1]"),
+        .help("links between machines need keys: leave `security` out and give every host its `key`; or use 127.0.0.0/8 or [::1]"),
         Some(address) => return Some(address),
     };
     report.push(mark, fault);

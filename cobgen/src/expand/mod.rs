@@ -17,6 +17,7 @@ mod objects;
 mod scope;
 mod targets;
 mod template;
+mod trust;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,17 @@ pub struct Expansion {
     pub beside: BTreeMap<String, BlobHash>,
 }
 
+pub use trust::Enrolled;
+
+/// What is known beside the model.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// The change objects of the generation before: what is placed on the `first` node stays where it is.
+    pub previous: &'a BTreeSet<CobId>,
+    /// The keys of hosts that have enrolled; none: it is not known who has.
+    pub enrolled: Option<&'a Enrolled>,
+}
+
 /// Loads a model and expands it.
 ///
 /// `previous` are the change objects of the generation before: what is placed on the `first` node
@@ -51,33 +63,39 @@ pub fn load(path: &Path, previous: &BTreeSet<CobId>) -> Expansion {
     expand(Model::load(path), previous)
 }
 
+/// As [`load`], with all that is known.
+#[must_use]
+pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
+    expand_knowing(Model::load(path), known)
+}
+
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
+    expand_knowing(model, &Known { previous, enrolled: None })
+}
+
+fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
     let Model { sources, sections, mut diagnostics } = model;
     let mut files = files::Files::default();
     let draft = sections.and_then(|sections| {
         let mut report = Report { sources: &sources, out: &mut diagnostics };
-        draft(&sections, previous, &mut files, &mut report)
+        draft(&sections, known, &mut files, &mut report)
     });
     let draft = draft.filter(|_| !diagnostics.has_errors()).map(|draft| Draft { blobs: files.blobs, ..draft });
     Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names }
 }
 
 /// All of the draft but the contents of its files, which are in `files`.
-fn draft(
-    sections: &Sections,
-    previous: &BTreeSet<CobId>,
-    files: &mut files::Files,
-    report: &mut Report<'_>,
-) -> Option<Draft> {
+fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, report: &mut Report<'_>) -> Option<Draft> {
     let security = security(sections, report);
     let templates = template::Templates::default();
-    let hosts = hosts::Hosts::read(&sections.hosts, &templates, report);
+    let hosts = hosts::Hosts::read(&sections.hosts, security, &templates, report);
+    let mut trust = trust::Trust::read(sections, security, &hosts, known.enrolled, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
     let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
     let world = scope::World::new(sections, templates, hosts, clusters, report);
-    let mut objects = objects::Objects::make(&world, &kinds, previous, files, report);
+    let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
     let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
@@ -87,27 +105,25 @@ fn draft(
     let restarts_on = words::restarts_on(&links);
 
     let hosts = world.hosts.0.values().map(|host| {
-        let value = DraftHost { address: host.address.clone() };
+        let value =
+            DraftHost { address: host.address.clone(), keys: trust.keys.remove(&host.name).unwrap_or_default() };
         (host.name.clone(), At { value, place: report.place(host.mark) })
     });
     let hosts = hosts.collect();
     let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, report);
-    Some(Draft { security: security?, hosts, kinds, cobs, blobs: BTreeMap::new() })
+    let trust::Trust { revoked, operators, .. } = trust;
+    Some(Draft { security: security?, revoked, operators, hosts, kinds, cobs, blobs: BTreeMap::new() })
 }
 
-/// Until identities exist, a model must say that it knows that there are none.
-fn security(sections: &Sections, report: &mut Report<'_>) -> Option<Security> {
-    if let Some(Marked { value: crate::model::Security::LoopbackOnly, .. }) = &sections.security {
-        return Some(Security::LoopbackOnly);
+/// How links are protected: by identities, unless the model says otherwise.
+fn security(sections: &Sections, report: &Report<'_>) -> Option<Security> {
+    match sections.security.as_ref().map(|security| security.value) {
+        Some(crate::model::Security::LoopbackOnly) => Some(Security::LoopbackOnly),
+        Some(crate::model::Security::Identities) => Some(Security::Identities),
+        // A word that means nothing was reported already, and reads as absent.
+        None if report.out.iter().any(|d| d.place.is_some() && d.message.starts_with("`security`")) => None,
+        None => Some(Security::Identities),
     }
-    // A word there that means nothing was reported already, and reads as absent.
-    if !report.out.iter().any(|d| d.place.is_some() && d.message.starts_with("`security`")) {
-        let fault = Diagnostic::error("no-security", "the model does not say how links are protected")
-            .note(None, "keys and signatures are not built yet, so hosts can only talk to each other on one machine")
-            .help("write `security: loopback-only` at the top of the model, and loopback addresses");
-        report.push(Mark { file: 0, line: 1, column: 1 }, fault);
-    }
-    None
 }
 
 /// Where faults go, with the files that they are in.

@@ -53,7 +53,13 @@ pub fn assemble(draft: &Draft, number: GenerationNumber, parent: GenerationNumbe
     let count = cobs.len() as u64;
     let bundles = cut(draft, cobs);
     let hosts = manifest_hosts(draft, &bundles, &mut faults);
-    let manifest = Manifest { hosts, cobs: count, ..Manifest::empty(number, parent, draft.security) };
+    let manifest = Manifest {
+        hosts,
+        cobs: count,
+        revoked: draft.revoked.clone(),
+        operators: draft.operators.clone(),
+        ..Manifest::empty(number, parent, draft.security)
+    };
     match codec::encode(&manifest) {
         Ok(bytes) if bytes.len() > MAX_MANIFEST => faults.push(Fault::ManifestTooLarge { len: bytes.len() }),
         Ok(_) => {}
@@ -165,7 +171,7 @@ fn manifest_hosts(
         }
         let entry = ManifestHost {
             address: host.address.clone(),
-            keys: Vec::new(),
+            keys: host.keys.clone(),
             bundle: canonical::blob_hash(&bytes),
             cobs: bundle.cobs.len() as u64,
         };

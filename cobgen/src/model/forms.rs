@@ -41,6 +41,10 @@ pub struct Label(pub String);
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSet(pub Vec<Marked<HostPick>>);
 
+/// Public keys: one, or a list.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct KeySet(pub Vec<Marked<String>>);
+
 /// Some hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostPick {
@@ -143,6 +147,10 @@ read_from_node!(HostSet, |node| match node.list() {
     Some(items) => Some(Self(items.iter().filter_map(marked_pick).collect())),
     None => Some(Self(marked_pick(node).into_iter().collect())),
 });
+read_from_node!(KeySet, |node| match node.list() {
+    Some(items) => Some(Self(items.iter().filter_map(word).collect())),
+    None => Some(Self(word(node).into_iter().collect())),
+});
 read_from_node!(Nodes, |node| match node.list() {
     Some(items) => Some(Self::Everywhere(items.iter().filter_map(word).collect())),
     None => node.read().ok().map(Self::ByHand),
@@ -230,6 +238,10 @@ schema!(HostSet, "HostSet", |g| {
         {"type": "integer", "x-not-supported-yet": "name the hosts: `nodes: [n1, n2]`"},
     ]})
 });
+schema!(KeySet, "Key", |_g| json_schema!({"anyOf": [
+    {"type": "string", "description": "A public key, ed25519:…"},
+    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The old one and the new one."},
+]}));
 schema!(HostPick, "HostPick", |_g| json_schema!({"anyOf": [
     {"type": "string", "description": "A host's name."},
     label_or_host(),

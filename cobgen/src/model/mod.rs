@@ -19,14 +19,14 @@ mod yaml;
 
 use std::path::Path;
 
-pub use forms::{Duration, HostPick, HostSet, Label, Nodes, On, Placed, Run, RunForm, Target};
+pub use forms::{Duration, HostPick, HostSet, KeySet, Label, Nodes, On, Placed, Run, RunForm, Target};
 pub use node::{Key, Map, Mark, Node, Value};
 pub use read::{Marked, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
-    BackendEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, OnRemove, Sections,
-    Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
+    BackendEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, OnRemove, OperatorEntry,
+    RoleEntry, Sections, Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;

@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::forms::{Duration, HostSet, Label, Nodes, Placed, Run, Target};
+use super::forms::{Duration, HostSet, KeySet, Label, Nodes, Placed, Run, Target};
 use super::node::Node;
 use super::read::{Marked, Named};
 
@@ -19,12 +19,19 @@ const LATER: &str = "x-not-supported-yet";
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sections {
-    /// How links between hosts are protected. `loopback-only`: no keys and no signatures, accepted
-    /// only when every address is a loopback address.
+    /// How links between hosts are protected. `identities` (default): every host has a key and every
+    /// generation is signed. `loopback-only`: no keys and no signatures, accepted only when every
+    /// address is a loopback address.
     pub security: Option<Marked<Security>>,
     /// The hosts that exist.
     #[serde(default)]
     pub hosts: Named<HostEntry>,
+    /// Keys that are no longer to be believed, of whomever: `ed25519:…`. Hosts with them are cut.
+    #[serde(default)]
+    pub revoked: Vec<Marked<String>>,
+    /// Who may give orders from afar.
+    #[serde(default)]
+    pub operators: Named<OperatorEntry>,
     /// Kinds that the user defines.
     #[serde(default)]
     pub kinds: Named<KindEntry>,
@@ -64,8 +71,35 @@ pub struct Sections {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Security {
+    /// Every host has a key, every link proves it, every generation is signed.
+    Identities,
     /// No keys, no signatures; every address is a loopback address.
     LoopbackOnly,
+}
+
+/// Somebody who may give orders from afar.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatorEntry {
+    /// What the operator may do; each role includes those before it.
+    #[schemars(required)]
+    pub role: Option<RoleEntry>,
+    /// The public key that proves who it is; two while the old one is replaced.
+    pub key: Option<KeySet>,
+    /// SHA-256 of the token that proves who it is, in hexadecimal digits.
+    pub token_sha256: Option<Marked<String>>,
+}
+
+/// What an operator may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoleEntry {
+    /// See status, history, output and explanations.
+    Look,
+    /// Pause, resume, retry, prepare, and switch to signed generations.
+    Operate,
+    /// Fence hosts and do whatever else there is.
+    Administer,
 }
 
 /// A host.
@@ -84,9 +118,8 @@ pub struct HostEntry {
     pub hardwaretype: Option<Marked<String>>,
     /// Its image type.
     pub imagetype: Option<Marked<String>>,
-    /// Its public key.
-    #[schemars(extend("x-not-supported-yet" = "identities come later; use `security: loopback-only`"))]
-    pub key: Option<Node>,
+    /// Its public key, `ed25519:…`; two while the old one is replaced. Default: what it has enrolled with.
+    pub key: Option<KeySet>,
 }
 
 /// A kind: what a change object is, its states and the moves between them.

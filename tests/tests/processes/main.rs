@@ -13,6 +13,7 @@ mod hostile;
 mod kills;
 mod service;
 mod setup;
+mod signed;
 
 use std::time::Duration;
 

@@ -49,6 +49,8 @@ struct Plan {
     /// Hosts that leave with it.
     leaving: Vec<Target>,
     expected: Expected,
+    /// The newest generation that a host has, or goes to, when the switch begins.
+    newest: GenerationNumber,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
@@ -66,6 +68,8 @@ async fn run_within(
 ) -> Result<Exit, Failure> {
     let mut plan = plan(context, args.generation)?;
     let first = look(context, &mut plan).await;
+    let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
+    plan.newest = known.max().unwrap_or_default();
     add_leaving(context, &mut plan, &first)?;
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
@@ -196,14 +200,15 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
     match targets.manifest(generation)? {
         Some(manifest) if !targets.narrowed => {
             let hosts = named(endpoints(&manifest, &targets.socket)?);
-            Ok(Plan { generation, hosts, leaving: Vec::new(), expected: Expected::of(&manifest) })
+            let expected = Expected::of(&manifest);
+            Ok(Plan { generation, hosts, leaving: Vec::new(), expected, newest: generation })
         }
         manifest => {
             // Only the hosts that were named; what the manifest says of them still holds.
             let mut expected = manifest.as_ref().map(Expected::of).unwrap_or_default();
             expected.generation = Some(generation);
             expected.cobs.retain(|name, _| targets.all.iter().any(|t| t.name.as_ref() == Some(name)));
-            Ok(Plan { generation, hosts: targets.all.clone(), leaving: Vec::new(), expected })
+            Ok(Plan { generation, hosts: targets.all.clone(), leaving: Vec::new(), expected, newest: generation })
         }
     }
 }
@@ -215,7 +220,7 @@ fn add_leaving(context: &Context, plan: &mut Plan, now: &ClusterStatus) -> Resul
     active.sort_unstable();
     active.dedup();
     let mut leaving = BTreeMap::new();
-    for generation in active.into_iter().filter(|g| *g < plan.generation) {
+    for generation in active.into_iter().filter(|g| *g != plan.generation) {
         // A generation that the depot has lost names no hosts any more.
         if let Ok(manifest) = depot.read_manifest(generation) {
             leaving.extend(endpoints(&manifest, &context.targets.socket)?);

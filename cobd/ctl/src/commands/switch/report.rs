@@ -345,6 +345,7 @@ mod tests {
                 generation: Some(GenerationNumber(7)),
                 cobs: hosts.into_iter().map(|h| (h, 2)).collect(),
             },
+            newest: GenerationNumber(6),
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) async fn until_ended(
         if !live.is_complete() {
             continue;
         }
-        if let Some(newer) = replaced(&watched, plan.generation) {
+        if let Some(newer) = replaced(&watched, plan) {
             break (Ended::Replaced(newer), watched);
         }
         hopeless_since = match (hopeless(&watched), hopeless_since) {
@@ -119,9 +119,12 @@ pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
 }
 
 /// A newer generation that somebody else has switched a host to.
-fn replaced(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<(HostName, GenerationNumber)> {
+///
+/// On a way back, hosts begin with newer generations than the one that they are to go to.
+fn replaced(cluster: &ClusterStatus, plan: &Plan) -> Option<(HostName, GenerationNumber)> {
+    let known = plan.generation.max(plan.newest);
     cluster.hosts.iter().find_map(|h| {
         let newest = h.generation.max(h.switching_to)?;
-        (newest > generation).then(|| (h.name.clone(), newest))
+        (newest > known).then(|| (h.name.clone(), newest))
     })
 }

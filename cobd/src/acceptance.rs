@@ -1,0 +1,209 @@
+//! Which generations this host accepts: signed by the publishers that it trusts, and never an older
+//! one, but for the way back that was signed together with the way forward.
+//!
+//! Pure: `generations` brings the bytes, `daemon/orders` asks before anything is done with them. A
+//! generation passes [`verify`] whenever its bytes come from a disk or the network, its own included.
+
+use cob_trust::Publishers;
+use cob_types::canonical::blob_hash;
+use cob_types::generation::{FORMAT, MAX_MANIFEST, Security, WayBack};
+use cob_types::trust::{PublicKey, Signed};
+use cob_types::{BlobHash, GenerationNumber, Manifest, codec};
+
+use crate::config::parse_address;
+use crate::generations::FetchError;
+
+/// A manifest that this host accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// What it says.
+    pub manifest: Manifest,
+    /// Hash of its bytes.
+    pub hash: BlobHash,
+    /// The trusted publishers that have signed it; empty under `security: loopback-only`.
+    pub signers: Vec<PublicKey>,
+}
+
+/// Judges a manifest's bytes.
+///
+/// # Errors
+/// [`FetchError`] that says why it is refused.
+pub fn verify(
+    trust: Option<&Publishers>,
+    generation: GenerationNumber,
+    bytes: &[u8],
+    signatures: &[Signed],
+) -> Result<Verified, FetchError> {
+    let bad = |what: String| FetchError::Bad { generation, what };
+    // The signatures come first: nothing that a stranger wrote is looked at any further. Only the
+    // refusal tells apart what was never meant to be signed.
+    let signers = match trust.map(|trust| trust.judge(bytes, signatures)).transpose() {
+        Ok(signers) => signers.unwrap_or_default(),
+        Err(why) => {
+            return match codec::decode::<Manifest>(bytes, MAX_MANIFEST) {
+                Ok(Manifest { security: Security::LoopbackOnly, .. }) => Err(FetchError::Unprotected { generation }),
+                Ok(_) | Err(_) => Err(FetchError::Untrusted { generation, why }),
+            };
+        }
+    };
+    let manifest: Manifest = codec::decode(bytes, MAX_MANIFEST).map_err(|e| bad(format!("its manifest: {e}")))?;
+    if manifest.format != FORMAT {
+        return Err(bad(format!("its format {} is newer than this daemon", manifest.format)));
+    }
+    if manifest.generation != generation {
+        return Err(bad(format!("its manifest is that of generation {}", manifest.generation)));
+    }
+    match (manifest.security, trust) {
+        (Security::LoopbackOnly, Some(_)) => return Err(FetchError::Unprotected { generation }),
+        (Security::Identities, None) => return Err(FetchError::NobodyTrusted { generation }),
+        (Security::LoopbackOnly, None) | (Security::Identities, Some(_)) => {}
+    }
+    check_hosts(&manifest).map_err(bad)?;
+    Ok(Verified { manifest, hash: blob_hash(bytes), signers })
+}
+
+/// Addresses that can be used, and under `loopback-only` no others than this machine's own.
+fn check_hosts(manifest: &Manifest) -> Result<(), String> {
+    for (host, entry) in &manifest.hosts {
+        let Some(address) = &entry.address else { continue };
+        let address = parse_address(address).map_err(|e| format!("host {host}: {e}"))?;
+        match manifest.security {
+            Security::LoopbackOnly if !address.ip().to_canonical().is_loopback() => {
+                return Err(format!(
+                    "host {host} is at {address}, which is not a loopback address, but the generation says `security: \
+                     loopback-only`; hosts on a network need keys"
+                ));
+            }
+            Security::Identities if entry.keys.is_empty() => {
+                return Err(format!("host {host} has an address and no key, so nothing could prove that it is {host}"));
+            }
+            Security::LoopbackOnly | Security::Identities => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where an order to switch leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To a newer generation.
+    Forward,
+    /// To an older one, which must have the manifest that the newest one's publishers have signed.
+    Back(WayBack),
+}
+
+/// The newest generation that this host has been told to go to, and what it says of ways back.
+///
+/// After a return the newest one is still the one that was left: the ways back of the generation that
+/// was returned to were signed for those who come from below, and would lead down step by step.
+#[derive(Debug, Clone, Copy)]
+pub struct Newest<'a> {
+    /// Its number.
+    pub generation: GenerationNumber,
+    /// Its manifest; none when there is no generation yet, or it can't be read any more.
+    pub manifest: Option<&'a Manifest>,
+}
+
+impl Newest<'_> {
+    /// Whether this host may go from generation `here` to `to`.
+    ///
+    /// # Errors
+    /// [`FetchError::Older`].
+    pub fn way(&self, here: GenerationNumber, to: GenerationNumber) -> Result<Way, FetchError> {
+        if to > here {
+            return Ok(Way::Forward);
+        }
+        let named = self.manifest.and_then(|m| m.back.iter().find(|way| way.generation == to));
+        match named {
+            Some(way) => Ok(Way::Back(*way)),
+            None => Err(FetchError::Older { generation: to, here, newest: self.generation }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_trust::{SecretKey, publishers};
+    use cob_types::HostName;
+    use cob_types::generation::ManifestHost;
+
+    use super::*;
+
+    const THREE: GenerationNumber = GenerationNumber(3);
+
+    fn manifest(security: Security, address: &str) -> Manifest {
+        let mut manifest = Manifest::empty(THREE, GenerationNumber(2), security);
+        let keys = if security == Security::Identities { vec![PublicKey([1; 32])] } else { Vec::new() };
+        let entry = ManifestHost { address: Some(address.to_owned()), keys, bundle: BlobHash([0; 32]), cobs: 0 };
+        manifest.hosts.insert(HostName::new("n1").expect("name"), entry);
+        manifest
+    }
+
+    fn refused(trust: Option<&Publishers>, manifest: &Manifest, by: &[&SecretKey]) -> String {
+        let bytes = codec::encode(manifest).expect("CBOR");
+        let signatures: Vec<Signed> = by.iter().map(|key| publishers::sign(key, &bytes)).collect();
+        verify(trust, THREE, &bytes, &signatures).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_trusted_publishers_have_signed_is_accepted_wherever_its_hosts_are() {
+        let key = SecretKey::from_seed(&[7; 32]);
+        let trust = Publishers::new([key.public()], 1).expect("enough");
+        let bytes = codec::encode(&manifest(Security::Identities, "tcp://192.0.2.1:7077")).expect("CBOR");
+        let verified = verify(Some(&trust), THREE, &bytes, &[publishers::sign(&key, &bytes)]).expect("accepted");
+        assert_eq!((verified.hash, verified.signers), (blob_hash(&bytes), vec![key.public()]));
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_its_reason() {
+        let (key, stranger) = (SecretKey::from_seed(&[7; 32]), SecretKey::from_seed(&[8; 32]));
+        let trust = Publishers::new([key.public()], 1).expect("enough");
+        let signed = manifest(Security::Identities, "tcp://192.0.2.1:7077");
+        assert!(refused(Some(&trust), &signed, &[]).contains("generation 3 is refused: nobody has signed it"));
+        assert!(refused(Some(&trust), &signed, &[&stranger]).contains("whom this host does not trust"));
+        assert!(refused(None, &signed, &[&key]).contains("set `trust`"));
+        let open = manifest(Security::LoopbackOnly, "tcp://127.0.0.1:7077");
+        // Not "sign it": a signature would not help.
+        assert!(refused(Some(&trust), &open, &[]).contains("`security: loopback-only`"));
+        assert!(refused(Some(&trust), &open, &[&key]).contains("`security: loopback-only`"));
+        let far = manifest(Security::LoopbackOnly, "tcp://192.0.2.1:7077");
+        assert!(refused(None, &far, &[]).contains("not a loopback address"));
+        let mut nameless = signed.clone();
+        nameless.hosts.values_mut().for_each(|host| host.keys.clear());
+        assert!(refused(Some(&trust), &nameless, &[&key]).contains("no key"));
+        let other = Manifest { generation: GenerationNumber(4), ..signed };
+        assert!(refused(Some(&trust), &other, &[&key]).contains("that of generation 4"));
+    }
+
+    #[test]
+    fn every_altered_byte_is_noticed() {
+        let key = SecretKey::from_seed(&[7; 32]);
+        let trust = Publishers::new([key.public()], 1).expect("enough");
+        let bytes = codec::encode(&manifest(Security::Identities, "tcp://192.0.2.1:7077")).expect("CBOR");
+        let signatures = [publishers::sign(&key, &bytes)];
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut altered = bytes.clone();
+                altered[at] ^= 1 << bit;
+                let error = verify(Some(&trust), THREE, &altered, &signatures).expect_err("altered").to_string();
+                assert!(error.contains("was altered") || error.contains("loopback-only"), "byte {at}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn older_generations_are_reached_by_signed_ways_back_alone() {
+        let way = WayBack { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
+        let manifest = Manifest { back: vec![way], ..manifest(Security::Identities, "tcp://127.0.0.1:1") };
+        let newest = Newest { generation: THREE, manifest: Some(&manifest) };
+        let number = GenerationNumber;
+        assert_eq!(newest.way(number(3), number(4)).expect("forward"), Way::Forward);
+        assert_eq!(newest.way(number(3), number(2)).expect("back"), Way::Back(way));
+        // After the return: forward again, but no further down, whatever generation 2 says.
+        assert_eq!(newest.way(number(2), number(3)).expect("forward"), Way::Forward);
+        let error = newest.way(number(2), number(1)).expect_err("not named").to_string();
+        assert!(error.contains("generation 1 is older than 2") && error.contains("generation 3"), "{error}");
+        let none = Newest { generation: number(3), manifest: None };
+        none.way(number(3), number(2)).expect_err("nothing is known");
+    }
+}

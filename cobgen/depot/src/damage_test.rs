@@ -1,0 +1,137 @@
+//! Every byte of a small depot altered, one after the other: what is read is what was written, or the
+//! damage is found and named.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use cob_types::trust::{PublicKey, Signature, Signed};
+use cob_types::{GenerationNumber, HostName};
+use git2::Repository;
+
+use crate::testing::{publication, sketch_of};
+use crate::{Depot, DepotError, Publication, enrolled};
+
+/// A depot with all that there can be in one: two generations, a model, signatures, an enrolled host.
+fn depot(path: &Path) {
+    let depot = Depot::create_or_open(path).expect("made");
+    let model = BTreeMap::from([("model.yaml".to_owned(), b"hosts: {n1: {}}\n".to_vec())]);
+    for number in 1..=2 {
+        let generation = sketch_of(number, &[("n1", number), ("n2", 0)]);
+        let key = u8::try_from(number).expect("small");
+        let signed = Signed { key: PublicKey([key; 32]), signature: Signature([key; 64]) };
+        let publication = Publication {
+            model: &model,
+            provenance: b"{}",
+            signatures: &[signed],
+            ..publication(&generation, "more of everything")
+        };
+        depot.publish(&publication).expect("published");
+    }
+    let host = HostName::new("n1").expect("name");
+    enrolled::add(path, &host, PublicKey([9; 32]), "2026-11-21T12:00:00Z").expect("added");
+}
+
+/// Puts all objects into one pack, as a large publication and `git gc` do.
+fn pack(path: &Path) {
+    let repo = Repository::open_bare(path).expect("opened");
+    let mut builder = repo.packbuilder().expect("a packer");
+    repo.odb().expect("objects").foreach(|id| builder.insert_object(*id, None).is_ok()).expect("listed");
+    builder.write(&path.join("objects/pack"), 0o644).expect("written");
+    for entry in fs::read_dir(path.join("objects")).expect("listed") {
+        let entry = entry.expect("an entry").path();
+        if entry.file_name().is_some_and(|name| name.len() == 2) {
+            fs::remove_dir_all(entry).expect("removed");
+        }
+    }
+}
+
+/// Everything that can be read of a depot, in words.
+fn read_all(path: &Path) -> Result<String, DepotError> {
+    let depot = Depot::open(path)?;
+    let list = depot.list()?;
+    let mut all = format!("{:?} {list:?} {:?}", depot.latest()?, enrolled::read(path)?);
+    for number in list.iter().map(|entry| entry.generation) {
+        let read = (depot.read(number)?, depot.read_manifest_bytes(number)?, depot.read_model(number)?);
+        let beside = (depot.read_provenance(number)?, depot.signatures(number)?);
+        all += &format!("{read:?} {beside:?}");
+    }
+    Ok(all)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("listed") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Alters every byte, each in a way that the seed says, and counts those that were noticed.
+fn alter_each_byte(path: &Path) -> usize {
+    let seed = std::env::var("COB_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1u64);
+    println!("COB_SEED={seed}");
+    let mut state = seed;
+    let right = read_all(path).expect("whole");
+    let mut noticed = 0;
+    for file in files(path) {
+        let bytes = fs::read(&file).expect("read");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("set");
+        for at in 0..bytes.len() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let mask = u8::try_from(state >> 56).expect("a byte").max(1);
+            let mut altered = bytes.clone();
+            altered[at] ^= mask;
+            fs::write(&file, &altered).expect("written");
+            let place = format!("{}: byte {at} ^ {mask:#04x}, COB_SEED={seed}", file.display());
+            match read_all(path) {
+                Ok(read) => assert!(read == right, "{place}: not noticed, and something else is read"),
+                Err(error) => {
+                    noticed += 1;
+                    let said = error.to_string();
+                    let named = said.contains("generation") || said.contains(&path.display().to_string());
+                    assert!(named, "{place}: does not say where: {said}");
+                }
+            }
+        }
+        fs::write(&file, &bytes).expect("written");
+    }
+    assert_eq!(read_all(path).expect("whole again"), right);
+    noticed
+}
+
+#[test]
+fn every_altered_byte_of_a_depot_is_found_or_does_not_matter() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("depot");
+    depot(&path);
+    let noticed = alter_each_byte(&path);
+    assert!(noticed > 2000, "only {noticed}");
+}
+
+#[test]
+fn every_altered_byte_of_a_pack_is_found_or_does_not_matter() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("depot");
+    depot(&path);
+    pack(&path);
+    let noticed = alter_each_byte(&path);
+    assert!(noticed > 1000, "only {noticed}");
+}
+
+/// The newest generation does not vanish with its ref: an older one would pass for the newest.
+#[test]
+fn a_damaged_ref_is_a_damaged_generation_and_not_an_absent_one() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("depot");
+    depot(&path);
+    fs::write(path.join("refs/generations/2"), "no object").expect("written");
+    let depot = Depot::open(&path).expect("opened");
+    assert_eq!(depot.latest().expect("read"), Some(GenerationNumber(2)));
+    let error = depot.read(GenerationNumber(2)).expect_err("damaged").to_string();
+    assert!(error.contains("generation 2"), "{error}");
+    depot.read(GenerationNumber(1)).expect("the other one is whole");
+}

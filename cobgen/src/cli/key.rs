@@ -1,0 +1,66 @@
+//! `cobgen key`: a key for a publisher or an operator.
+
+use std::io;
+use std::path::PathBuf;
+
+use cob_trust::{KeyFileError, SecretKey};
+use serde_json::json;
+
+use super::{Answer, Terminal};
+
+/// The options of `cobgen key`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen key ~/.config/cob/publisher.key
+  cobgen key alice.key --json | jq -r .key
+
+A publisher's public key goes into `trust` in the hosts' cobd.toml, an operator's into `operators` of the
+model. The file is the proof of who you are: keep it to yourself. It is PKCS#8 in PEM, as
+`openssl genpkey -algorithm ed25519` writes it.
+
+Exit status: 0 the key is there; 2 the file can't be used; 3 it could not be written.")]
+pub struct Args {
+    /// The file for the secret key; one that is there is kept, and its public key printed
+    file: PathBuf,
+    /// Print {"key", "new"}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let (key, new) = match load_or_make(args) {
+        Ok(found) => found,
+        Err(error) => return tell_key(&error, terminal),
+    };
+    if args.json {
+        writeln!(terminal.out, "{:#}", json!({"key": key.public(), "new": new}))?;
+    } else {
+        let what = if new { "A new key is in" } else { "The key was there already, in" };
+        writeln!(terminal.err, "{what} {}. Its public half:", args.file.display())?;
+        writeln!(terminal.out, "{}", key.public())?;
+    }
+    Ok(Answer::Done)
+}
+
+fn load_or_make(args: &Args) -> Result<(SecretKey, bool), KeyFileError> {
+    match SecretKey::load(&args.file) {
+        Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            SecretKey::load_or_create(&args.file).map(|key| (key, true))
+        }
+        loaded => loaded.map(|key| (key, false)),
+    }
+}
+
+/// Prints why a key can't be used.
+pub(super) fn tell_key(error: &KeyFileError, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    writeln!(terminal.err, "error: the key can't be used: {error}")?;
+    match error {
+        KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            writeln!(terminal.err, "  help: `cobgen key FILE` makes one")?;
+            Ok(Answer::Bad)
+        }
+        KeyFileError::Io { .. } => Ok(Answer::NotReached),
+        KeyFileError::Open { .. } | KeyFileError::Owner { .. } | KeyFileError::NoKey { .. } => Ok(Answer::Bad),
+    }
+}

@@ -1,0 +1,127 @@
+//! `cobgen sign`: a publisher's signature on a generation that is in the depot.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+use cob_depot::{Depot, DepotError, PublishError};
+use cob_trust::{SecretKey, publishers};
+use cob_types::canonical::blob_hash;
+use cob_types::generation::Security;
+use cob_types::trust::{PublicKey, Signed};
+use cob_types::{Generation, GenerationNumber};
+use serde_json::json;
+
+use super::key::tell_key;
+use super::{Answer, Terminal, tell_publish};
+use crate::generation::diff;
+use crate::publish::nothing;
+
+/// The options of `cobgen sign`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen diff --depot depot --to 7                  what you are about to answer for
+  cobgen sign 7 --key publisher.key --depot depot
+
+For four eyes: `threshold = 2` in the hosts' cobd.toml, one publisher generates with --sign-with, another
+looks at the difference and signs. Who may sign for a host stands in its `trust`.
+
+Exit status: 0 it is signed; 2 bad input; 3 the depot could not be read or written.")]
+pub struct Args {
+    /// The generation's number
+    #[arg(value_name = "N")]
+    generation: u64,
+    /// The publisher's secret key, as `cobgen key` makes it
+    #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
+    key: PathBuf,
+    /// Where generations are kept
+    #[arg(long, value_name = "DIR")]
+    depot: PathBuf,
+    /// Print {"generation", "manifest", "signed_by", "back"}: the hash of what was signed, the keys of all
+    /// who have signed it, and the numbers of the generations that it lets hosts return to
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let key = match SecretKey::load(&args.key) {
+        Ok(key) => key,
+        Err(error) => return tell_key(&error, terminal),
+    };
+    let number = GenerationNumber(args.generation);
+    match sign(args, number, &key) {
+        Ok(signed) => tell(args, &signed, terminal),
+        Err(error) => tell_publish(&error, &args.depot, terminal),
+    }
+}
+
+/// What was signed.
+struct SignedNow {
+    generation: Generation,
+    before: Option<Generation>,
+    manifest: String,
+    by: Vec<PublicKey>,
+}
+
+fn sign(args: &Args, number: GenerationNumber, key: &SecretKey) -> Result<SignedNow, PublishError> {
+    let depot = Depot::open(&args.depot)?;
+    // All of it is read and compared with the manifest's hashes: nobody answers for half a generation.
+    let generation = depot.read(number)?;
+    let before = match generation.manifest.parent {
+        GenerationNumber(0) => Some(nothing()),
+        parent => depot.read(parent).ok(),
+    };
+    let bytes = depot.read_manifest_bytes(number)?;
+    depot.add_signature(number, &publishers::sign(key, &bytes))?;
+    let by = good(&bytes, &depot.signatures(number)?);
+    Ok(SignedNow { generation, before, manifest: blob_hash(&bytes).to_string(), by })
+}
+
+fn tell(args: &Args, signed: &SignedNow, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let manifest = &signed.generation.manifest;
+    let back: Vec<GenerationNumber> = manifest.back.iter().map(|way| way.generation).collect();
+    if args.json {
+        let answer = json!({
+            "generation": manifest.generation, "manifest": signed.manifest, "signed_by": signed.by, "back": back,
+        });
+        writeln!(terminal.out, "{answer:#}")?;
+        return Ok(Answer::Done);
+    }
+    let mut text = format!("generation {} is signed by {}", manifest.generation, names(&signed.by));
+    if let Some(before) = &signed.before {
+        let difference = diff(before, &signed.generation);
+        let (added, changed, removed) = (difference.added.len(), difference.changed.len(), difference.removed.len());
+        let _ = write!(text, "\n  {added} added, {changed} changed, {removed} removed since {}", manifest.parent);
+    }
+    for number in &back {
+        let _ = write!(text, "\n  hosts may return from it to {number}");
+    }
+    writeln!(terminal.out, "{text}")?;
+    if manifest.security == Security::LoopbackOnly {
+        writeln!(terminal.err, "Its model says `security: loopback-only`: no host asks for signatures.")?;
+    }
+    Ok(Answer::Done)
+}
+
+/// Whose signatures are over these bytes, in the order of the keys.
+pub(super) fn good(manifest: &[u8], signatures: &[Signed]) -> Vec<PublicKey> {
+    let purpose = cob_trust::key::Purpose::Generation;
+    let is_good = |signed: &&Signed| cob_trust::key::verify(&signed.key, purpose, manifest, &signed.signature);
+    signatures.iter().filter(is_good).map(|signed| signed.key).collect()
+}
+
+/// The publishers that have signed a generation of a depot.
+pub(super) fn signers(depot: &Depot, number: GenerationNumber) -> Result<Vec<PublicKey>, DepotError> {
+    let signatures = depot.signatures(number)?;
+    if signatures.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(good(&depot.read_manifest_bytes(number)?, &signatures))
+}
+
+/// Keys in a sentence.
+pub(super) fn names(keys: &[PublicKey]) -> String {
+    let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}

@@ -1,0 +1,222 @@
+//! Who is who in a model: keys of hosts, revoked keys, operators.
+//!
+//! A host's keys stand in the model, or it has enrolled them in the depot; what the model says wins.
+//! One key is one identity: it belongs to one host or one operator.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::BlobHash;
+use cob_types::generation::Security;
+use cob_types::trust::{Operator, PublicKey, Role};
+
+use super::Report;
+use super::hosts::Hosts;
+use crate::diagnostic::Diagnostic;
+use crate::model::{KeySet, Mark, Marked, OperatorEntry, RoleEntry, Sections};
+
+/// The keys of hosts that have enrolled, by the hosts' names.
+pub type Enrolled = BTreeMap<cob_types::HostName, Vec<PublicKey>>;
+
+/// The most keys of one host or operator: the old and the new one.
+const MAX_KEYS: usize = 2;
+
+/// What a model says of identities.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    pub(super) keys: Enrolled,
+    pub(super) revoked: BTreeSet<PublicKey>,
+    pub(super) operators: BTreeMap<String, Operator>,
+}
+
+impl Trust {
+    /// Reads it. Without `enrolled` it is not known who has enrolled, and hosts without a key are only
+    /// warned of.
+    pub(super) fn read(
+        sections: &Sections,
+        security: Option<Security>,
+        hosts: &Hosts,
+        enrolled: Option<&Enrolled>,
+        report: &mut Report<'_>,
+    ) -> Self {
+        let mut reader = Reader { revoked: BTreeMap::new(), owners: BTreeMap::new(), report };
+        reader.read_revoked(&sections.revoked);
+        let mut trust = Self::default();
+        for (name, entry) in sections.hosts.iter() {
+            if let (Some((host, _)), Some(keys)) = (hosts.0.get_key_value(name.value.as_str()), &entry.key) {
+                trust.keys.insert(host.clone(), reader.keys(keys, &format!("host {host}")));
+            }
+        }
+        for (name, entry) in sections.operators.iter() {
+            trust.operators.extend(reader.operator(name, entry).map(|operator| (name.value.clone(), operator)));
+        }
+        match security {
+            Some(Security::LoopbackOnly) => {
+                reader.without_effect(sections);
+                return Self::default();
+            }
+            Some(Security::Identities) => reader.enrolled(hosts, enrolled, &mut trust.keys),
+            None => {}
+        }
+        trust.revoked = reader.revoked.into_keys().collect();
+        trust
+    }
+}
+
+struct Reader<'a, 'r> {
+    revoked: BTreeMap<PublicKey, Mark>,
+    /// Whose each key is, and where it says so; without a place: by enrolment.
+    owners: BTreeMap<PublicKey, (String, Option<Mark>)>,
+    report: &'a mut Report<'r>,
+}
+
+impl Reader<'_, '_> {
+    fn read_revoked(&mut self, keys: &[Marked<String>]) {
+        for key in keys {
+            if let Some(parsed) = self.key(key) {
+                self.revoked.entry(parsed).or_insert(key.mark);
+            }
+        }
+    }
+
+    fn key(&mut self, text: &Marked<String>) -> Option<PublicKey> {
+        match text.value.parse() {
+            Ok(key) => Some(key),
+            Err(error) => {
+                let fault = Diagnostic::error("bad-key", format!("{error}"))
+                    .help("`cobd key` on the host and `cobgen key FILE` print public keys as they are written here");
+                self.report.push(text.mark, fault);
+                None
+            }
+        }
+    }
+
+    /// The keys of one host or operator, without those that can't be used.
+    fn keys(&mut self, set: &KeySet, owner: &str) -> Vec<PublicKey> {
+        if let Some(third) = set.0.get(MAX_KEYS) {
+            let fault = Diagnostic::error("too-many-keys", format!("{owner} has {} keys", set.0.len()))
+                .help("one key, or two while the old one is replaced: the old one and the new one");
+            self.report.push(third.mark, fault);
+        }
+        let mut found = Vec::new();
+        for text in &set.0 {
+            let Some(key) = self.key(text) else { continue };
+            if let Some(revoked) = self.revoked.get(&key) {
+                let fault = Diagnostic::error("revoked-key", format!("the key of {owner} is revoked"))
+                    .note(Some(self.report.place(*revoked)), "revoked here")
+                    .help(format!("make a new key for {owner} and name that one"));
+                self.report.push(text.mark, fault);
+            } else if self.claim(key, owner, text.mark) {
+                found.push(key);
+            }
+        }
+        found
+    }
+
+    /// Notes whose a key is; one that is somebody's already is a fault.
+    fn claim(&mut self, key: PublicKey, owner: &str, mark: Mark) -> bool {
+        let Some((other, first)) = self.owners.get(&key) else {
+            self.owners.insert(key, (owner.to_owned(), Some(mark)));
+            return true;
+        };
+        let message = if other == owner {
+            format!("{owner} has the same key twice")
+        } else {
+            format!("{owner} has the key of {other}")
+        };
+        let mut fault = Diagnostic::error("duplicate-key", message)
+            .help("a key is one identity: make one for every host and operator, on the machine where it is used");
+        if let Some(first) = first {
+            fault = fault.note(Some(self.report.place(*first)), "first named here");
+        }
+        self.report.push(mark, fault);
+        false
+    }
+
+    fn operator(&mut self, name: &Marked<String>, entry: &OperatorEntry) -> Option<Operator> {
+        let errors = self.report.errors();
+        self.report.segment("operator", name);
+        let owner = format!("operator {}", name.value);
+        let keys = entry.key.as_ref().map(|keys| self.keys(keys, &owner)).unwrap_or_default();
+        let token = entry.token_sha256.as_ref().and_then(|text| self.token(text));
+        if entry.key.is_none() && entry.token_sha256.is_none() && errors == self.report.errors() {
+            let fault = Diagnostic::error("no-proof", format!("{owner} has neither `key` nor `token_sha256`")).help(
+                "name a key (`cobgen key FILE` makes one), or the SHA-256 of a token: nothing else proves who it is",
+            );
+            self.report.push(name.mark, fault);
+        }
+        // A missing or wrong role was reported with the structure.
+        let role = match entry.role? {
+            RoleEntry::Look => Role::Look,
+            RoleEntry::Operate => Role::Operate,
+            RoleEntry::Administer => Role::Administer,
+        };
+        Some(Operator { role, keys, token })
+    }
+
+    fn token(&mut self, text: &Marked<String>) -> Option<BlobHash> {
+        let hash = from_hex(&text.value);
+        if hash.is_none() {
+            // Not shown: it may be the token itself.
+            let fault = Diagnostic::error("bad-token", "`token_sha256` is not 64 hexadecimal digits")
+                .help("write the SHA-256 of the token, never the token: `printf %s TOKEN | sha256sum`");
+            self.report.push(text.mark, fault);
+        }
+        hash
+    }
+
+    /// Keys that hosts without one in the model have enrolled; names the hosts that have none at all.
+    fn enrolled(&mut self, hosts: &Hosts, enrolled: Option<&Enrolled>, keys: &mut Enrolled) {
+        let mut without: Vec<(&cob_types::HostName, Mark)> = Vec::new();
+        for host in hosts.0.values() {
+            if keys.contains_key(&host.name) {
+                continue;
+            }
+            let known = enrolled.and_then(|all| all.get(&host.name)).into_iter().flatten();
+            let mut usable: Vec<PublicKey> = known.copied().filter(|key| !self.revoked.contains_key(key)).collect();
+            usable.retain(|key| self.claim(*key, &format!("host {}", host.name), host.mark));
+            if usable.is_empty() && host.has_address {
+                without.push((&host.name, host.mark));
+            }
+            keys.insert(host.name.clone(), usable);
+        }
+        if enrolled.is_some() {
+            for (host, mark) in without {
+                let fault = Diagnostic::error("no-key", format!("host {host} has an address and no key"))
+                    .note(None, "without a key nothing proves that it is this host, so the others would not talk to it")
+                    .help("let it enrol (docs/security.md), or write its key here: `key: ed25519:…`, as it prints it");
+                self.report.push(mark, fault);
+            }
+        } else if let Some((_, mark)) = without.first() {
+            let names: Vec<&str> = without.iter().take(5).map(|(host, _)| host.as_str()).collect();
+            let more = without.len() - names.len();
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            let fault = Diagnostic::warning("no-key", format!("no key in the model: {}{more}", names.join(", ")))
+                .help("fine if they have enrolled in the depot; else `cobgen generate` will refuse");
+            self.report.push(*mark, fault);
+        }
+    }
+
+    fn without_effect(&mut self, sections: &Sections) {
+        let host = sections.hosts.iter().find_map(|(_, entry)| Some(entry.key.as_ref()?.0.first()?.mark));
+        let operator = sections.operators.iter().map(|(name, _)| name.mark).next();
+        let revoked = sections.revoked.first().map(|key| key.mark);
+        if let Some(mark) = host.or(operator).or(revoked) {
+            let fault =
+                Diagnostic::warning("no-effect", "keys and operators have no effect under `security: loopback-only`")
+                    .help("leave `security` out, so that every host proves who it is");
+            self.report.push(mark, fault);
+        }
+    }
+}
+
+fn from_hex(text: &str) -> Option<BlobHash> {
+    let bytes = text.as_bytes();
+    let mut hash = [0; 32];
+    if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(BlobHash(hash))
+}

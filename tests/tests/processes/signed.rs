@@ -1,0 +1,138 @@
+//! Signed generations on real daemons: what is refused changes nothing, and the way back is the signed one.
+
+use cob_tests::cluster::Cluster;
+use cob_trust::{SecretKey, publishers};
+use cob_types::GenerationNumber;
+
+use crate::{CHECK, PATIENCE};
+
+/// Two hosts, of which the second has a change object of this version.
+fn model(version: &str) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+kinds:
+  quick:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {{run: ./check.sh}}
+    transitions:
+      - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "rm $COB_STATE_DIR/state"}}
+cobs:
+  n1/a: {{kind: quick}}
+  n2/b: {{kind: quick, requires: [n1/a]}}
+  n2/of-{version}: {{kind: quick, requires: [n2/b]}}
+"#
+    )
+}
+
+fn cluster() -> Cluster {
+    Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n2"])
+}
+
+fn generate(cluster: &mut Cluster, version: &str) -> GenerationNumber {
+    let model = cluster.write_model(version, &[("model.yaml", &model(version)), CHECK]);
+    cluster.generate(&model)
+}
+
+/// The order is refused with these words, in its answer and in the log, and the host stays as it is.
+fn assert_refused(cluster: &Cluster, host: &str, order: &str, generation: u64, words: &[&str]) {
+    let before = cluster.status(host).map(|s| (s.generation, s.switching_to));
+    let body = format!("{{\"generation\": {generation}}}");
+    let said = cluster.http(host, "POST", &format!("/v1/{order}"), &body).expect_err("refused");
+    let log = cluster.log(host);
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said}");
+        assert!(log.contains(word), "{word:?} is not in the log");
+    }
+    assert_eq!(cluster.status(host).map(|s| (s.generation, s.switching_to)), before);
+}
+
+#[test]
+fn only_what_a_trusted_publisher_has_signed_is_switched_to() {
+    let mut cluster = cluster();
+    let one = generate(&mut cluster, "one");
+    cluster.start_all();
+    cluster.switch_all(one);
+    cluster.wait_converged(one, PATIENCE);
+
+    cluster.signers.clear();
+    let unsigned = generate(&mut cluster, "unsigned");
+    let stranger = SecretKey::from_seed(&[9; 32]);
+    for order in ["prepare", "switch"] {
+        assert_refused(&cluster, "n1", order, unsigned.0, &["nobody has signed it", "cobgen sign"]);
+    }
+    let (depot, _) = cluster.depot();
+    let bytes = depot.read_manifest_bytes(unsigned).expect("read");
+    depot.add_signature(unsigned, &publishers::sign(&stranger, &bytes)).expect("added");
+    let who = stranger.public().to_string();
+    assert_refused(&cluster, "n1", "switch", unsigned.0, &["does not trust", &who]);
+    // A publisher's signature over something else.
+    depot.add_signature(unsigned, &publishers::sign(&cluster.publisher(), b"another")).expect("added");
+    assert_refused(&cluster, "n1", "switch", unsigned.0, &["was altered"]);
+    assert!(cluster.is_converged(one));
+
+    depot.add_signature(unsigned, &publishers::sign(&cluster.publisher(), &bytes)).expect("added");
+    cluster.switch_all(unsigned);
+    cluster.wait_converged(unsigned, PATIENCE);
+}
+
+#[test]
+fn the_way_back_is_the_signed_one_and_holds_across_restarts() {
+    let mut cluster = cluster();
+    let [one, two, three] = ["one", "two", "three"].map(|version| generate(&mut cluster, version));
+    cluster.start_all();
+    for generation in [one, two, three] {
+        cluster.switch_all(generation);
+        cluster.wait_converged(generation, PATIENCE);
+    }
+    assert_refused(&cluster, "n1", "switch", one.0, &["generation 1 is older than 3", "names no way back"]);
+    assert_refused(&cluster, "n1", "prepare", one.0, &["generation 1 is older than 3"]);
+
+    cluster.switch_all(two);
+    cluster.wait_converged(two, PATIENCE);
+    assert!(cluster.cob("n2/of-two").is_some() && cluster.cob("n2/of-three").is_none());
+    // What generation 2 says of ways back was said to those who came from 1: it does not count now.
+    assert_refused(&cluster, "n1", "switch", one.0, &["generation 3 names no way back"]);
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    cluster.until(PATIENCE, || cluster.is_converged(two), "the return survives a crash");
+    assert_refused(&cluster, "n1", "switch", one.0, &["generation 3 names no way back"]);
+
+    cluster.switch_all(three);
+    cluster.wait_converged(three, PATIENCE);
+    let four = generate(&mut cluster, "four");
+    cluster.switch_all(four);
+    cluster.wait_converged(four, PATIENCE);
+}
+
+#[test]
+fn a_daemon_that_follows_does_not_follow_to_what_it_was_brought_back_from() {
+    let mut cluster = cluster();
+    let one = generate(&mut cluster, "one");
+    for host in cluster.hosts() {
+        cluster.configure(&host, "follow = true");
+    }
+    cluster.start_all();
+    cluster.wait_converged(one, PATIENCE);
+    let two = generate(&mut cluster, "two");
+    cluster.wait_converged(two, PATIENCE);
+    cluster.switch_all(one);
+    cluster.wait_converged(one, PATIENCE);
+    // A change in the depot makes them look; the unsigned generation is refused, and 2 stays left.
+    cluster.signers.clear();
+    let unsigned = generate(&mut cluster, "unsigned");
+    let refused = || cluster.hosts().iter().all(|host| cluster.log(host).contains("nobody has signed it"));
+    cluster.until(PATIENCE, refused, "the unsigned one is refused");
+    assert!(cluster.is_converged(one));
+    let (depot, _) = cluster.depot();
+    let bytes = depot.read_manifest_bytes(unsigned).expect("read");
+    depot.add_signature(unsigned, &publishers::sign(&cluster.publisher(), &bytes)).expect("added");
+    cluster.wait_converged(unsigned, PATIENCE);
+}
