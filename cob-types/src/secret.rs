@@ -83,8 +83,7 @@ pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
 /// Whether a text holds a mark, or what is left of one that was altered.
 #[must_use]
 pub fn is_suspect(text: &str) -> bool {
-    let brackets = [OPEN, CLOSE].iter().any(|b| b.chars().any(|c| !c.is_ascii() && text.contains(c)));
-    brackets || text.to_ascii_lowercase().contains("cob-secret")
+    text.contains(['\u{2983}', '\u{2984}']) || text.to_ascii_lowercase().contains("cob-secret:")
 }
 
 /// A JSON value in whose texts every mark was replaced by what `value` says; keys stay as they are.

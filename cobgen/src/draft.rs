@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cob_types::generation::{BlobHash, Security};
 use cob_types::kind::PayloadFile;
+use cob_types::secret::SecretId;
 use cob_types::trust::{Operator, PublicKey};
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 
@@ -49,6 +50,39 @@ pub struct Draft {
     pub cobs: BTreeMap<CobId, At<DraftCob>>,
     /// Contents of the files that kinds and change objects carry.
     pub blobs: BTreeMap<BlobHash, Vec<u8>>,
+    /// The secrets that contents name, by the id in their marks: an id made of the name alone as long as
+    /// nobody has looked for the value.
+    pub secrets: BTreeMap<SecretId, At<DraftSecret>>,
+    /// For each host the values of the secrets that its contents name, encrypted for it; nothing as long
+    /// as nobody has looked for the values.
+    pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
+}
+
+/// A secret that is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraftSecret {
+    /// Its name.
+    pub name: String,
+    /// Where its value is to be found.
+    pub source: SecretSource,
+}
+
+/// Where a secret's value is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// In a file.
+    File(PathBuf),
+    /// In a variable of the environment.
+    Env(String),
+    /// Here, in an armoured age file.
+    Age(String),
+    /// In what a command prints.
+    Command {
+        /// The program and its arguments.
+        words: Vec<String>,
+        /// Where it is executed.
+        folder: PathBuf,
+    },
 }
 
 /// A host of the model.

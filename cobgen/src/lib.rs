@@ -18,6 +18,7 @@ pub mod make;
 pub mod model;
 pub mod provenance;
 pub mod publish;
+pub mod secrets;
 pub mod serve;
 pub mod verify;
 

@@ -10,13 +10,15 @@ use std::path::Path;
 use cob_depot::{Depot, DepotError};
 use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, Security, WayBack};
-use cob_types::{CobId, Generation, GenerationNumber};
+use cob_types::secret::SecretId;
+use cob_types::{CobId, Generation, GenerationNumber, HostName};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::expand::{self, Enrolled, Expansion, Known};
 use crate::generation::{Assembled, assemble};
 use crate::model::Sources;
+use crate::secrets::{self, Vault};
 
 /// The generation that a new one comes after.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct After {
     pub enrolled: Option<Enrolled>,
     /// The way back that the new one names, if its hosts have identities.
     pub back: Option<WayBack>,
+    /// The sealed secrets of its bundles: what did not change is taken over.
+    pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
 }
 
 /// What came of a model.
@@ -51,7 +55,12 @@ impl After {
     #[must_use]
     pub fn of(generation: &Generation) -> Self {
         let cobs = generation.bundles.values().flat_map(|bundle| bundle.cobs.keys().cloned()).collect();
-        Self { number: generation.manifest.generation, cobs, ..Self::default() }
+        let sealed =
+            generation.bundles.iter().filter(|(_, bundle)| !bundle.secrets.is_empty()).map(|(host, bundle)| {
+                (host.clone(), bundle.secrets.iter().map(|(id, bytes)| (*id, bytes.to_vec())).collect())
+            });
+        let sealed = sealed.collect();
+        Self { number: generation.manifest.generation, cobs, sealed, ..Self::default() }
     }
 
     /// What the latest generation of a depot leaves, with what is known beside it.
@@ -78,14 +87,29 @@ impl Made {
     }
 }
 
-/// Makes and checks the generation that a model asks for.
+/// Makes and checks the generation that a model asks for. Nobody looks for the values of its secrets, so
+/// it can be checked and shown, but not published.
 #[must_use]
 pub fn make(model: &Path, after: &After) -> Made {
+    make_with(model, after, None)
+}
+
+/// Makes and checks the generation that a model asks for, with the secrets that the vault finds.
+#[must_use]
+pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     let Expansion { draft, mut diagnostics, sources, beside } =
         expand::load_knowing(model, &Known { previous: &after.cobs, enrolled: after.enrolled.as_ref() });
-    let Some(draft) = draft else {
-        return Made { assembled: None, diagnostics, sources, beside: BTreeMap::new() };
+    let nothing = |diagnostics, sources| Made { assembled: None, diagnostics, sources, beside: BTreeMap::new() };
+    let Some(mut draft) = draft else { return nothing(diagnostics, sources) };
+    let found = match vault {
+        Some(vault) => vault.settle(&mut draft, after),
+        None => secrets::refused(&draft),
     };
+    let refused = found.iter().any(|d| d.severity == Severity::Error);
+    diagnostics.extend(found);
+    if refused {
+        return nothing(diagnostics, sources);
+    }
     let number = GenerationNumber(after.number.0 + 1);
     let assembled = match assemble(&draft, number, after.number) {
         Ok(mut assembled) => {

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cob_types::secret::SecretId;
 use cob_types::{CobId, HostName, KindName, StateName};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub struct Provenance {
     pub kinds: BTreeMap<KindName, Place>,
     /// Where each change object and each of its dependencies is written.
     pub cobs: BTreeMap<CobId, Origin>,
+    /// The names of the secrets whose marks stand in contents.
+    pub secrets: BTreeMap<SecretId, String>,
 }
 
 /// Where a change object and its dependencies come from.
@@ -113,7 +116,8 @@ impl Provenance {
             .collect::<BTreeMap<_, _>>();
         let hosts = self.hosts.iter().map(|(name, place)| (name.clone(), files.position(place))).collect();
         let kinds = self.kinds.iter().map(|(name, place)| (name.clone(), files.position(place))).collect();
-        let raw = Raw { format: FORMAT, files: files.names, hosts, kinds, cobs };
+        let secrets = self.secrets.clone();
+        let raw = Raw { format: FORMAT, files: files.names, hosts, kinds, cobs, secrets };
         Ok(serde_json::to_vec(&raw)?)
     }
 
@@ -138,6 +142,7 @@ impl Provenance {
             hosts: raw.hosts.into_iter().map(|(n, p)| Ok((n, place(p)?))).collect::<Result<_, ProvenanceError>>()?,
             kinds: raw.kinds.into_iter().map(|(n, p)| Ok((n, place(p)?))).collect::<Result<_, ProvenanceError>>()?,
             cobs,
+            secrets: raw.secrets,
         })
     }
 }
@@ -158,6 +163,8 @@ struct Raw {
     hosts: BTreeMap<HostName, Position>,
     kinds: BTreeMap<KindName, Position>,
     cobs: BTreeMap<CobId, RawOrigin>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    secrets: BTreeMap<SecretId, String>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -17,8 +17,9 @@ use cob_types::{Generation, GenerationNumber, Manifest, codec};
 use crate::diagnostic::{Diagnostic, render, summary};
 use crate::expand::Enrolled;
 use crate::generation::{Difference, diff};
-use crate::make::{After, Made, make};
+use crate::make::{After, Made, make_with};
 use crate::model::Sources;
+use crate::secrets::Vault;
 
 /// How often a generation is made again because another publisher was faster.
 const MAX_OVERTAKEN: usize = 16;
@@ -55,6 +56,8 @@ pub struct Options<'a> {
     pub signer: Option<&'a SecretKey>,
     /// Whether hosts with identities may return from it to the one before.
     pub way_back: bool,
+    /// Where the values of its secrets are found.
+    pub vault: &'a Vault,
 }
 
 /// Why nothing was published.
@@ -76,7 +79,7 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`]; nothing has changed then, and nobody saw anything of it.
 pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
-    publish_with(model, depot, &Options { message, signer: None, way_back: true })
+    publish_with(model, depot, &Options { message, signer: None, way_back: true, vault: &Vault::new(None, None) })
 }
 
 /// As [`publish`], with a signature or without a way back.
@@ -124,7 +127,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     if !options.way_back {
         after.back = None;
     }
-    let made = make(model, &after);
+    let made = make_with(model, &after, Some(options.vault));
     let refused = made.is_refused();
     let Made { assembled, diagnostics, sources, beside } = made;
     let (Some(assembled), false) = (assembled, refused) else { return Err(Refused::Model { diagnostics, sources }) };

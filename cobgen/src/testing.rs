@@ -49,6 +49,8 @@ impl Sketch {
             kinds: BTreeMap::new(),
             cobs: BTreeMap::new(),
             blobs: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            sealed: BTreeMap::new(),
         };
         let mut sketch = Self { draft, line: 0 };
         let hops = ["outdated>down", "outdated>up", "down>up", "up>down"];

@@ -56,6 +56,7 @@ fn reference() -> String {
         ("the model", None),
         ("hosts: NAME", Some("HostEntry")),
         ("variables", Some("VariablesEntry")),
+        ("secrets: NAME", Some("SecretEntry")),
         ("kinds: NAME", Some("KindEntry")),
         ("kinds: NAME: check", Some("CheckEntry")),
         ("kinds: NAME: transitions: an item", Some("TransitionEntry")),

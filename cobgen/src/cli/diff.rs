@@ -1,16 +1,20 @@
 //! `cobgen diff`: what differs between two generations, or what a model would change.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use cob_depot::{Depot, DepotError};
+use cob_types::secret::SecretId;
 use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
+use super::secrets::Keys;
 use super::{Answer, Terminal, tell, tell_depot};
 use crate::diagnostic::to_json;
 use crate::generation::{Difference, diff};
-use crate::make::{After, make};
+use crate::make::{After, make_with};
+use crate::provenance::Provenance;
 use crate::publish::{latest, nothing};
 
 /// The options of `cobgen diff`.
@@ -36,6 +40,8 @@ pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR")]
     depot: PathBuf,
+    #[command(flatten)]
+    keys: Keys,
     /// Print {"from", "to", "hosts_added", "hosts_removed", "hosts_moved", "kinds_changed", "added": {ID:
     /// KIND}, "removed": {ID: KIND}, "changed": {ID: {"outdated", "kind"?, "kind_changed", "content"?,
     /// "files"?, "rests_on_changed", "preferred"?, "dependencies_added"?, "dependencies_removed"?}}}
@@ -72,19 +78,29 @@ fn two(path: &Path, from: Option<GenerationNumber>, to: Option<GenerationNumber>
         None => latest(&depot)?,
     };
     let old = read(from.unwrap_or(new.manifest.parent))?;
-    Ok(diff(&old, &new))
+    let mut difference = diff(&old, &new);
+    difference.name_secrets(&names(&depot, &old)?, &names(&depot, &new)?);
+    Ok(difference)
+}
+
+/// The names of a generation's secrets, where they are known.
+fn names(depot: &Depot, generation: &Generation) -> Result<BTreeMap<SecretId, String>, DepotError> {
+    let number = generation.manifest.generation;
+    let written = if number == GenerationNumber(0) { None } else { depot.read_provenance(number)? };
+    Ok(written.and_then(|bytes| Provenance::from_json(&bytes).ok()).map(|p| p.secrets).unwrap_or_default())
 }
 
 /// Compares the latest generation with what a model asks for.
 fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let (after, old) = match Depot::open(&args.depot).and_then(|depot| {
+    let read = Depot::open(&args.depot).and_then(|depot| {
         let old = latest(&depot)?;
-        Ok((After::latest(&depot, &old)?, old))
-    }) {
-        Ok(found) => found,
+        Ok((names(&depot, &old)?, After::latest(&depot, &old)?, old))
+    });
+    let (names, after, old) = match read {
+        Ok(read) => read,
         Err(error) => return tell_depot(&error, &args.depot, terminal),
     };
-    let made = make(model, &after);
+    let made = make_with(model, &after, Some(&args.keys.vault()));
     let refused = made.is_refused();
     if args.json && refused {
         writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
@@ -92,7 +108,11 @@ fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Resul
     }
     tell(model, &made.diagnostics, &made.sources, terminal)?;
     match made.assembled {
-        Some(assembled) if !refused => print(args, &diff(&old, &assembled.generation), terminal),
+        Some(assembled) if !refused => {
+            let mut difference = diff(&old, &assembled.generation);
+            difference.name_secrets(&names, &assembled.provenance.secrets);
+            print(args, &difference, terminal)
+        }
         Some(_) | None => Ok(Answer::Bad),
     }
 }

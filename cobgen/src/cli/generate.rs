@@ -9,6 +9,7 @@ use cob_types::generation::Security;
 use serde_json::json;
 
 use super::key::tell_key;
+use super::secrets::Keys;
 use super::sign::names;
 use super::{Answer, Terminal, tell, tell_publish};
 use crate::diagnostic::to_json;
@@ -46,6 +47,8 @@ pub struct Args {
     /// with the way forward
     #[arg(long)]
     no_way_back: bool,
+    #[command(flatten)]
+    keys: Keys,
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
     /// generation, of its hosts and change objects, and of the change objects that differ from the
     /// generation before (all 0 where no new one was made); and "signed_by", a list of keys. Refused: {"diagnostics"} as in `check`
@@ -58,7 +61,9 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Ok(signer) => signer,
         Err(error) => return tell_key(&error, terminal),
     };
-    let options = Options { message: &args.message, signer: signer.as_ref(), way_back: !args.no_way_back };
+    let vault = args.keys.vault();
+    let options =
+        Options { message: &args.message, signer: signer.as_ref(), way_back: !args.no_way_back, vault: &vault };
     let published = match publish_with(&args.model, &args.depot, &options) {
         Ok(published) => published,
         Err(Refused::Model { diagnostics, .. }) if args.json => {

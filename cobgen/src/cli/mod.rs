@@ -11,6 +11,7 @@ mod init;
 mod key;
 mod log;
 mod schema;
+mod secrets;
 mod serve;
 mod show;
 mod sign;

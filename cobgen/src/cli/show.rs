@@ -16,6 +16,7 @@ use crate::draft::{Place, When};
 use crate::make::{After, Made, make};
 use crate::model::did_you_mean_or_list;
 use crate::provenance::{Provenance, Source};
+use crate::secrets::shown as shown_secrets;
 
 /// The options of `cobgen show`.
 #[derive(Debug, clap::Args)]
@@ -187,7 +188,7 @@ impl<'a> View<'a> {
         writeln!(out, "  kind       {} ({})", cob.kind, states.unwrap_or_default())?;
         writeln!(out, "  preferred  {}", cob.preferred)?;
         if cob.content != "{}" {
-            writeln!(out, "  content    {}", cob.content)?;
+            writeln!(out, "  content    {}", self.content(cob))?;
         }
         let files: Vec<&str> =
             kind.into_iter().flat_map(|k| k.files.keys()).chain(cob.files.keys()).map(String::as_str).collect();
@@ -228,7 +229,7 @@ impl<'a> View<'a> {
             "id": cob.id,
             "kind": cob.kind,
             "preferred": cob.preferred,
-            "content": serde_json::from_str::<Value>(&cob.content).unwrap_or(Value::Null),
+            "content": serde_json::from_str::<Value>(&self.content(cob)).unwrap_or(Value::Null),
             "files": cob.files.keys().collect::<Vec<_>>(),
             "restarts_on": self.restarts_on(&cob.id),
             "transitions": transitions,
@@ -256,6 +257,12 @@ impl<'a> View<'a> {
             .iter()
             .flat_map(|l| l.needs.iter().map(move |need| arrow(When::Lock { state: l.state.clone() }, need)));
         moves.chain(promises).collect()
+    }
+
+    /// With the names of secrets where their marks stand.
+    fn content(&self, cob: &Cob) -> String {
+        self.provenance
+            .map_or_else(|| shown_secrets(&cob.content, &BTreeMap::new()), |p| shown_secrets(&cob.content, &p.secrets))
     }
 
     fn place(&self, id: &CobId) -> Option<&'a Place> {

@@ -78,6 +78,12 @@ impl Files {
         }
     }
 
+    /// Whether a file was read to travel in a bundle.
+    pub(super) fn travels(&self, path: &Path) -> bool {
+        let Ok(real) = path.canonicalize() else { return false };
+        self.read.iter().any(|(path, file)| file.is_some() && path.canonicalize().is_ok_and(|p| p == real))
+    }
+
     /// Adds the file of a word `./x`, if it is one.
     fn carry(&mut self, word: &str, mark: Mark, needed: bool, payload: &mut Payload, report: &mut Report<'_>) {
         let Some(name) = word.strip_prefix("./").filter(|n| !n.is_empty()) else { return };

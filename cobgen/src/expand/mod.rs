@@ -15,6 +15,7 @@ mod hosts;
 mod kinds;
 mod objects;
 mod scope;
+mod secrets;
 mod targets;
 mod template;
 mod trust;
@@ -94,7 +95,8 @@ fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, repor
     let mut trust = trust::Trust::read(sections, security, &hosts, known.enrolled, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
     let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
-    let world = scope::World::new(sections, templates, hosts, clusters, report);
+    let secrets = secrets::Secrets::read(&sections.secrets, report);
+    let world = scope::World::new(sections, templates, hosts, clusters, secrets, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
     let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
     let mut arrows = arrows::Arrows::default();
@@ -112,7 +114,9 @@ fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, repor
     let hosts = hosts.collect();
     let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, report);
     let trust::Trust { revoked, operators, .. } = trust;
-    Some(Draft { security: security?, revoked, operators, hosts, kinds, cobs, blobs: BTreeMap::new() })
+    let secrets = world.secrets.into_draft(&cobs, files, report);
+    let (blobs, sealed) = (BTreeMap::new(), BTreeMap::new());
+    Some(Draft { security: security?, revoked, operators, hosts, kinds, cobs, blobs, secrets, sealed })
 }
 
 /// How links are protected: by identities, unless the model says otherwise.

@@ -391,6 +391,7 @@ impl Maker<'_> {
                 Some(written) => text(written, report).and_then(|name| known.state(&name, report)),
                 None => Some(known.on().clone()),
             };
+            self.world.secrets.check_places(&content, &known, report);
             object.kind = Some(known);
         }
         let list = |written: &Marked<Vec<Marked<String>>>, report: &mut Report<'_>| Marked {

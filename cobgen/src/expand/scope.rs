@@ -1,7 +1,8 @@
 //! What the names in a change object's templates stand for.
 //!
 //! `host` {name, ip, labels, vars, facts}, `cluster` {name, config}, `node` {name, index, services},
-//! `peers` (the other hosts with the service), `on('app')` (the hosts with a service), and variables,
+//! `peers` (the other hosts with the service), `on('app')` (the hosts with a service), `secret('pw')` (the
+//! mark that stands for a secret), and variables,
 //! of which the nearest wins: all < label < service < cluster < host < the host's own `vars` < the
 //! variables of a loop. Values are made only when a template asks for them.
 
@@ -15,6 +16,7 @@ use minijinja::{Error, ErrorKind};
 use super::Report;
 use super::clusters::{Cluster, Clusters};
 use super::hosts::{Host, Hosts, variables};
+use super::secrets::Secrets;
 use super::template::{Names, Templates};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Marked, Named, Node, Sections, did_you_mean_or_list};
@@ -29,6 +31,7 @@ pub(super) struct World<'a> {
     pub(super) templates: Templates,
     pub(super) hosts: Hosts,
     pub(super) clusters: Clusters,
+    pub(super) secrets: Secrets,
     variables: Variables,
     directory: Arc<Directory>,
 }
@@ -68,6 +71,7 @@ impl<'a> World<'a> {
         templates: Templates,
         hosts: Hosts,
         clusters: Clusters,
+        secrets: Secrets,
         report: &mut Report<'_>,
     ) -> Self {
         let variables = Variables::read(sections, &hosts, report);
@@ -79,7 +83,7 @@ impl<'a> World<'a> {
                 .map(|c| (c.name.clone(), c.services.iter().map(|(s, p)| (s.clone(), p.nodes.clone())).collect()))
                 .collect(),
         };
-        Self { sections, templates, hosts, clusters, variables, directory: Arc::new(directory) }
+        Self { sections, templates, hosts, clusters, secrets, variables, directory: Arc::new(directory) }
     }
 }
 
@@ -201,9 +205,7 @@ impl Names for Scope<'_> {
             "node" => self.node(),
             "peers" => self.peers(),
             "on" => Some(self.on()),
-            "secret" => Some(Jinja::from_function(|_: String| -> Result<Jinja, Error> {
-                Err(Error::new(ErrorKind::InvalidOperation, "secrets are not supported yet"))
-            })),
+            "secret" => Some(self.world.secrets.function()),
             _ => self.groups().find_map(|group| group.get(name).cloned()),
         }
     }
@@ -211,7 +213,7 @@ impl Names for Scope<'_> {
     fn known(&self) -> Vec<String> {
         let mut names: Vec<String> = self.groups().flat_map(|g| g.keys().cloned()).collect();
         names.extend(self.loops.iter().map(|(n, _)| n.clone()));
-        names.extend(["host", "on"].map(str::to_owned));
+        names.extend(["host", "on", "secret"].map(str::to_owned));
         if self.service.is_some() {
             names.extend(["cluster", "node", "peers"].map(str::to_owned));
         }
@@ -220,6 +222,10 @@ impl Names for Scope<'_> {
 
     fn of(&self) -> String {
         self.of.to_owned()
+    }
+
+    fn secrets(&self) -> Option<&Secrets> {
+        Some(&self.world.secrets)
     }
 }
 

@@ -12,6 +12,7 @@ use minijinja::value::{Value as Jinja, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
 use super::Report;
+use super::secrets::Secrets;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Key, Map, Mark, Node, Value, did_you_mean_or_list};
 
@@ -30,6 +31,10 @@ pub(super) trait Names {
     fn known(&self) -> Vec<String>;
     /// Whose names these are: `n1/db/server`, `host n1`.
     fn of(&self) -> String;
+    /// The secrets that templates may name, where they may.
+    fn secrets(&self) -> Option<&Secrets> {
+        None
+    }
 }
 
 /// The template engine.
@@ -41,11 +46,11 @@ pub(super) struct Templates {
 }
 
 /// Why a text gave nothing.
-struct Fault {
-    message: String,
+pub(super) struct Fault {
+    pub(super) message: String,
     /// The line within the text, from 1.
-    line: Option<usize>,
-    help: Option<String>,
+    pub(super) line: Option<usize>,
+    pub(super) help: Option<String>,
 }
 
 impl Default for Templates {
@@ -103,7 +108,7 @@ impl Templates {
 
     /// Evaluates a condition.
     pub(super) fn condition(&self, text: &str, mark: Mark, names: &dyn Names, report: &mut Report<'_>) -> Option<bool> {
-        let value = evaluate(&self.lenient, text, names);
+        let value = watched(names, || evaluate(&self.lenient, text, names), |_| Vec::new());
         value.map(|v| v.is_true()).map_err(|fault| invalid(&fault, mark, names, report)).ok()
     }
 
@@ -114,7 +119,8 @@ impl Templates {
         }
         let text = node.scalar()?;
         let expression = single_expression(&text).unwrap_or(&text);
-        match evaluate(&self.strict, expression, names).map(|v| (v.kind(), v)) {
+        let value = watched(names, || evaluate(&self.strict, expression, names), |v| vec![v.to_string()]);
+        match value.map(|v| (v.kind(), v)) {
             Ok((ValueKind::Seq | ValueKind::Iterable, list)) => Some(list.try_iter().ok()?.collect()),
             // Of a mapping the keys, as everywhere in templates.
             Ok((ValueKind::Map, map)) => Some(map.try_iter().ok()?.collect()),
@@ -143,11 +149,18 @@ impl Templates {
     fn value(&self, text: &str, names: &dyn Names) -> Result<Value, Fault> {
         match single_expression(text) {
             Some(expression) => {
-                let value = evaluate(&self.strict, expression, names)?;
-                from_jinja(&value, MAX_DEPTH).map_err(|what| Fault {
-                    message: format!("`{expression}` gives {what}"),
-                    line: None,
-                    help: None,
+                let evaluated = || {
+                    let value = evaluate(&self.strict, expression, names)?;
+                    from_jinja(&value, MAX_DEPTH).map_err(|what| Fault {
+                        message: format!("`{expression}` gives {what}"),
+                        line: None,
+                        help: None,
+                    })
+                };
+                watched(names, evaluated, |value| {
+                    let mut texts = Vec::new();
+                    texts_of(value, &mut texts);
+                    texts
                 })
             }
             None => self.rendered(text, names).map(Value::Text),
@@ -155,6 +168,10 @@ impl Templates {
     }
 
     fn rendered(&self, text: &str, names: &dyn Names) -> Result<String, Fault> {
+        watched(names, || self.rendered_unwatched(text, names), |rendered| vec![rendered.clone()])
+    }
+
+    fn rendered_unwatched(&self, text: &str, names: &dyn Names) -> Result<String, Fault> {
         let template = self.strict.template_from_str(text).map_err(|e| fault(&e, text))?;
         let context = context(&self.strict, template.undeclared_variables(false), names, text)?;
         let rendered = template.render(context).map_err(|e| fault(&e, text))?;
@@ -163,6 +180,32 @@ impl Templates {
             return Err(Fault { message, line: None, help: None });
         }
         Ok(rendered)
+    }
+}
+
+/// Does something with a template and looks whether secrets came out of it as they went in.
+fn watched<T>(
+    names: &dyn Names,
+    run: impl FnOnce() -> Result<T, Fault>,
+    texts: impl FnOnce(&T) -> Vec<String>,
+) -> Result<T, Fault> {
+    let Some(secrets) = names.secrets() else { return run() };
+    secrets.begin();
+    let outcome = run()?;
+    secrets.look_at(&texts(&outcome))?;
+    Ok(outcome)
+}
+
+/// All texts of a value, those of keys too.
+fn texts_of(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::Text(text) => texts.push(text.clone()),
+        Value::List(items) => items.iter().for_each(|node| texts_of(&node.value, texts)),
+        Value::Map(map) => map.entries.iter().for_each(|(key, node)| {
+            texts.push(key.text.clone());
+            texts_of(&node.value, texts);
+        }),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => {}
     }
 }
 

@@ -38,7 +38,12 @@ pub fn assemble(draft: &Draft, number: GenerationNumber, parent: GenerationNumbe
     let mut faults = Vec::new();
     check_blobs(draft, &mut faults);
     let prints = fingerprints(draft, &mut faults);
-    let mut provenance = Provenance { hosts: places(&draft.hosts), kinds: places(&draft.kinds), cobs: BTreeMap::new() };
+    let mut provenance = Provenance {
+        hosts: places(&draft.hosts),
+        kinds: places(&draft.kinds),
+        cobs: BTreeMap::new(),
+        secrets: draft.secrets.iter().map(|(id, secret)| (*id, secret.value.name.clone())).collect(),
+    };
     let mut cobs = BTreeMap::new();
     for (id, cob) in &draft.cobs {
         let (cob, origin) = make_cob(draft, id, cob, &prints, &mut faults);
@@ -143,6 +148,11 @@ fn cut(draft: &Draft, cobs: BTreeMap<CobId, Cob>) -> BTreeMap<HostName, Bundle> 
             if let Some(bytes) = draft.blobs.get(&payload.blob) {
                 bundle.blobs.entry(payload.blob).or_insert_with(|| bytes.clone().into());
             }
+        }
+        for secret in cob_types::secret::marks(&cob.content) {
+            // Empty as long as nobody has looked for the values: good for a look, not for a host.
+            let sealed = draft.sealed.get(id.host_str()).and_then(|sealed| sealed.get(&secret)).cloned();
+            bundle.secrets.entry(secret).or_insert_with(|| sealed.unwrap_or_default().into());
         }
         bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
         bundle.cobs.insert(id, cob);

@@ -327,6 +327,8 @@ impl ContentChange {
             return lines.lines().try_for_each(|line| writeln!(f, "      {line}"));
         }
         match (&self.from, &self.to) {
+            // Nothing but the value of a secret, which was named.
+            (Some(from), Some(to)) if from == to => writeln!(f, "    {path}: {}", shown(to)),
             (Some(from), Some(to)) => writeln!(f, "    {path}: {} -> {}", shown(from), shown(to)),
             (None, Some(to)) => writeln!(f, "    + {path}: {}", shown(to)),
             (Some(from), None) => writeln!(f, "    - {path}: {}", shown(from)),

@@ -11,6 +11,7 @@ mod diff;
 mod fault;
 mod fingerprint;
 mod merge;
+mod naming;
 mod ranks;
 
 pub use assemble::{Assembled, assemble};

@@ -26,7 +26,7 @@ pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
     BackendEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, OnRemove, OperatorEntry,
-    RoleEntry, Sections, Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
+    RoleEntry, SecretEntry, Sections, Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;

@@ -62,9 +62,9 @@ pub struct Sections {
     /// Templates of clusters for the solver.
     #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
     pub templates: Option<Node>,
-    /// Secrets.
-    #[schemars(extend("x-not-supported-yet" = "keep secrets out of the model, on the hosts that need them"))]
-    pub secrets: Option<Node>,
+    /// Secrets by name, each only where its value is to be found; templates use them as `secret('NAME')`.
+    #[serde(default)]
+    pub secrets: Named<SecretEntry>,
 }
 
 /// How links between hosts are protected.
@@ -362,6 +362,22 @@ pub struct ClusterEntry {
     /// The image type of its machines.
     #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
     pub imagetype: Option<Node>,
+}
+
+/// Where a secret's value is to be found: exactly one of these. It is looked for when a generation is
+/// made in which the secret is used.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretEntry {
+    /// In a file, relative to the one in which this stands.
+    pub file: Option<Marked<String>>,
+    /// In a variable of cobgen's environment.
+    pub env: Option<Marked<String>>,
+    /// Here, encrypted with age for the publisher: the text of an armoured age file.
+    pub age: Option<Marked<String>>,
+    /// In what this command prints: a program and its arguments, executed without a shell.
+    #[schemars(length(min = 1))]
+    pub command: Option<Marked<Vec<Marked<String>>>>,
 }
 
 /// Variables; the nearest wins: all < label < service < cluster < host.

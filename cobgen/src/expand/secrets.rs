@@ -1,0 +1,284 @@
+//! Secrets in a model: named in templates by `secret('pw')`, present only as marks.
+//!
+//! No value is looked for here. A template gets a mark whose id is made of the secret's name, and the
+//! value takes its place on the host, so nothing that a template does can bring a value to light. What
+//! a template makes of a mark is looked at: a mark that was altered would stand for nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cob_types::secret::{self, Piece, SecretId};
+use cob_types::{CobId, canonical};
+use minijinja::value::Value as Jinja;
+use minijinja::{Error, ErrorKind};
+
+use super::Report;
+use super::files::Files;
+use super::kinds::Known;
+use super::template::Fault;
+use crate::diagnostic::Diagnostic;
+use crate::draft::{At, DraftCob, DraftSecret, SecretSource};
+use crate::model::{Mark, Marked, Named, Node, SecretEntry, Value, did_you_mean_or_list};
+
+/// All secrets of a model.
+#[derive(Debug, Default)]
+pub(super) struct Secrets {
+    by_name: BTreeMap<String, Entry>,
+    names: BTreeMap<SecretId, String>,
+    /// The ids that the template at hand has asked for; shared with the functions given to templates.
+    asked: Arc<Mutex<BTreeSet<SecretId>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    mark: Mark,
+    /// None: it has faults, which were reported.
+    source: Option<SecretSource>,
+}
+
+/// The id of a secret whose value nobody has looked for.
+fn id_of(name: &str) -> SecretId {
+    SecretId(canonical::fingerprint(&[b"the name of a secret", name.as_bytes()]).0)
+}
+
+impl Secrets {
+    pub(super) fn read(entries: &Named<SecretEntry>, report: &mut Report<'_>) -> Self {
+        let mut secrets = Self::default();
+        for (name, entry) in entries.iter() {
+            if !report.segment("secret", name) {
+                continue;
+            }
+            let source = source(name, entry, report);
+            secrets.names.insert(id_of(&name.value), name.value.clone());
+            secrets.by_name.insert(name.value.clone(), Entry { mark: name.mark, source });
+        }
+        secrets
+    }
+
+    /// The function `secret` of templates.
+    pub(super) fn function(&self) -> Jinja {
+        let (asked, names) = (Arc::clone(&self.asked), self.by_name.keys().cloned().collect::<Vec<_>>());
+        Jinja::from_function(move |name: String| -> Result<Jinja, Error> {
+            if names.contains(&name) {
+                let id = id_of(&name);
+                asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+                return Ok(Jinja::from(id.mark()));
+            }
+            let help = did_you_mean_or_list(&name, names.iter().map(String::as_str));
+            let help = help.unwrap_or_else(|| "the model has no section `secrets`".to_owned());
+            Err(Error::new(ErrorKind::InvalidOperation, format!("unknown secret `{name}`; {help}")))
+        })
+    }
+
+    /// A template is about to be rendered.
+    pub(super) fn begin(&self) {
+        self.asked().clear();
+    }
+
+    /// Whether every secret that the template has asked for is in what it gave, and whole.
+    pub(super) fn look_at(&self, texts: &[String]) -> Result<(), Fault> {
+        let asked = std::mem::take(&mut *self.asked());
+        let fault = |message: String| {
+            let help = "a template knows only a secret's place, not its value: write `{{ secret('NAME') }}` \
+                        without filters, tests or conditions";
+            Err(Fault { message, line: None, help: Some(help.to_owned()) })
+        };
+        let mut found = BTreeSet::new();
+        for text in texts.iter().filter(|text| secret::is_suspect(text)) {
+            for piece in secret::pieces(text) {
+                match piece {
+                    Piece::Mark(id) if self.names.contains_key(&id) => drop(found.insert(id)),
+                    Piece::Mark(_) => return fault("this template alters a secret".to_owned()),
+                    Piece::Text(rest) if secret::is_suspect(rest) => {
+                        return fault("this template alters a secret, or cuts it".to_owned());
+                    }
+                    Piece::Text(_) => {}
+                }
+            }
+        }
+        match asked.difference(&found).next().and_then(|id| self.names.get(id)) {
+            Some(name) => fault(format!("this template looks at the secret `{name}` without putting it into its text")),
+            None => Ok(()),
+        }
+    }
+
+    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeSet<SecretId>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether secrets stand in a content only where they stay secret.
+    pub(super) fn check_places(&self, content: &Node, known: &Known, report: &mut Report<'_>) {
+        let kind = known.kind.name.as_str();
+        let (builtin, backend) = (known.builtin.map(|b| b.name), known.kind.backend.as_str());
+        let place = |key: Option<&str>| match (builtin, key) {
+            (Some("service"), Some("env")) => Ok(()),
+            (Some("service"), _) => Err("put it into `env`: commands stand in the process list".to_owned()),
+            (Some("script"), Some(key)) if is_definition(key) => {
+                Err("commands stand in the process list: give `content` a key of its own, and read it from the file \
+                 $COB_CONTENT"
+                    .to_owned())
+            }
+            (Some("script"), Some(_)) => Ok(()),
+            (None, _) if backend == "command" => Ok(()),
+            (Some(_) | None, _) => Err(format!("what `{kind}` is told can be seen by others")),
+        };
+        let mut wrong = Vec::new();
+        match &content.value {
+            Value::Map(map) => {
+                for (key, node) in &map.entries {
+                    self.look(node, place(Some(&key.text)).err().as_deref(), &mut wrong);
+                    self.look_at_key(&key.text, key.mark, &mut wrong);
+                }
+            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Invalid => self.look(content, place(None).err().as_deref(), &mut wrong),
+        }
+        for (mark, message, help) in wrong {
+            report.push(mark, Diagnostic::error("secret-in-the-open", message).help(help));
+        }
+    }
+
+    /// Gathers what is wrong with the marks of a value; `never`: why none may stand there.
+    fn look(&self, node: &Node, never: Option<&str>, wrong: &mut Vec<(Mark, String, String)>) {
+        match &node.value {
+            Value::Text(text) => {
+                for id in secret::marks(text) {
+                    match (self.names.get(&id), never) {
+                        (Some(_), None) => {}
+                        (Some(name), Some(why)) => {
+                            wrong.push((
+                                node.mark,
+                                format!("the secret `{name}` would not stay secret here"),
+                                why.to_owned(),
+                            ));
+                        }
+                        (None, _) => {
+                            let help = "secrets are named by templates: `{{ secret('NAME') }}`";
+                            let message = "this text looks like the mark of a secret".to_owned();
+                            wrong.push((node.mark, message, help.to_owned()));
+                        }
+                    }
+                }
+            }
+            Value::List(items) => items.iter().for_each(|node| self.look(node, never, wrong)),
+            Value::Map(map) => map.entries.iter().for_each(|(key, node)| {
+                self.look_at_key(&key.text, key.mark, wrong);
+                self.look(node, never, wrong);
+            }),
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => {}
+        }
+    }
+
+    fn look_at_key(&self, key: &str, mark: Mark, wrong: &mut Vec<(Mark, String, String)>) {
+        if secret::marks(key).next().is_some() {
+            let help = "put it into the value: `password: \"{{ secret('NAME') }}\"`";
+            wrong.push((mark, "a secret can't be a key".to_owned(), help.to_owned()));
+        }
+    }
+
+    /// The secrets that change objects name.
+    pub(super) fn into_draft(
+        self,
+        cobs: &BTreeMap<CobId, At<DraftCob>>,
+        files: &Files,
+        report: &mut Report<'_>,
+    ) -> BTreeMap<SecretId, At<DraftSecret>> {
+        let mut used = BTreeSet::new();
+        for cob in cobs.values() {
+            marks_of(&cob.value.content, &mut used);
+        }
+        let mut draft = BTreeMap::new();
+        for (name, entry) in self.by_name {
+            if let Some(SecretSource::File(path)) = &entry.source
+                && files.travels(path)
+            {
+                let fault = Diagnostic::error(
+                    "secret-in-the-open",
+                    format!("the file of the secret `{name}` travels with a change object, readable for everybody"),
+                );
+                report.push(
+                    entry.mark,
+                    fault.help("take it out of `files` and of commands; `{{ secret('NAME') }}` brings its content"),
+                );
+            }
+            let id = id_of(&name);
+            if let (true, Some(source)) = (used.contains(&id), entry.source) {
+                draft.insert(id, At { value: DraftSecret { name, source }, place: report.place(entry.mark) });
+            }
+        }
+        draft
+    }
+}
+
+/// The keys of the content of `script` that make its kind.
+fn is_definition(key: &str) -> bool {
+    let keys = [
+        "states",
+        "preferred",
+        "pre_remove",
+        "priority",
+        "check",
+        "transitions",
+        "timeout",
+        "grace",
+        "retries",
+        "retry_delay",
+        "failure",
+    ];
+    keys.contains(&key)
+}
+
+fn marks_of(value: &serde_json::Value, found: &mut BTreeSet<SecretId>) {
+    match value {
+        serde_json::Value::String(text) => found.extend(secret::marks(text)),
+        serde_json::Value::Array(items) => items.iter().for_each(|item| marks_of(item, found)),
+        serde_json::Value::Object(fields) => fields.values().for_each(|field| marks_of(field, found)),
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
+    }
+}
+
+/// Where a secret's value is to be found.
+fn source(name: &Marked<String>, entry: &SecretEntry, report: &mut Report<'_>) -> Option<SecretSource> {
+    let folder = report.folder(name.mark);
+    let mut sources = Vec::new();
+    if let Some(file) = &entry.file {
+        sources.push((!file.value.is_empty()).then(|| SecretSource::File(folder.join(Path::new(&file.value)))));
+    }
+    if let Some(variable) = &entry.env {
+        let good = !variable.value.is_empty() && !variable.value.contains(['=', '\0']);
+        sources.push(good.then(|| SecretSource::Env(variable.value.clone())));
+    }
+    if let Some(text) = &entry.age {
+        let good = text.value.trim_start().starts_with("-----BEGIN AGE ENCRYPTED FILE-----");
+        sources.push(good.then(|| SecretSource::Age(text.value.trim().to_owned())));
+    }
+    if let Some(command) = &entry.command {
+        let words: Vec<String> = command.value.iter().map(|w| w.value.clone()).collect();
+        let good = words.first().is_some_and(|w| !w.trim().is_empty());
+        sources.push(good.then(|| SecretSource::Command { words, folder: folder.clone() }));
+    }
+    let fault = match <[_; 1]>::try_from(sources) {
+        Ok([Some(source)]) => return Some(source),
+        Ok([None]) => format!("the secret `{}` has a value in no known form", name.value),
+        Err(several) if several.is_empty() => {
+            format!("the model does not say where the value of the secret `{}` is", name.value)
+        }
+        Err(_) => format!("the secret `{}` has more than one place for its value", name.value),
+    };
+    let help = "write one of: {file: secrets/pw}, {env: DB_PASSWORD}, {command: [pass, show, db]}, \
+                {age: \"-----BEGIN AGE ENCRYPTED FILE-----…\"}";
+    let fault = Diagnostic::error("bad-secret", fault).help(help);
+    if entry.age.is_some() {
+        // Without its place: the line that would be shown may hold the secret itself.
+        report.parts().1.push(fault);
+    } else {
+        report.push(name.mark, fault);
+    }
+    None
+}

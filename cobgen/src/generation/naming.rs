@@ -1,0 +1,50 @@
+//! Differences for people: secrets by name, and whether they changed, where their marks stood.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::secret::{self, SecretId};
+use serde_json::Value;
+
+use super::diff::{ContentChange, Difference};
+use crate::secrets::name_of;
+
+type Names = BTreeMap<SecretId, String>;
+
+impl Difference {
+    /// Puts the names of secrets, and whether they changed, where their marks stand.
+    pub fn name_secrets(&mut self, old: &Names, new: &Names) {
+        let changes = self.changed.values_mut().flat_map(|cob| &mut cob.content);
+        for change in changes.chain(self.kinds_changed.iter_mut().flat_map(|kind| &mut kind.changes)) {
+            name(change, old, new);
+        }
+    }
+}
+
+fn name(change: &mut ContentChange, old: &Names, new: &Names) {
+    let ids = |value: &Option<Value>| {
+        let text = value.as_ref().map(Value::to_string).unwrap_or_default();
+        secret::marks(&text).collect::<BTreeSet<SecretId>>()
+    };
+    let (before, after) = (ids(&change.from), ids(&change.to));
+    let named =
+        |ids: &BTreeSet<SecretId>, names: &Names| ids.iter().map(|id| name_of(*id, names)).collect::<BTreeSet<_>>();
+    let (names_before, names_after) = (named(&before, old), named(&after, new));
+    let mut shown = |id: SecretId| {
+        let name = name_of(id, if after.contains(&id) { new } else { old });
+        let how = if before.contains(&id) && after.contains(&id) {
+            " (same)"
+        } else if names_before.contains(&name) && names_after.contains(&name) {
+            " (changed)"
+        } else {
+            ""
+        };
+        Some(format!("[secret {name}{how}]"))
+    };
+    for value in [&mut change.from, &mut change.to].into_iter().flatten() {
+        // Every id is answered.
+        let _ = secret::replace(value, &mut shown);
+    }
+    if let Some(lines) = &mut change.lines {
+        *lines = secret::replace_text(lines, &mut shown).unwrap_or_default();
+    }
+}

@@ -1,0 +1,207 @@
+//! Secrets on their way into bundles: their values are looked for, and sealed for the hosts that need them.
+//!
+//! `source` finds a value where the model says that it is, `site` keeps the key under which values get
+//! their ids. A [`Vault`] puts both together: after [`Vault::settle`] the marks of a draft have the ids of
+//! the values, and every host has what its contents name, encrypted for it alone. Without a vault a draft
+//! can be checked and shown all the same; then nobody looks for any value.
+//!
+//! Rules: a value is in memory as long as it takes to seal it, and is wiped; no message has a value or a
+//! part of one in it; what was sealed before, for the same keys, is taken over as it is, so that the bundle
+//! of a host that nothing changed for keeps its bytes.
+
+mod site;
+mod source;
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cob_trust::seal;
+use cob_types::generation::Security;
+use cob_types::secret::{self, SecretId};
+use cob_types::{HostName, PublicKey};
+use zeroize::Zeroizing;
+
+use crate::diagnostic::Diagnostic;
+use crate::draft::{At, Draft, DraftHost, DraftSecret};
+use crate::make::After;
+
+/// Shorter values are not recognised in what actions print.
+const SHORTEST: usize = 4;
+
+/// What finds and seals the values of secrets.
+#[derive(Debug)]
+pub struct Vault {
+    site_key: Option<PathBuf>,
+    secret_key: Option<PathBuf>,
+    loaded: OnceCell<Zeroizing<[u8; 32]>>,
+}
+
+impl Vault {
+    /// `secret_key` is the publisher's key file, which opens secrets that stand encrypted in the model;
+    /// `site_key` the file of the site's key, else it is beside the publisher's.
+    #[must_use]
+    pub fn new(site_key: Option<&Path>, secret_key: Option<&Path>) -> Self {
+        Self {
+            site_key: site_key.map(Path::to_owned),
+            secret_key: secret_key.map(Path::to_owned),
+            loaded: OnceCell::new(),
+        }
+    }
+
+    /// Looks for the value of every secret that the draft uses and seals it for the hosts that use it.
+    /// Gives what is wrong or worth knowing; with an error among it the draft can't be published.
+    pub fn settle(&self, draft: &mut Draft, after: &After) -> Vec<Diagnostic> {
+        let mut found = refused(draft);
+        if draft.secrets.is_empty() || !found.is_empty() {
+            return found;
+        }
+        let site_key = match self.site_key(&mut found) {
+            Ok(key) => key,
+            Err(why) => {
+                found.push(Diagnostic::error("secret", why));
+                return found;
+            }
+        };
+        let mut values = BTreeMap::new();
+        let mut ids = BTreeMap::new();
+        let mut secrets: Vec<_> = draft.secrets.iter().collect();
+        secrets.sort_by_key(|(_, secret)| &secret.value.name);
+        for (by_name, At { value, place }) in secrets {
+            match source::read(&value.source, self.secret_key.as_deref()) {
+                Ok(read) => {
+                    if read.len() < SHORTEST {
+                        let what = format!("the secret `{}` has fewer than {SHORTEST} bytes", value.name);
+                        let warning = Diagnostic::warning("short-secret", what).at(place.clone());
+                        found.push(warning.help("what actions print of it can't be recognised: make it longer"));
+                    }
+                    let id = seal::id(site_key, &read);
+                    ids.insert(*by_name, id);
+                    values.insert(id, read);
+                }
+                Err(why) => {
+                    let what = format!("the secret `{}`: {why}", value.name);
+                    found.push(Diagnostic::error("secret", what).at(place.clone()));
+                }
+            }
+        }
+        if found.iter().all(|d| d.severity != crate::diagnostic::Severity::Error) {
+            rename(draft, &ids);
+            found.extend(seal_all(draft, site_key, &values, after));
+        }
+        found
+    }
+
+    fn site_key(&self, found: &mut Vec<Diagnostic>) -> Result<&[u8; 32], String> {
+        if let Some(key) = self.loaded.get() {
+            return Ok(key);
+        }
+        let path = site::path(self.site_key.as_deref(), self.secret_key.as_deref())?;
+        let (key, made) = site::load_or_make(&path)?;
+        if made {
+            let what = format!("made a new site key, {}: ids of secrets are made with it", path.display());
+            let note = Diagnostic::warning("new-site-key", what);
+            found.push(note.help("keep it with the publisher's key; under another one every secret counts as changed"));
+        }
+        Ok(self.loaded.get_or_init(|| key))
+    }
+}
+
+/// Why the draft's secrets can't be kept from others.
+pub(crate) fn refused(draft: &Draft) -> Vec<Diagnostic> {
+    if draft.security != Security::LoopbackOnly {
+        return Vec::new();
+    }
+    let refuse = |At { value, place }: &At<DraftSecret>| {
+        let what = format!(
+            "the secret `{}` can't be encrypted: under `security: loopback-only` hosts have no keys",
+            value.name
+        );
+        Diagnostic::error("secret-without-keys", what)
+            .at(place.clone())
+            .help("write `security: identities` and give every host its `key`, or leave the secret out")
+    };
+    draft.secrets.values().map(refuse).collect()
+}
+
+/// The keys by which a host proves itself; each opens what is sealed for it.
+fn keys_of(host: &DraftHost) -> &[PublicKey] {
+    &host.keys
+}
+
+/// Gives all marks the ids of their values.
+fn rename(draft: &mut Draft, ids: &BTreeMap<SecretId, SecretId>) {
+    for cob in draft.cobs.values_mut() {
+        let replaced = secret::replace(&mut cob.value.content, &mut |id| {
+            ids.get(&id).map(|id| id.mark()).or_else(|| Some(id.mark()))
+        });
+        debug_assert!(replaced.is_ok(), "every id is answered");
+    }
+    let mut renamed: BTreeMap<SecretId, At<DraftSecret>> = BTreeMap::new();
+    for (id, secret) in std::mem::take(&mut draft.secrets) {
+        // Two secrets of one value are one; the name that comes first in the alphabet stands for both.
+        let kept = renamed.entry(ids.get(&id).copied().unwrap_or(id)).or_insert_with(|| secret.clone());
+        if secret.value.name < kept.value.name {
+            *kept = secret;
+        }
+    }
+    draft.secrets = renamed;
+}
+
+/// Seals for each host what its change objects name.
+fn seal_all(
+    draft: &mut Draft,
+    site_key: &[u8; 32],
+    values: &BTreeMap<SecretId, Zeroizing<Vec<u8>>>,
+    after: &After,
+) -> Vec<Diagnostic> {
+    let mut needed: BTreeMap<HostName, BTreeSet<SecretId>> = BTreeMap::new();
+    for (id, cob) in &draft.cobs {
+        let content = cob.value.content.to_string();
+        needed.entry(id.host()).or_default().extend(secret::marks(&content));
+    }
+    let mut found = Vec::new();
+    for (host, ids) in needed {
+        let Some(At { value, place }) = draft.hosts.get(&host).filter(|_| !ids.is_empty()) else { continue };
+        let keys = keys_of(value);
+        if keys.is_empty() {
+            let what = format!("host {host} needs secrets, but has no key to encrypt them for");
+            found.push(Diagnostic::error("secret-without-keys", what).at(place.clone()).help("give it its `key`"));
+            continue;
+        }
+        let mut sealed = BTreeMap::new();
+        for id in ids {
+            let before = after.sealed.get(&host).and_then(|sealed| sealed.get(&id));
+            let kept = before.filter(|bytes| seal::is_ours(site_key, keys, id, bytes));
+            let made = match (kept, values.get(&id)) {
+                (Some(kept), _) => Ok(kept.clone()),
+                (None, Some(value)) => seal::seal_for_bundle(site_key, keys, id, value),
+                // The mark of nothing: the check names it.
+                (None, None) => continue,
+            };
+            match made {
+                Ok(bytes) => drop(sealed.insert(id, bytes)),
+                Err(error) => {
+                    let what = format!("a secret of host {host}: {error}");
+                    found.push(Diagnostic::error("secret", what).at(place.clone()));
+                }
+            }
+        }
+        draft.sealed.insert(host, sealed);
+    }
+    found
+}
+
+/// A text for people: names of secrets where their marks stood.
+#[must_use]
+pub fn shown(text: &str, names: &BTreeMap<SecretId, String>) -> String {
+    let mut shown = |id| Some(format!("[secret {}]", name_of(id, names)));
+    secret::replace_text(text, &mut shown).unwrap_or_default()
+}
+
+pub(crate) fn name_of(id: SecretId, names: &BTreeMap<SecretId, String>) -> String {
+    names.get(&id).cloned().unwrap_or_else(|| id.to_string()[..8].to_owned())
+}
+
+#[cfg(test)]
+mod tests;

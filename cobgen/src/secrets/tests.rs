@@ -1,0 +1,181 @@
+//! A vault and what comes of it, from a model to a host that opens its own.
+
+use std::fs;
+
+use cob_trust::SecretKey;
+use cob_types::{Bundle, GenerationNumber};
+
+use super::*;
+use crate::diagnostic::Severity;
+use crate::generation::{Assembled, assemble};
+
+const MODEL: &str = "
+security: loopback-only
+hosts: {n1: {}, n2: {}, n3: {}}
+secrets:
+  db: {file: db}
+  api: {command: [cat, api]}
+  unused: {file: nowhere}
+services:
+  app:
+    cobs:
+      server: {kind: service, content: {start: ./app, env: {PASSWORD: \"{{ secret('db') }}\", PORT: 80}}}
+      data: {kind: data, content: {file: \"user=app password={{ secret('db') }}\\n\", key: [\"{{ secret('api') }}\"]}}
+kinds:
+  data:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: \"true\"}
+    transitions: [{from: down, to: up, run: \"true\"}, {from: up, to: down, run: \"true\"}]
+clusters: {c: {services: {app: [n1, n2]}}}
+";
+
+fn key(host: &str) -> SecretKey {
+    SecretKey::from_seed(&[host.as_bytes()[1]; 32])
+}
+
+struct Site {
+    folder: tempfile::TempDir,
+    vault: Vault,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in
+            [("model.yaml", MODEL), ("db", "hunter2-db\n"), ("api", "hunter2-api\n"), ("app", "#!/bin/sh\n")]
+        {
+            fs::write(folder.path().join(name), text).expect("written");
+        }
+        let vault = Vault::new(Some(&folder.path().join("site/secrets.key")), None);
+        Self { folder, vault }
+    }
+
+    fn draft(&self) -> Draft {
+        let expansion = crate::expand::load(&self.folder.path().join("model.yaml"), &BTreeSet::new());
+        let mut draft = expansion.draft.unwrap_or_else(|| panic!("{:#?}", expansion.diagnostics));
+        draft.security = Security::Identities;
+        for (name, host) in &mut draft.hosts {
+            host.value.keys = vec![key(name.as_str()).public()];
+        }
+        draft
+    }
+
+    fn make(&self, after: &After) -> Assembled {
+        let mut draft = self.draft();
+        let found = self.vault.settle(&mut draft, after);
+        assert!(found.iter().all(|d| d.severity == Severity::Warning), "{found:#?}");
+        assemble(&draft, GenerationNumber(after.number.0 + 1), after.number).expect("fits together")
+    }
+}
+
+fn open(bundle: &Bundle, host: &str) -> Vec<String> {
+    let opened = bundle.secrets.values().map(|sealed| seal::open_from_bundle(&key(host), sealed).expect("opened"));
+    let mut texts: Vec<String> = opened.map(|v| String::from_utf8(v.to_vec()).expect("text")).collect();
+    texts.sort();
+    texts
+}
+
+#[test]
+fn a_host_gets_what_it_needs_and_can_open_it_alone() {
+    let site = Site::new();
+    let made = site.make(&After::default());
+    let bundles = &made.generation.bundles;
+    for host in ["n1", "n2"] {
+        bundles[host].validate().expect("valid");
+        assert_eq!(open(&bundles[host], host), ["hunter2-api", "hunter2-db"]);
+    }
+    assert!(bundles["n3"].secrets.is_empty());
+    let other = bundles["n1"].secrets.values().next().expect("one");
+    assert_eq!(seal::open_from_bundle(&key("n2"), other), Err(seal::SealError::Open));
+    let whole = format!("{:?}{:?}", made.generation, made.provenance);
+    assert!(!whole.contains("hunter2"));
+    let names: BTreeSet<&str> = made.provenance.secrets.values().map(String::as_str).collect();
+    assert_eq!(names, ["api", "db"].into());
+}
+
+#[test]
+fn what_did_not_change_keeps_its_bytes() {
+    let site = Site::new();
+    let first = site.make(&After::default());
+    let again = site.make(&After::of(&first.generation));
+    assert_eq!(first.generation.bundles, again.generation.bundles);
+    fs::write(site.folder.path().join("api"), "hunter3-api").expect("written");
+    let changed = site.make(&After::of(&first.generation));
+    let (old, new) = (&first.generation.bundles["n1"], &changed.generation.bundles["n1"]);
+    assert_eq!(old.secrets.keys().filter(|id| new.secrets.get(*id) == old.secrets.get(*id)).count(), 1);
+    assert_eq!(open(new, "n1"), ["hunter2-db", "hunter3-api"]);
+    assert_ne!(old.cobs["n1/app/data"].fingerprint, new.cobs["n1/app/data"].fingerprint);
+    assert_eq!(old.cobs["n1/app/server"].fingerprint, new.cobs["n1/app/server"].fingerprint);
+    let mut difference = crate::generation::diff(&first.generation, &changed.generation);
+    difference.name_secrets(&first.provenance.secrets, &changed.provenance.secrets);
+    let text = difference.to_string();
+    assert!(text.contains("key[0]: \"[secret api (changed)]\"\n"), "{text}");
+}
+
+#[test]
+fn what_somebody_else_has_sealed_is_not_taken_over() {
+    let site = Site::new();
+    let mut first = site.make(&After::default()).generation;
+    let bundle = first.bundles.values_mut().next().expect("n1");
+    for (id, sealed) in &mut bundle.secrets {
+        *sealed = seal::seal_for_bundle(&[1; 32], &[key("n1").public()], *id, b"planted").expect("sealed").into();
+    }
+    let again = site.make(&After::of(&first)).generation;
+    assert_eq!(open(&again.bundles["n1"], "n1"), ["hunter2-api", "hunter2-db"]);
+}
+
+#[test]
+fn a_new_key_of_a_host_gets_new_ciphertext() {
+    let site = Site::new();
+    let first = site.make(&After::default()).generation;
+    let mut draft = site.draft();
+    let both = vec![key("n1").public(), key("n9").public()];
+    draft.hosts.get_mut("n1").expect("there").value.keys = both;
+    assert!(site.vault.settle(&mut draft, &After::of(&first)).is_empty());
+    let second = assemble(&draft, GenerationNumber(2), GenerationNumber(1)).expect("fits").generation;
+    assert_eq!(open(&second.bundles["n1"], "n1"), open(&second.bundles["n1"], "n9"));
+    assert_eq!(first.bundles["n2"], second.bundles["n2"]);
+}
+
+#[test]
+fn faults_are_told_without_values() {
+    let site = Site::new();
+    let model = site.folder.path().join("model.yaml");
+    let made = crate::make::make(&model, &After::default());
+    let text: Vec<String> = made.diagnostics.iter().map(|d| d.message.clone()).collect();
+    assert!(made.is_refused() && text.iter().any(|t| t.contains("`db` can't be encrypted")), "{text:?}");
+    fs::remove_file(site.folder.path().join("db")).expect("removed");
+    fs::write(site.folder.path().join("api"), "pw").expect("written");
+    let mut draft = site.draft();
+    let found = site.vault.settle(&mut draft, &After::default());
+    let codes: Vec<&str> = found.iter().map(|d| d.code).collect();
+    assert_eq!(codes, ["new-site-key", "short-secret", "secret"], "{found:#?}");
+    let missing = &found[2];
+    assert!(missing.message.contains("`db`") && missing.place.is_some(), "{missing:?}");
+    let mut draft = site.draft();
+    draft.hosts.get_mut("n2").expect("there").value.keys.clear();
+    fs::write(site.folder.path().join("db"), "long enough").expect("written");
+    let found = site.vault.settle(&mut draft, &After::default());
+    assert!(found.iter().any(|d| d.message.contains("host n2 needs secrets, but has no key")), "{found:#?}");
+}
+
+#[test]
+fn a_secret_s_file_does_not_travel_in_the_open() {
+    let site = Site::new();
+    let path = site.folder.path().join("model.yaml");
+    fs::write(&path, MODEL.replace("{kind: data, content", "{kind: data, files: [./db], content")).expect("written");
+    let found = crate::expand::load(&path, &BTreeSet::new()).diagnostics;
+    assert!(found.iter().any(|d| d.message.contains("the file of the secret `db` travels")), "{found:#?}");
+}
+
+#[test]
+fn what_is_shown_has_names_and_no_marks() {
+    let site = Site::new();
+    let made = site.make(&After::default());
+    let content = &made.generation.bundles["n1"].cobs["n1/app/data"].content;
+    assert!(content.contains('\u{2983}'));
+    let text = shown(content, &made.provenance.secrets);
+    assert!(text.contains("user=app password=[secret db]") && !text.contains('\u{2983}'), "{text}");
+}
