@@ -63,3 +63,5 @@ mod hostile_test;
 mod links_test;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tls_test;

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cob_trust::SecretKey;
+use cob_trust::tls::Identity;
 use cob_types::link::Frame;
 use cob_types::{HostName, Incarnation};
 use tempfile::TempDir;
@@ -19,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::task::Owned;
-use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, Transport};
+use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost, Transport};
 
 /// The longest that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,13 +63,28 @@ impl TestHost {
         Self::start_with(name, session, quick(), 64).await
     }
 
+    /// A host that takes part in a model with identities; nobody is in its roster yet.
+    pub(super) async fn secure(name: &str, session: Incarnation, key: u8) -> Self {
+        Self::start_as(name, session, quick(), 64, shows(key)).await
+    }
+
     pub(super) async fn start_with(name: &str, session: Incarnation, limits: Limits, room: usize) -> Self {
+        Self::start_as(name, session, limits, room, Protection::LoopbackOnly).await
+    }
+
+    pub(super) async fn start_as(
+        name: &str,
+        session: Incarnation,
+        limits: Limits,
+        room: usize,
+        protection: Protection,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let config = LinkConfig {
             me: host(name),
             listen: "127.0.0.1:0".parse().expect("address"),
             socket_dir: folder.path().join("sockets"),
-            protection: Protection::LoopbackOnly,
+            protection,
             session,
             limits,
         };
@@ -82,6 +99,20 @@ impl TestHost {
 
     pub(super) fn roster(&mut self, hosts: &[(&str, SocketAddr)]) {
         self.links.roster(Roster::loopback_only(hosts.iter().map(|&(name, address)| (host(name), address))));
+    }
+
+    /// A roster with identities: this host's own key, everybody's addresses and keys, and who is revoked.
+    pub(super) fn trust(&mut self, own: u8, hosts: &[(&str, SocketAddr, &[u8])], revoked: &[u8]) {
+        let entry = |&(name, address, keys): &(&str, SocketAddr, &[u8])| {
+            let keys = keys.iter().map(|n| secret(*n).public()).collect();
+            (host(name), RosterHost { address: Some(address), keys })
+        };
+        self.links.roster(Roster {
+            hosts: hosts.iter().map(entry).collect(),
+            operators: [secret(OPERATOR).public()].into(),
+            revoked: revoked.iter().map(|n| secret(*n).public()).collect(),
+            protection: shows(own),
+        });
     }
 
     pub(super) fn send(&mut self, to: &str, text: &str) {
@@ -120,6 +151,34 @@ impl TestHost {
     pub(super) fn sockets(&self) -> usize {
         std::fs::read_dir(self.folder.path().join("sockets")).expect("lists").count()
     }
+}
+
+/// The number of the key that every roster with identities has as an operator's.
+pub(super) const OPERATOR: u8 = 200;
+
+/// A key by a number.
+pub(super) fn secret(number: u8) -> SecretKey {
+    SecretKey::from_seed(&[number; 32])
+}
+
+pub(super) fn identity(number: u8) -> Identity {
+    Identity::new(&secret(number)).expect("an identity")
+}
+
+fn shows(key: u8) -> Protection {
+    Protection::Identities(Some(identity(key)))
+}
+
+/// Two hosts with the keys 1 and 2, linked over TLS.
+pub(super) async fn two_secure() -> (TestHost, TestHost) {
+    let mut a = TestHost::secure("a", life(1, 1), 1).await;
+    let mut b = TestHost::secure("b", life(2, 1), 2).await;
+    let hosts: &[(&str, SocketAddr, &[u8])] = &[("a", a.address(), &[1]), ("b", b.address(), &[2])];
+    a.trust(1, hosts, &[]);
+    b.trust(2, hosts, &[]);
+    a.up().await;
+    b.up().await;
+    (a, b)
 }
 
 /// Two hosts, linked.
