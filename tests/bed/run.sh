@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Tests on three real hosts (bed.sh): COB as it is installed, started by systemd, killed, hung, without
+# power, cut off.
+#
+#   tests/bed/run.sh --stage FOLDER   with the files that `packaging/build.sh stage FOLDER` has put there
+#   tests/bed/run.sh --deb FILE       with a package, installed as an administrator does it
+#
+# Where hosts can't be made it says `skipped: WHY` and ends with 0. BED_NAME names the bed, COB_BED_KEEP=1
+# leaves it when something has failed.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+name=${BED_NAME:-run$$}
+patience=${COB_BED_PATIENCE:-60}
+
+if ! why=$("$here/bed.sh" check); then
+    echo "skipped: $why"
+    exit 0
+fi
+case ${1:-} in
+--stage | --deb) how=$1 what=$(realpath "${2:?$1 needs a path}") ;;
+*)
+    sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
+
+bed() { "$here/bed.sh" --name "$name" "$@"; }
+on() { bed run "$@"; }
+
+finish() {
+    local result=$?
+    trap - EXIT
+    if [ $result != 0 ]; then
+        echo "FAILED: ${step:-making the bed}" >&2
+        local host
+        for host in h1 h2 h3; do
+            echo "---- $host" >&2
+            on "$host" systemctl status --no-pager --lines=20 cobd >&2 || true
+        done
+        if [ "${COB_BED_KEEP:-}" = 1 ]; then
+            echo "the bed is left: $here/bed.sh --name $name run h1 bash; ... down" >&2
+            exit $result
+        fi
+    fi
+    bed down || result=1
+    exit $result
+}
+trap finish EXIT
+
+step() {
+    step=$1
+    printf '%4d s  %s\n' "$SECONDS" "$1"
+}
+
+# A condition that has to become true, with a limit.
+soon() {
+    local limit=$((SECONDS + patience))
+    until "$@" >/dev/null 2>&1; do
+        if [ $SECONDS -ge $limit ]; then
+            echo "waited $patience s in vain: $*" >&2
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+fails() { ! "$@" >/dev/null 2>&1; }
+says() { # WORDS CMD...: what it prints has these words
+    local words=$1
+    shift
+    "$@" 2>&1 | grep -F -- "$words" >/dev/null
+}
+
+unit() { on "$1" systemctl show --value --property "$2" cobd; }
+is_unit() { [ "$(unit "$1" "$2")" = "$3" ]; }
+put() { on "$1" sh -c "mkdir -p \"\$(dirname '$2')\" && cat > '$2'"; }
+
+install_on() {
+    local host=$1
+    if [ "$how" = --deb ]; then
+        put "$host" /root/cob.deb < "$what"
+        on "$host" dpkg --install /root/cob.deb >/dev/null
+    else
+        tar -C "$what" --owner=0 --group=0 -c . | on "$host" tar -C / -x --no-overwrite-dir --keep-directory-symlink
+        on "$host" systemctl daemon-reload
+    fi
+    on "$host" systemd-analyze verify cobd.service
+}
+
+step "three hosts with systemd"
+bed up 3
+for host in h1 h2 h3; do
+    install_on "$host"
+done
+
+# shellcheck source=tests/bed/alone.sh
+source "$here/alone.sh"
+if on h1 cobd init --help >/dev/null 2>&1; then
+    # shellcheck source=tests/bed/together.sh
+    source "$here/together.sh"
+else
+    echo "skipped: hosts with identities, for this cobd has no \`init\`"
+fi
+step "all is done"
