@@ -10,8 +10,8 @@ use cob_trust::Publishers;
 use cob_types::{HostName, PublicKey};
 
 /// The keys that there are.
-const KEYS: [&str; 10] =
-    ["host", "listen", "state_dir", "depot", "identity", "trust", "threshold", "http", "log", "follow"];
+const KEYS: [&str; 11] =
+    ["host", "listen", "state_dir", "secrets_dir", "depot", "identity", "trust", "threshold", "http", "log", "follow"];
 const STATE_DIR: &str = "/var/lib/cob";
 /// The name of the key's file in the state folder.
 pub(crate) const IDENTITY: &str = "identity.key";
@@ -26,6 +26,8 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// Everything that it keeps.
     pub state_dir: PathBuf,
+    /// Where jobs find the values of secrets, in memory; none: a folder below `/dev/shm`.
+    pub secrets_dir: Option<PathBuf>,
     /// The folder of the depot.
     pub depot: PathBuf,
     /// The file of its key, the identity of this host.
@@ -54,6 +56,7 @@ impl Config {
             host,
             listen: None,
             state_dir: state_dir.to_owned(),
+            secrets_dir: None,
             depot: depot.to_owned(),
             identity: state_dir.join(IDENTITY),
             trust: None,
@@ -126,6 +129,7 @@ impl Config {
         });
         let path = |p: String| base.join(p);
         let state_dir = path(text("state_dir", &mut faults).unwrap_or_else(|| STATE_DIR.to_owned()));
+        let secrets_dir = text("secrets_dir", &mut faults).map(path);
         let identity = text("identity", &mut faults).map_or_else(|| state_dir.join(IDENTITY), path);
         let http = text("http", &mut faults);
         let http = http.map(|h| h.strip_prefix("unix:").map(str::to_owned).unwrap_or(h));
@@ -143,6 +147,7 @@ impl Config {
                 host,
                 listen,
                 state_dir,
+                secrets_dir,
                 depot: path(depot),
                 identity,
                 trust,

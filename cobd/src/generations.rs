@@ -364,6 +364,7 @@ impl Prepared {
                 faults.extend(kinds.accept_cob(kind, cob).err().map(|e| e.to_string()));
             }
         }
+        faults.extend(kinds.accept_secrets(&self.bundle).err());
         if faults.is_empty() {
             return Ok(());
         }

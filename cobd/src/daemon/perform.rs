@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cob_engine::record::{Body, Record};
 use cob_engine::{Event, Run, Time};
 use cob_types::message::MAX_BATCH;
-use cob_types::{Batch, CobId, HostName, Item, codec};
+use cob_types::{Batch, Cob, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
 use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
@@ -16,7 +16,7 @@ use crate::journal::Journal as _;
 use crate::journal::index::Measured;
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
-use crate::run::payload;
+use crate::run::{Sealed, payload};
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
 const SEGMENT: u64 = 8 << 20;
@@ -225,7 +225,15 @@ impl Daemon {
             generation: self.engine.generation(),
             folder: ready.folder.clone()?,
             imports,
+            secrets: self.secrets_of(&ready.cob),
         })
+    }
+
+    /// The secrets that a content names, as they are in the bundle.
+    fn secrets_of(&self, cob: &Cob) -> Sealed {
+        let Some(active) = &self.active else { return Sealed::new() };
+        let of = |id| active.prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
+        cob_types::secret::marks(&cob.content).filter_map(of).collect()
     }
 
     /// Takes over an action that an earlier life began.

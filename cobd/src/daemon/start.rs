@@ -29,7 +29,7 @@ use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
-use crate::run::Program;
+use crate::run::{Opener, Program};
 use crate::web::{Access, Api, ServeError, UnixServer};
 
 /// Older journal segments kept for the history.
@@ -121,7 +121,8 @@ impl Daemon {
         let (active, coming) = load_needed(&generations, &durable)?;
 
         let (ended_tx, ended) = mpsc::channel(QUEUE);
-        let kinds = Kinds::new(&config.state_dir, program, ended_tx)
+        let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
+        let kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
         let listen = match config.listen {
             Some(address) => address,

@@ -14,7 +14,7 @@ use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Exit, JobResult, Program, base_environment};
+use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
 /// What carries out the checks and transitions of kinds that name it.
 pub trait Backend: Send + Sync {
@@ -60,6 +60,8 @@ pub struct Context {
     pub folder: PathBuf,
     /// What the held locks carry.
     pub imports: BTreeMap<CobId, Import>,
+    /// The secrets that its content names, encrypted.
+    pub secrets: Sealed,
 }
 
 /// What a held lock carries.
@@ -148,13 +150,14 @@ pub struct Process<T> {
 pub struct Tools {
     state_dir: PathBuf,
     program: Program,
+    opener: Option<Opener>,
 }
 
 impl Tools {
     /// Folders are made below `state_dir`.
     #[must_use]
-    pub fn new(state_dir: &Path, program: Program) -> Self {
-        Self { state_dir: state_dir.to_owned(), program }
+    pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>) -> Self {
+        Self { state_dir: state_dir.to_owned(), program, opener }
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -164,6 +167,11 @@ impl Tools {
     /// The folder of a change object's own that lasts, `COB_STATE_DIR`.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
         self.state_dir.join("cobs").join(folder_name(cob))
+    }
+
+    /// The folder in memory for what a service's secrets are in.
+    pub(super) fn private_service_folder(&self, cob: &CobId) -> Option<PathBuf> {
+        self.opener.as_ref().map(|opener| opener.service_folder(&folder_name(cob)))
     }
 
     /// Where the service of a change object is looked after.

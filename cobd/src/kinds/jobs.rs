@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cob_types::{Cob, CobId, Kind};
+use cob_types::{Bundle, Cob, CobId, Kind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
-use super::registry;
-use crate::run::{Exit, FoundState, JobId, JobResult, Program, Runner, Spec, StartError, now_ns};
+use super::{registry, service};
+use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
 /// Processes begun at the same time: more only wait for the same disk and processors.
 const PARALLEL_STARTS: usize = 4;
@@ -29,6 +29,7 @@ pub struct Kinds {
 struct Hands {
     tools: Arc<Tools>,
     runner: Runner,
+    opener: Option<Opener>,
     starts: Arc<Semaphore>,
     ended: mpsc::Sender<JobEnded>,
 }
@@ -122,9 +123,29 @@ impl Kinds {
     /// # Errors
     /// When folders can't be made there.
     pub fn new(state_dir: &Path, program: Program, ended: mpsc::Sender<JobEnded>) -> io::Result<Self> {
+        Self::with_opener(state_dir, program, None, ended)
+    }
+
+    /// The same, for contents with secrets too.
+    ///
+    /// # Errors
+    /// When folders can't be made there.
+    pub fn with_opener(
+        state_dir: &Path,
+        program: Program,
+        opener: Option<Opener>,
+        ended: mpsc::Sender<JobEnded>,
+    ) -> io::Result<Self> {
+        let mut runner = Runner::new(program.clone(), &state_dir.join("jobs"))?;
+        if let Some(opener) = &opener {
+            runner = runner.with_opener(opener.clone());
+            service::clear_leftovers(state_dir, opener);
+        }
+        runner.clear_leftovers();
         let hands = Hands {
-            tools: Arc::new(Tools::new(state_dir, program.clone())),
-            runner: Runner::new(program, &state_dir.join("jobs"))?,
+            tools: Arc::new(Tools::new(state_dir, program, opener.clone())),
+            runner,
+            opener,
             starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
             ended,
         };
@@ -148,6 +169,18 @@ impl Kinds {
     pub fn accept_cob(&self, kind: &Kind, cob: &Cob) -> Result<(), KindError> {
         let backend = self.backend(kind)?;
         backend.accept_content(&cob.content).map_err(|what| KindError::Content { cob: cob.id.clone(), what })
+    }
+
+    /// Looks whether this host can open the secrets of a bundle.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn accept_secrets(&self, bundle: &Bundle) -> Result<(), String> {
+        if bundle.secrets.is_empty() {
+            return Ok(());
+        }
+        let opener = self.hands.opener.as_ref().ok_or("it has secrets, and this host has no key")?;
+        opener.try_open(bundle.secrets.iter().map(|(id, sealed)| (id, sealed.as_slice())))
     }
 
     /// Whether transitions of this kind outlive the daemon, so that their beginning must be durable first.
@@ -358,6 +391,7 @@ impl Hands {
             imports: context.imports_json(),
             stdout_apart: process.stdout_apart,
             durable: label.hop.is_some(),
+            secrets: context.secrets.clone(),
         };
         (spec, process.read)
     }

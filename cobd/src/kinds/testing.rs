@@ -105,6 +105,7 @@ impl Bench {
             generation: GenerationNumber(4),
             folder: work,
             imports: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         }
     }
 

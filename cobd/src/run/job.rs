@@ -13,6 +13,8 @@ use cob_types::{Command, canonical};
 use serde::{Deserialize, Serialize};
 
 use super::output;
+use super::redact::Redactor;
+use super::secrets::Sealed;
 
 /// The format of `spec` and `result`.
 pub(super) const FORMAT: u32 = 1;
@@ -91,6 +93,8 @@ pub struct Spec {
     pub stdout_apart: bool,
     /// The result must survive a power failure.
     pub durable: bool,
+    /// The secrets whose marks stand in content and environment, encrypted.
+    pub secrets: Sealed,
 }
 
 /// A [`Spec`] as the runner reads it.
@@ -105,6 +109,9 @@ pub(super) struct SpecFile {
     pub(super) grace_ms: u64,
     pub(super) stdout_apart: bool,
     pub(super) durable: bool,
+    /// The private folder of a job with secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) secrets: Option<PathBuf>,
 }
 
 /// How an action ended.
@@ -221,6 +228,26 @@ impl Written {
     /// Reads `COB_RESULT_OUT`.
     pub(super) fn saved(folder: &Path) -> Self {
         Self::read(&folder.join(SAVED), MAX_SAVED)
+    }
+
+    /// What may leave the private folder: no exported value is kept secret, so one that holds a secret is
+    /// refused.
+    pub(super) fn exported(self, redactor: &Redactor) -> Self {
+        match self {
+            Self::Text(text) if redactor.text(&text) != text => Self::Unusable(
+                "one of them holds the value of a secret; exported values are shown to others and kept in the history"
+                    .to_owned(),
+            ),
+            other @ (Self::Nothing | Self::Text(_) | Self::Unusable(_)) => other,
+        }
+    }
+
+    /// The same without values.
+    pub(super) fn redacted(self, redactor: &Redactor) -> Self {
+        match self {
+            Self::Text(text) => Self::Text(redactor.text(&text)),
+            other @ (Self::Nothing | Self::Unusable(_)) => other,
+        }
     }
 
     fn read(path: &Path, max: usize) -> Self {

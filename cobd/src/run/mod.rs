@@ -18,6 +18,8 @@
 //! - The result is in its place before the lock is let go. Lock free and no result: the runner was
 //!   killed. Then what is left of the action is ended before anybody checks anything, found by its
 //!   environment and session, never by a process id alone.
+//! - A job that has secrets has a private folder in memory for all that may hold their values (see
+//!   `secrets`); what comes from there into the job's folder was cleaned of them.
 //! - What an action prints is bounded while it runs: the head and the tail are kept.
 //! - The daemon may come and go; `systemd` must be told `KillMode=process`.
 
@@ -27,7 +29,9 @@ pub(crate) mod leftovers;
 mod output;
 pub mod payload;
 mod program;
+mod redact;
 mod runner;
+mod secrets;
 mod start;
 pub(crate) mod supervise;
 #[cfg(test)]
@@ -40,5 +44,8 @@ pub(crate) use output::{OutputFile, tail};
 pub use output::{escape, last_lines};
 pub(crate) use program::{KEEP_SERVICE, MOVE_SERVICE};
 pub use program::{Program, main_if_runner};
+pub(crate) use redact::Redactor;
 pub(crate) use runner::{enter_session, holds_lock, now_ns};
+pub(crate) use secrets::{Opened, keep_memory_private, remove as remove_folder};
+pub use secrets::{Opener, Sealed};
 pub use start::{Canceller, FoundJob, FoundState, Runner, StartError, Started};

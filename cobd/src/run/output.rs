@@ -10,8 +10,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use zeroize::Zeroizing;
 
-use super::job::{OUTPUT, STDOUT, read_capped};
+use super::job::{OUTPUT, STDOUT, SpecFile, present, read_capped};
+use super::redact::Redactor;
+use super::secrets::Opened;
 use crate::durable::{self, Sync};
 
 /// A file may take this much room.
@@ -66,6 +69,28 @@ impl OutputFile {
         drop(cut);
     }
 
+    /// Once the action has ended, writes what it printed into another folder, without values.
+    pub(crate) fn finish_into(mut self, folder: &Path, redactor: &Redactor) -> io::Result<()> {
+        let length = self.bound();
+        let mut read = |from: u64, max: u64| -> io::Result<Zeroizing<Vec<u8>>> {
+            let mut bytes = Zeroizing::new(Vec::new());
+            self.file.seek(SeekFrom::Start(from))?;
+            (&self.file).take(max).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let clean = if length <= LIMIT {
+            redactor.bytes(&read(0, LIMIT)?)
+        } else {
+            // A value that reaches over a cut must not leave a part of itself behind.
+            let (head, tail) = (read(0, HEAD)?, read(length - TAIL, TAIL)?);
+            let mut clean = redactor.part(&head, 0, head.len().saturating_sub(redactor.longest()));
+            write!(clean, "\n[... {} bytes left out ...]\n", length - HEAD - TAIL)?;
+            clean.extend(redactor.part(&tail, redactor.longest(), tail.len()));
+            clean
+        };
+        durable::write_file(folder, self.name, 0o600, &clean, Sync::Later)
+    }
+
     /// Closes the hole once the action has ended: head, a note, tail.
     pub(crate) fn finish(mut self) {
         let length = self.bound();
@@ -109,14 +134,24 @@ pub(crate) fn tail(path: &Path, max: usize) -> String {
 /// The last lines that a job printed: what it complained of, or else what it said.
 #[must_use]
 pub fn last_lines(job_folder: &Path) -> String {
-    let text = escape(tail(&job_folder.join(OUTPUT), LAST_LINES).trim_end());
-    let text = if text.is_empty() { escape(tail(&job_folder.join(STDOUT), LAST_LINES).trim_end()) } else { text };
+    let said = |name: &str| {
+        let path = job_folder.join(name);
+        let private = if present(&path) { None } else { SpecFile::read(job_folder).ok().and_then(|spec| spec.secrets) };
+        escape(private.map_or_else(|| tail(&path, LAST_LINES), |folder| private_tail(&folder, name)).trim_end())
+    };
+    let text = said(OUTPUT);
+    let text = if text.is_empty() { said(STDOUT) } else { text };
     // Escapes make it longer again: its end is what counts.
     let mut begin = text.len().saturating_sub(LAST_LINES);
     while !text.is_char_boundary(begin) {
         begin += 1;
     }
     text[begin..].to_owned()
+}
+
+/// What a job with secrets has printed so far. Without its values nobody can tell what may be shown.
+fn private_tail(folder: &Path, name: &str) -> String {
+    Opened::read(folder).map(|opened| opened.redactor().tail(&folder.join(name), LAST_LINES)).unwrap_or_default()
 }
 
 /// Makes text harmless for terminals: control characters but line ends and tabs are written out.

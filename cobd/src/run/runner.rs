@@ -3,6 +3,7 @@
 //! It holds the job's lock (its standard input, see [`super`]), begins the action, watches it, writes
 //! the result and ends. It needs nothing from the daemon and tells it nothing but by the job folder.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,6 +15,8 @@ use rustix::fs::{Mode, fstat};
 
 use super::job::{self, Exit, FORMAT, JOB_VARIABLE, ResultFile, SpecFile, Written};
 use super::output::OutputFile;
+use super::redact::Redactor;
+use super::secrets::{self, Opened};
 use super::supervise::{self, Group, Rest, Watch};
 use crate::durable::{self, Sync};
 
@@ -31,22 +34,43 @@ pub(super) fn run(folder: &Path) -> ExitCode {
     }
     enter_session();
     let began_ns = now_ns();
-    let (durable, exit) = match SpecFile::read(folder) {
-        Ok(spec) => (spec.durable, act(folder, &spec)),
-        Err(why) => (true, Exit::SpawnFailed(why)),
+    let spec = SpecFile::read(folder);
+    let durable = spec.as_ref().map_or(true, |spec| spec.durable);
+    let private = spec.as_ref().ok().and_then(|spec| spec.secrets.clone());
+    let opened = private.as_deref().map(Opened::read).transpose();
+    let redactor = opened.as_ref().ok().and_then(Option::as_ref).map(Opened::redactor).unwrap_or_default();
+    let place = Place { folder, private: private.as_deref().unwrap_or(folder), redactor };
+    let exit = match (&spec, opened) {
+        (Ok(spec), Ok(opened)) => act(&place, spec, opened.as_ref()),
+        (Ok(_), Err(error)) => Exit::SpawnFailed(format!("its secrets are gone: {error}")),
+        (Err(why), _) => Exit::SpawnFailed(why.clone()),
     };
     let result = ResultFile {
         format: FORMAT,
         exit,
-        exports: Written::exports(folder),
-        saved: Written::saved(folder),
+        exports: Written::exports(place.private).exported(&place.redactor),
+        saved: Written::saved(place.private).redacted(&place.redactor),
         began_ns,
         ended_ns: now_ns(),
     };
-    match write_result(folder, &result, if durable { Sync::Now } else { Sync::Later }) {
+    let written = write_result(folder, &result, if durable { Sync::Now } else { Sync::Later });
+    if let Some(private) = &private {
+        // If it can't, whoever deletes the job does.
+        let _ = secrets::remove(private);
+    }
+    match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Where a job's files are.
+struct Place<'a> {
+    /// The job's folder.
+    folder: &'a Path,
+    /// For what may hold the value of a secret; without secrets the same.
+    private: &'a Path,
+    redactor: Redactor,
 }
 
 /// Whether the standard input is this lock, handed over by who took it.
@@ -67,7 +91,8 @@ pub(crate) fn enter_session() {
     let _ = written.and_then(|n| rustix::fs::ftruncate(io::stdin(), n as u64));
 }
 
-fn act(folder: &Path, spec: &SpecFile) -> Exit {
+fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>) -> Exit {
+    let Place { folder, private, .. } = *place;
     let words = supervise::words(&spec.command);
     let begun = Instant::now();
     let cancel = folder.join(job::CANCEL);
@@ -77,13 +102,19 @@ fn act(folder: &Path, spec: &SpecFile) -> Exit {
     let Some((program, arguments)) = words.split_first() else {
         return Exit::SpawnFailed("an empty command".to_owned());
     };
-    let mut outputs = match outputs(folder, spec.stdout_apart) {
+    let mut environment = spec.environment.clone();
+    if let Some(opened) = opened
+        && let Err(why) = put_secrets_in(place, opened, &mut environment)
+    {
+        return Exit::SpawnFailed(why);
+    }
+    let mut outputs = match outputs(private, spec.stdout_apart) {
         Ok(outputs) => outputs,
         Err(error) => return Exit::SpawnFailed(format!("its output can't be written: {error}")),
     };
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(&spec.folder).env_clear().envs(&spec.environment);
-    pass_files(&mut command, folder);
+    command.args(arguments).current_dir(&spec.folder).env_clear().envs(&environment);
+    pass_files(&mut command, place);
     let stdout = outputs.first().expect("there are one or two");
     let stderr = outputs.last().expect("there are one or two");
     let group = match Group::begin(&mut command, [stdout, stderr]) {
@@ -95,7 +126,12 @@ fn act(folder: &Path, spec: &SpecFile) -> Exit {
     let watch = Watch { asked: &|| job::present(&cancel), alarm: None, longest: LOOK, rest: Rest::Leave };
     let ended = group.wait(&mut outputs, Some(limit), grace, &watch);
     for output in outputs {
-        output.finish();
+        if opened.is_none() {
+            output.finish();
+        } else {
+            // Rather nothing is shown than a value.
+            let _ = output.finish_into(folder, &place.redactor);
+        }
     }
     match ended {
         Ok((status, ended)) => supervise::exit(status, ended),
@@ -108,14 +144,30 @@ fn outputs(folder: &Path, stdout_apart: bool) -> io::Result<Vec<OutputFile>> {
     Ok(if stdout_apart { vec![OutputFile::open(folder, job::STDOUT)?, both] } else { vec![both] })
 }
 
-/// The variables that point into the job folder.
-fn pass_files(command: &mut Command, folder: &Path) {
+/// Puts values where marks stand: into the variables, and into a content of its own in the private folder.
+fn put_secrets_in(
+    place: &Place<'_>,
+    opened: &Opened,
+    environment: &mut BTreeMap<String, String>,
+) -> Result<(), String> {
+    for value in environment.values_mut() {
+        *value = opened.put_into_text(value)?;
+    }
+    let content = fs::read_to_string(place.folder.join(job::CONTENT)).map_err(|e| format!("its content: {e}"))?;
+    let content = opened.put_into_json(&content)?;
+    durable::write_file(place.private, job::CONTENT, 0o600, content.as_bytes(), Sync::Later)
+        .map_err(|e| format!("its content can't be written: {e}"))
+}
+
+/// The variables that point into the job's folders.
+fn pass_files(command: &mut Command, place: &Place<'_>) {
+    let Place { folder, private, .. } = place;
     command
         .env(JOB_VARIABLE, folder)
-        .env("COB_CONTENT", folder.join(job::CONTENT))
+        .env("COB_CONTENT", private.join(job::CONTENT))
         .env("COB_IMPORTS_FILE", folder.join(job::IMPORTS))
-        .env("COB_EXPORT_OUT", folder.join(job::EXPORTS))
-        .env("COB_RESULT_OUT", folder.join(job::SAVED));
+        .env("COB_EXPORT_OUT", private.join(job::EXPORTS))
+        .env("COB_RESULT_OUT", private.join(job::SAVED));
     // Longer ones have to be read from the file.
     if let Ok(imports) = fs::read_to_string(folder.join(job::IMPORTS))
         && imports.len() <= MAX_VARIABLE

@@ -14,6 +14,7 @@ use super::leftovers;
 use super::output;
 use super::program::{Program, RUN_ACTION};
 use super::runner::now_ns;
+use super::secrets::{self, Opener};
 use crate::durable::{self, Sync};
 
 /// Between two looks at the lock of a job that an earlier daemon began.
@@ -26,6 +27,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Runner {
     program: Program,
     root: PathBuf,
+    opener: Option<Opener>,
 }
 
 /// Why a job could not be begun. Nothing of it runs.
@@ -81,7 +83,13 @@ impl Runner {
     /// When the folder can't be made.
     pub fn new(program: Program, root: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-        Ok(Self { program, root: root.to_owned() })
+        Ok(Self { program, root: root.to_owned(), opener: None })
+    }
+
+    /// The same, for jobs with secrets too.
+    #[must_use]
+    pub fn with_opener(self, opener: Opener) -> Self {
+        Self { opener: Some(opener), ..self }
     }
 
     /// Begins a job. Must be called within a tokio runtime.
@@ -94,18 +102,38 @@ impl Runner {
         let begun = self.begin(&folder, spec);
         if begun.is_err() {
             // Nothing of it is worth keeping, and a folder left here would be taken for a lost job.
-            let _ = fs::remove_dir_all(&folder);
+            let _ = self.remove(spec.id);
         }
         begun.map(|child| Started { folder, child: Some(child) })
     }
 
     fn begin(&self, folder: &Path, spec: &Spec) -> Result<tokio::process::Child, StartError> {
         let lock = make_lock(folder)?;
-        write_files(folder, spec)?;
+        write_files(folder, spec, self.open_secrets(folder, spec)?)?;
         // The runner inherits the locked file: there is no gap between our holding it and its.
         let mut command = self.program.command(RUN_ACTION, folder);
         command.stdin(Stdio::from(lock));
         tokio::process::Command::from(command).spawn().map_err(failed(folder, "starting the runner"))
+    }
+
+    /// Puts the values of a job's secrets into a private folder, if it has any.
+    fn open_secrets(&self, folder: &Path, spec: &Spec) -> Result<Option<PathBuf>, StartError> {
+        if spec.secrets.is_empty() {
+            return Ok(None);
+        }
+        let refused = |what: String| failed(folder, "opening its secrets")(io::Error::other(what));
+        let opener = self.opener.as_ref().ok_or_else(|| refused("this host has no key".to_owned()))?;
+        let opened = opener.open(spec.secrets.iter().map(|(id, bytes)| (id, bytes.as_slice()))).map_err(refused)?;
+        let private = opener.job_folder(&folder_name(folder));
+        let written = opener.make(&private).and_then(|()| opened.write(&private));
+        written.map(|()| Some(private.clone())).map_err(failed(&private, "putting its secrets into memory"))
+    }
+
+    /// Takes away what jobs that are not there any more have left in memory.
+    pub fn clear_leftovers(&self) {
+        if let Some(opener) = &self.opener {
+            opener.clear("jobs", |name| self.root.join(name).is_dir());
+        }
     }
 
     /// A job that an earlier daemon began, in whatever state it is.
@@ -147,10 +175,12 @@ impl Runner {
     /// # Errors
     /// When something of it can't be deleted. No error when there is nothing.
     pub fn remove(&self, id: JobId) -> io::Result<()> {
-        match fs::remove_dir_all(id.folder(&self.root)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
+        let folder = id.folder(&self.root);
+        // The secrets first: as long as the job's folder is there, somebody looks for them.
+        if let Some(opener) = &self.opener {
+            secrets::remove(&opener.job_folder(&folder_name(&folder)))?;
         }
+        secrets::remove(&folder)
     }
 }
 
@@ -204,7 +234,11 @@ fn make_lock(folder: &Path) -> Result<File, StartError> {
     Ok(lock)
 }
 
-fn write_files(folder: &Path, spec: &Spec) -> Result<(), StartError> {
+fn folder_name(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn write_files(folder: &Path, spec: &Spec, secrets: Option<PathBuf>) -> Result<(), StartError> {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let file = SpecFile {
         format: FORMAT,
@@ -216,6 +250,7 @@ fn write_files(folder: &Path, spec: &Spec) -> Result<(), StartError> {
         grace_ms: millis(spec.grace),
         stdout_apart: spec.stdout_apart,
         durable: spec.durable,
+        secrets,
     };
     let bytes = serde_json::to_vec(&file).map_err(|e| failed(folder, "describing the job")(e.into()))?;
     for (name, bytes) in [

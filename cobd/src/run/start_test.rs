@@ -7,7 +7,7 @@ use cob_types::Command;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::testing::{anybody_with, number_in, program, wait_for};
-use super::super::{Exit, base_environment};
+use super::super::{Exit, Sealed, base_environment};
 use super::*;
 
 /// A folder of jobs that must not leave processes behind.
@@ -40,6 +40,7 @@ impl Bench {
             imports: "{}".to_owned(),
             stdout_apart: false,
             durable: false,
+            secrets: Sealed::new(),
         }
     }
 

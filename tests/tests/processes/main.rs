@@ -11,6 +11,7 @@ mod examples;
 mod flap;
 mod hostile;
 mod kills;
+mod secrets;
 mod service;
 mod setup;
 mod signed;

@@ -12,7 +12,7 @@ use super::folder::{Look, ServiceFolder};
 use super::mover::{Answer, Wish};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::kinds::content;
-use crate::run::{Exit, JobResult, MOVE_SERVICE, base_environment};
+use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
 /// The states that it knows; a kind needs the first two.
 const STATES: [&str; 4] = ["down", "up", "outdated", "failed"];
@@ -148,17 +148,13 @@ impl Backend for Service {
             Ok(content) => content,
             Err(reason) => return Work::known(Outcome::failed(reason)),
         };
-        let mut environment = base_environment();
-        environment.extend(content.env.clone());
-        let own = context.environment(tools, None);
-        let kept = ["COB_ID", "COB_HOST", "COB_STATE_DIR"];
-        environment.extend(own.into_iter().filter(|(name, _)| kept.contains(&name.as_str())));
+        let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
         let wish = Wish {
             up: hop.to == *"up",
             folder: tools.service_folder(&context.cob.id),
             identity: identity(context),
             working_folder: content.dir.clone().unwrap_or_else(|| context.folder.clone()),
-            environment,
+            private,
             timeout_ms: transition.timeout_ms,
             grace_ms: transition.grace_ms,
         };

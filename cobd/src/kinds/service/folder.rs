@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use cob_types::Command;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::durable::{self, Sync};
 use crate::run::leftovers;
-use crate::run::{Exit, present, read_capped};
+use crate::run::{Exit, Opener, present, read_capped};
 
 /// Held (flock) by the keeper; says which process that is.
 pub(super) const LOCK: &str = "lock";
@@ -33,6 +34,9 @@ const READY: &str = "ready";
 pub(super) const SERVICE_VARIABLE: &str = "COB_SERVICE";
 const FORMAT: u32 = 1;
 const MAX_FILE: usize = 1 << 20;
+/// The file of the environment in a private folder.
+const ENVIRONMENT: &str = "environment";
+const MAX_ENVIRONMENT: usize = 64 << 20;
 /// A check holds the lock for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -50,6 +54,10 @@ pub(super) struct Plan {
     pub(super) environment: BTreeMap<String, String>,
     pub(super) working_folder: PathBuf,
     pub(super) grace_ms: u64,
+    /// With secrets: the private folder in memory, which has the environment instead, and what the
+    /// service prints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) private: Option<PathBuf>,
 }
 
 /// How a service ended.
@@ -171,6 +179,11 @@ impl ServiceFolder {
         self.read::<EndedFile>(ENDED).map(|e| exit_in_words(&e.exit))
     }
 
+    /// What the service prints, while it runs with secrets in its environment.
+    pub(super) fn private_output(&self) -> Option<PathBuf> {
+        self.plan().and_then(|plan| plan.private).map(|folder| folder.join(OUTPUT)).filter(|path| present(path))
+    }
+
     /// Ends what a killed keeper left behind.
     pub(super) fn end_unsupervised(&self, grace: Duration) {
         let (session, variable) = self.traces();
@@ -196,6 +209,25 @@ impl ServiceFolder {
 
 impl Plan {
     pub(super) const FORMAT: u32 = FORMAT;
+}
+
+/// Takes away what services that do not run any more have left in memory.
+pub(in crate::kinds) fn clear_leftovers(state_dir: &Path, opener: &Opener) {
+    opener.clear("services", |name| ServiceFolder::new(state_dir.join("services").join(name)).is_running());
+}
+
+/// The environment of a service with secrets, in its private folder until the service has begun.
+pub(super) fn write_environment(folder: &Path, environment: &BTreeMap<String, String>) -> io::Result<()> {
+    let bytes = Zeroizing::new(serde_json::to_vec(environment)?);
+    durable::write_file(folder, ENVIRONMENT, 0o600, &bytes, Sync::Later)
+}
+
+/// The same, which is gone from there then.
+pub(super) fn take_environment(folder: &Path) -> io::Result<BTreeMap<String, String>> {
+    let path = folder.join(ENVIRONMENT);
+    let bytes = Zeroizing::new(read_capped(&path, MAX_ENVIRONMENT)?);
+    fs::remove_file(&path)?;
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// The machine's present start.

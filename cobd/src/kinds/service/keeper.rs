@@ -1,5 +1,7 @@
 //! The keeper: the small process above one service, for as long as that lives.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -7,9 +9,9 @@ use std::time::Duration;
 
 use rustix::fs::inotify;
 
-use super::folder::{LOCK, OUTPUT, Plan, SERVICE_VARIABLE, STOP, STOPPING, ServiceFolder};
+use super::folder::{LOCK, OUTPUT, Plan, SERVICE_VARIABLE, STOP, STOPPING, ServiceFolder, take_environment};
 use crate::run::supervise::{self, Ended, Group, Rest, Watch};
-use crate::run::{Exit, OutputFile, enter_session, holds_lock, present};
+use crate::run::{Exit, Opened, OutputFile, enter_session, holds_lock, present, remove_folder};
 
 /// Between two looks at what the service prints. The wish to stop wakes the keeper by itself.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,14 +42,21 @@ fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
     let Some((program, arguments)) = words.split_first() else {
         return (Exit::SpawnFailed("an empty command".to_owned()), false);
     };
-    let mut outputs = match OutputFile::open(folder.path(), OUTPUT) {
+    let (environment, opened) = match private(plan) {
+        Ok(private) => private,
+        Err(error) => return (Exit::SpawnFailed(format!("its secrets are gone: {error}")), false),
+    };
+    let place = plan.private.as_deref().unwrap_or(folder.path());
+    let mut outputs = match OutputFile::open(place, OUTPUT) {
         Ok(output) => [output],
         Err(error) => return (Exit::SpawnFailed(format!("its output can't be written: {error}")), false),
     };
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(&plan.working_folder).env_clear().envs(&plan.environment);
+    command.args(arguments).current_dir(&plan.working_folder).env_clear().envs(&environment);
     command.env(SERVICE_VARIABLE, folder.path());
-    let group = match Group::begin(&mut command, [&outputs[0], &outputs[0]]) {
+    let group = Group::begin(&mut command, [&outputs[0], &outputs[0]]);
+    drop((command, environment));
+    let group = match group {
         Ok(group) => group,
         Err(error) => {
             return (Exit::SpawnFailed(supervise::why_not_begun(&words, &plan.working_folder, &error)), false);
@@ -60,11 +69,27 @@ fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
     let watch = Watch { asked: &|| present(&stop), alarm, longest, rest: Rest::End };
     let ended = group.wait(&mut outputs, None, Duration::from_millis(plan.grace_ms), &watch);
     let [output] = outputs;
-    output.finish();
+    match (&plan.private, opened) {
+        (Some(private), Some(opened)) => {
+            // Rather nothing is kept than a value.
+            let _ = output.finish_into(folder.path(), &opened.redactor());
+            // If it can't be taken away, the next start of the service or of the daemon does it.
+            let _ = remove_folder(private);
+        }
+        (_, _) => output.finish(),
+    }
     match ended {
         Ok((status, Ended::Asked)) => (supervise::exit(status, Ended::Itself), true),
         Ok((status, ended)) => (supervise::exit(status, ended), false),
         Err(_) => (Exit::Lost, false),
+    }
+}
+
+/// What the service begins with, which is in no file any more then, and the values in it.
+fn private(plan: &Plan) -> io::Result<(BTreeMap<String, String>, Option<Opened>)> {
+    match &plan.private {
+        Some(folder) => Ok((take_environment(folder)?, Some(Opened::take(folder)?))),
+        None => Ok((plan.environment.clone(), None)),
     }
 }
 

@@ -26,6 +26,9 @@
 //!   SERVICE/ plan  lock  output  ended  ready  stop
 //! ```
 //!
+//! With secrets in its `env` a service has a private folder in memory: its environment lies there until it
+//! has begun, and what it prints stays there until it has ended and was cleaned of them.
+//!
 //! Rules: moving twice ends as moving once; stopping reaches everybody in the service's session; the
 //! service never holds a job's lock, and has nothing of a job in its environment.
 
@@ -37,5 +40,6 @@ mod mover;
 mod service_test;
 
 pub(super) use backend::Service;
+pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
 pub(crate) use mover::make_move;

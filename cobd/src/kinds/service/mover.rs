@@ -6,20 +6,23 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cob_types::Command;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::backend::{Content, read};
-use super::folder::{COMMANDS, Look, OUTPUT, Plan, STOP, STOPPING, ServiceFolder, boot};
+use super::folder::{COMMANDS, Look, OUTPUT, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
 use crate::kinds::backend::make_folder;
 use crate::run::supervise::{self, Group, Rest, Watch};
-use crate::run::{Exit, KEEP_SERVICE, OutputFile, Program, escape, tail};
+use crate::run::{
+    Exit, KEEP_SERVICE, Opened, OutputFile, Program, Redactor, base_environment, escape, remove_folder, tail,
+};
 
 /// Between two looks at a service that starts or stops, and between two attempts of `ready`.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
@@ -28,14 +31,16 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 /// This much of what a service said is shown when it does not start.
 const SHOWN: usize = 2 << 10;
 
-/// What is to be done; the second argument, as JSON.
+/// What is to be done; the second argument, as JSON. Everybody can read it there, so the service's
+/// variables come with the content.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Wish {
     pub(super) up: bool,
     pub(super) folder: PathBuf,
     pub(super) identity: String,
     pub(super) working_folder: PathBuf,
-    pub(super) environment: BTreeMap<String, String>,
+    /// With secrets: where their values may lie as long as the service runs.
+    pub(super) private: Option<PathBuf>,
     pub(super) timeout_ms: u64,
     pub(super) grace_ms: u64,
 }
@@ -68,6 +73,10 @@ struct Mover<'a> {
     program: &'a Program,
     wish: Wish,
     content: Content,
+    environment: BTreeMap<String, String>,
+    /// The action's own private folder, and the values.
+    secrets: Option<(PathBuf, Opened)>,
+    redactor: Redactor,
     folder: ServiceFolder,
     /// Until then it must have said how it went: a little before the runner ends it.
     limit: Instant,
@@ -78,12 +87,22 @@ impl<'a> Mover<'a> {
     fn new(program: &'a Program, wish: &OsStr) -> Result<Self, String> {
         let wish: Wish = serde_json::from_slice(wish.as_encoded_bytes()).map_err(|e| format!("the wish: {e}"))?;
         let path = std::env::var_os("COB_CONTENT").unwrap_or_default();
-        let content = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let content = fs::read_to_string(&path).map(Zeroizing::new).map_err(|e| format!("{}: {e}", path.display()))?;
+        let content = read(&content)?;
+        let secrets = match (&wish.private, PathBuf::from(path).parent()) {
+            (Some(_), Some(own)) => {
+                Some((own.to_owned(), Opened::read(own).map_err(|e| format!("its secrets are gone: {e}"))?))
+            }
+            (_, _) => None,
+        };
         let time = Duration::from_millis(wish.timeout_ms);
         make_folder(&wish.folder).map_err(|e| format!("{}: {e}", wish.folder.display()))?;
         Ok(Self {
             program,
-            content: read(&content)?,
+            environment: environment(&content),
+            redactor: secrets.as_ref().map(|(_, opened)| opened.redactor()).unwrap_or_default(),
+            secrets,
+            content,
             folder: ServiceFolder::new(wish.folder.clone()),
             // The rest is for stopping again what did not become ready.
             limit: Instant::now() + time - time / 4,
@@ -135,22 +154,34 @@ impl<'a> Mover<'a> {
     /// Begins the service below a keeper.
     fn begin(&self) -> Result<(), String> {
         let lock = self.folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
+        self.hand_over_secrets().map_err(|e| format!("putting its secrets into memory: {e}"))?;
         self.folder.prepare(&self.plan()).map_err(|e| format!("writing its plan: {e}"))?;
         let mut keeper = self.program.command(KEEP_SERVICE, self.folder.path());
         keeper.stdin(Stdio::from(lock));
         keeper.spawn().map(|_| ()).map_err(|e| format!("starting its keeper: {e}"))
     }
 
+    /// Puts what the keeper needs into the service's private folder.
+    fn hand_over_secrets(&self) -> io::Result<()> {
+        let (Some(private), Some((_, opened))) = (&self.wish.private, &self.secrets) else { return Ok(()) };
+        remove_folder(private)?;
+        make_folder(private)?;
+        opened.write(private)?;
+        write_environment(private, &self.environment)
+    }
+
     fn plan(&self) -> Plan {
+        let private = self.wish.private.clone();
         Plan {
             format: Plan::FORMAT,
             identity: self.wish.identity.clone(),
             boot: boot(),
             start: self.content.start.clone(),
             stop: self.content.stop.clone(),
-            environment: self.wish.environment.clone(),
+            environment: if private.is_none() { self.environment.clone() } else { BTreeMap::new() },
             working_folder: self.wish.working_folder.clone(),
             grace_ms: self.wish.grace_ms,
+            private,
         }
     }
 
@@ -240,10 +271,11 @@ impl<'a> Mover<'a> {
     fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
         let words = supervise::words(command);
         let (program, arguments) = words.split_first().ok_or("an empty command")?;
-        let mut output = [OutputFile::open(self.folder.path(), COMMANDS).map_err(|e| e.to_string())?];
+        let place = self.secrets.as_ref().map_or(self.folder.path(), |(own, _)| own);
+        let mut output = [OutputFile::open(place, COMMANDS).map_err(|e| e.to_string())?];
         let mut child = std::process::Command::new(program);
         child.args(arguments).current_dir(&self.wish.working_folder);
-        child.env_clear().envs(&self.wish.environment);
+        child.env_clear().envs(&self.environment);
         let group = Group::begin(&mut child, [&output[0], &output[0]])
             .map_err(|e| supervise::why_not_begun(&words, &self.wish.working_folder, &e))?;
         let limit = if *command == self.content.start { limit } else { limit.min(Instant::now() + ATTEMPT) };
@@ -252,7 +284,7 @@ impl<'a> Mover<'a> {
         let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
         let [output] = output;
         output.finish();
-        let said = || last_line(&tail(&self.folder.file(COMMANDS), SHOWN));
+        let said = || last_line(&self.said(&place.join(COMMANDS)));
         match ended.map(|(status, ended)| supervise::exit(status, ended)) {
             Ok(Exit::Exited(0)) => Ok(()),
             Ok(Exit::Exited(code)) => Err(format!("exit status {code}{}", said())),
@@ -263,14 +295,34 @@ impl<'a> Mover<'a> {
     }
 
     fn last_said(&self) -> String {
-        last_line(&tail(&self.folder.file(OUTPUT), SHOWN))
+        last_line(&self.said(&self.output()))
+    }
+
+    /// The end of what something printed, without the values of secrets.
+    fn said(&self, path: &Path) -> String {
+        if self.secrets.is_some() { self.redactor.tail(path, SHOWN) } else { tail(path, SHOWN) }
+    }
+
+    /// What the service prints.
+    fn output(&self) -> PathBuf {
+        self.folder.private_output().unwrap_or_else(|| self.folder.file(OUTPUT))
     }
 
     /// What the service said becomes part of what the action said.
     fn show_output(&self) {
-        let said = tail(&self.folder.file(OUTPUT), SHOWN);
+        let said = self.said(&self.output());
         let _ = writeln!(std::io::stderr(), "{}", said.trim_end());
     }
+}
+
+/// What a service and its commands find in their environment: what every action finds, its own
+/// variables, and who it is.
+fn environment(content: &Content) -> BTreeMap<String, String> {
+    let mut all = base_environment();
+    all.extend(content.env.clone());
+    let own = |name: &str| std::env::var(name).ok().map(|value| (name.to_owned(), value));
+    all.extend(["COB_ID", "COB_HOST", "COB_STATE_DIR"].into_iter().filter_map(own));
+    all
 }
 
 fn last_line(text: &str) -> String {

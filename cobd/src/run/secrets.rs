@@ -1,0 +1,205 @@
+//! Secrets on a host: encrypted in the bundle, opened for one job, gone with it.
+//!
+//! A job whose content names secrets gets a private folder in memory (tmpfs), never on a disk:
+//!
+//! ```text
+//!   /dev/shm/cob-UID-…/jobs/JOB/      values, the opened content, and what the action prints and exports
+//!   /dev/shm/cob-UID-…/services/COB/  the environment of a service until it has begun, and what it prints
+//! ```
+//!
+//! Rules: the key is read when values are opened, and wiped; the daemon keeps no value. What goes from the
+//! private folder into the job's own has no value in it any more. The runner takes the folder away when
+//! the action has ended; what is left by one that was killed goes with the job, or when a daemon starts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use cob_trust::{SecretKey, seal};
+use cob_types::canonical;
+use cob_types::secret::{self, SecretId};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use zeroize::Zeroizing;
+
+use super::redact::Redactor;
+use crate::durable::{self, Sync};
+
+/// Where folders in memory are made when nobody says otherwise.
+const IN_MEMORY: &str = "/dev/shm";
+/// The file of values in a private folder.
+const VALUES: &str = "values";
+/// All values of one job together.
+const MAX_VALUES: usize = 64 << 20;
+/// `f_type` of tmpfs and ramfs.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Encrypted values by id, as they are in a bundle.
+pub type Sealed = BTreeMap<SecretId, Vec<u8>>;
+
+/// Opens the secrets of this host.
+#[derive(Debug, Clone)]
+pub struct Opener {
+    identity: PathBuf,
+    root: PathBuf,
+}
+
+/// Opened values; wiped when it is dropped.
+#[derive(Default)]
+pub(crate) struct Opened(BTreeMap<SecretId, Zeroizing<String>>);
+
+impl Opener {
+    /// Opens with the key of this file. `folder` must be in memory; default: one below `/dev/shm` for
+    /// this state folder.
+    #[must_use]
+    pub fn new(identity: &Path, state_dir: &Path, folder: Option<&Path>) -> Self {
+        let by_default = || {
+            let real = state_dir.canonicalize().unwrap_or_else(|_| state_dir.to_owned());
+            let name = canonical::fingerprint(&[real.as_os_str().as_encoded_bytes()]).to_string();
+            let user = rustix::process::geteuid().as_raw();
+            Path::new(IN_MEMORY).join(format!("cob-{user}-{}", &name[..16]))
+        };
+        Self { identity: identity.to_owned(), root: folder.map_or_else(by_default, Path::to_owned) }
+    }
+
+    /// Whether these values can be opened; what can't, in words.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn try_open<'a>(&self, sealed: impl Iterator<Item = (&'a SecretId, &'a [u8])>) -> Result<(), String> {
+        self.open(sealed).map(drop)
+    }
+
+    pub(super) fn open<'a>(&self, sealed: impl Iterator<Item = (&'a SecretId, &'a [u8])>) -> Result<Opened, String> {
+        let mut sealed = sealed.peekable();
+        let mut opened = Opened::default();
+        if sealed.peek().is_none() {
+            return Ok(opened);
+        }
+        let key = SecretKey::load(&self.identity).map_err(|e| format!("its secrets can't be opened: {e}"))?;
+        for (id, bytes) in sealed {
+            let value = seal::open_from_bundle(&key, bytes).map_err(|e| format!("the secret {id}: {e}"))?;
+            let text = std::str::from_utf8(&value).map_err(|_| format!("the secret {id} is no text"))?;
+            opened.0.insert(*id, Zeroizing::new(text.to_owned()));
+        }
+        Ok(opened)
+    }
+
+    /// The private folder of a job.
+    pub(super) fn job_folder(&self, name: &str) -> PathBuf {
+        self.root.join("jobs").join(name)
+    }
+
+    /// The private folder of a service.
+    pub(crate) fn service_folder(&self, name: &str) -> PathBuf {
+        self.root.join("services").join(name)
+    }
+
+    /// Makes a private folder, in memory and for nobody else.
+    pub(super) fn make(&self, folder: &Path) -> io::Result<()> {
+        make_private(&self.root)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder.parent().unwrap_or(&self.root))?;
+        remove(folder)?;
+        fs::DirBuilder::new().mode(0o700).create(folder)
+    }
+
+    /// Takes away the private folders of those that `lives` does not know: `jobs/NAME`, `services/NAME`.
+    pub(crate) fn clear(&self, what: &str, lives: impl Fn(&str) -> bool) {
+        let Ok(entries) = fs::read_dir(self.root.join(what)) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_name().to_str().is_some_and(&lives) {
+                // What can't be taken away now is tried again at the next start.
+                let _ = remove(&entry.path());
+            }
+        }
+    }
+}
+
+impl Opened {
+    /// Puts the values into a private folder.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let values: BTreeMap<&SecretId, &str> = self.0.iter().map(|(id, value)| (id, value.as_str())).collect();
+        let bytes = Zeroizing::new(serde_json::to_vec(&values)?);
+        durable::write_file(folder, VALUES, 0o600, &bytes, Sync::Later)
+    }
+
+    /// Reads the values of a private folder.
+    pub(crate) fn read(folder: &Path) -> io::Result<Self> {
+        let bytes = Zeroizing::new(super::read_capped(&folder.join(VALUES), MAX_VALUES)?);
+        let values: BTreeMap<SecretId, String> = serde_json::from_slice(&bytes)?;
+        Ok(Self(values.into_iter().map(|(id, value)| (id, Zeroizing::new(value))).collect()))
+    }
+
+    /// Takes the values out of a private folder.
+    pub(crate) fn take(folder: &Path) -> io::Result<Self> {
+        let opened = Self::read(folder)?;
+        fs::remove_file(folder.join(VALUES))?;
+        Ok(opened)
+    }
+
+    /// A text with values where marks stood.
+    pub(super) fn put_into_text(&self, text: &str) -> Result<String, String> {
+        secret::replace_text(text, &mut |id| self.value(id)).map_err(unknown)
+    }
+
+    /// A JSON text with values where marks stood.
+    pub(super) fn put_into_json(&self, text: &str) -> Result<Zeroizing<String>, String> {
+        let mut json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("its content: {e}"))?;
+        secret::replace(&mut json, &mut |id| self.value(id)).map_err(unknown)?;
+        Ok(Zeroizing::new(json.to_string()))
+    }
+
+    fn value(&self, id: SecretId) -> Option<String> {
+        self.0.get(&id).map(|value| value.as_str().to_owned())
+    }
+
+    /// Finds these values in what is printed.
+    pub(crate) fn redactor(&self) -> Redactor {
+        Redactor::of(self.0.values().map(|value| value.as_str()))
+    }
+}
+
+fn unknown(id: SecretId) -> String {
+    format!("its content names the secret {id}, which it has not")
+}
+
+/// A folder in memory that is this user's alone; made where it is not there.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let wrong =
+        |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {what}", folder.display())));
+    let meta = fs::symlink_metadata(folder)?;
+    if !meta.is_dir() {
+        return wrong("not a folder");
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+        return wrong("not this user's alone; is somebody in the way? `secrets_dir` in cobd.toml names another place");
+    }
+    #[expect(clippy::cast_sign_loss, reason = "a number whose bits count; its type differs by machine")]
+    let kind = rustix::fs::statfs(folder)?.f_type as u64 & 0xffff_ffff;
+    if MEMORY_FILE_SYSTEMS.contains(&kind) {
+        return Ok(());
+    }
+    wrong("not in memory (tmpfs), and secrets go to no disk; `secrets_dir` in cobd.toml names another place")
+}
+
+/// Deletes a folder, if it is there.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// From here on this process leaves no picture of its memory behind, and others of its user can't look
+/// into it. What it executes can be looked into again, but leaves no core file unless it asks for that.
+pub(crate) fn keep_memory_private() {
+    let limit = rustix::process::getrlimit(Resource::Core);
+    // Where the system refuses, everything else goes on.
+    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum });
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
