@@ -1,16 +1,19 @@
 //! The command line of `cobd`, also for programs that carry the daemon within them.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use cob_trust::enrol::Token;
+use cob_types::PublicKey;
 use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::identity;
+use crate::join::{self as invite, Invitation, Joined};
 use crate::permissions;
 use crate::process::close_to_others;
 use crate::run::{Program, keep_memory_private};
@@ -69,6 +72,45 @@ The key file gets mode 0600. One that is there is never overwritten: its public 
         #[arg(value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
         config: PathBuf,
     },
+    /// Make this host a member of a cluster, with a token of `cobgen enroll`.
+    Join(Join),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobd join tcp://10.0.0.1:7070 cob1.…          as `cobgen enroll` prints it
+  cobd join tcp://10.0.0.1:7070 - < token       a token that nobody sees in the process list
+
+Makes this host's key in the state folder (mode 0600, once), shows the token to the server whose key is in
+it, and writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`. A configuration that is
+there already is never written over. May be repeated after a failure.
+
+Exit status: 0 this host is a member; 1 refused, or nobody answers; 2 wrong usage.")]
+struct Join {
+    /// Where `cobgen serve` is: tcp://IP:PORT.
+    #[arg(value_name = "ADDRESS", value_parser = crate::config::parse_address)]
+    server: std::net::SocketAddr,
+    /// The token; `-` reads it from the standard input.
+    token: String,
+    /// The configuration to be written.
+    #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
+    config: PathBuf,
+    /// The folder for everything that the daemon keeps.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/cob")]
+    state_dir: PathBuf,
+    /// The socket of the API [default: /run/cob/cobd.sock].
+    #[arg(long, value_name = "PATH")]
+    http: Option<PathBuf>,
+    /// Where the daemon is to listen [default: where the manifest says that this host is].
+    #[arg(long, value_name = "ADDRESS", value_parser = crate::config::parse_address)]
+    listen: Option<std::net::SocketAddr>,
+    /// The daemon is to switch by itself to each new generation.
+    #[arg(long)]
+    follow: bool,
+    /// How long to wait for a person to accept the key, in seconds, where the server asks for that.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    wait: u64,
 }
 
 /// Exit code for wrong input or usage.
@@ -89,6 +131,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCo
     };
     let (path, run) = match &cli.command {
         Command::Init { config, state_dir, next } => return init(config, state_dir.as_deref(), *next),
+        Command::Join(options) => return join(options),
         Command::Run { config } => (config, true),
         Command::CheckConfig { config } => (config, false),
     };
@@ -149,6 +192,54 @@ fn init(config: &Path, state_dir: Option<&Path>, next: bool) -> ExitCode {
     }
 }
 
+fn join(options: &Join) -> ExitCode {
+    let told = match options.token.as_str() {
+        "-" => std::io::read_to_string(std::io::stdin().take(4096)).map_err(|e| format!("standard input: {e}")),
+        token => Ok(token.to_owned()),
+    };
+    let token = match told.and_then(|text| text.trim().parse::<Token>().map_err(|e| e.to_string())) {
+        Ok(token) => token,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(USAGE);
+        }
+    };
+    // Runners work in folders of their own: no path in the configuration may depend on this one.
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let host = token.host().clone();
+    let invitation = Invitation {
+        server: options.server,
+        token,
+        config: whole(&options.config),
+        state_dir: whole(&options.state_dir),
+        http: options.http.as_deref().map(whole),
+        listen: options.listen,
+        follow: options.follow,
+        wait: std::time::Duration::from_secs(options.wait),
+    };
+    let waits = |key: &PublicKey| {
+        let _ = writeln!(
+            std::io::stderr(),
+            "A person has to accept this host's key {key}: `cobgen enroll --accept {host}` where the depot is. Waiting."
+        );
+    };
+    let config = invitation.config.display();
+    match invite::join(&invitation, waits) {
+        Ok(Joined::New(key)) => {
+            let _ = writeln!(std::io::stdout(), "{host} is a member with the key {key}; {config} is written");
+            ExitCode::SUCCESS
+        }
+        Ok(Joined::Already) => {
+            let _ = writeln!(std::io::stdout(), "{host} is a member already; {config} is as it was");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error.to_string());
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
 fn complain(what: &str) {
     // Nobody to tell is no reason to fail otherwise.
     let _ = writeln!(std::io::stderr(), "error: {what}");
@@ -159,12 +250,15 @@ fn live(config: Config, program: Program) -> Result<(), String> {
     keep_memory_private();
     log_to_stderr(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    runtime.block_on(async {
+    let lived = runtime.block_on(async {
         let daemon = Daemon::start(config, program).await.map_err(|e| e.to_string())?;
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(until_told(stop));
         daemon.run(stopped).await.map_err(|e| e.to_string())
-    })
+    });
+    // Whoever waits for a depot's server is not waited for.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    lived
 }
 
 fn log_to_stderr(filter: &str) -> Result<(), String> {

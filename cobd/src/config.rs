@@ -9,9 +9,24 @@ use std::path::{Path, PathBuf};
 use cob_trust::Publishers;
 use cob_types::{HostName, PublicKey};
 
+use crate::remote::{Remote, Server};
+use crate::source::Source;
+
 /// The keys that there are.
-const KEYS: [&str; 11] =
-    ["host", "listen", "state_dir", "secrets_dir", "depot", "identity", "trust", "threshold", "http", "log", "follow"];
+const KEYS: [&str; 12] = [
+    "host",
+    "listen",
+    "state_dir",
+    "secrets_dir",
+    "depot",
+    "depot_key",
+    "identity",
+    "trust",
+    "threshold",
+    "http",
+    "log",
+    "follow",
+];
 const STATE_DIR: &str = "/var/lib/cob";
 /// The name of the key's file in the state folder.
 pub(crate) const IDENTITY: &str = "identity.key";
@@ -28,8 +43,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Where jobs find the values of secrets, in memory; none: a folder below `/dev/shm`.
     pub secrets_dir: Option<PathBuf>,
-    /// The folder of the depot.
-    pub depot: PathBuf,
+    /// Where the generations come from.
+    pub depot: Source,
     /// The file of its key, the identity of this host.
     pub identity: PathBuf,
     /// The publishers whose generations are accepted; none: only generations that say
@@ -57,7 +72,7 @@ impl Config {
             listen: None,
             state_dir: state_dir.to_owned(),
             secrets_dir: None,
-            depot: depot.to_owned(),
+            depot: Source::Folder(depot.to_owned()),
             identity: state_dir.join(IDENTITY),
             trust: None,
             http: state_dir.join("cobd.sock"),
@@ -113,12 +128,9 @@ impl Config {
             }
         };
         let depot = text("depot", &mut faults);
-        match &depot {
-            None => faults.push("`depot` is missing: the folder that `cobgen generate --depot` writes".to_owned()),
-            Some(d) if d.starts_with("tcp://") => {
-                faults.push("`depot`: only a folder is supported yet, not `cobgen serve`".to_owned());
-            }
-            Some(_) => {}
+        if depot.is_none() {
+            let what = "the folder that `cobgen generate --depot` writes, or tcp://IP:PORT of `cobgen serve`";
+            faults.push(format!("`depot` is missing: {what}"));
         }
         let listen = text("listen", &mut faults).and_then(|l| match parse_address(&l) {
             Ok(address) => Some(address),
@@ -131,6 +143,7 @@ impl Config {
         let state_dir = path(text("state_dir", &mut faults).unwrap_or_else(|| STATE_DIR.to_owned()));
         let secrets_dir = text("secrets_dir", &mut faults).map(path);
         let identity = text("identity", &mut faults).map_or_else(|| state_dir.join(IDENTITY), path);
+        let depot = depot.and_then(|depot| source(&table, &depot, base, &identity, &mut faults));
         let http = text("http", &mut faults);
         let http = http.map(|h| h.strip_prefix("unix:").map(str::to_owned).unwrap_or(h));
         let log = text("log", &mut faults).unwrap_or_else(|| "info".to_owned());
@@ -148,7 +161,7 @@ impl Config {
                 listen,
                 state_dir,
                 secrets_dir,
-                depot: path(depot),
+                depot,
                 identity,
                 trust,
                 http: path(http.unwrap_or_else(|| SOCKET.to_owned())),
@@ -158,6 +171,47 @@ impl Config {
             _ => Err(ConfigError(faults)),
         }
     }
+}
+
+/// A folder, or a server with its key.
+fn source(table: &toml::Table, depot: &str, base: &Path, identity: &Path, faults: &mut Vec<String>) -> Option<Source> {
+    let keys = match table.get("depot_key") {
+        None => &[],
+        Some(toml::Value::Array(keys)) => keys.as_slice(),
+        Some(key) => std::slice::from_ref(key),
+    };
+    let keys = public_keys("depot_key", keys, faults);
+    if !depot.starts_with("tcp://") {
+        if table.contains_key("depot_key") {
+            faults.push("`depot_key` is for a depot at tcp://IP:PORT; this one is a folder".to_owned());
+        }
+        return Some(Source::Folder(base.join(depot)));
+    }
+    if !table.contains_key("depot_key") {
+        faults.push(
+            "`depot_key` is missing: the key that `cobgen serve` shows when it starts (`cobd join` writes it here)"
+                .to_owned(),
+        );
+    }
+    match parse_address(depot) {
+        Ok(address) => Some(Source::Server(Remote { server: Server { address, keys }, identity: identity.to_owned() })),
+        Err(e) => {
+            faults.push(format!("`depot`: {e}"));
+            None
+        }
+    }
+}
+
+fn public_keys(name: &str, keys: &[toml::Value], faults: &mut Vec<String>) -> Vec<PublicKey> {
+    let mut read = Vec::new();
+    for key in keys {
+        match key.as_str().map(str::parse::<PublicKey>) {
+            Some(Ok(key)) => read.push(key),
+            Some(Err(error)) => faults.push(format!("`{name}`: {error}")),
+            None => faults.push(format!("`{name}`: a key is a text, not {}", key.type_str())),
+        }
+    }
+    read
 }
 
 /// The publishers that are trusted, and how many must sign.
@@ -183,14 +237,7 @@ fn trust(table: &toml::Table, faults: &mut Vec<String>) -> Option<Publishers> {
         }
         None => return None,
     };
-    let mut trusted = Vec::new();
-    for key in keys {
-        match key.as_str().map(str::parse::<PublicKey>) {
-            Some(Ok(key)) => trusted.push(key),
-            Some(Err(error)) => faults.push(format!("`trust`: {error}")),
-            None => faults.push(format!("`trust`: a key is a text, not {}", key.type_str())),
-        }
-    }
+    let trusted = public_keys("trust", keys, faults);
     match Publishers::new(trusted, threshold) {
         Ok(publishers) => Some(publishers),
         Err(error) => {
@@ -239,9 +286,29 @@ mod tests {
     #[test]
     fn everything_has_a_default_but_host_and_depot() {
         let config = Config::parse("host = \"n1\"\ndepot = \"depot.git\"", Path::new("/etc/cob")).expect("valid");
-        assert_eq!(config.depot, Path::new("/etc/cob/depot.git"));
+        assert_eq!(config.depot, Source::Folder(PathBuf::from("/etc/cob/depot.git")));
         assert_eq!(config.state_dir, Path::new(STATE_DIR));
         assert_eq!((config.listen, config.follow), (None, false));
+    }
+
+    #[test]
+    fn a_depot_is_a_folder_or_a_server_with_a_key() {
+        let key = PublicKey([3; 32]);
+        let of = |more: &str| Config::parse(&format!("host = \"n1\"\n{more}"), Path::new("/etc/cob"));
+        let served = of(&format!("depot = \"tcp://10.0.0.1:7070\"\ndepot_key = \"{key}\"")).expect("valid");
+        let address = "10.0.0.1:7070".parse().expect("an address");
+        let identity = PathBuf::from("/var/lib/cob/identity.key");
+        let expected = Remote { server: Server { address, keys: vec![key] }, identity };
+        assert_eq!(served.depot, Source::Server(expected));
+        for (more, words) in [
+            ("depot = \"tcp://10.0.0.1:7070\"".to_owned(), "`depot_key` is missing"),
+            ("depot = \"tcp://10.0.0.1:7070\"\ndepot_key = \"x\"".to_owned(), "`depot_key`: \"x\" is no public key"),
+            (format!("depot = \"tcp://host:7070\"\ndepot_key = \"{key}\""), "names are not looked up"),
+            (format!("depot = \"folder\"\ndepot_key = \"{key}\""), "this one is a folder"),
+        ] {
+            let error = of(&more).expect_err("a fault").to_string();
+            assert!(error.contains(words), "{words} in {error}");
+        }
     }
 
     #[test]

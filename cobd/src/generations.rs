@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cob_depot::Depot;
 use cob_trust::{Publishers, Untrusted};
 use cob_types::generation::MAX_BUNDLE;
 use cob_types::trust::{PublicKey, Signed};
@@ -20,6 +19,8 @@ use crate::acceptance::{Verified, verify};
 use crate::config::parse_address;
 use crate::durable;
 use crate::kinds::Kinds;
+use crate::remote::RemoteError;
+use crate::source::Source;
 
 const MANIFEST: &str = "manifest.cbor";
 const SIGNATURES: &str = "signatures.cbor";
@@ -63,6 +64,9 @@ pub enum FetchError {
         /// What it said.
         source: cob_depot::DepotError,
     },
+    /// The server of the depot gave no answer, or said no.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// The host is not in the manifest.
     #[error("generation {generation} has no host {host}; it has {known}")]
     NotIn {
@@ -134,7 +138,7 @@ pub enum FetchError {
 #[derive(Debug, Clone)]
 pub struct Generations {
     folder: PathBuf,
-    depot: PathBuf,
+    depot: Source,
     host: HostName,
     trust: Option<Publishers>,
 }
@@ -143,16 +147,16 @@ impl Generations {
     /// Keeps them below the state folder, and accepts what `trust` accepts; without, only what says
     /// `security: loopback-only`.
     #[must_use]
-    pub fn new(state_dir: &Path, depot: &Path, host: &HostName, trust: Option<Publishers>) -> Self {
-        Self { folder: state_dir.join("generations"), depot: depot.to_owned(), host: host.clone(), trust }
+    pub fn new(state_dir: &Path, depot: &Source, host: &HostName, trust: Option<Publishers>) -> Self {
+        Self { folder: state_dir.join("generations"), depot: depot.clone(), host: host.clone(), trust }
     }
 
     /// The newest generation of the depot; none: it has none yet.
     ///
     /// # Errors
-    /// [`FetchError::Depot`].
+    /// [`FetchError::Depot`] or [`FetchError::Remote`].
     pub fn newest(&self) -> Result<Option<GenerationNumber>, FetchError> {
-        self.open_depot()?.latest().map_err(|e| self.depot_error(e))
+        self.depot.newest()
     }
 
     /// Gets a generation from the depot, verifies it and keeps it; one that is kept already is only
@@ -168,9 +172,8 @@ impl Generations {
             // The depot may have more signatures by now, or an unharmed copy.
             Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
         }
-        let depot = self.open_depot()?;
-        let manifest_bytes = depot.read_manifest_bytes(generation).map_err(|e| self.depot_error(e))?;
-        let signatures = depot.signatures(generation).map_err(|e| self.depot_error(e))?;
+        let manifest_bytes = self.depot.manifest(generation)?;
+        let signatures = self.depot.signatures(generation)?;
         let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
         // Signatures that nobody here asks for are not kept: nothing would notice if they were altered.
         let signatures = if self.trust.is_some() { signatures } else { Vec::new() };
@@ -182,7 +185,7 @@ impl Generations {
             self.keep(generation, &manifest_bytes, &kept, None)?;
             return Ok(self.nothing_of(verified));
         }
-        let bundle_bytes = depot.read_bundle_bytes(generation, &self.host).map_err(|e| self.depot_error(e))?;
+        let bundle_bytes = self.depot.bundle(generation, &self.host)?;
         let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes)?;
         self.keep(generation, &manifest_bytes, &kept, Some(&bundle_bytes))?;
         Ok(prepared(verified, bundle))
@@ -259,14 +262,6 @@ impl Generations {
 
     fn folder_of(&self, generation: GenerationNumber) -> PathBuf {
         self.folder.join(generation.to_string())
-    }
-
-    fn open_depot(&self) -> Result<Depot, FetchError> {
-        Depot::open(&self.depot).map_err(|e| self.depot_error(e))
-    }
-
-    fn depot_error(&self, source: cob_depot::DepotError) -> FetchError {
-        FetchError::Depot { depot: self.depot.clone(), source }
     }
 
     fn parse_kept(

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cob_depot::{Author, Publication};
+use cob_depot::{Author, Depot, Publication};
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::{Generation, StateName};
@@ -61,7 +61,8 @@ impl Fixture {
     fn generations(&self, host: &str, trusting: &[&SecretKey]) -> Generations {
         let trust = Publishers::new(trusting.iter().map(|key| key.public()), 1).ok();
         let host = HostName::new(host).expect("name");
-        Generations::new(&self.dir.path().join("state"), &self.dir.path().join("depot"), &host, trust)
+        let depot = crate::source::Source::Folder(self.dir.path().join("depot"));
+        Generations::new(&self.dir.path().join("state"), &depot, &host, trust)
     }
 
     fn kept(&self) -> PathBuf {

@@ -12,7 +12,7 @@ use cob_depot::{Depot, DepotError, Publication, PublishError};
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::Security;
 use cob_types::trust::{PublicKey, Signed};
-use cob_types::{Generation, GenerationNumber, Manifest, codec};
+use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 
 use crate::diagnostic::{Diagnostic, render, summary};
 use crate::expand::Enrolled;
@@ -45,6 +45,8 @@ pub struct Published {
     pub security: Security,
     /// Whose signatures it has.
     pub signers: Vec<PublicKey>,
+    /// Keys that the generation before did not name for their hosts: whoever signs lets them in.
+    pub new_keys: Vec<(HostName, PublicKey)>,
 }
 
 /// How a generation is published.
@@ -170,7 +172,14 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         sources,
         security: generation.manifest.security,
         signers,
+        new_keys: if new { new_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
     })
+}
+
+fn new_keys(before: &Manifest, after: &Manifest) -> Vec<(HostName, PublicKey)> {
+    let all = after.hosts.iter().flat_map(|(host, entry)| entry.keys.iter().map(move |key| (host, key)));
+    let known = |host: &HostName, key: &PublicKey| before.hosts.get(host).is_some_and(|h| h.keys.contains(key));
+    all.filter(|(host, key)| !known(host, key)).map(|(host, key)| (host.clone(), *key)).collect()
 }
 
 fn new_depot() -> (After, Generation) {

@@ -14,6 +14,7 @@
 //! generation, checks, actions) runs in tasks that report back. The commit is made in the loop itself:
 //! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
 
+mod follow;
 mod indexing;
 mod orders;
 mod perform;
@@ -100,7 +101,7 @@ pub struct Daemon {
     ended: mpsc::Receiver<JobEnded>,
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
-    depot_changes: mpsc::Receiver<()>,
+    depot_changes: mpsc::Receiver<GenerationNumber>,
     /// Kept alive: they stop when they are dropped.
     _guards: Vec<Box<dyn std::any::Any>>,
     busy_hosts: BTreeSet<HostName>,
@@ -190,7 +191,7 @@ impl Daemon {
                 Some(event) = self.link_events.recv() => self.link_event(event),
                 Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
                 Some(ask) = self.asks.recv() => self.answer(ask),
-                Some(()) = self.depot_changes.recv() => self.depot_changed(),
+                Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
                 () = tokio::time::sleep(sleep) => {}
             }
             self.take_what_is_there();

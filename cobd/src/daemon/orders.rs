@@ -10,6 +10,7 @@ use crate::acceptance::{Newest, Way};
 use crate::generations::{FetchError, Prepared};
 use crate::journal::index::Query;
 use crate::peer::Transport as _;
+use crate::remote::RemoteError;
 use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
 
 impl Daemon {
@@ -233,14 +234,11 @@ impl Daemon {
         });
     }
 
-    /// Something changed in the depot's folder.
-    pub(super) fn depot_changed(&mut self) {
-        if !self.config.follow {
-            return;
-        }
+    /// The depot's newest generation is this one.
+    pub(super) fn depot_changed(&mut self, newest: GenerationNumber) {
         // What this host has left for an older one is not followed to again.
-        match self.generations.newest().and_then(|newest| Ok((newest, self.newest()?))) {
-            Ok((Some(newest), known)) if newest > known => self.fetch(newest, true, None),
+        match self.newest() {
+            Ok(known) if newest > known => self.fetch(newest, true, None),
             Ok(_) => {}
             Err(error) => warn!(%error, "the depot can't be followed"),
         }
@@ -280,6 +278,12 @@ fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
     match error {
         FetchError::Depot { .. } => {
             (RefusalKind::NotFound, "`cobgen log --depot …` lists the generations that there are")
+        }
+        FetchError::Remote(RemoteError::Refused { status: 404, .. }) => {
+            (RefusalKind::NotFound, "`cobgen log --depot …`, where the server is, lists the generations that there are")
+        }
+        FetchError::Remote(_) => {
+            (RefusalKind::Unavailable, "look at `depot` and `depot_key` in cobd.toml, and at the server")
         }
         FetchError::NotIn { .. } => (RefusalKind::Conflict, "is `host` in cobd.toml the name that the model uses?"),
         FetchError::Untrusted { .. } => (RefusalKind::Conflict, "`cobgen log` tells who has signed which generation"),

@@ -12,10 +12,10 @@ use cob_engine::{Durable, Effects, Engine, Return, Time};
 use cob_types::generation::Security;
 use cob_types::message::Incarnation;
 use cob_types::{CobId, GenerationNumber, Number, codec};
-use notify_debouncer_full::notify::RecursiveMode;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use super::follow::follow;
 use super::indexing::Indexing;
 use super::service_manager::ServiceManager;
 use super::{Daemon, Turn, job_number, trust};
@@ -30,6 +30,7 @@ use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
+use crate::source::Source;
 use crate::web::{Access, Api, ServeError, UnixServer};
 
 /// Older journal segments kept for the history.
@@ -94,9 +95,9 @@ impl Daemon {
     /// [`StartError`].
     pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
         permissions::own_folder(&config.state_dir).map_err(StartError::StateDir)?;
-        if config.follow && config.trust.is_none() {
+        if let (true, None, Source::Folder(depot)) = (config.follow, &config.trust, &config.depot) {
             // One that is still to be made can be made by who may write where it will be.
-            let there = config.depot.ancestors().find(|p| p.exists()).unwrap_or(&config.depot);
+            let there = depot.ancestors().find(|p| p.exists()).unwrap_or(depot);
             permissions::believed(there).map_err(StartError::Depot)?;
         }
         let journal = config.state_dir.join("journal");
@@ -147,7 +148,7 @@ impl Daemon {
         let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(api.clone()));
         let (depot_tx, depot_changes) = mpsc::channel(1);
         let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
-        guards.extend(watch_depot(&config, depot_tx));
+        guards.extend(follow(&config, &generations, depot_tx));
 
         let in_process: Vec<String> =
             [active.as_ref(), coming.as_ref()].into_iter().flatten().flat_map(|p| p.in_process(&kinds)).collect();
@@ -327,41 +328,9 @@ fn own_address(
     }
     let none = |what: String| StartError::NoAddress(what);
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
-    let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot.display())))?;
+    let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
     let prepared = generations.fetch(newest, false).map_err(|e| none(e.to_string()))?;
     of(&prepared).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
-}
-
-/// Tells when something changes in the depot. A hint only: where nothing can be watched, orders and
-/// restarts still work.
-fn watch_depot(config: &Config, tell: mpsc::Sender<()>) -> Option<Box<dyn std::any::Any>> {
-    if !config.follow {
-        return None;
-    }
-    let _ = tell.try_send(());
-    let again = tell.clone();
-    let handler = move |_events: notify_debouncer_full::DebounceEventResult| {
-        // A hint that waits already says the same.
-        let _ = tell.try_send(());
-    };
-    let debouncer = notify_debouncer_full::new_debouncer(std::time::Duration::from_millis(200), None, handler);
-    let watched = debouncer.and_then(|mut d| {
-        d.watch(config.depot.join("refs"), RecursiveMode::Recursive)?;
-        Ok(d)
-    });
-    // What the watch misses (a network file system, an overflow) a look now and then finds.
-    tokio::spawn(async move {
-        while again.send(()).await.is_ok() {
-            tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-        }
-    });
-    match watched {
-        Ok(debouncer) => Some(Box::new(debouncer)),
-        Err(error) => {
-            warn!(%error, "the depot can't be watched; it is looked at every minute");
-            None
-        }
-    }
 }
 
 /// The index, fed with what it has missed. Without it there is no history, and everything else works.

@@ -12,7 +12,7 @@ use cob_types::{HostName, PublicKey};
 use serde_json::json;
 
 use super::serve::address;
-use super::{Answer, Terminal, tell_publish};
+use super::{Answer, Terminal, tell_depot, tell_publish};
 use crate::calendar::{rfc3339, utc};
 use crate::serve::server_key;
 
@@ -62,8 +62,8 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    if let Err(error) = cob_depot::Depot::create_or_open(&args.depot) {
-        return tell_publish(&error.into(), &args.depot, terminal);
+    if let Err(error) = cob_depot::Depot::open(&args.depot) {
+        return tell_depot(&error, &args.depot, terminal);
     }
     if args.list {
         return list(args, terminal);
@@ -162,7 +162,7 @@ fn let_in(depot: &Path, host: &HostName, key: Option<PublicKey>) -> Result<Optio
 fn list(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let all = match tokens::read(&args.depot) {
         Ok(all) => all,
-        Err(error) => return tell_publish(&error.into(), &args.depot, terminal),
+        Err(error) => return tell_depot(&error, &args.depot, terminal),
     };
     let now = now();
     if args.json {

@@ -1,7 +1,7 @@
 //! `cobgen generate`: a model becomes the depot's next generation.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cob_trust::SecretKey;
 use cob_types::CobId;
@@ -15,6 +15,8 @@ use super::{Answer, Terminal, tell, tell_publish};
 use crate::diagnostic::to_json;
 use crate::publish::{Options, Published, Refused, publish_with};
 
+/// Where a publisher's key is that needs not be named, seen from the model's folder.
+const PUBLISHER_KEY: &str = "keys/publisher.key";
 /// The most change objects that are listed.
 const MAX_LISTED: usize = 20;
 
@@ -40,7 +42,8 @@ pub struct Args {
     /// What to say of it in the log
     #[arg(long, short, default_value = "", hide_default_value = true)]
     message: String,
-    /// Sign it as a publisher, with the secret key of this file
+    /// Sign it as a publisher, with the secret key of this file [default: keys/publisher.key beside the
+    /// model, if it is there]
     #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
     sign_with: Option<PathBuf>,
     /// Don't let hosts return from it to the generation before; by default that way back is signed together
@@ -51,13 +54,15 @@ pub struct Args {
     keys: Keys,
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
     /// generation, of its hosts and change objects, and of the change objects that differ from the
-    /// generation before (all 0 where no new one was made); and "signed_by", a list of keys. Refused: {"diagnostics"} as in `check`
+    /// generation before (all 0 where no new one was made); "signed_by", a list of keys; and
+    /// "new_keys", a list of {"host", "key"} that the generation before did not have. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let signer = match args.sign_with.as_deref().map(SecretKey::load).transpose() {
+    let key = args.sign_with.clone().or_else(|| key_beside(&args.model));
+    let signer = match key.as_deref().map(SecretKey::load).transpose() {
         Ok(signer) => signer,
         Err(error) => return tell_key(&error, terminal),
     };
@@ -79,7 +84,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     };
     tell(&args.model, &published.diagnostics, &published.sources, terminal)?;
     if args.json {
-        let Published { generation, hosts, cobs, difference, signers, .. } = &published;
+        let Published { generation, hosts, cobs, difference, signers, new_keys, .. } = &published;
         let answer = json!({
             "generation": generation,
             "hosts": hosts,
@@ -88,12 +93,19 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             "changed": difference.changed.len(),
             "removed": difference.removed.len(),
             "signed_by": signers,
+            "new_keys": new_keys.iter().map(|(host, key)| json!({"host": host, "key": key})).collect::<Vec<_>>(),
         });
         writeln!(terminal.out, "{answer:#}")?;
         return Ok(Answer::Done);
     }
     in_words(args, &published, terminal)?;
     Ok(Answer::Done)
+}
+
+/// The publisher's key that `cobgen init --secure` has put beside a model.
+fn key_beside(model: &Path) -> Option<PathBuf> {
+    let folder = if model.is_dir() { model } else { model.parent()? };
+    Some(folder.join(PUBLISHER_KEY)).filter(|key| key.exists())
 }
 
 /// Whether hosts will take it, and else what is to be done.
@@ -136,6 +148,12 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
     }
     if let Some(more) = all.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         writeln!(terminal.out, "  and {more} more: `cobgen diff --depot {depot}`")?;
+    }
+    for (host, key) in published.new_keys.iter().take(MAX_LISTED) {
+        writeln!(terminal.out, "  {host} has the new key {key}")?;
+    }
+    if let Some(more) = published.new_keys.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
+        writeln!(terminal.out, "  and {more} more new keys of hosts")?;
     }
     signatures_in_words(args, published, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")

@@ -1,5 +1,7 @@
 //! `cobgen init`: a small model to start from.
 
+mod secure;
+
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,11 +15,21 @@ Examples:
   cobgen init
   cobgen init first && cobgen check first
 
-Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing.")]
+  cobgen init --secure site h1=10.0.0.1 h2=10.0.0.2 h3=10.0.0.3
+
+Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing. With --secure also the keys of a
+publisher and of an operator (keys/, for nobody but you), and an empty depot (depot/) whose trust.toml names
+the publisher; docs/security.md goes on from there.")]
 pub struct Args {
     /// The folder to write into; it is made if it does not exist
     #[arg(default_value = ".")]
     dir: PathBuf,
+    /// With --secure: the hosts, as NAME=IP or NAME=IP:PORT; the port is 7077 if none is named
+    #[arg(value_name = "HOST=ADDRESS", requires = "secure", value_parser = secure::host)]
+    hosts: Vec<secure::Host>,
+    /// A model of hosts with identities, which may be on a real network
+    #[arg(long, requires = "hosts")]
+    secure: bool,
 }
 
 /// What is written, with the permission bits.
@@ -37,20 +49,33 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         writeln!(terminal.err, "  help: nothing was written; name another folder: `cobgen init DIR`")?;
         return Ok(Answer::Bad);
     }
-    if let Err(error) = write_all(dir) {
-        writeln!(terminal.err, "error: can't write into {}: {error}", dir.display())?;
-        return Ok(Answer::Bad);
-    }
+    let made = if args.secure { secure::make(dir, &args.hosts).map(Some) } else { Ok(None) };
+    let written = made.and_then(|made| {
+        write_all(dir, made.as_ref().map_or(FILES[0].2, |made| &made.model))?;
+        Ok(made)
+    });
+    let made = match written {
+        Ok(made) => made,
+        Err(error) => {
+            writeln!(terminal.err, "error: can't write into {}: {error}", dir.display())?;
+            return Ok(Answer::Bad);
+        }
+    };
     for (name, ..) in FILES {
         writeln!(terminal.out, "{}", dir.join(name).display())?;
+    }
+    if let Some(made) = made {
+        made.files.iter().try_for_each(|file| writeln!(terminal.out, "{}", file.display()))?;
+        return secure::tell(dir, &args.hosts, terminal);
     }
     writeln!(terminal.err, "Next: `cobgen check {0}`, then `cobgen generate {0} --depot DIR`.", dir.display())?;
     Ok(Answer::Done)
 }
 
-fn write_all(dir: &Path) -> io::Result<()> {
+fn write_all(dir: &Path, model: &str) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for (name, mode, text) in FILES {
+        let text = if name == FILES[0].0 { model } else { text };
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]

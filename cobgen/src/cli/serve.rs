@@ -113,7 +113,9 @@ fn log_to_stderr(filter: &str) -> Result<(), String> {
     let colour = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let file = File::from(stderr.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?);
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Mutex::new(file)).with_ansi(colour);
-    log.try_init().map_err(|e| e.to_string())
+    // A program that carries this one within it may have a log already.
+    let _ = log.try_init();
+    Ok(())
 }
 
 async fn until_told() {

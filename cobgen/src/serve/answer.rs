@@ -57,6 +57,9 @@ impl Answers {
         if after.is_some() {
             // Without a newer one the answer is the same as before, which is an answer.
             let _ = tokio::time::timeout(wait, newer).await;
+        } else {
+            // Whoever does not wait wants to know what there is now: it may just have been published.
+            self.shelf.look().await;
         }
         let known = self.shelf.known();
         let generations: Vec<_> = known.numbers.iter().take(MAX_LISTED).copied().collect();

@@ -11,6 +11,11 @@ fn main() -> ExitCode {
     let word = args.first().and_then(|a| a.to_str()).unwrap_or_default().to_owned();
     match (word.as_str(), cobd::run::Program::this()) {
         ("cobd", Ok(program)) => cobd::cli::run(args, program),
+        ("cobgen", _) => {
+            let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+            let mut terminal = cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false };
+            ExitCode::from(cobgen::cli::run(args, &mut terminal))
+        }
         (other, _) => {
             eprintln!("cob: no program {other:?}");
             ExitCode::from(2)

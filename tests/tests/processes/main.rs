@@ -7,6 +7,7 @@
 mod actions;
 mod closed;
 mod disk;
+mod enrol;
 mod examples;
 mod flap;
 mod hostile;

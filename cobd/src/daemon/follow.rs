@@ -1,0 +1,136 @@
+//! Following the depot: tells the loop of the newest generation, when there is a new one and at intervals.
+//!
+//! A hint only: where nothing can be watched, or the server is away, what is active stays as it is, and
+//! orders still work. All reading and waiting is done beside the loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_types::GenerationNumber;
+use notify_debouncer_full::notify::RecursiveMode;
+use tokio::sync::{Notify, mpsc};
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::generations::{FetchError, Generations};
+use crate::remote::Remote;
+use crate::source::Source;
+
+/// What the watch misses (a network file system, an overflow) a look now and then finds.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How long one question to a server waits for something new.
+const WAIT: Duration = Duration::from_secs(30);
+/// Between two questions to a server that gives no answer.
+const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
+
+/// Follows the depot, if the configuration says so. What is returned is kept as long as that goes on.
+pub(super) fn follow(
+    config: &Config,
+    generations: &Generations,
+    tell: mpsc::Sender<GenerationNumber>,
+) -> Option<Box<dyn std::any::Any>> {
+    if !config.follow {
+        return None;
+    }
+    match &config.depot {
+        Source::Folder(folder) => {
+            let wake = Arc::new(Notify::new());
+            tokio::spawn(look(generations.clone(), wake.clone(), tell));
+            let handler = move |_events: notify_debouncer_full::DebounceEventResult| wake.notify_one();
+            let debouncer = notify_debouncer_full::new_debouncer(Duration::from_millis(200), None, handler);
+            let watched = debouncer.and_then(|mut d| {
+                d.watch(folder.join("refs"), RecursiveMode::Recursive)?;
+                Ok(d)
+            });
+            match watched {
+                Ok(debouncer) => Some(Box::new(debouncer)),
+                Err(error) => {
+                    warn!(%error, "the depot can't be watched; it is looked at every minute");
+                    None
+                }
+            }
+        }
+        Source::Server(remote) => {
+            tokio::spawn(listen(remote.clone(), tell));
+            None
+        }
+    }
+}
+
+/// Looks into a folder at every hint and at intervals.
+async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<GenerationNumber>) {
+    let mut trouble = Trouble::default();
+    loop {
+        let generations = generations.clone();
+        let newest = beside(move || generations.newest()).await;
+        if let Some(Some(newest)) = trouble.judge(newest)
+            && tell.send(newest).await.is_err()
+        {
+            return;
+        }
+        let _ = tokio::time::timeout(LOOK_EVERY, wake.notified()).await;
+    }
+}
+
+/// Asks a server again and again; each question waits there for something new.
+async fn listen(remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
+    let mut trouble = Trouble::default();
+    let (mut known, mut rest) = (None, AGAIN[0]);
+    while !tell.is_closed() {
+        let (remote, after) = (remote.clone(), known);
+        let newest = beside(move || {
+            let newest = match after {
+                None => remote.newest(),
+                Some(after) => remote.wait(after, WAIT),
+            };
+            newest.map_err(FetchError::from)
+        });
+        if let Some(newest) = trouble.judge(newest.await) {
+            rest = AGAIN[0];
+            known = Some(newest.unwrap_or_default());
+            if let Some(newest) = newest
+                && tell.send(newest).await.is_err()
+            {
+                return;
+            }
+        } else {
+            tokio::time::sleep(rest).await;
+            rest = (rest * 2).min(AGAIN[1]);
+        }
+    }
+}
+
+/// Runs what blocks in a thread of its own.
+async fn beside<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, FetchError> + Send + 'static,
+) -> Result<T, FetchError> {
+    let generation = GenerationNumber(0);
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| {
+        Err(FetchError::Bad { generation, what: "looking for the newest one failed in an unexpected way".to_owned() })
+    })
+}
+
+/// Trouble with the depot is told when it begins, when it changes, and when it ends.
+#[derive(Debug, Default)]
+struct Trouble(Option<String>);
+
+impl Trouble {
+    fn judge<T>(&mut self, outcome: Result<T, FetchError>) -> Option<T> {
+        match outcome {
+            Ok(found) => {
+                if self.0.take().is_some() {
+                    info!("the depot can be followed again");
+                }
+                Some(found)
+            }
+            Err(error) => {
+                let words = error.to_string();
+                if self.0.as_ref() != Some(&words) {
+                    warn!(error = words, "the depot can't be followed; what is active stays as it is");
+                    self.0 = Some(words);
+                }
+                None
+            }
+        }
+    }
+}

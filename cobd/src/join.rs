@@ -1,0 +1,258 @@
+//! `cobd join`: a new host makes its key, shows its token to the server, and writes its configuration.
+//!
+//! The token names the server's key, so nothing is said to anybody else; the server answers with the
+//! publishers whose generations this host is to accept. May be repeated after any failure: the key is
+//! made once, and the server takes the same token with the same key again.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cob_trust::enrol::Token;
+use cob_trust::key::Purpose;
+use cob_trust::tls::{Identity, TlsError};
+use cob_trust::{KeyFileError, SecretKey};
+use cob_types::PublicKey;
+use cob_types::remote::{ENROL, ENROL_PATH, EnrolRequest, Enrolled, MAX_JSON, Standing};
+use hyper::Method;
+
+use crate::config::{Config, ConfigError};
+use crate::remote::{Question, RemoteError, Server};
+
+/// The name of the key's file in the state folder.
+const IDENTITY: &str = "identity.key";
+/// How long the server may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two questions whether a person has accepted the key.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// What a host is told to join.
+#[derive(Debug, Clone)]
+pub struct Invitation {
+    /// Where the server is.
+    pub server: SocketAddr,
+    /// The token.
+    pub token: Token,
+    /// The configuration to be written.
+    pub config: PathBuf,
+    /// Everything that the daemon keeps.
+    pub state_dir: PathBuf,
+    /// The socket of its API, where it is not the usual one.
+    pub http: Option<PathBuf>,
+    /// Where it is to listen; none: where the manifest says that it is.
+    pub listen: Option<SocketAddr>,
+    /// Whether it is to switch by itself to the newest generation.
+    pub follow: bool,
+    /// How long to wait for a person to accept the key.
+    pub wait: Duration,
+}
+
+/// Why a host has not joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// There is a configuration of another kind.
+    #[error(
+        "{} is there and says something else; it is left alone: move it away, or name another with --config", .path.display()
+    )]
+    Configured {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is a configuration that can't be read.
+    #[error("{0}")]
+    Unreadable(#[from] ConfigError),
+    /// The key.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The server.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The server's answer is not for this host.
+    #[error("the server's answer is for the host {0}, not for this one: it is not believed")]
+    Answer(cob_types::HostName),
+    /// Nobody has accepted the key.
+    #[error(
+        "nobody has accepted this host's key {0} yet: have it compared and accepted with `cobgen enroll --accept HOST`, \
+         then run this command again"
+    )]
+    Waiting(PublicKey),
+    /// The system refused.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Joined {
+    /// It is a member now, with this key.
+    New(PublicKey),
+    /// It was a member of this cluster already.
+    Already,
+}
+
+/// Joins. `waits` is called once with this host's key, if a person has to accept it.
+///
+/// # Errors
+/// [`JoinError`]; nothing but the key was written then.
+pub fn join(invitation: &Invitation, waits: impl FnOnce(&PublicKey)) -> Result<Joined, JoinError> {
+    let Invitation { token, config, state_dir, .. } = invitation;
+    let server = Server { address: invitation.server, keys: vec![token.server()] };
+    if config.symlink_metadata().is_ok() {
+        return already(invitation, &server);
+    }
+    make_folder(state_dir, 0o700)?;
+    let key = SecretKey::load_or_create(&state_dir.join(IDENTITY))?;
+    let identity = Identity::new(&key)?;
+    let question = question(token, &key);
+    let begin = Instant::now();
+    let mut waits = Some(waits);
+    let enrolled = loop {
+        let enrolled: Enrolled = server.parse(&server.ask(&identity, ENROL, &question)?)?;
+        if enrolled.host != *token.host() {
+            return Err(JoinError::Answer(enrolled.host));
+        }
+        match enrolled.standing {
+            Standing::Accepted => break enrolled,
+            Standing::Pending if begin.elapsed() >= invitation.wait => return Err(JoinError::Waiting(key.public())),
+            Standing::Pending => {
+                if let Some(waits) = waits.take() {
+                    waits(&key.public());
+                }
+                std::thread::sleep(ASK_EVERY.min(invitation.wait));
+            }
+        }
+    };
+    write(config, &text(invitation, &enrolled))?;
+    Ok(Joined::New(key.public()))
+}
+
+fn question(token: &Token, key: &SecretKey) -> Question {
+    let signature = key.sign(Purpose::Enrolment, &token.statement(&key.public()));
+    let request = EnrolRequest { token: token.reveal().to_string(), key: key.public(), signature };
+    let body = serde_json::to_vec(&request).expect("texts can always be written as JSON");
+    Question { method: Method::POST, path: ENROL_PATH.to_owned(), body, max: MAX_JSON, patience: PATIENCE }
+}
+
+/// There is a configuration: it is this very one, or it is left alone.
+fn already(invitation: &Invitation, server: &Server) -> Result<Joined, JoinError> {
+    let path = &invitation.config;
+    let there = Config::read(path)?;
+    let same_depot = matches!(&there.depot, crate::source::Source::Server(remote) if remote.server == *server);
+    if there.host == *invitation.token.host() && same_depot {
+        return Ok(Joined::Already);
+    }
+    Err(JoinError::Configured { path: path.clone() })
+}
+
+fn text(invitation: &Invitation, enrolled: &Enrolled) -> String {
+    let Invitation { server, token, state_dir, listen, http, follow, .. } = invitation;
+    // A text in JSON is one in TOML.
+    let quoted = |path: &Path| serde_json::Value::String(path.display().to_string()).to_string();
+    let trust: Vec<String> = enrolled.trust.iter().map(|key| format!("\"{key}\"")).collect();
+    let mut text = format!(
+        "# Written by `cobd join`. All keys are explained in docs/operating.md.\n\
+         host = \"{}\"\n\
+         state_dir = {}\n\
+         # Where generations come from, and the key by which that server is known.\n\
+         depot = \"tcp://{server}\"\n\
+         depot_key = \"{}\"\n\
+         # Whose generations are accepted, and how many of them must have signed.\n\
+         trust = [{}]\n\
+         threshold = {}\n",
+        enrolled.host,
+        quoted(state_dir),
+        token.server(),
+        trust.join(", "),
+        enrolled.threshold,
+    );
+    if let Some(listen) = listen {
+        text.push_str(&format!("listen = \"tcp://{listen}\"\n"));
+    }
+    if let Some(http) = http {
+        text.push_str(&format!("http = {}\n", quoted(http)));
+    }
+    if *follow {
+        text.push_str("follow = true\n");
+    }
+    text
+}
+
+/// Writes the configuration whole, where there is none.
+fn write(path: &Path, text: &str) -> Result<(), JoinError> {
+    let io = |source| JoinError::Io { path: path.to_owned(), source };
+    let folder = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+    make_folder(folder, 0o755)?;
+    let temp = tempfile::Builder::new().prefix(".cobd").tempdir_in(folder).map_err(io)?;
+    let aside = temp.path().join("cobd.toml");
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&aside).map_err(io)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+    // Unlike renaming, this replaces nothing that has come there meanwhile.
+    fs::hard_link(&aside, path).map_err(io)?;
+    crate::durable::sync_folder(folder).map_err(io)
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<(), JoinError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|source| JoinError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::HostName;
+
+    use super::*;
+
+    fn invitation(folder: &Path) -> Invitation {
+        let host = HostName::new("h1").expect("a name");
+        Invitation {
+            server: "127.0.0.1:1".parse().expect("an address"),
+            token: Token::generate(host, PublicKey([1; 32])).expect("made"),
+            config: folder.join("etc/cobd.toml"),
+            state_dir: folder.join("a \"state\" folder"),
+            http: Some(folder.join("s")),
+            listen: Some("10.0.0.1:7077".parse().expect("an address")),
+            follow: true,
+            wait: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_a_configuration_and_never_written_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let invitation = invitation(dir.path());
+        let host = invitation.token.host().clone();
+        let enrolled = Enrolled { standing: Standing::Accepted, host, trust: vec![PublicKey([2; 32])], threshold: 1 };
+        write(&invitation.config, &text(&invitation, &enrolled)).expect("written");
+        let config = Config::read(&invitation.config).expect("in order");
+        assert_eq!((config.host.as_str(), &config.state_dir, config.follow), ("h1", &invitation.state_dir, true));
+        assert_eq!((config.listen, Some(&config.http)), (invitation.listen, invitation.http.as_ref()));
+        assert_eq!(config.trust.map(|t| t.keys().len()), Some(1));
+        write(&invitation.config, "x").expect_err("there is one");
+        assert_eq!(join(&invitation, |_| ()).expect("the same"), Joined::Already);
+        let other = Invitation { server: "127.0.0.1:2".parse().expect("an address"), ..invitation };
+        let error = join(&other, |_| ()).expect_err("another").to_string();
+        assert!(error.contains("says something else; it is left alone"), "{error}");
+        assert_eq!(fs::read_dir(dir.path().join("etc")).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn nobody_at_the_address_leaves_only_the_key() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let invitation = invitation(dir.path());
+        let error = join(&invitation, |_| ()).expect_err("nobody is there").to_string();
+        assert!(error.contains("can't reach `cobgen serve` at tcp://127.0.0.1:1"), "{error}");
+        assert!(!invitation.config.exists());
+        assert!(SecretKey::load(&invitation.state_dir.join(IDENTITY)).is_ok());
+    }
+}

@@ -1,0 +1,320 @@
+//! The client of `cobgen serve`: one request a connection, with this host's key, to a server whose key
+//! is known beforehand.
+//!
+//! Blocks its caller, who is a thread of its own: reading a folder does so, too. Every length and every
+//! wait has a bound; what comes is bytes, which whoever asked has yet to judge.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cob_trust::tls::{HTTP, Identity, TlsError, client, name};
+use cob_trust::{KeyFileError, SecretKey};
+use cob_types::GenerationNumber;
+use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::remote::{BUNDLE, GENERATIONS, Generations, MANIFEST, MAX_JSON, Refused, SIGNATURES, path_of};
+use cob_types::trust::{PublicKey, Signed};
+use http_body_util::{BodyExt as _, Full};
+use hyper::header::HOST;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::{AlertDescription, CertificateError};
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long connecting may take, with the handshake.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long nothing may come while an answer is on its way.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A server that gives generations out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its key; several while it gets a new one.
+    pub keys: Vec<PublicKey>,
+}
+
+/// Why a server gave no answer, or none that helps.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// Nobody answers.
+    #[error("can't reach `cobgen serve` at tcp://{address}: {source}")]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody answers, who is not the server.
+    #[error(
+        "whoever answers at tcp://{address} does not hold the key {}: this is not the server that `depot_key` (or the \
+         token) names",
+        list(expected)
+    )]
+    OtherKey {
+        /// Where.
+        address: SocketAddr,
+        /// The keys that would be right.
+        expected: Vec<PublicKey>,
+    },
+    /// The server does not know this host's key.
+    #[error(
+        "the server at tcp://{address} does not know this host's key {key}: it was not enrolled there (`cobgen enroll`, \
+         `cobd join`), or it was revoked"
+    )]
+    NotKnown {
+        /// Where.
+        address: SocketAddr,
+        /// This host's key.
+        key: PublicKey,
+    },
+    /// The server says no.
+    #[error("the server at tcp://{address} says no ({status}): {error}")]
+    Refused {
+        /// Where.
+        address: SocketAddr,
+        /// The status of HTTP.
+        status: u16,
+        /// In its words.
+        error: String,
+    },
+    /// The answer is none that a server of this version gives.
+    #[error("the answer of the server at tcp://{address} is not understood: {what}")]
+    Strange {
+        /// Where.
+        address: SocketAddr,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// This host's own key.
+    #[error("this host's key: {0} (`cobd join` and `cobd init` make one)")]
+    Key(#[from] KeyFileError),
+    /// TLS can't be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// GET or POST.
+    pub(crate) method: Method,
+    /// The path, with its query.
+    pub(crate) path: String,
+    /// What is sent along.
+    pub(crate) body: Vec<u8>,
+    /// The longest answer that is read, in bytes.
+    pub(crate) max: usize,
+    /// How long the server may take before it begins to answer.
+    pub(crate) patience: Duration,
+}
+
+/// A server as this host asks it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// The server.
+    pub server: Server,
+    /// The file of this host's key; beside it may be the one that takes its place.
+    pub identity: PathBuf,
+}
+
+impl Remote {
+    /// The newest generation.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn newest(&self) -> Result<Option<GenerationNumber>, RemoteError> {
+        Ok(self.json::<Generations>(GENERATIONS.to_owned(), SILENCE)?.newest)
+    }
+
+    /// The newest generation, when there is one after `after` or the time is up.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn wait(&self, after: GenerationNumber, wait: Duration) -> Result<Option<GenerationNumber>, RemoteError> {
+        let path = format!("{GENERATIONS}?after={after}&wait={}", wait.as_secs());
+        Ok(self.json::<Generations>(path, wait + SILENCE)?.newest)
+    }
+
+    /// The bytes of a manifest.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn manifest(&self, generation: GenerationNumber) -> Result<Vec<u8>, RemoteError> {
+        self.get(path_of(generation, MANIFEST), MAX_MANIFEST, SILENCE)
+    }
+
+    /// The signatures over a manifest.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn signatures(&self, generation: GenerationNumber) -> Result<Vec<Signed>, RemoteError> {
+        self.json(path_of(generation, SIGNATURES), SILENCE)
+    }
+
+    /// The bytes of this host's bundle.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn bundle(&self, generation: GenerationNumber) -> Result<Vec<u8>, RemoteError> {
+        self.get(path_of(generation, BUNDLE), MAX_BUNDLE, SILENCE)
+    }
+
+    fn json<T: DeserializeOwned>(&self, path: String, patience: Duration) -> Result<T, RemoteError> {
+        let bytes = self.get(path, MAX_JSON, patience)?;
+        self.server.parse(&bytes)
+    }
+
+    /// With the key that will be, if there is one, as soon as the server knows it.
+    fn get(&self, path: String, max: usize, patience: Duration) -> Result<Vec<u8>, RemoteError> {
+        let question = Question { method: Method::GET, path, body: Vec::new(), max, patience };
+        let ask = |file: &Path| {
+            let identity = Identity::new(&SecretKey::load(file)?)?;
+            self.server.ask(&identity, HTTP, &question)
+        };
+        let next = self.identity.with_extension("next.key");
+        if next.exists() {
+            match ask(&next) {
+                Err(RemoteError::NotKnown { .. }) => {}
+                answer => return answer,
+            }
+        }
+        ask(&self.identity)
+    }
+}
+
+impl Server {
+    /// Reads an answer in JSON.
+    ///
+    /// # Errors
+    /// [`RemoteError::Strange`].
+    pub(crate) fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, RemoteError> {
+        let strange = |e: serde_json::Error| RemoteError::Strange { address: self.address, what: e.to_string() };
+        serde_json::from_slice(bytes).map_err(strange)
+    }
+
+    /// Asks once. Not for tasks of a runtime: it blocks.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub(crate) fn ask(&self, identity: &Identity, alpn: &[u8], question: &Question) -> Result<Vec<u8>, RemoteError> {
+        let unreachable = |source| RemoteError::Unreachable { address: self.address, source };
+        // A runtime of its own, in a thread of its own: the caller may have one already.
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unreachable)?;
+                runtime.block_on(self.exchange(identity, alpn, question))
+            });
+            asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    async fn exchange(&self, identity: &Identity, alpn: &[u8], question: &Question) -> Result<Vec<u8>, RemoteError> {
+        let address = self.address;
+        let failed = |source| self.failure(identity, source);
+        let slow = || failed(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+        let config = client(Some(identity), &self.keys, alpn)?;
+        let connect = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            TlsConnector::from(config).connect(name(), stream).await
+        };
+        let stream = timeout(CONNECT, connect).await.map_err(|_| slow())?.map_err(failed)?;
+        let broke = |error: hyper::Error| failed(io_error(error));
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
+        let request = Request::builder()
+            .method(question.method.clone())
+            .uri(question.path.as_str())
+            .header(HOST, address.to_string())
+            .body(Full::new(Bytes::from(question.body.clone())))
+            .map_err(|e| RemoteError::Strange { address, what: e.to_string() })?;
+        let answering = async {
+            let answer = timeout(question.patience, sender.send_request(request)).await.map_err(|_| slow())?;
+            let answer = answer.map_err(broke)?;
+            let status = answer.status();
+            let bytes = self.read(answer, question.max, &failed).await?;
+            if status.is_success() {
+                return Ok(bytes);
+            }
+            let refused = serde_json::from_slice::<Refused>(&bytes);
+            let error = refused.map_or_else(|_| "without a word".to_owned(), |r| r.error);
+            Err(RemoteError::Refused { address, status: status.as_u16(), error })
+        };
+        // The connection carries the answer, and may end with it or, when it was cut, before it.
+        tokio::pin!(answering);
+        tokio::select! {
+            biased;
+            answer = &mut answering => answer,
+            ended = connection => match (ended, answering.await) {
+                (Err(error), Err(RemoteError::Unreachable { .. })) => Err(broke(error)),
+                (_, answer) => answer,
+            },
+        }
+    }
+
+    async fn read(
+        &self,
+        mut answer: Response<hyper::body::Incoming>,
+        max: usize,
+        failed: &impl Fn(io::Error) -> RemoteError,
+    ) -> Result<Vec<u8>, RemoteError> {
+        let mut bytes = Vec::new();
+        loop {
+            let frame = timeout(SILENCE, answer.frame()).await;
+            let frame =
+                frame.map_err(|_| failed(io::Error::new(io::ErrorKind::TimedOut, "the answer stopped half-way")));
+            let Some(frame) = frame? else { return Ok(bytes) };
+            let frame = frame.map_err(|error| failed(io_error(error)))?;
+            let Some(data) = frame.data_ref() else { continue };
+            if bytes.len() + data.len() > max {
+                let what = format!("it is longer than {max} bytes");
+                return Err(RemoteError::Strange { address: self.address, what });
+            }
+            bytes.extend_from_slice(data);
+        }
+    }
+
+    /// What a broken connection means: TLS says who did not believe whom.
+    fn failure(&self, identity: &Identity, source: io::Error) -> RemoteError {
+        let address = self.address;
+        match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+                RemoteError::OtherKey { address, expected: self.keys.clone() }
+            }
+            Some(rustls::Error::AlertReceived(
+                AlertDescription::AccessDenied
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateUnknown,
+            )) => RemoteError::NotKnown { address, key: identity.public() },
+            _ => RemoteError::Unreachable { address, source },
+        }
+    }
+}
+
+/// The error of the stream below HTTP, where there is one.
+fn io_error(error: hyper::Error) -> io::Error {
+    let mut source = std::error::Error::source(&error);
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            if let Some(tls) = io.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
+                return io::Error::new(io.kind(), tls.clone());
+            }
+            return io::Error::new(io.kind(), io.to_string());
+        }
+        source = inner.source();
+    }
+    io::Error::other(error.to_string())
+}
+
+fn list(keys: &[PublicKey]) -> String {
+    keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
