@@ -16,8 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
-    version,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, ServerConfig,
+    SignatureScheme, version,
 };
 use zeroize::Zeroize as _;
 
@@ -54,6 +54,23 @@ pub enum TlsError {
     /// The rest.
     #[error("TLS can't be set up: {0}")]
     Setup(#[from] Error),
+}
+
+/// The server that was dialled holds another key than those that it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the server shows the key {shown}, which is none of its own")]
+pub struct OtherKey {
+    /// The key that it shows; whether it holds it was not looked at any more.
+    pub shown: PublicKey,
+}
+
+impl OtherKey {
+    /// Finds it in what a failed handshake says.
+    #[must_use]
+    pub fn of(error: &Error) -> Option<Self> {
+        let Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else { return None };
+        inner.downcast_ref().copied()
+    }
 }
 
 impl Identity {
@@ -193,8 +210,11 @@ impl ServerCertVerifier for Pinned {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let key = key_of(certificate)?;
-        if self.keys.contains(&key) { Ok(ServerCertVerified::assertion()) } else { Err(refused()) }
+        let shown = key_of(certificate)?;
+        if self.keys.contains(&shown) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(OtherKey { shown })))))
     }
 
     fn verify_tls12_signature(
@@ -336,5 +356,7 @@ mod tests {
         ] {
             meet(config, server.clone()).await.expect_err("refused");
         }
+        let why = meet(dial(Some(&a), &stranger, LINK), strict).await.expect_err("refused");
+        assert!(why.contains(&b.public().to_string()), "{why}");
     }
 }

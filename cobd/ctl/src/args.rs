@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 
 use crate::targets::HostArg;
 use crate::words::parse_span;
@@ -26,6 +26,7 @@ Examples:
   cobctl status                           this host, through its socket
   cobctl --depot /srv/depot status        every host of the newest generation
   cobctl --host tcp://127.0.0.1:7077 status
+  cobctl trust whoami                     who you are for each host
   cobctl switch latest --wait 5m
   cobctl explain n3/lb
 
@@ -46,6 +47,30 @@ pub struct Global {
     /// The local daemon's socket, asked when neither a depot nor a host is named
     #[arg(long, global = true, env = "COB_SOCKET", value_name = "PATH", default_value = "/run/cob/cobd.sock")]
     pub socket: PathBuf,
+
+    /// The key that the daemon at --host must prove to hold; else it is looked up in the depot
+    #[arg(long = "host-key", global = true, value_name = "KEY")]
+    pub host_keys: Vec<PublicKey>,
+
+    /// Your key, an operator's in the model [default: $XDG_CONFIG_HOME/cob/operator.key, if it is there]
+    #[arg(long, global = true, env = "COB_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
+    /// The file of your token, instead of a key; COB_TOKEN holds the token itself
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// A publisher whose signature on the depot's generations is believed; may be repeated
+    #[arg(long = "trust", global = true, value_name = "KEY")]
+    pub trust: Vec<PublicKey>,
+
+    /// How many publishers must have signed
+    #[arg(long, global = true, value_name = "N", requires = "trust")]
+    pub threshold: Option<usize>,
+
+    /// Settings: trust, threshold, depot, key [default: $XDG_CONFIG_HOME/cob/cobctl.toml]
+    #[arg(long, global = true, env = "COB_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
     /// How long each host may take to answer
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = parse_span)]
@@ -119,6 +144,8 @@ Fence a host only when it is surely off: what it holds keeps others from changin
     Fence(FenceArgs),
     /// Show what the last action or check of a change object printed
     Output(OutputArgs),
+    /// Who you are for the hosts
+    Trust(TrustArgs),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  cobctl completions bash > /etc/bash_completion.d/cobctl")]
     Completions(CompletionsArgs),
@@ -230,6 +257,38 @@ pub struct OutputArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,
+}
+
+/// Arguments of `trust`.
+#[derive(Debug, ClapArgs)]
+pub struct TrustArgs {
+    /// The command.
+    #[command(subcommand)]
+    pub command: TrustCommand,
+}
+
+/// The commands of `trust`.
+#[derive(Debug, Subcommand)]
+pub enum TrustCommand {
+    /// Show who you are for each host, and what you may do there
+    #[command(after_help = "\
+Examples:
+  cobctl --depot /srv/depot trust whoami
+  cobctl --host tcp://10.0.0.1:7077 --host-key ed25519:… trust whoami")]
+    Whoami,
+    /// Print the public half of your key, for `operators` in the model
+    #[command(after_help = "\
+Example:
+  cobctl trust key --create     make the key first, if there is none")]
+    Key(KeyArgs),
+}
+
+/// Arguments of `trust key`.
+#[derive(Debug, ClapArgs)]
+pub struct KeyArgs {
+    /// Make the key if there is none
+    #[arg(long)]
+    pub create: bool,
 }
 
 /// Arguments of `completions`.

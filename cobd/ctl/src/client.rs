@@ -3,23 +3,29 @@
 //! A daemon may be slow, gone, another program or hostile: each shows as an [`AskError`], in time and
 //! within [`MAX_ANSWER`].
 
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use cob_trust::tls::{self, Identity, OtherKey};
+use cob_types::PublicKey;
 use cobd::web::{Done, RefusalBody};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustls::AlertDescription;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
 
+use crate::settings::Credentials;
 use crate::targets::Endpoint;
 use crate::words::{clean, span};
 
@@ -28,11 +34,22 @@ pub const MAX_ANSWER: usize = 32 << 20;
 /// What an order may take beyond a question: the daemon fetches a bundle, or waits for its disk.
 const ORDER: Duration = Duration::from_secs(60);
 
+/// What to do about a host with another key.
+const OTHER_KEY: &str = "somebody may be attacking you there, and nothing was sent. If the host was installed anew, compare \
+    that key with the one on the host itself, put it into the model, and publish and switch by the other hosts first";
+/// What to do about a key that a host does not know.
+const KEY_REFUSED: &str = "`cobctl trust key` shows your key; an administrator names it under `operators` in the model. \
+    Is it the right one (--key)?";
+/// What to do about a broken connection without TLS.
+const IN_CLEAR: &str = "is it the address of a cobd of this version? If its hosts have keys, name the depot (--depot) or \
+    its key (--host-key)";
+
 /// Asks daemons.
 #[derive(Debug, Clone)]
 pub struct Client {
     timeout: Duration,
     who: String,
+    credentials: Credentials,
 }
 
 /// Why there is no answer, or not the one hoped for.
@@ -45,6 +62,22 @@ pub enum AskError {
         endpoint: Endpoint,
         /// Why.
         source: io::Error,
+    },
+    /// Somebody is there who does not hold the key that the host must have.
+    #[error("{endpoint} DOES NOT HOLD ITS HOST'S KEY: it shows {shown}, and must have {}", keys(endpoint))]
+    OtherKey {
+        /// Where.
+        endpoint: Endpoint,
+        /// The key that it shows.
+        shown: PublicKey,
+    },
+    /// The daemon is the right one, and sends us away for our key.
+    #[error("{endpoint} does not let {} in", mine.map_or("anybody without a key".to_owned(), |key| format!("the key {key}")))]
+    KeyRefused {
+        /// Where.
+        endpoint: Endpoint,
+        /// Our key, if we have one.
+        mine: Option<PublicKey>,
     },
     /// It takes too long.
     #[error("no answer from {endpoint} within {after}")]
@@ -94,9 +127,12 @@ impl AskError {
     pub fn hint(&self) -> String {
         match self {
             AskError::Connect { endpoint: Endpoint::Unix(path), source } => connect_hint(path, source.kind()),
-            AskError::Connect { endpoint: Endpoint::Tcp(_), .. } => "does cobd run there?".to_owned(),
+            AskError::Connect { .. } => "does cobd run there?".to_owned(),
+            AskError::OtherKey { .. } => OTHER_KEY.to_owned(),
+            AskError::KeyRefused { .. } => KEY_REFUSED.to_owned(),
             AskError::Late { .. } => "give it more time with --timeout, or look at the daemon's log".to_owned(),
             AskError::Refused { hint, .. } => hint.clone(),
+            AskError::Broken { endpoint: Endpoint::Tcp(_), .. } => IN_CLEAR.to_owned(),
             AskError::Broken { .. } | AskError::NotUnderstood { .. } => {
                 "is it the address of a cobd of this version?".to_owned()
             }
@@ -135,6 +171,8 @@ impl AskError {
         match self {
             AskError::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE.as_u16(),
             AskError::Connect { .. }
+            | AskError::OtherKey { .. }
+            | AskError::KeyRefused { .. }
             | AskError::Late { .. }
             | AskError::Broken { .. }
             | AskError::TooLong { .. }
@@ -152,11 +190,11 @@ fn connect_hint(path: &Path, kind: io::ErrorKind) -> String {
 }
 
 impl Client {
-    /// A client that gives each daemon this long to answer.
+    /// A client that gives each daemon this long to answer, and proves with these who it is.
     #[must_use]
-    pub fn new(timeout: Duration) -> Self {
+    pub fn new(timeout: Duration, credentials: Credentials) -> Self {
         let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_default();
-        Self { timeout, who }
+        Self { timeout, who, credentials }
     }
 
     /// The same, with no more patience than this.
@@ -175,6 +213,12 @@ impl Client {
     #[must_use]
     pub fn who(&self) -> Option<String> {
         Some(self.who.clone()).filter(|who| !who.is_empty())
+    }
+
+    /// The key that it shows, if it has one.
+    #[must_use]
+    pub fn key(&self) -> Option<PublicKey> {
+        self.credentials.identity.as_ref().map(Identity::public)
     }
 
     /// Asks for a value.
@@ -223,7 +267,7 @@ impl Client {
     ) -> Result<Done, AskError> {
         let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
         let bytes = timely(at, limit, async {
-            let (response, _line) = send(at, request(at, Method::POST, path, Bytes::from(body))?).await?;
+            let (response, _line) = self.send(at, request(at, Method::POST, path, Bytes::from(body))?).await?;
             whole(at, response).await
         });
         parse(at, &bytes.await?)
@@ -235,7 +279,7 @@ impl Client {
     /// [`AskError`].
     pub async fn watch(&self, at: &Endpoint) -> Result<Changes, AskError> {
         timely(at, self.timeout, async {
-            let (response, line) = send(at, request(at, Method::GET, "/v1/events", Bytes::new())?).await?;
+            let (response, line) = self.send(at, request(at, Method::GET, "/v1/events", Bytes::new())?).await?;
             if response.status() != StatusCode::OK {
                 whole(at, response).await?;
                 return Err(not_understood(at, "a success without events"));
@@ -245,9 +289,66 @@ impl Client {
         .await
     }
 
+    async fn send(&self, at: &Endpoint, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Line), AskError> {
+        let refused = |source| AskError::Connect { endpoint: at.clone(), source };
+        match at {
+            Endpoint::Unix(path) => self.over(at, UnixStream::connect(path).await.map_err(refused)?, request).await,
+            Endpoint::Tcp(address) => self.over(at, TcpStream::connect(address).await.map_err(refused)?, request).await,
+            Endpoint::Tls(address, keys) => self.over_tls(at, *address, keys, request).await,
+        }
+    }
+
+    /// Over TLS: only this way is it told who we are, and only to one who holds the host's key.
+    async fn over_tls(
+        &self,
+        at: &Endpoint,
+        address: SocketAddr,
+        keys: &[PublicKey],
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Line), AskError> {
+        let refused = |source| AskError::Connect { endpoint: at.clone(), source };
+        let identity = self.credentials.identity.as_ref();
+        let settings = tls::client(identity, keys, tls::HTTP).map_err(|e| refused(io::Error::other(e)))?;
+        if let Some(token) = &self.credentials.token {
+            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+        }
+        let stream = TcpStream::connect(address).await.map_err(refused)?;
+        let stream = TlsConnector::from(settings).connect(tls::name(), stream).await;
+        self.over(at, stream.map_err(|e| self.fault(at, &e))?, request).await
+    }
+
+    async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        at: &Endpoint,
+        stream: S,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Line), AskError> {
+        let fault = |e: hyper::Error| self.fault(at, &e);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fault)?;
+        let line = Line(tokio::spawn(async move {
+            // Its error reaches the one who waits for the answer.
+            let _ = connection.await;
+        }));
+        Ok((sender.send_request(request).await.map_err(fault)?, line))
+    }
+
+    /// Why a connection broke off: for want of a key, or otherwise.
+    fn fault(&self, at: &Endpoint, error: &(dyn Error + 'static)) -> AskError {
+        let tls = tls_error(error);
+        if let Some(OtherKey { shown }) = tls.and_then(OtherKey::of) {
+            return AskError::OtherKey { endpoint: at.clone(), shown };
+        }
+        match tls {
+            Some(rustls::Error::AlertReceived(alert)) if is_about_our_key(*alert) => {
+                AskError::KeyRefused { endpoint: at.clone(), mine: self.key() }
+            }
+            _ => broken(at, error),
+        }
+    }
+
     async fn bytes(&self, at: &Endpoint, path: &str) -> Result<Bytes, AskError> {
         timely(at, self.timeout, async {
-            let (response, _line) = send(at, request(at, Method::GET, path, Bytes::new())?).await?;
+            let (response, _line) = self.send(at, request(at, Method::GET, path, Bytes::new())?).await?;
             whole(at, response).await
         })
         .await
@@ -288,7 +389,7 @@ impl Drop for Line {
 fn request(at: &Endpoint, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, AskError> {
     let host = match at {
         Endpoint::Unix(_) => "localhost".to_owned(),
-        Endpoint::Tcp(address) => address.to_string(),
+        Endpoint::Tcp(address) | Endpoint::Tls(address, _) => address.to_string(),
     };
     let mut request = Request::builder().method(&method).uri(path).header(header::HOST, host);
     if method == Method::POST {
@@ -297,26 +398,39 @@ fn request(at: &Endpoint, method: Method, path: &str, body: Bytes) -> Result<Req
     request.body(Full::new(body)).map_err(|e| not_understood(at, &e.to_string()))
 }
 
-async fn send(at: &Endpoint, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Line), AskError> {
-    let refused = |source| AskError::Connect { endpoint: at.clone(), source };
-    match at {
-        Endpoint::Unix(path) => over(at, UnixStream::connect(path).await.map_err(refused)?, request).await,
-        Endpoint::Tcp(address) => over(at, TcpStream::connect(address).await.map_err(refused)?, request).await,
+/// What TLS says, somewhere in a chain of errors.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let found = error.downcast_ref().or_else(|| inner?.downcast_ref());
+        if found.is_some() {
+            return found;
+        }
+        next = error.source();
     }
+    None
 }
 
-async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    at: &Endpoint,
-    stream: S,
-    request: Request<Full<Bytes>>,
-) -> Result<(Response<Incoming>, Line), AskError> {
-    let broken = |e: hyper::Error| broken(at, &e);
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let line = Line(tokio::spawn(async move {
-        // Its error reaches the one who waits for the answer.
-        let _ = connection.await;
-    }));
-    Ok((sender.send_request(request).await.map_err(broken)?, line))
+fn is_about_our_key(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+    )
+}
+
+fn keys(endpoint: &Endpoint) -> String {
+    match endpoint {
+        Endpoint::Tls(_, keys) if !keys.is_empty() => {
+            keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+        }
+        Endpoint::Tls(..) | Endpoint::Tcp(_) | Endpoint::Unix(_) => "one that the model does not name".to_owned(),
+    }
 }
 
 async fn whole(at: &Endpoint, response: Response<Incoming>) -> Result<Bytes, AskError> {
@@ -359,7 +473,7 @@ fn not_understood(at: &Endpoint, what: &str) -> AskError {
     AskError::NotUnderstood { endpoint: at.clone(), what: clean(what) }
 }
 
-fn broken(at: &Endpoint, error: &hyper::Error) -> AskError {
+fn broken(at: &Endpoint, error: &(dyn Error + 'static)) -> AskError {
     let mut what = error.to_string();
     if let Some(cause) = error.source() {
         what = format!("{what}: {cause}");

@@ -88,6 +88,12 @@ impl Failure {
         }
     }
 
+    /// What went wrong, without the hints.
+    #[must_use]
+    pub fn in_a_line(&self) -> String {
+        self.source.to_string()
+    }
+
     /// Says what went wrong, why, and what to do.
     pub fn print(&self, screen: &mut Screen) {
         if self.quiet {
@@ -114,6 +120,8 @@ impl From<AskError> for Failure {
         let blame = match &error {
             AskError::Refused { .. } => Blame::Refused,
             AskError::Connect { .. }
+            | AskError::OtherKey { .. }
+            | AskError::KeyRefused { .. }
             | AskError::Late { .. }
             | AskError::Broken { .. }
             | AskError::TooLong { .. }

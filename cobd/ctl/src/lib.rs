@@ -1,7 +1,7 @@
 //! The operator's program: what hosts and change objects do, why, and orders to them.
 //!
 //! ```text
-//! [args] --> [targets]: whom to ask --> [client], [gather], [live]: their answers
+//! [args], [settings] --> [targets]: whom to ask --> [client], [gather], [live]: their answers
 //!                                            |
 //!              [verdict]: is it so?   [explain]: why not?   [merge]: what happened
 //!                                            |
@@ -21,9 +21,11 @@ pub mod gather;
 pub mod live;
 pub mod merge;
 pub mod screen;
+pub mod settings;
 pub mod targets;
 #[cfg(test)]
 mod testing;
+pub mod trusted;
 pub mod verdict;
 pub mod webshop;
 pub mod words;

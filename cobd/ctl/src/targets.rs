@@ -7,25 +7,31 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use cob_depot::Depot;
-use cob_types::{GenerationNumber, HostName, Manifest};
+use cob_trust::Publishers;
+use cob_types::generation::Security;
+use cob_types::{GenerationNumber, HostName, Manifest, PublicKey};
 
 use crate::args::Global;
 use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::trusted::TrustedDepot;
 
 /// Where a daemon is spoken with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
     /// A unix socket.
     Unix(PathBuf),
-    /// An address.
+    /// An address on this machine, in clear.
     Tcp(SocketAddr),
+    /// An address whose daemon must prove to hold one of these keys.
+    Tls(SocketAddr, Vec<PublicKey>),
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
-            Endpoint::Tcp(address) => write!(f, "tcp://{address}"),
+            Endpoint::Tcp(address) | Endpoint::Tls(address, _) => write!(f, "tcp://{address}"),
         }
     }
 }
@@ -95,7 +101,7 @@ impl Target {
         }
         let address = match &self.endpoint {
             Endpoint::Unix(path) => path.display().to_string(),
-            Endpoint::Tcp(address) => address.to_string(),
+            Endpoint::Tcp(address) | Endpoint::Tls(address, _) => address.to_string(),
         };
         let letters: String =
             address.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' }).collect();
@@ -111,45 +117,78 @@ pub struct Targets {
     pub all: Vec<Target>,
     /// The depot's folder.
     pub depot: Option<PathBuf>,
+    /// Whose generations in it are believed.
+    trust: Option<Publishers>,
     /// The local daemon's socket.
     pub socket: PathBuf,
     /// Only some hosts were named.
     pub narrowed: bool,
+    /// What the operator should know about them.
+    pub warnings: Vec<String>,
 }
 
 impl Targets {
     /// Finds the daemons that the options name.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be read or does not know a host that was named.
-    pub fn find(global: &Global) -> Result<Self, Failure> {
-        let depot = global.depot.as_deref().map(Depot::open).transpose()?;
-        let by_name = match &depot {
-            Some(depot) if global.hosts.is_empty() || global.hosts.iter().any(|h| matches!(h, HostArg::Name(_))) => {
-                hosts_of(depot, &global.socket)?
-            }
-            Some(_) | None => BTreeMap::new(),
+    /// [`Failure`] when the depot can't be read or is not believed, when it does not know a host that
+    /// was named, and for an address that nobody has to prove.
+    pub fn find(global: &Global, settings: &Settings) -> Result<Self, Failure> {
+        let mut targets = Self {
+            all: Vec::new(),
+            depot: settings.depot.clone(),
+            trust: settings.trust.clone(),
+            socket: global.socket.clone(),
+            narrowed: !global.hosts.is_empty(),
+            warnings: Vec::new(),
         };
-        let mut all = Vec::new();
+        one_address(global)?;
+        let manifest = targets.newest(global)?;
+        let by_name = manifest.as_ref().map(|m| endpoints(m, &global.socket)).transpose()?.unwrap_or_default();
         for host in &global.hosts {
-            all.push(match host {
-                HostArg::At(name, endpoint) => Target { name: name.clone(), endpoint: endpoint.clone() },
+            let target = match host {
+                HostArg::At(name, endpoint) => {
+                    let endpoint = proving(name.as_ref(), endpoint, &global.host_keys, manifest.as_ref(), &by_name)?;
+                    Target { name: name.clone(), endpoint }
+                }
                 HostArg::Name(name) => {
                     let Some(endpoint) = by_name.get(name) else {
-                        return Err(unknown_host(name, depot.is_some(), by_name.keys()));
+                        return Err(unknown_host(name, targets.depot.is_some(), by_name.keys()));
                     };
                     Target { name: Some(name.clone()), endpoint: endpoint.clone() }
                 }
-            });
+            };
+            targets.all.push(target);
         }
-        if all.is_empty() {
-            all = match &depot {
+        if targets.all.is_empty() {
+            targets.all = match &targets.depot {
                 Some(_) => by_name.into_iter().map(|(name, endpoint)| Target { name: Some(name), endpoint }).collect(),
                 None => vec![Target { name: None, endpoint: Endpoint::Unix(global.socket.clone()) }],
             };
         }
-        let depot = global.depot.clone();
-        Ok(Self { all, depot, socket: global.socket.clone(), narrowed: !global.hosts.is_empty() })
+        Ok(targets)
+    }
+
+    /// The manifest in which hosts are looked up, where that is needed.
+    fn newest(&mut self, global: &Global) -> Result<Option<Manifest>, Failure> {
+        let Some(depot) = self.open_depot()? else { return Ok(None) };
+        let over_network = |h: &HostArg| matches!(h, HostArg::At(_, Endpoint::Tcp(_)));
+        let looked_up = |h: &HostArg| match h {
+            HostArg::Name(_) => true,
+            HostArg::At(..) => over_network(h) && global.host_keys.is_empty(),
+        };
+        if !(global.hosts.is_empty() || global.hosts.iter().any(looked_up)) {
+            return Ok(None);
+        }
+        let newest = depot.newest()?;
+        self.warnings = newest.warnings;
+        Ok(Some(newest.manifest))
+    }
+
+    /// Whether any of them is to be spoken with over TLS.
+    #[must_use]
+    pub fn need_credentials(&self) -> bool {
+        self.all.iter().any(|t| matches!(t.endpoint, Endpoint::Tls(..)))
     }
 
     /// Only the daemons of these hosts. Where names are not known beforehand, all of them.
@@ -170,17 +209,61 @@ impl Targets {
     ///
     /// # Errors
     /// [`Failure`] when it can't be opened any more.
-    pub fn open_depot(&self) -> Result<Option<Depot>, Failure> {
-        Ok(self.depot.as_deref().map(Depot::open).transpose()?)
+    pub fn open_depot(&self) -> Result<Option<TrustedDepot>, Failure> {
+        let depot = self.depot.as_deref().map(Depot::open).transpose()?;
+        Ok(depot.map(|depot| TrustedDepot::new(depot, self.trust.clone())))
     }
 
     /// The manifest of a generation, if there is a depot.
     ///
     /// # Errors
-    /// [`Failure`] when the depot has no such generation.
+    /// [`Failure`] when the depot has no such generation, or it is not accepted.
     pub fn manifest(&self, generation: GenerationNumber) -> Result<Option<Manifest>, Failure> {
-        Ok(self.open_depot()?.map(|depot| depot.read_manifest(generation)).transpose()?)
+        self.open_depot()?.map(|depot| depot.manifest(generation)).transpose()
     }
+}
+
+/// A key that was named is one host's.
+fn one_address(global: &Global) -> Result<(), Failure> {
+    if global.host_keys.is_empty() || matches!(global.hosts.as_slice(), [HostArg::At(_, Endpoint::Tcp(_))]) {
+        return Ok(());
+    }
+    Err(Failure::usage(anyhow::anyhow!("--host-key is for one --host tcp://IP:PORT"))
+        .hint("the keys of many hosts are looked up in the depot: --depot DIR"))
+}
+
+/// The same address, with the keys that its daemon must prove.
+fn proving(
+    name: Option<&HostName>,
+    endpoint: &Endpoint,
+    given: &[PublicKey],
+    manifest: Option<&Manifest>,
+    by_name: &BTreeMap<HostName, Endpoint>,
+) -> Result<Endpoint, Failure> {
+    let Endpoint::Tcp(address) = endpoint else { return Ok(endpoint.clone()) };
+    if !given.is_empty() {
+        return Ok(Endpoint::Tls(*address, given.to_vec()));
+    }
+    let is_there = |e: &&Endpoint| matches!(e, Endpoint::Tls(at, _) | Endpoint::Tcp(at) if at == address);
+    let known = match name {
+        // It may be reached at another address than the manifest's, through a tunnel say: the key counts.
+        Some(name) => by_name.get(name),
+        None => by_name.values().find(is_there),
+    };
+    if let Some(Endpoint::Tls(_, keys)) = known {
+        return Ok(Endpoint::Tls(*address, keys.clone()));
+    }
+    let secured = manifest.filter(|m| m.security == Security::Identities);
+    if let Some(manifest) = secured {
+        let who = name.map_or_else(|| format!("has a host at {address}"), |name| format!("names a key of {name}"));
+        let what = anyhow::anyhow!("nothing in generation {} {who}", manifest.generation);
+        return Err(Failure::usage(what).hint("name the key that it must have with --host-key"));
+    }
+    if !address.ip().to_canonical().is_loopback() {
+        let what = anyhow::anyhow!("{address} is not on this machine, and it is not known which key it must have");
+        return Err(Failure::usage(what).hint("name it with --host-key, or the depot that knows it with --depot"));
+    }
+    Ok(endpoint.clone())
 }
 
 fn unknown_host<'a>(name: &HostName, depot: bool, known: impl Iterator<Item = &'a HostName>) -> Failure {
@@ -193,25 +276,6 @@ fn unknown_host<'a>(name: &HostName, depot: bool, known: impl Iterator<Item = &'
     }
 }
 
-/// The hosts of the newest generation of a depot and where they are.
-///
-/// # Errors
-/// [`Failure`] when the depot can't be read or is empty.
-pub fn hosts_of(depot: &Depot, socket: &Path) -> Result<BTreeMap<HostName, Endpoint>, Failure> {
-    endpoints(&depot.read_manifest(latest(depot)?)?, socket)
-}
-
-/// The newest generation of a depot.
-///
-/// # Errors
-/// [`Failure`] when the depot can't be read or is empty.
-pub fn latest(depot: &Depot) -> Result<GenerationNumber, Failure> {
-    depot.latest()?.ok_or_else(|| {
-        Failure::usage(anyhow::anyhow!("the depot {} holds no generation", depot.path().display()))
-            .hint("publish one with `cobgen generate MODEL --depot DIR`")
-    })
-}
-
 /// The hosts of a manifest and where they are. A host without an address has no link to others: it
 /// can only be this one.
 ///
@@ -221,14 +285,28 @@ pub fn endpoints(manifest: &Manifest, socket: &Path) -> Result<BTreeMap<HostName
     let mut all = BTreeMap::new();
     for (name, host) in &manifest.hosts {
         let endpoint = match &host.address {
-            Some(address) => address.parse().map_err(|e: String| {
-                Failure::usage(anyhow::anyhow!(e).context(format!("generation {}, host {name}", manifest.generation)))
-            })?,
+            Some(address) => {
+                let endpoint = address.parse().map_err(|e: String| {
+                    let place = format!("generation {}, host {name}", manifest.generation);
+                    Failure::usage(anyhow::anyhow!(e).context(place))
+                })?;
+                protected(manifest, &host.keys, endpoint)
+            }
             None => Endpoint::Unix(socket.to_owned()),
         };
         all.insert(name.clone(), endpoint);
     }
     Ok(all)
+}
+
+/// With the keys that are not revoked, where hosts have keys.
+fn protected(manifest: &Manifest, keys: &[PublicKey], endpoint: Endpoint) -> Endpoint {
+    match (manifest.security, endpoint) {
+        (Security::Identities, Endpoint::Tcp(address)) => {
+            Endpoint::Tls(address, keys.iter().filter(|k| !manifest.revoked.contains(k)).copied().collect())
+        }
+        (Security::Identities | Security::LoopbackOnly, endpoint) => endpoint,
+    }
 }
 
 #[cfg(test)]

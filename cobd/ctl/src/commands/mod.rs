@@ -7,10 +7,11 @@ use std::ffi::OsString;
 
 use clap::Parser as _;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Global};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
+use crate::settings::{Credentials, Settings};
 use crate::targets::{Target, Targets};
 
 mod explain;
@@ -20,6 +21,7 @@ mod output;
 mod shell;
 mod status;
 mod switch;
+mod trust;
 mod view;
 mod watch;
 
@@ -59,20 +61,18 @@ pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) 
 
 async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
     let global = &args.global;
-    let context = || -> Result<Context, Failure> {
-        Ok(Context { client: Client::new(global.timeout), targets: Targets::find(global)?, json: global.json })
-    };
     match args.command {
-        Command::Status(args) => status::run(&context()?, screen, &args).await,
-        Command::Watch(args) => watch::run(&context()?, screen, &args).await,
-        Command::Explain(args) => explain::run(&context()?, screen, &args).await,
-        Command::History(args) => history::run(&context()?, screen, &args).await,
-        Command::Switch(args) => switch::run(&context()?, screen, &args).await,
-        Command::Retry(args) => orders::retry(&context()?, screen, &args).await,
-        Command::Pause => orders::pause(&context()?, screen).await,
-        Command::Resume => orders::resume(&context()?, screen).await,
-        Command::Fence(args) => orders::fence(&context()?, screen, &args).await,
-        Command::Output(args) => output::run(&context()?, screen, &args).await,
+        Command::Status(args) => status::run(&context(global, screen)?, screen, &args).await,
+        Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
+        Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
+        Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
+        Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
+        Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,
+        Command::Pause => orders::pause(&context(global, screen)?, screen).await,
+        Command::Resume => orders::resume(&context(global, screen)?, screen).await,
+        Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
+        Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
+        Command::Trust(args) => trust::run(global, screen, &args.command).await,
         Command::Completions(args) => shell::completions(screen, &args),
         Command::Man(args) => shell::man(&args),
         Command::Demo(args) => match &args.end {
@@ -80,6 +80,17 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
             None => crate::demo::run(screen, &args).await,
         },
     }
+}
+
+/// Whom to ask, and as whom.
+fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
+    let settings = Settings::find(global)?;
+    let targets = Targets::find(global, &settings)?;
+    for warning in &targets.warnings {
+        screen.problem("warning", warning);
+    }
+    let credentials = if targets.need_credentials() { settings.credentials()? } else { Credentials::default() };
+    Ok(Context { client: Client::new(global.timeout, credentials), targets, json: global.json })
 }
 
 impl Context {

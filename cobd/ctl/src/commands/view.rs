@@ -90,9 +90,34 @@ pub(super) fn lines(
         let rest = count(total - rows.len(), "settled change object");
         lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (--all shows them)")));
     }
+    lines.extend(safety(screen, cluster));
     lines.push(String::new());
     lines.extend(conclusion(screen, cluster, verdict));
     lines
+}
+
+/// What people should know about who may order, and who tried.
+fn safety(screen: &Screen, cluster: &ClusterStatus) -> Vec<String> {
+    let mut lines = Vec::new();
+    let open: Vec<_> = cluster.hosts.iter().filter(|h| h.security.as_deref() == Some("loopback-only")).collect();
+    if !open.is_empty() {
+        let all = open.len() == cluster.hosts.iter().filter(|h| h.reachable).count();
+        let of = if all { String::new() } else { format!(" of {}", list(open.iter().map(|h| &h.name), 4)) };
+        let text = format!("security{of}: loopback-only (no keys: whoever is on this machine may order)");
+        lines.push(screen.paint(Paint::Dim, &text));
+    }
+    for host in cluster.hosts.iter().filter(|h| h.denied > 0) {
+        let text = format!("{} has refused {} without the right to them", host.name, count64(host.denied));
+        lines.push(screen.paint(Paint::Bad, &text));
+    }
+    if !lines.is_empty() {
+        lines.insert(0, String::new());
+    }
+    lines
+}
+
+fn count64(requests: u64) -> String {
+    count(usize::try_from(requests).unwrap_or(usize::MAX), "request")
 }
 
 fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
@@ -247,6 +272,22 @@ mod tests {
         let text = shown(&cluster(vec![host("n1", 7, cobs)]), &[]);
         assert!(text.contains("n1/db") && !text.contains("n1/c5"), "{text}");
         assert!(text.contains("100 settled change objects not shown (--all shows them)"), "{text}");
+    }
+
+    #[test]
+    fn who_may_order_is_told_where_it_is_everybody_and_who_tried() {
+        let mut n1 = host("n1", 7, vec![]);
+        n1.security = Some("loopback-only".to_owned());
+        let mut n2 = host("n2", 7, vec![]);
+        n2.security = Some("identities".to_owned());
+        let text = shown(&cluster(vec![n1.clone()]), &[]);
+        assert!(text.contains("security: loopback-only (no keys: whoever is on this machine may order)"), "{text}");
+        n2.denied = 3;
+        let text = shown(&cluster(vec![n1, n2.clone()]), &[]);
+        assert!(text.contains("security of n1: loopback-only"), "{text}");
+        assert!(text.contains("n2 has refused 3 requests without the right to them"), "{text}");
+        n2.denied = 0;
+        assert!(!shown(&cluster(vec![n2]), &[]).contains("security"));
     }
 
     #[test]

@@ -218,7 +218,12 @@ impl Stage {
         let (_, text) = self.quietly(&["history", "--json"]).await;
         let entries: Vec<HistoryEntry> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
         let word = format!("to generation {generation}");
-        let went = entries.iter().filter(|e| e.event == "go" && e.detail == word).map(|e| e.ts_ns).min().unwrap_or(0);
+        let went = entries
+            .iter()
+            .filter(|e| e.event == "go" && e.detail.split(',').next() == Some(&word))
+            .map(|e| e.ts_ns)
+            .min()
+            .unwrap_or(0);
         let of = |e: &HistoryEntry| e.ts_ns >= went && matches!(e.event.as_str(), "start" | "end");
         let mut actions: Vec<HistoryEntry> = entries.into_iter().filter(of).collect();
         actions.sort_by_key(|e| e.ts_ns);

@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use cob_trust::SecretKey;
+use cob_trust::tls::{self, Admits, Identity};
 use cob_types::generation::{BlobHash, ManifestHost, Security};
 use cob_types::history::HistoryEntry;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
 use cobctl::screen::Screen;
 use cobd::peer::HttpStream;
-use cobd::web::{Api, Ask, Command, Done, Refusal, RefusalKind, UnixServer, serve_connection};
+use cobd::web::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, UnixServer, serve_connection};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// What every host's clock shows.
 pub(crate) const NOW: u64 = 1_000_000_000_000;
@@ -98,6 +101,8 @@ pub(crate) struct Inside {
     pub(crate) output: Option<String>,
     /// The orders that it got.
     pub(crate) orders: Vec<Command>,
+    /// Who gave them.
+    pub(crate) authors: Vec<String>,
     /// Questions for its status so far.
     pub(crate) asked: usize,
     /// What it says to a `prepare`.
@@ -123,7 +128,10 @@ impl Inside {
             }
             Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),
             Ask::Watch { reply } => drop(reply.send(self.changes.subscribe())),
-            Ask::Order { order, reply, .. } => drop(reply.send(self.order(order))),
+            Ask::Order { order, who, reply } => {
+                self.authors.push(who);
+                drop(reply.send(self.order(order)));
+            }
         }
     }
 
@@ -186,6 +194,28 @@ impl Daemon {
         Self { inside, address, _tasks: tasks }
     }
 
+    /// Behind TLS with this key, open to the operators of this manifest. Keys that `admits` does not
+    /// like end the handshake.
+    pub(crate) async fn tls(host: &str, key: &SecretKey, manifest: &Manifest, admits: Admits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = format!("tcp://{}", listener.local_addr().expect("an address"));
+        let (api, inside, mut tasks) = Self::inside(host, manifest.generation.0, vec![settled(&format!("{host}/db"))]);
+        api.set_access(Access::of(&name(host), true, Some(manifest), None));
+        let settings = tls::server(&Identity::new(key).expect("made"), admits, true, &[tls::HTTP]).expect("settings");
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, peer)) = listener.accept().await {
+                let (acceptor, api) = (TlsAcceptor::from(settings.clone()), api.clone());
+                connections.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let key = tls::peer_key(stream.get_ref().1.peer_certificates());
+                    serve_connection(HttpStream::Tls { stream: Box::new(stream), peer, key }, api).await;
+                });
+            }
+        });
+        Self { inside, address, _tasks: tasks }
+    }
+
     /// Behind a unix socket.
     pub(crate) async fn unix(path: &Path, host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
         let server = UnixServer::bind(path).await.expect("bound");
@@ -209,6 +239,7 @@ impl Daemon {
             history: Vec::new(),
             output: None,
             orders: Vec::new(),
+            authors: Vec::new(),
             asked: 0,
             refuses: None,
             next: cobs,
@@ -223,7 +254,9 @@ impl Daemon {
                 own.lock().expect("not poisoned").answer(ask);
             }
         });
-        (Api::new(tx), inside, tasks)
+        let api = Api::new(tx);
+        api.set_access(Access::LoopbackOnly);
+        (api, inside, tasks)
     }
 
     /// Its inside, to look at and to set up.
@@ -265,7 +298,8 @@ impl Ran {
 
 /// Runs `cobctl` with these arguments, to its end.
 pub(crate) fn cobctl(args: &[&str]) -> impl Future<Output = Ran> + use<> {
-    let line: Vec<_> = ["cobctl"].iter().chain(args).map(std::ffi::OsString::from).collect();
+    // Not the settings of whoever runs the tests.
+    let line: Vec<_> = ["cobctl", "--config", "/dev/null"].iter().chain(args).map(std::ffi::OsString::from).collect();
     async move {
         let (mut screen, written) = Screen::memory();
         let running = cobctl::run(line, &mut screen);
@@ -288,8 +322,14 @@ pub(crate) fn publish(depot: &Path, generation: u64, hosts: &[(&str, &str, u64)]
         cobs: hosts.iter().map(|(_, _, cobs)| cobs).sum(),
         ..Manifest::empty(number, GenerationNumber(generation - 1), Security::LoopbackOnly)
     };
+    publish_manifest(depot, &manifest);
+}
+
+/// A depot with this generation, or one more in it.
+pub(crate) fn publish_manifest(depot: &Path, manifest: &Manifest) {
+    let generation = manifest.generation;
     let repository = git2::Repository::init_bare(depot).expect("a repository");
-    let blob = repository.blob(&codec::encode(&manifest).expect("encodes")).expect("a blob");
+    let blob = repository.blob(&codec::encode(manifest).expect("encodes")).expect("a blob");
     let mut tree = repository.treebuilder(None).expect("a tree");
     tree.insert("manifest.cbor", blob, 0o100_644).expect("inserted");
     let tree = repository.find_tree(tree.write().expect("written")).expect("found");

@@ -5,3 +5,4 @@ mod hostile;
 mod orders;
 mod program;
 mod questions;
+mod trust;

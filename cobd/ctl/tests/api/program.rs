@@ -7,6 +7,8 @@ fn cobctl(args: &[&str]) -> Output {
         .args(args)
         .env_remove("COB_DEPOT")
         .env_remove("COB_SOCKET")
+        .env_remove("COB_KEY")
+        .env("COB_CONFIG", "/dev/null")
         .stdin(Stdio::null())
         .output()
         .expect("runs")
@@ -18,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn help_shows_examples_and_goes_to_the_standard_output() {
-    for command in ["status", "watch", "explain", "history", "switch", "fence", "completions"] {
+    for command in ["status", "watch", "explain", "history", "switch", "fence", "trust", "completions"] {
         let shown = cobctl(&[command, "--help"]);
         assert_eq!((shown.status.code(), text(&shown.stderr).as_str()), (Some(0), ""), "{command}");
         assert!(text(&shown.stdout).contains("--depot"), "{command}");

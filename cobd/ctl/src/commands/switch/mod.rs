@@ -27,7 +27,7 @@ use crate::args::{SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
-use crate::targets::{Target, endpoints, latest};
+use crate::targets::{Target, endpoints};
 use crate::verdict::Expected;
 use crate::words::count;
 use prepare::{Gone, Ready};
@@ -191,7 +191,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
     let targets = &context.targets;
     let generation = match (wanted, targets.open_depot()?) {
         (Wanted::Number(number), _) => number,
-        (Wanted::Latest, Some(depot)) => latest(&depot)?,
+        (Wanted::Latest, Some(depot)) => depot.latest()?,
         (Wanted::Latest, None) => {
             return Err(Failure::usage(anyhow::anyhow!("which generation is the latest?"))
                 .hint("name the depot with --depot or COB_DEPOT, or give its number"));
@@ -221,8 +221,8 @@ fn add_leaving(context: &Context, plan: &mut Plan, now: &ClusterStatus) -> Resul
     active.dedup();
     let mut leaving = BTreeMap::new();
     for generation in active.into_iter().filter(|g| *g != plan.generation) {
-        // A generation that the depot has lost names no hosts any more.
-        if let Ok(manifest) = depot.read_manifest(generation) {
+        // A generation that the depot has lost, or that is not believed, names no hosts.
+        if let Ok(manifest) = depot.manifest(generation) {
             leaving.extend(endpoints(&manifest, &context.targets.socket)?);
         }
     }

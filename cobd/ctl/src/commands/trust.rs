@@ -1,0 +1,133 @@
+//! `cobctl trust`: who the operator is for the hosts.
+
+use cob_types::{HostName, PublicKey};
+use cobd::web::Whoami;
+use serde::Serialize;
+
+use crate::args::{Global, KeyArgs, TrustCommand};
+use crate::client::AskError;
+use crate::failure::{Exit, Failure};
+use crate::gather::{self, is_refusal};
+use crate::screen::Screen;
+use crate::settings::Settings;
+use crate::targets::Target;
+use crate::words::clean;
+
+/// The JSON of `trust whoami`.
+#[derive(Serialize)]
+struct Answers {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<PublicKey>,
+    hosts: Vec<Answer>,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    host: HostName,
+    reachable: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    who: Option<Whoami>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+}
+
+/// The JSON of `trust key`.
+#[derive(Serialize)]
+struct Key {
+    key: PublicKey,
+    file: String,
+}
+
+pub(super) async fn run(global: &Global, screen: &mut Screen, command: &TrustCommand) -> Result<Exit, Failure> {
+    match command {
+        TrustCommand::Whoami => whoami(&super::context(global, screen)?, screen).await,
+        TrustCommand::Key(args) => key(global, screen, args),
+    }
+}
+
+fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Result<Exit, Failure> {
+    let settings = Settings::find(global)?;
+    let key = if args.create { Some(settings.create_key()?.0) } else { settings.secret_key()? };
+    let file = settings.key.as_ref().map(|k| k.path.display().to_string()).unwrap_or_default();
+    let Some(key) = key else {
+        return Err(Failure::usage(anyhow::anyhow!("you have no key at {file:?}"))
+            .hint("`cobctl trust key --create` makes one; --key names another file"));
+    };
+    if global.json {
+        screen.json(&Key { key: key.public(), file })?;
+    } else {
+        screen.line(&key.public().to_string())?;
+    }
+    Ok(Exit::Yes)
+}
+
+async fn whoami(context: &super::Context, screen: &mut Screen) -> Result<Exit, Failure> {
+    let answers = gather::each(&context.targets.all, |target| {
+        let client = context.client.clone();
+        async move { client.get::<Whoami>(&target.endpoint, "/v1/whoami").await }
+    })
+    .await;
+    let exit = exit(answers.iter().filter_map(|(_, answer)| answer.as_ref().err()));
+    let key = context.client.key();
+    if context.json {
+        let hosts = answers.into_iter().map(|(target, answer)| told(&target, answer)).collect();
+        screen.json(&Answers { key, hosts })?;
+        return Ok(exit);
+    }
+    if let Some(key) = key {
+        screen.line(&format!("your key: {key}"))?;
+    }
+    let mut table = screen.table(&["HOST", "YOU ARE", "ROLE", "BY"]);
+    let mut troubles = Vec::new();
+    for (target, answer) in answers {
+        let name = match &target.name {
+            Some(name) => name.to_string(),
+            None => target.endpoint.to_string(),
+        };
+        match answer {
+            Ok(who) => {
+                table.add_row([name, clean(&who.name), who.role.to_string(), clean(&who.proof)]);
+            }
+            Err(error) => {
+                let place = if is_refusal(&error) { "nobody" } else { "not known" };
+                table.add_row([name.clone(), place.to_owned(), String::new(), String::new()]);
+                troubles.push((name, error));
+            }
+        }
+    }
+    for line in screen.lines(&table) {
+        screen.line(&line)?;
+    }
+    for (name, error) in troubles {
+        screen.problem("error", &format!("{name}: {}", error.in_a_line()));
+        let hint = error.hint();
+        if !hint.is_empty() {
+            screen.problem("hint", &hint);
+        }
+    }
+    Ok(exit)
+}
+
+fn exit<'a>(mut errors: impl Iterator<Item = &'a AskError>) -> Exit {
+    match errors.next() {
+        None => Exit::Yes,
+        Some(first) if is_refusal(first) && errors.all(is_refusal) => Exit::No,
+        Some(_) => Exit::Unreached,
+    }
+}
+
+fn told(target: &Target, answer: Result<Whoami, AskError>) -> Answer {
+    let host = target.stand_in();
+    match answer {
+        Ok(who) => Answer { host, reachable: true, who: Some(who), error: None, hint: String::new() },
+        Err(error) => Answer {
+            host,
+            reachable: is_refusal(&error),
+            who: None,
+            error: Some(error.in_a_line()),
+            hint: error.hint(),
+        },
+    }
+}

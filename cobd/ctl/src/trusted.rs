@@ -1,0 +1,93 @@
+//! The depot as far as it is believed: its manifests say where hosts are, and by which keys they prove
+//! it, so a wrong one leads astray.
+
+use cob_depot::Depot;
+use cob_trust::Publishers;
+use cob_types::generation::{FORMAT, MAX_MANIFEST};
+use cob_types::{GenerationNumber, Manifest, codec};
+
+use crate::failure::Failure;
+
+/// How many generations back one is looked for that is accepted.
+const BACK: u64 = 20;
+
+/// A depot, and whose signatures in it count.
+#[derive(Debug)]
+pub struct TrustedDepot {
+    depot: Depot,
+    trust: Option<Publishers>,
+}
+
+/// The newest generation that is accepted.
+#[derive(Debug)]
+pub struct Newest {
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// That it is not the newest of all, and why; empty if it is.
+    pub warnings: Vec<String>,
+}
+
+impl TrustedDepot {
+    /// Believes what these publishers have signed; without publishers, everything.
+    #[must_use]
+    pub fn new(depot: Depot, trust: Option<Publishers>) -> Self {
+        Self { depot, trust }
+    }
+
+    /// The number of the newest generation, accepted or not.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot can't be read or is empty.
+    pub fn latest(&self) -> Result<GenerationNumber, Failure> {
+        self.depot.latest()?.ok_or_else(|| {
+            Failure::usage(anyhow::anyhow!("the depot {} holds no generation", self.depot.path().display()))
+                .hint("publish one with `cobgen generate MODEL --depot DIR`")
+        })
+    }
+
+    /// The manifest of a generation.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot does not have it, or it is not accepted.
+    pub fn manifest(&self, generation: GenerationNumber) -> Result<Manifest, Failure> {
+        let Some(trust) = &self.trust else { return Ok(self.depot.read_manifest(generation)?) };
+        let bytes = self.depot.read_manifest_bytes(generation)?;
+        let signatures = self.depot.signatures(generation)?;
+        let refused = |why: &dyn std::fmt::Display| {
+            let depot = self.depot.path().display();
+            Failure::refused(anyhow::anyhow!("generation {generation} of the depot {depot} is not accepted: {why}"))
+                .hint("whose signatures count here stands in `trust` of cobctl.toml, or --trust")
+        };
+        trust.judge(&bytes, &signatures).map_err(|why| refused(&why))?;
+        let manifest: Manifest = codec::decode(&bytes, MAX_MANIFEST).map_err(|why| refused(&why))?;
+        if manifest.format != FORMAT {
+            return Err(refused(&format!("its format {} is newer than this program", manifest.format)));
+        }
+        if manifest.generation != generation {
+            return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
+        }
+        Ok(manifest)
+    }
+
+    /// The newest generation that is accepted: the last one may wait for a signature.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot can't be read, is empty, or holds none that is accepted.
+    pub fn newest(&self) -> Result<Newest, Failure> {
+        let latest = self.latest()?;
+        let first = match self.manifest(latest) {
+            Ok(manifest) => return Ok(Newest { manifest, warnings: Vec::new() }),
+            Err(failure) if self.trust.is_none() => return Err(failure),
+            Err(failure) => failure,
+        };
+        let older = (latest.0.saturating_sub(BACK).max(1)..latest.0).rev().map(GenerationNumber);
+        match older.filter_map(|number| self.manifest(number).ok()).next() {
+            Some(manifest) => {
+                let number = manifest.generation;
+                let instead = format!("so hosts are looked up in generation {number}");
+                Ok(Newest { manifest, warnings: vec![first.in_a_line(), instead] })
+            }
+            None => Err(first),
+        }
+    }
+}

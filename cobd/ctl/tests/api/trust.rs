@@ -1,0 +1,234 @@
+//! Hosts and operators that prove who they are, and depots that are believed or not.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cob_depot::Depot;
+use cob_trust::SecretKey;
+use cob_trust::publishers::sign;
+use cob_trust::tls::Admits;
+use cob_types::generation::{BlobHash, ManifestHost, Security};
+use cob_types::trust::{Operator, PublicKey, Role, Signed};
+use cob_types::{GenerationNumber, Manifest};
+use cobd::web::Command;
+use tempfile::TempDir;
+
+use crate::fake::{Daemon, cobctl, name, publish_manifest};
+
+fn secret(n: u8) -> SecretKey {
+    SecretKey::from_seed(&[n; 32])
+}
+
+/// Generation `number` with the host n1 (key 1) at this address and the operators lou and olga (keys 3, 4).
+fn manifest(number: u64, address: &str) -> Manifest {
+    let parent = GenerationNumber(number - 1);
+    let mut manifest = Manifest::empty(GenerationNumber(number), parent, Security::Identities);
+    let host = ManifestHost {
+        address: Some(address.to_owned()),
+        keys: vec![secret(1).public()],
+        bundle: BlobHash([0; 32]),
+        cobs: 1,
+    };
+    manifest.hosts.insert(name("n1"), host);
+    manifest.cobs = 1;
+    for (who, n, role) in [("lou", 3, Role::Look), ("olga", 4, Role::Operate)] {
+        let token = Some(cob_types::canonical::blob_hash(format!("token-of-{who}").as_bytes()));
+        manifest.operators.insert(who.to_owned(), Operator { role, keys: vec![secret(n).public()], token });
+    }
+    manifest
+}
+
+fn anybody() -> Admits {
+    Arc::new(|_: &PublicKey| true)
+}
+
+struct Place {
+    folder: TempDir,
+    daemon: Daemon,
+}
+
+impl Place {
+    /// A daemon of n1 that holds this key, and a depot with generation 7, in which it is.
+    async fn new(holds: u8, admits: Admits) -> Self {
+        let daemon = Daemon::tls("n1", &secret(holds), &manifest(7, "tcp://127.0.0.1:1"), admits).await;
+        let place = Self { folder: tempfile::tempdir().expect("a folder"), daemon };
+        publish_manifest(&place.depot(), &manifest(7, &place.daemon.address));
+        for n in 3..=5 {
+            secret(n).store(&place.key(n)).expect("stored");
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn depot(&self) -> PathBuf {
+        self.path("depot")
+    }
+
+    fn key(&self, n: u8) -> PathBuf {
+        self.path(&format!("{n}.key"))
+    }
+
+    /// With the depot, and the key of this number.
+    async fn run(&self, n: u8, args: &[&str]) -> crate::fake::Ran {
+        let (depot, key) = (self.depot(), self.key(n));
+        let mut line = vec!["--depot", text(&depot), "--key", text(&key)];
+        line.extend(args);
+        cobctl(&line).await
+    }
+
+    fn signed_by(&self, number: u64, n: u8) -> Signed {
+        let depot = Depot::open(&self.depot()).expect("a depot");
+        sign(&secret(n), &depot.read_manifest_bytes(GenerationNumber(number)).expect("a manifest"))
+    }
+
+    fn add(&self, number: u64, signed: &Signed) {
+        Depot::open(&self.depot()).expect("a depot").add_signature(GenerationNumber(number), signed).expect("added");
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+#[tokio::test]
+async fn an_operator_asks_and_orders_by_key_as_far_as_the_role_goes() {
+    let place = Place::new(1, anybody()).await;
+    let ran = place.run(4, &["status"]).await;
+    assert!(ran.code == 0 && ran.out.contains("generation 7"), "{ran:?}");
+    let ran = place.run(4, &["pause"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(place.daemon.look().orders, [Command::Pause]);
+    assert!(place.daemon.look().authors[0].starts_with("olga (operate)"), "{:?}", place.daemon.look().authors);
+    let ran = place.run(3, &["pause"]).await;
+    assert!(ran.code == 1 && ran.err.contains("lou may look; this needs the role operate"), "{ran:?}");
+    let ran = place.run(4, &["fence", "n9", "--yes"]).await;
+    assert!(ran.code == 1 && ran.err.contains("olga may operate; this needs the role administer"), "{ran:?}");
+    let ran = place.run(5, &["status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("is no operator's here"), "{ran:?}");
+    assert_eq!(place.daemon.look().orders.len(), 1);
+}
+
+#[tokio::test]
+async fn whoami_tells_name_and_role_or_why_there_is_none() {
+    let place = Place::new(1, anybody()).await;
+    let ran = place.run(3, &["trust", "whoami"]).await;
+    let mine = secret(3).public().to_string();
+    assert!(ran.code == 0 && ran.out.contains(&mine) && ran.out.contains("lou") && ran.out.contains("look"), "{ran:?}");
+    let json = place.run(4, &["trust", "whoami", "--json"]).await.json();
+    assert_eq!(json["hosts"][0]["name"], "olga");
+    assert_eq!(json["hosts"][0]["role"], "operate");
+    let ran = place.run(5, &["trust", "whoami"]).await;
+    assert!(ran.code == 1 && ran.err.contains("is no operator's here") && ran.err.contains("`operators`"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_token_does_where_there_is_no_key() {
+    let place = Place::new(1, anybody()).await;
+    let file = place.path("token");
+    std::fs::write(&file, "token-of-lou\n").expect("written");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("set");
+    let depot = place.depot();
+    // A key that is nobody's does not keep the token from being looked at.
+    let (stranger, depot) = (place.key(5), text(&depot));
+    let line = ["--depot", depot, "--key", text(&stranger), "--token-file", text(&file), "trust", "whoami", "--json"];
+    let ran = cobctl(&line).await;
+    assert_eq!((ran.code, ran.json()["hosts"][0]["proof"].as_str()), (0, Some("token")), "{ran:?}");
+    std::fs::write(&file, "token-of-lu\n").expect("written");
+    let ran = cobctl(&line).await;
+    assert!(ran.code == 1 && ran.out.contains("the token is nobody's") && !ran.out.contains("token-of"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_host_with_another_key_gets_nothing_and_is_told_loudly() {
+    let place = Place::new(2, anybody()).await;
+    let ran = place.run(4, &["pause"]).await;
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let (shown, due) = (secret(2).public().to_string(), secret(1).public().to_string());
+    for part in ["DOES NOT HOLD ITS HOST'S KEY", &shown, &due, "attacking", "installed anew"] {
+        assert!(ran.err.contains(part), "{part}: {ran:?}");
+    }
+    assert!(place.daemon.look().orders.is_empty(), "nothing was ordered");
+    let ran = place.run(4, &["status"]).await;
+    assert!(ran.code == 3 && ran.out.contains("DOES NOT HOLD"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_daemon_that_ends_the_handshake_over_our_key_is_understood() {
+    let place = Place::new(1, Arc::new(|key: &PublicKey| *key == secret(4).public())).await;
+    assert_eq!(place.run(4, &["status"]).await.code, 0);
+    let ran = place.run(5, &["pause"]).await;
+    let mine = secret(5).public().to_string();
+    assert!(ran.code == 3 && ran.err.contains("does not let the key") && ran.err.contains(&mine), "{ran:?}");
+    assert!(ran.err.contains("`cobctl trust key`"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn an_address_is_spoken_with_only_if_it_can_prove_itself() {
+    let place = Place::new(1, anybody()).await;
+    let (key, address) = (place.key(4), place.daemon.address.clone());
+    let with = async |more: &[&str]| {
+        let mut line = vec!["--key", text(&key), "--host", &address];
+        line.extend(more);
+        line.push("status");
+        cobctl(&line).await
+    };
+    let (good, bad) = (secret(1).public().to_string(), secret(2).public().to_string());
+    assert_eq!(with(&["--host-key", &good]).await.code, 0);
+    assert!(with(&["--host-key", &bad]).await.out.contains("DOES NOT HOLD"));
+    let depot = place.depot();
+    assert_eq!(with(&["--depot", text(&depot)]).await.code, 0, "found in the manifest by its address");
+    let ran = with(&[]).await;
+    assert!(ran.code == 3 && ran.out.contains("broke off or is no daemon"), "{ran:?}");
+    let ran = with(&["--host", "tcp://127.0.0.1:9", "--host-key", &good]).await;
+    assert!(ran.code == 2 && ran.err.contains("--host-key is for one --host"), "{ran:?}");
+    let ran = cobctl(&["--host", "tcp://10.0.0.1:7077", "status"]).await;
+    assert!(ran.code == 2 && ran.err.contains("not known which key it must have"), "{ran:?}");
+    let ran = cobctl(&["--depot", text(&depot), "--host", "tcp://127.0.0.1:9", "status"]).await;
+    assert!(ran.code == 2 && ran.err.contains("nothing in generation 7 has a host at 127.0.0.1:9"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn only_generations_that_trusted_publishers_signed_are_believed() {
+    let place = Place::new(1, anybody()).await;
+    let (ann, bob) = (secret(11).public().to_string(), secret(12).public().to_string());
+    let trusting = ["--trust", &ann, "--trust", &bob, "--threshold", "2"];
+    let run = async |more: &[&str]| place.run(4, &[&trusting[..], more].concat()).await;
+    let ran = run(&["status"]).await;
+    assert!(ran.code == 1 && ran.err.contains("generation 7") && ran.err.contains("nobody has signed it"), "{ran:?}");
+    place.add(7, &place.signed_by(7, 11));
+    place.add(7, &place.signed_by(7, 13));
+    let ran = run(&["status"]).await;
+    assert!(ran.code == 1 && ran.err.contains("signed by 1 of the 2"), "{ran:?}");
+    place.add(7, &place.signed_by(7, 12));
+    assert_eq!(run(&["status"]).await.code, 0);
+    // Generation 8 leads elsewhere, and its signature is that of another manifest.
+    publish_manifest(&place.depot(), &manifest(8, "tcp://127.0.0.1:9"));
+    place.add(8, &place.signed_by(7, 11));
+    let ran = run(&["status"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for part in ["warning", "generation 8", "was altered", "looked up in generation 7"] {
+        assert!(ran.err.contains(part), "{part}: {ran:?}");
+    }
+    let ran = run(&["switch", "latest"]).await;
+    assert!(ran.code == 1 && ran.err.contains("generation 8") && ran.err.contains("is not accepted"), "{ran:?}");
+    assert!(place.daemon.look().orders.is_empty(), "nothing was ordered");
+}
+
+#[tokio::test]
+async fn the_public_key_is_printed_and_made_only_when_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("new/operator.key");
+    let file = text(&path);
+    let ran = cobctl(&["--key", file, "trust", "key"]).await;
+    assert!(ran.code == 2 && ran.err.contains("trust key --create"), "{ran:?}");
+    let made = cobctl(&["--key", file, "trust", "key", "--create"]).await;
+    assert_eq!(made.code, 0, "{made:?}");
+    let public = SecretKey::load(&path).expect("a key").public();
+    assert_eq!(made.out.trim(), public.to_string());
+    let again = cobctl(&["--key", file, "trust", "key", "--create"]).await;
+    assert_eq!(again.out, made.out, "a key that is there stays");
+    assert_eq!(cobctl(&["--key", file, "trust", "key", "--json"]).await.json()["key"], public.to_string());
+}
