@@ -13,6 +13,7 @@ mod flap;
 mod hostile;
 mod kills;
 mod secrets;
+mod orders;
 mod service;
 mod setup;
 mod signed;
