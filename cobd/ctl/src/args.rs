@@ -144,7 +144,7 @@ Fence a host only when it is surely off: what it holds keeps others from changin
     Fence(FenceArgs),
     /// Show what the last action or check of a change object printed
     Output(OutputArgs),
-    /// Who you are for the hosts
+    /// Who you are for the hosts, and what keeps hosts from believing each other
     Trust(TrustArgs),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  cobctl completions bash > /etc/bash_completion.d/cobctl")]
@@ -281,6 +281,11 @@ Examples:
 Example:
   cobctl trust key --create     make the key first, if there is none")]
     Key(KeyArgs),
+    /// Find what is wrong between two hosts: keys, addresses, generations; exit 0 only if their link is up
+    #[command(after_help = "\
+Example:
+  cobctl --depot /srv/cob/depot trust doctor n1 n2")]
+    Doctor(DoctorArgs),
 }
 
 /// Arguments of `trust key`.
@@ -289,6 +294,17 @@ pub struct KeyArgs {
     /// Make the key if there is none
     #[arg(long)]
     pub create: bool,
+}
+
+/// Arguments of `trust doctor`.
+#[derive(Debug, ClapArgs)]
+pub struct DoctorArgs {
+    /// One of the two
+    #[arg(value_name = "HOST_A")]
+    pub one: HostName,
+    /// The other
+    #[arg(value_name = "HOST_B")]
+    pub other: HostName,
 }
 
 /// Arguments of `completions`.

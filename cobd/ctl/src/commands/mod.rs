@@ -14,6 +14,7 @@ use crate::screen::Screen;
 use crate::settings::{Credentials, Settings};
 use crate::targets::{Target, Targets};
 
+mod doctor;
 mod explain;
 mod history;
 mod orders;

@@ -4,6 +4,7 @@ use cob_types::{HostName, PublicKey};
 use cobd::web::Whoami;
 use serde::Serialize;
 
+use super::doctor;
 use crate::args::{Global, KeyArgs, TrustCommand};
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
@@ -44,6 +45,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, command: &TrustCom
     match command {
         TrustCommand::Whoami => whoami(&super::context(global, screen)?, screen).await,
         TrustCommand::Key(args) => key(global, screen, args),
+        TrustCommand::Doctor(args) => doctor::run(&super::context(global, screen)?, screen, args).await,
     }
 }
 

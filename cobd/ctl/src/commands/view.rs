@@ -92,6 +92,7 @@ pub(super) fn lines(
     }
     lines.extend(safety(screen, cluster));
     lines.push(String::new());
+    lines.extend(cluster.hosts.iter().filter_map(refused));
     lines.extend(conclusion(screen, cluster, verdict));
     lines
 }
@@ -118,6 +119,14 @@ fn safety(screen: &Screen, cluster: &ClusterStatus) -> Vec<String> {
 
 fn count64(requests: u64) -> String {
     count(usize::try_from(requests).unwrap_or(usize::MAX), "request")
+}
+
+/// What a host has sent away in this life of its daemon, if it has.
+fn refused(host: &HostStatus) -> Option<String> {
+    let counts = host.refused.counts();
+    let told: Vec<_> =
+        counts.iter().filter(|(_, n)| *n > 0).map(|(why, n)| format!("{} {n}", why.replace('_', " "))).collect();
+    (!told.is_empty()).then(|| format!("{} has refused: {} (its log tells whom)", host.name, told.join(", ")))
 }
 
 fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {

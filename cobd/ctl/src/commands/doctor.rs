@@ -1,0 +1,324 @@
+//! `cobctl trust doctor`: what keeps two hosts from believing each other.
+
+use cob_types::generation::{ManifestHost, Security};
+use cob_types::status::HostStatus;
+use cob_types::{HostName, Manifest, PublicKey};
+use serde::Serialize;
+
+use super::Context;
+use crate::args::DoctorArgs;
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::{Mark, Screen};
+use crate::words::clean;
+
+/// Something that is wrong, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    host: HostName,
+    problem: String,
+    remedy: String,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    hosts: [HostName; 2],
+    generation: cob_types::GenerationNumber,
+    /// Both say that their link is up.
+    up: bool,
+    findings: Vec<Finding>,
+}
+
+/// One of the two hosts, as the depot and its daemon have it.
+struct Side<'a> {
+    status: &'a HostStatus,
+    entry: &'a ManifestHost,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArgs) -> Result<Exit, Failure> {
+    let Some(depot) = context.targets.open_depot()? else {
+        return Err(Failure::usage(anyhow::anyhow!("what should be between the two is in the depot"))
+            .hint("name it, as in `cobctl --depot /srv/cob/depot trust doctor n1 n2`"));
+    };
+    let manifest = depot.manifest(depot.latest()?)?;
+    let hosts = [args.one.clone(), args.other.clone()];
+    if args.one == args.other {
+        return Err(Failure::usage(anyhow::anyhow!("{} has no link to itself", args.one)));
+    }
+    let targets = context.targets.only(&hosts)?;
+    let mut found = Vec::new();
+    for host in &hosts {
+        let target = targets.iter().find(|t| t.name.as_ref() == Some(host));
+        let target = target.ok_or_else(|| Failure::usage(anyhow::anyhow!("where is the host {host}?")))?;
+        found.push(gather::status(&context.client, target).await);
+    }
+    let entry = |host: &HostName| {
+        let missing = || Failure::usage(anyhow::anyhow!("generation {} has no host {host}", manifest.generation));
+        manifest.hosts.get(host).ok_or_else(missing)
+    };
+    let sides =
+        [Side { status: &found[0], entry: entry(&hosts[0])? }, Side { status: &found[1], entry: entry(&hosts[1])? }];
+    let diagnosis = diagnose(&manifest, &sides);
+    if context.json {
+        screen.json(&diagnosis)?;
+    } else {
+        show(screen, &diagnosis)?;
+    }
+    let unreached = sides.iter().any(|s| !s.status.reachable);
+    Ok(match (unreached, diagnosis.findings.is_empty() && diagnosis.up) {
+        (true, _) => Exit::Unreached,
+        (false, true) => Exit::Yes,
+        (false, false) => Exit::No,
+    })
+}
+
+fn show(screen: &mut Screen, diagnosis: &Diagnosis) -> Result<(), Failure> {
+    for finding in &diagnosis.findings {
+        screen.line(&format!("{} {}: {}", Mark::Bad.sign(), finding.host, clean(&finding.problem)))?;
+        screen.line(&format!("    {}", finding.remedy))?;
+    }
+    let [one, other] = &diagnosis.hosts;
+    let line = match (diagnosis.up, diagnosis.findings.is_empty()) {
+        (true, true) => format!("{} the link between {one} and {other} is up, and nothing is wrong", Mark::Good.sign()),
+        (true, false) => format!("the link between {one} and {other} is up, but may not stay so"),
+        (false, true) => {
+            format!("the link between {one} and {other} is not up, for no reason that can be seen from here")
+        }
+        (false, false) => format!("the link between {one} and {other} is not up"),
+    };
+    Ok(screen.line(&line)?)
+}
+
+/// All that is wrong between the two, the cause before what it brings about.
+fn diagnose(manifest: &Manifest, sides: &[Side<'_>; 2]) -> Diagnosis {
+    let mut findings = Vec::new();
+    for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
+        let mut say = |problem: String, remedy: &str| {
+            findings.push(Finding { host: side.status.name.clone(), problem, remedy: remedy.to_owned() });
+        };
+        place(side, &mut say);
+        if side.status.reachable {
+            generation(manifest, side, &mut say);
+        }
+        if manifest.security == Security::Identities {
+            keys(manifest, side, other, &mut say);
+        }
+    }
+    let up = linked(&sides[0], &sides[1]) && linked(&sides[1], &sides[0]);
+    if !up {
+        findings.extend(told(sides));
+    }
+    let hosts = [sides[0].status.name.clone(), sides[1].status.name.clone()];
+    Diagnosis { hosts, generation: manifest.generation, up, findings }
+}
+
+/// Whether it can be reached, and listens where it should.
+fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
+    if side.entry.address.is_none() {
+        say(
+            "the model gives it no address, so no host has a link to it".to_owned(),
+            "give it one in the model: `address`",
+        );
+    }
+    if !side.status.reachable {
+        let why = side.status.error.clone().unwrap_or_else(|| "no reason is known".to_owned());
+        say(format!("its daemon can't be reached: {why}"), "look there: is the daemon running, is the port open?");
+    }
+    if let (Some(named), Some(listens)) = (&side.entry.address, &side.status.listen)
+        && !covers(listens, named)
+    {
+        say(
+            format!("it is to be reached at {named}, and listens at {listens}"),
+            "restart its daemon; or correct `listen` in its cobd.toml or `address` in the model",
+        );
+    }
+}
+
+/// Whether who listens here is reached there: at the same address, or at any with the same port.
+fn covers(listens: &str, named: &str) -> bool {
+    let read = |text: &str| cobd::config::parse_address(text).ok();
+    match (read(listens), read(named)) {
+        (Some(listens), Some(named)) => {
+            listens.port() == named.port() && (listens.ip().is_unspecified() || listens.ip() == named.ip())
+        }
+        _ => listens == named,
+    }
+}
+
+/// Whether it goes by the generation of the depot.
+fn generation(manifest: &Manifest, side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
+    let status = side.status;
+    let has = status.switching_to.or(status.generation);
+    if has != Some(manifest.generation) {
+        let has = has.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
+        let newest = manifest.generation;
+        say(
+            format!("it has {has}, and the depot's newest is {newest}: it knows other keys and addresses"),
+            "`cobctl switch latest`; if it refuses, it says why",
+        );
+    }
+    let wanted = word(manifest.security);
+    if let Some(security) = status.security.as_deref().filter(|s| *s != wanted && has == Some(manifest.generation)) {
+        say(
+            format!("it runs with `security: {security}`, and the model says `{wanted}`"),
+            "wait until the switch is through on all hosts, and restart its daemon if it lasts",
+        );
+    }
+}
+
+fn word(security: Security) -> &'static str {
+    match security {
+        Security::LoopbackOnly => "loopback-only",
+        Security::Identities => "identities",
+    }
+}
+
+/// Whether the key that it has is one that others believe.
+fn keys(manifest: &Manifest, side: &Side<'_>, other: &Side<'_>, say: &mut impl FnMut(String, &str)) {
+    let named = &side.entry.keys;
+    if named.is_empty() {
+        say("the model has no key for it".to_owned(), "`cobd init` there prints one: put it into the model as `key`");
+    } else if named.iter().all(|k| manifest.revoked.contains(k)) {
+        say(
+            format!("the model revokes every key that it has for it: {}", list(named)),
+            "`cobd init --next` there makes another; put that into the model",
+        );
+    }
+    if let Some(key) = named.iter().find(|k| other.entry.keys.contains(k)) {
+        say(
+            format!("it has the key {key} in common with {}", other.status.name),
+            "each host needs its own: remove the copied key file from one of them and run `cobd init` there",
+        );
+    }
+    match side.status.identity {
+        _ if !side.status.reachable => {}
+        None => {
+            say("its daemon has no key".to_owned(), "`cobd init` there, and put the key that it prints into the model")
+        }
+        Some(own) if manifest.revoked.contains(&own) => say(
+            format!("its daemon shows the key {own}, which is revoked"),
+            "`cobd init --next` there makes another; put that into the model",
+        ),
+        Some(own) if !named.contains(&own) && !named.is_empty() => say(
+            format!("its daemon has the key {own}, and the model {}", list(named)),
+            "put the daemon's key into the model, or the right key file into place; it may be another machine",
+        ),
+        Some(_) => {}
+    }
+}
+
+fn list(keys: &[PublicKey]) -> String {
+    keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+fn linked(side: &Side<'_>, other: &Side<'_>) -> bool {
+    side.status.peers.iter().any(|p| p.up && p.host == other.status.name)
+}
+
+/// What the daemons themselves say of it: the one that dials first.
+fn told(sides: &[Side<'_>; 2]) -> Vec<Finding> {
+    let mut pairs = [(&sides[0], &sides[1]), (&sides[1], &sides[0])];
+    pairs.sort_by_key(|(side, _)| &side.status.name);
+    let why = |(side, other): (&Side<'_>, &Side<'_>)| {
+        let name = &other.status.name;
+        let peer = side.status.peers.iter().find(|p| p.host == *name);
+        let problem = match peer {
+            Some(peer) => format!("no link to {name}: {}", peer.error.as_ref()?),
+            None if side.status.reachable => format!("its generation knows no {name}"),
+            None => return None,
+        };
+        let remedy = "this is what its daemon says; `journalctl -u cobd` there may tell more".to_owned();
+        Some(Finding { host: side.status.name.clone(), problem, remedy })
+    };
+    pairs.into_iter().filter_map(why).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::GenerationNumber;
+    use cob_types::generation::BlobHash;
+    use cob_types::status::PeerStatus;
+
+    use super::*;
+
+    fn name(text: &str) -> HostName {
+        HostName::new(text).expect("a name")
+    }
+
+    fn key(n: u8) -> PublicKey {
+        PublicKey([n; 32])
+    }
+
+    fn manifest() -> Manifest {
+        let mut manifest = Manifest::empty(GenerationNumber(7), GenerationNumber(6), Security::Identities);
+        for (host, n) in [("n1", 1), ("n2", 2)] {
+            let address = Some(format!("tcp://192.0.2.{n}:7077"));
+            let entry = ManifestHost { address, keys: vec![key(n)], bundle: BlobHash([0; 32]), cobs: 0 };
+            manifest.hosts.insert(name(host), entry);
+        }
+        manifest
+    }
+
+    fn status(host: &str, n: u8, to: &str) -> HostStatus {
+        HostStatus {
+            reachable: true,
+            generation: Some(GenerationNumber(7)),
+            security: Some("identities".to_owned()),
+            identity: Some(key(n)),
+            listen: Some("tcp://0.0.0.0:7077".to_owned()),
+            peers: vec![PeerStatus { host: name(to), up: true, since_ns: 0, error: None }],
+            ..HostStatus::unknown(name(host))
+        }
+    }
+
+    fn found(manifest: &Manifest, one: &HostStatus, other: &HostStatus) -> Diagnosis {
+        let side = |status: &'static str| &manifest.hosts[&name(status)];
+        diagnose(manifest, &[Side { status: one, entry: side("n1") }, Side { status: other, entry: side("n2") }])
+    }
+
+    /// Something is done to a healthy pair; this is then found of this host.
+    #[track_caller]
+    fn finds(host: &str, problem: &str, spoil: impl FnOnce(&mut Manifest, &mut HostStatus, &mut HostStatus)) {
+        let (mut manifest, mut one, mut other) = (manifest(), status("n1", 1, "n2"), status("n2", 2, "n1"));
+        spoil(&mut manifest, &mut one, &mut other);
+        let all = found(&manifest, &one, &other).findings;
+        assert!(all.iter().any(|f| f.host == name(host) && f.problem.contains(problem)), "{problem:?}: {all:?}");
+    }
+
+    #[test]
+    fn nothing_is_wrong_with_a_healthy_pair() {
+        let diagnosis = found(&manifest(), &status("n1", 1, "n2"), &status("n2", 2, "n1"));
+        assert!(diagnosis.up && diagnosis.findings.is_empty(), "{diagnosis:?}");
+    }
+
+    #[test]
+    fn each_fault_is_found_at_the_host_that_has_it() {
+        finds("n2", "the model has no key for it", |m, _, _| m.hosts.values_mut().for_each(|h| h.keys.clear()));
+        finds("n1", "its daemon has no key", |_, one, _| one.identity = None);
+        finds("n2", "and the model ed25519:AgIC", |_, _, other| other.identity = Some(key(9)));
+        finds("n1", "which is revoked", |m, _, _| m.revoked = [key(1)].into());
+        finds("n1", "revokes every key", |m, _, _| m.revoked = [key(1)].into());
+        finds("n1", "in common with n2", |m, _, _| {
+            m.hosts.get_mut(&name("n2")).expect("there").keys.push(key(1));
+        });
+        finds("n2", "can't be reached: refused", |_, _, other| {
+            *other = HostStatus { error: Some("refused".to_owned()), ..HostStatus::unknown(name("n2")) };
+        });
+        finds("n2", "listens at tcp://127.0.0.1:7077", |_, _, other| {
+            other.listen = Some("tcp://127.0.0.1:7077".to_owned());
+        });
+        finds("n1", "gives it no address", |m, _, _| m.hosts.get_mut(&name("n1")).expect("there").address = None);
+        finds("n1", "it has generation 6, and the depot's newest is 7", |_, one, _| {
+            one.generation = Some(GenerationNumber(6));
+        });
+        finds("n2", "runs with `security: loopback-only`", |_, _, other| {
+            other.security = Some("loopback-only".to_owned());
+        });
+        finds("n1", "no link to n2: wrong key", |_, one, _| {
+            one.peers[0].up = false;
+            one.peers[0].error = Some("wrong key".to_owned());
+        });
+        finds("n2", "its generation knows no n1", |_, _, other| other.peers.clear());
+    }
+}
