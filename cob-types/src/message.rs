@@ -394,6 +394,30 @@ mod tests {
     }
 
     #[test]
+    fn a_host_speaks_for_its_own_change_objects() {
+        let cob = |text: &str| CobId::new(text).expect("an id");
+        let number = Number { start: 1, counter: 1 };
+        let about = About { asker: cob("n1/a"), asked: cob("n2/b"), number };
+        let host = |name: &str| HostName::new(name).expect("a name");
+        for (item, speaker) in [
+            (Item::Release(about.clone()), "n1"),
+            (Item::Released(about.clone()), "n2"),
+            (Item::Recall(about.clone()), "n2"),
+            (Item::Query(about.clone()), "n2"),
+            (Item::Lapsed(about.clone()), "n2"),
+            (Item::Refused(Refused { about: about.clone(), reason: String::new() }), "n2"),
+            (Item::Hello(Hello { kept: vec![about.clone()] }), "n1"),
+        ] {
+            for name in ["n1", "n2", "n3", "n"] {
+                assert_eq!(item.speaks_for(&host(name)), name == speaker, "{name}: {item:?}");
+            }
+        }
+        let mixed = Hello { kept: vec![about.clone(), About { asker: cob("n3/a"), ..about }] };
+        assert!(!Item::Hello(mixed).speaks_for(&host("n1")));
+        assert!(Item::Hello(Hello { kept: Vec::new() }).speaks_for(&host("n1")));
+    }
+
+    #[test]
     fn a_batch_survives_the_wire() {
         let batch = sample();
         let bytes = batch.encode().expect("encodes");

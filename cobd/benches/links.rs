@@ -1,10 +1,16 @@
-//! What a link costs: round trips and batches per second between two daemons' links on loopback.
+//! What a link costs: round trips and batches per second between two daemons' links on loopback, in clear
+//! and over TLS.
 //!
 //! `cargo bench -p cobd --bench links`
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
 use bytes::Bytes;
+use cob_trust::SecretKey;
+use cob_trust::tls::Identity;
 use cob_types::{HostName, Incarnation};
-use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, Transport};
+use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost, Transport};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use tempfile::TempDir;
@@ -22,13 +28,13 @@ struct Host {
 }
 
 impl Host {
-    async fn start(name: &str) -> Self {
+    async fn start(name: &str, secure: bool) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let config = LinkConfig {
             me: host(name),
             listen: "127.0.0.1:0".parse().expect("address"),
             socket_dir: folder.path().join("sockets"),
-            protection: Protection::LoopbackOnly,
+            protection: protection(name, secure),
             session: Incarnation { id: 1, start: 1 },
             limits: Limits::default(),
         };
@@ -44,38 +50,67 @@ impl Host {
     }
 }
 
+/// A host's key is made of its name.
+fn key(name: &str) -> SecretKey {
+    SecretKey::from_seed(&[name.as_bytes()[0]; 32])
+}
+
+fn protection(name: &str, secure: bool) -> Protection {
+    if !secure {
+        return Protection::LoopbackOnly;
+    }
+    Protection::Identities(Some(Identity::new(&key(name)).expect("an identity")))
+}
+
 fn host(name: &str) -> HostName {
     HostName::new(name).expect("host")
 }
 
 /// Two hosts on one thread, as a daemon's links are, that know nothing of each other.
-fn strangers() -> (Runtime, Host, Host) {
+struct Pair {
+    runtime: Runtime,
+    a: Host,
+    b: Host,
+    secure: bool,
+}
+
+fn strangers(secure: bool) -> Pair {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (a, b) = runtime.block_on(async { (Host::start("a").await, Host::start("b").await) });
-    (runtime, a, b)
+    let (a, b) = runtime.block_on(async { (Host::start("a", secure).await, Host::start("b", secure).await) });
+    Pair { runtime, a, b, secure }
 }
 
 /// Waits until each knows that the link is up.
-fn link((runtime, a, b): &mut (Runtime, Host, Host)) {
-    let roster = Roster::loopback_only([(host("a"), a.links.address()), (host("b"), b.links.address())]);
+fn link(pair: &mut Pair) {
+    let Pair { runtime, a, b, secure } = pair;
+    let at = [("a", a.links.address()), ("b", b.links.address())];
+    let entry = |(name, address): (&str, SocketAddr)| {
+        let keys = if *secure { [key(name).public()].into() } else { BTreeSet::new() };
+        (host(name), RosterHost { address: Some(address), keys })
+    };
     runtime.block_on(async {
-        a.links.roster(roster.clone());
-        b.links.roster(roster);
+        for (name, end) in [("a", &mut *a), ("b", &mut *b)] {
+            let hosts = at.map(entry).into();
+            end.links.roster(Roster { hosts, protection: protection(name, *secure), ..Roster::default() });
+        }
         for end in [a, b] {
             assert!(matches!(end.events.recv().await, Some(LinkEvent::Up { .. })));
         }
     });
 }
 
-fn pair() -> (Runtime, Host, Host) {
-    let mut hosts = strangers();
+fn pair(secure: bool) -> Pair {
+    let mut hosts = strangers(secure);
     link(&mut hosts);
     hosts
 }
 
-#[divan::bench(args = [200, 20_000], sample_count = 2000)]
-fn round_trip(bencher: Bencher<'_, '_>, len: usize) {
-    let (runtime, mut a, mut b) = pair();
+/// Lengths of batches, in clear and over TLS.
+const KINDS: [(usize, bool); 4] = [(200, false), (200, true), (20_000, false), (20_000, true)];
+
+#[divan::bench(args = KINDS, sample_count = 2000)]
+fn round_trip(bencher: Bencher<'_, '_>, (len, secure): (usize, bool)) {
+    let Pair { runtime, mut a, mut b, .. } = pair(secure);
     let batch = Bytes::from(vec![7; len]);
     bencher.bench_local(|| {
         runtime.block_on(async {
@@ -87,10 +122,10 @@ fn round_trip(bencher: Bencher<'_, '_>, len: usize) {
     });
 }
 
-#[divan::bench(args = [200, 20_000], sample_count = 20)]
-fn one_way(bencher: Bencher<'_, '_>, len: usize) {
+#[divan::bench(args = KINDS, sample_count = 20)]
+fn one_way(bencher: Bencher<'_, '_>, (len, secure): (usize, bool)) {
     const BATCHES: usize = 10_000;
-    let (runtime, mut a, mut b) = pair();
+    let Pair { runtime, mut a, mut b, .. } = pair(secure);
     let batch = Bytes::from(vec![7; len]);
     bencher.counter(ItemsCount::new(BATCHES)).counter(BytesCount::new(BATCHES * len)).bench_local(|| {
         runtime.block_on(async {
@@ -107,7 +142,7 @@ fn one_way(bencher: Bencher<'_, '_>, len: usize) {
     });
 }
 
-#[divan::bench(sample_count = 100)]
-fn set_up(bencher: Bencher<'_, '_>) {
-    bencher.with_inputs(strangers).bench_local_refs(link);
+#[divan::bench(args = [false, true], sample_count = 100)]
+fn set_up(bencher: Bencher<'_, '_>, secure: bool) {
+    bencher.with_inputs(|| strangers(secure)).bench_local_refs(link);
 }
