@@ -111,10 +111,11 @@ impl Unwelcome {
 
 /// Counts and logs why a connection was cut.
 pub(super) fn log(shared: &Shared, remote: Option<SocketAddr>, host: Option<&HostName>, why: &Unwelcome) {
-    if let Some(reason) = why.reason() {
+    let reason = why.reason();
+    if let Some(reason) = reason {
         shared.refusals.add(reason);
     }
-    shared.quiet.say(Topic::Setup, host, |more| match remote {
+    shared.quiet.say(reason.map_or(Topic::Setup, Topic::Refused), host, |more| match remote {
         Some(remote) => {
             tracing::warn!(%remote, host = host.map(HostName::as_str), "connection cut: {why}{more}");
         }

@@ -7,7 +7,7 @@
 //!
 //! Free of input and output: `door` tells it what happens and does what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -174,21 +174,18 @@ impl Lobby {
 
     /// Gives a place to the oldest that may have one.
     pub(super) fn place(&mut self, now: Instant) -> Option<Placed> {
-        let waits = |(id, guest): (&Id, &Guest)| match guest.stage {
-            Stage::Waits { costly } => Some((*id, guest.source, costly)),
-            Stage::Silent | Stage::Placed { .. } => None,
-        };
-        let (id, costly, source, evicted) = self.guests.iter().filter_map(waits).find_map(|(id, source, costly)| {
-            let evicted = self.room_for(source, now)?;
-            let may = !costly
-                || (self.total.has(self.limits.total_rate, now)
-                    && self.accounts.get(&source).is_none_or(|a| a.has(self.limits.source_rate, now)));
-            may.then_some((id, costly, source, evicted))
+        // What was found for one of a source holds for all of it: a crowd costs no more than its sources.
+        let mut looked_at = BTreeSet::new();
+        let (id, source, costly, evicted) = self.guests.iter().find_map(|(id, guest)| {
+            let Stage::Waits { costly } = guest.stage else { return None };
+            if !looked_at.insert((guest.source, costly)) || (costly && !self.has_rate(guest.source, now)) {
+                return None;
+            }
+            Some((*id, guest.source, costly, self.room_for(guest.source, now)?))
         })?;
         if costly {
             self.total.take(self.limits.total_rate, now);
-            let account = self.accounts.entry(source).or_insert(Bucket { full_at: now });
-            account.take(self.limits.source_rate, now);
+            self.accounts.entry(source).or_insert(Bucket { full_at: now }).take(self.limits.source_rate, now);
         }
         if let Some(evicted) = evicted {
             self.guests.remove(&evicted);
@@ -197,6 +194,12 @@ impl Lobby {
             guest.stage = Stage::Placed { since: now };
         }
         Some(Placed { id, evicted })
+    }
+
+    /// Whether a handshake may begin, as far as their rate goes.
+    fn has_rate(&self, source: Source, now: Instant) -> bool {
+        let account = self.accounts.get(&source);
+        self.total.has(self.limits.total_rate, now) && account.is_none_or(|a| a.has(self.limits.source_rate, now))
     }
 
     /// Whether there is a place for this source, and who has to go for it; none: there is none.

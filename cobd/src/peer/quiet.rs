@@ -8,6 +8,8 @@ use std::time::Duration;
 use cob_types::HostName;
 use tokio::time::Instant;
 
+use super::refusals::Reason;
+
 /// More troubles than this at a time share their intervals: names may come from strangers.
 const MAX_KEYS: usize = 256;
 
@@ -20,8 +22,10 @@ pub(crate) enum Topic {
     Down,
     /// A host can't be dialled.
     Dial,
-    /// A connection was sent away in its setup.
+    /// A connection came to nothing in its setup.
     Setup,
+    /// One was sent away, for this reason.
+    Refused(Reason),
     /// No connection can be accepted.
     Accept,
     /// A batch could not be sent.
@@ -46,6 +50,7 @@ impl Topic {
             Topic::Up | Topic::Down => Duration::from_secs(1),
             Topic::Dial
             | Topic::Setup
+            | Topic::Refused(_)
             | Topic::Accept
             | Topic::Send
             | Topic::Batch

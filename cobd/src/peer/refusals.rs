@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use cob_types::status::Refused;
 
 /// Why something was refused: the fields of [`Refused`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     /// Nobody that a generation knows.
     Stranger,
