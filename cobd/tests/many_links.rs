@@ -96,7 +96,7 @@ async fn five_hundred_links_of_one_daemon() {
     println!(
         "{LINKS} links up after {:?}; both ends of one: {} KiB, {:.1} descriptors; refused: {:?}",
         start.elapsed(),
-        (resident() - memory) / usize::from(LINKS) >> 10,
+        (resident() - memory) / usize::from(LINKS) / 1024,
         (descriptors() - before) as f64 / f64::from(LINKS),
         hub.links.refused()
     );
