@@ -84,7 +84,8 @@ fn generations_are_made_listed_compared_and_shown() {
     let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
     let same = "generation 1 asks for the same already; no new one was made\n";
     assert_eq!((status, out.as_str(), err.as_str()), (0, same, ""));
-    let numbers = json!({"generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0});
+    let numbers =
+        json!({"generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "signed_by": []});
     assert_eq!(desk.generate(), numbers);
 
     let changed = MODEL.replace("size: 1", "size: 2").replace("n2/app: {kind: k,", "n2/web: {kind: k,");
@@ -239,4 +240,92 @@ fn what_is_on_the_first_node_stays_there() {
     let difference = desk.run("diff MODEL --depot DEPOT");
     assert_eq!(difference.0, 0, "{}", difference.1);
     assert_eq!(desk.generate()["generation"], 1);
+}
+
+/// A model whose hosts have keys, without those of `n2` where `whole` is false.
+fn with_keys(whole: bool) -> String {
+    let key = |n: u8| cob_types::PublicKey([n; 32]).to_string();
+    let second = if whole { format!(", key: \"{}\"", key(2)) } else { String::new() };
+    let hosts = format!(
+        "hosts: {{n1: {{address: \"tcp://192.0.2.1:7001\", key: \"{}\"}}, n2: {{address: \"tcp://192.0.2.2:7001\"{second}}}}}",
+        key(1)
+    );
+    let mut lines: Vec<&str> = MODEL.lines().skip(2).collect();
+    lines.insert(0, &hosts);
+    lines.join("\n")
+}
+
+#[test]
+fn a_generation_with_identities_is_signed_or_warned_of() {
+    let desk = Desk::new();
+    desk.model(&with_keys(true));
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("warning: generation 1 is not signed") && err.contains("`cobgen sign 1 --key FILE"), "{err}");
+    let file = desk.path("publisher.key").display().to_string();
+    let (status, ann, _) = desk.run(&format!("key {file}"));
+    assert_eq!(status, 0);
+    assert_eq!(desk.run(&format!("key {file}")).1, ann, "a key is never replaced");
+    let (status, out, err) = desk.run(&format!("sign 1 --key {file} --depot DEPOT"));
+    assert!(status == 0 && out.contains(ann.trim()) && out.contains("3 added"), "{out}{err}");
+
+    let more = with_keys(true).replace("size: 1", "size: 2");
+    desk.model(&more);
+    let (status, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {file}"));
+    assert!(status == 0 && out.contains(&format!("signed by {}", ann.trim())), "{out}{err}");
+    // Four eyes.
+    let second = desk.path("second.key").display().to_string();
+    let bob = desk.run(&format!("key {second}")).1;
+    let (_, out, _) = desk.run(&format!("sign 2 --key {second} --depot DEPOT --json"));
+    let signed: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(signed["back"], json!([1]), "the way back is signed together with the way forward");
+    let mut both = [ann.trim(), bob.trim()];
+    both.sort_by_key(|key| key.parse::<cob_types::PublicKey>().expect("a key"));
+    assert_eq!(signed["signed_by"], json!(both));
+    let log: Value = serde_json::from_str(&desk.run("log --depot DEPOT --json").1).expect("JSON");
+    assert_eq!(log["generations"][0]["signed_by"], json!(both));
+    assert!(desk.run("show --depot DEPOT").2.contains("generation 2 is signed by"));
+
+    let (_, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --no-way-back --sign-with {file}"));
+    assert!(out.contains("generation 2 asks for the same already"), "{out}{err}");
+    desk.model(&with_keys(true));
+    desk.run(&format!("generate MODEL --depot DEPOT --no-way-back --sign-with {file}"));
+    let depot = Depot::open(&desk.path("depot")).expect("opened");
+    let three = depot.read_manifest(cob_types::GenerationNumber(3)).expect("read");
+    assert_eq!(three.back, []);
+}
+
+#[test]
+fn what_others_can_read_is_no_key_to_sign_with() {
+    let desk = Desk::new();
+    desk.run("generate MODEL --depot DEPOT");
+    let file = desk.path("open.key");
+    std::fs::write(&file, "-----BEGIN PRIVATE KEY-----").expect("written");
+    let (status, _, err) = desk.run(&format!("sign 1 --key {} --depot DEPOT", file.display()));
+    assert!(status == 2 && err.contains("chmod 600"), "{err}");
+    let (status, _, err) = desk.run("sign 1 --key no/such/file --depot DEPOT");
+    assert!(status == 2 && err.contains("`cobgen key FILE` makes one"), "{err}");
+}
+
+#[test]
+fn hosts_without_a_key_have_enrolled_or_are_named() {
+    let desk = Desk::new();
+    desk.model(&with_keys(false));
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!(status, 2);
+    insta::assert_snapshot!(err);
+    assert!(!desk.path("depot").exists());
+    std::fs::create_dir(desk.path("depot")).expect("made");
+    Depot::create_or_open(&desk.path("depot")).expect("made");
+    let n2 = cob_types::HostName::new("n2").expect("name");
+    let key = cob_types::PublicKey([2; 32]);
+    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key, "2026-11-21T12:00:00Z").expect("added");
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!(status, 0, "{err}");
+    let manifest = Depot::open(&desk.path("depot")).expect("opened").read_manifest(cob_types::GenerationNumber(1));
+    assert_eq!(manifest.expect("read").hosts["n2"].keys, [key]);
+    // What was enrolled and is revoked counts as if it were not there.
+    desk.model(&format!("revoked: [\"{key}\"]\n{}", with_keys(false)));
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert!(status == 2 && err.contains("host n2 has an address and no key"), "{err}");
 }

@@ -55,6 +55,7 @@ fn reference() -> String {
     let titles = [
         ("the model", None),
         ("hosts: NAME", Some("HostEntry")),
+        ("operators: NAME", Some("OperatorEntry")),
         ("variables", Some("VariablesEntry")),
         ("secrets: NAME", Some("SecretEntry")),
         ("kinds: NAME", Some("KindEntry")),

@@ -115,3 +115,57 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::event::Event;
+    use crate::testing::{Bench, bundle};
+
+    use super::*;
+
+    const X: &str = "h/x: 0 1, is 1, prefers 1";
+    const Y: &str = "h/y: 0 1, is 1, prefers 1";
+
+    fn go(generation: u64, cobs: &[&str]) -> Event {
+        let bundle = Arc::new(bundle(cobs));
+        Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+    }
+
+    fn back(generation: u64, cobs: &[&str]) -> Event {
+        let bundle = Arc::new(bundle(cobs));
+        Event::Back { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+    }
+
+    fn stands(bench: &Bench) -> (u64, Option<u64>) {
+        (bench.engine.generation().0, bench.engine.going_to().map(|g| g.0))
+    }
+
+    #[test]
+    fn an_older_generation_is_gone_to_by_the_way_back_alone() {
+        let mut b = Bench::new(&[X, Y]);
+        b.event(go(2, &[X]));
+        b.ended("h/y", true);
+        assert_eq!(stands(&b), (2, None));
+        assert_eq!(b.event(go(1, &[X, Y])), [""; 0]);
+        assert_eq!(stands(&b), (2, None));
+        let told = b.event(back(1, &[X, Y]));
+        assert!(told.contains(&"check h/y".to_owned()), "{told:?}");
+        assert_eq!(stands(&b), (1, None));
+        b.event(go(3, &[X]));
+        assert_eq!(stands(&b), (1, Some(3)));
+    }
+
+    #[test]
+    fn on_the_way_back_from_the_midst_of_a_switch_what_was_leaving_stays() {
+        let mut b = Bench::new(&[X, Y]);
+        let told = b.event(go(2, &[X]));
+        assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
+        assert_eq!(stands(&b), (1, Some(2)));
+        b.event(back(1, &[X, Y]));
+        assert_eq!(stands(&b), (1, None));
+        let told = b.ended("h/y", true);
+        assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
+        b.ended("h/y", true);
+        assert!(b.engine.is_converged());
+    }
+}

@@ -356,7 +356,7 @@ fn read_number(text: &str) -> Number {
     Number { start: start.parse().expect("a start"), counter: counter.parse().expect("a counter") }
 }
 
-fn bundle(cobs: &[&str]) -> Bundle {
+pub(crate) fn bundle(cobs: &[&str]) -> Bundle {
     let mut bundle = Bundle::empty(name("h"));
     for text in cobs {
         let (kind, cob) = read_cob(text);

@@ -5,8 +5,10 @@
 //! that a publisher signs.
 //!
 //! ```text
-//! {"HOST": {"keys": ["ed25519:…"], "at": "RFC 3339"}}
+//! {"HOST": {"keys": ["ed25519:…"], "at": "RFC 3339", "check": "SHA-256 of the entry"}}
 //! ```
+//!
+//! An entry that was written by hand may lack `check`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,6 +16,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use cob_types::canonical::blob_hash;
 use cob_types::{HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +50,16 @@ pub enum Added {
 struct Entry {
     keys: Vec<PublicKey>,
     at: String,
+    /// [`Entry::sum`], so that damage shows: any 43 letters are a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    check: Option<String>,
+}
+
+impl Entry {
+    fn sum(&self, host: &HostName) -> String {
+        let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+        blob_hash(format!("{host}\n{}\n{}", keys.join("\n"), self.at).as_bytes()).to_string()
+    }
 }
 
 /// The keys of every host that has enrolled, the newest last; empty where none has.
@@ -70,7 +83,7 @@ pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str) -> Result<Ad
             format!("{other} has enrolled with {key}, so {host} can't have it: every host makes a key of its own");
         return Err(damaged(depot, why).into());
     }
-    let entry = all.entry(host.clone()).or_insert_with(|| Entry { keys: Vec::new(), at: String::new() });
+    let entry = all.entry(host.clone()).or_insert_with(|| Entry { keys: Vec::new(), at: String::new(), check: None });
     if entry.keys.contains(&key) {
         return Ok(Added::Known);
     }
@@ -79,6 +92,7 @@ pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str) -> Result<Ad
     let surplus = entry.keys.len().saturating_sub(MAX_KEYS);
     entry.keys.drain(..surplus);
     at.clone_into(&mut entry.at);
+    entry.check = Some(entry.sum(host));
     write(depot, &all).map_err(DepotError::io(format!("can't write {}", depot.join(FILE).display())))?;
     Ok(added)
 }
@@ -96,7 +110,14 @@ fn entries(depot: &Path) -> Result<BTreeMap<HostName, Entry>, DepotError> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(damaged(depot, format!("it is longer than {MAX_FILE} bytes")));
     }
-    serde_json::from_slice(&bytes).map_err(|error| damaged(depot, error.to_string()))
+    let all: BTreeMap<HostName, Entry> =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(depot, error.to_string()))?;
+    for (host, entry) in &all {
+        if entry.check.as_ref().is_some_and(|check| *check != entry.sum(host)) {
+            return Err(damaged(depot, format!("the entry of {host} was altered; let the host enrol again")));
+        }
+    }
+    Ok(all)
 }
 
 fn write(depot: &Path, all: &BTreeMap<HostName, Entry>) -> io::Result<()> {

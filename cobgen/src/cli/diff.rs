@@ -42,8 +42,8 @@ pub struct Args {
     depot: PathBuf,
     #[command(flatten)]
     keys: Keys,
-    /// Print {"from", "to", "hosts_added", "hosts_removed", "hosts_moved", "kinds_changed", "added": {ID:
-    /// KIND}, "removed": {ID: KIND}, "changed": {ID: {"outdated", "kind"?, "kind_changed", "content"?,
+    /// Print {"from", "to", "hosts_added", "hosts_removed", "hosts_moved", "trust"?, "kinds_changed",
+    /// "added": {ID: KIND}, "removed": {ID: KIND}, "changed": {ID: {"outdated", "kind"?, "kind_changed", "content"?,
     /// "files"?, "rests_on_changed", "preferred"?, "dependencies_added"?, "dependencies_removed"?}}}
     #[arg(long)]
     json: bool,

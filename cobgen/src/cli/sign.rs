@@ -21,7 +21,7 @@ use crate::publish::nothing;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  cobgen diff --depot depot --to 7                  what you are about to answer for
+  cobgen diff --depot depot 6 7                     what you are about to answer for
   cobgen sign 7 --key publisher.key --depot depot
 
 For four eyes: `threshold = 2` in the hosts' cobd.toml, one publisher generates with --sign-with, another

@@ -83,7 +83,7 @@ impl Reader<'_, '_> {
             Ok(key) => Some(key),
             Err(error) => {
                 let fault = Diagnostic::error("bad-key", format!("{error}"))
-                    .help("`cobd key` on the host and `cobgen key FILE` print public keys as they are written here");
+                    .help("`cobgen key FILE` prints public keys as they are written here");
                 self.report.push(text.mark, fault);
                 None
             }

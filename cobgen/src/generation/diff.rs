@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fmt::Write as _;
 
-use cob_types::{Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, StateName};
+use cob_types::trust::Operator;
+use cob_types::{Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, PublicKey, StateName};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -28,6 +29,9 @@ pub struct Difference {
     pub hosts_removed: Vec<HostName>,
     /// Hosts whose address differs.
     pub hosts_moved: BTreeMap<HostName, Swap<Option<String>>>,
+    /// Who is whom, and who may order: `security`, `revoked`, `operators`, keys of hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trust: Vec<ContentChange>,
     /// Kinds whose definition differs.
     pub kinds_changed: Vec<KindChange>,
     /// Change objects that only the newer one has, with their kinds.
@@ -139,6 +143,7 @@ pub fn diff(old: &Generation, new: &Generation) -> Difference {
                 Some((name.clone(), Swap { from: host.address.clone(), to: to.address.clone() }))
             })
             .collect(),
+        trust: content_changes(&trust(&old.manifest), &trust(&new.manifest)),
         kinds_changed,
         added: only(&new_cobs, &old_cobs),
         removed: only(&old_cobs, &new_cobs),
@@ -153,11 +158,27 @@ impl Difference {
         self.hosts_added.is_empty()
             && self.hosts_removed.is_empty()
             && self.hosts_moved.is_empty()
+            && self.trust.is_empty()
             && self.kinds_changed.is_empty()
             && self.added.is_empty()
             && self.removed.is_empty()
             && self.changed.is_empty()
     }
+}
+
+/// What a manifest says of identities, as a JSON value.
+fn trust(manifest: &Manifest) -> Value {
+    let keyed = manifest.hosts.iter().filter(|(_, host)| !host.keys.is_empty());
+    let keys: BTreeMap<&HostName, &Vec<PublicKey>> = keyed.map(|(name, host)| (name, &host.keys)).collect();
+    let operator = |operator: &Operator| {
+        let token = operator.token.map(|hash| hash.to_string());
+        serde_json::json!({"role": operator.role, "keys": operator.keys, "token_sha256": token})
+    };
+    let operators: BTreeMap<&String, Value> =
+        manifest.operators.iter().map(|(name, who)| (name, operator(who))).collect();
+    serde_json::json!({
+        "security": manifest.security, "revoked": manifest.revoked, "operators": operators, "keys": keys,
+    })
 }
 
 fn kinds(generation: &Generation) -> BTreeMap<&KindName, &Kind> {
@@ -276,6 +297,10 @@ impl fmt::Display for Difference {
             let shown = |address: &Option<String>| address.clone().unwrap_or_else(|| "no address".to_owned());
             writeln!(f, "~ host {host}: {} -> {}", shown(&address.from), shown(&address.to))?;
         }
+        if !self.trust.is_empty() {
+            writeln!(f, "~ who is whom, and who may order")?;
+            self.trust.iter().try_for_each(|change| change.write(f))?;
+        }
         for kind in &self.kinds_changed {
             writeln!(f, "~ kind {}", kind.name)?;
             kind.changes.iter().try_for_each(|change| change.write(f))?;
@@ -366,6 +391,24 @@ mod tests {
     fn the_same_is_no_difference() {
         let generation = before().assembled().generation;
         assert!(diff(&generation, &generation).is_empty());
+    }
+
+    /// Who looks at a difference before signing it must see who gets power by it.
+    #[test]
+    fn keys_operators_and_revocations_are_differences() {
+        let before = before().assembled().generation;
+        let mut after = before.clone();
+        let manifest = &mut after.manifest;
+        manifest.security = cob_types::generation::Security::Identities;
+        manifest.revoked.insert(PublicKey([3; 32]));
+        let role = cob_types::trust::Role::Administer;
+        manifest.operators.insert("eve".to_owned(), Operator { role, keys: vec![PublicKey([4; 32])], token: None });
+        manifest.hosts.get_mut("n1").expect("there").keys.push(PublicKey([1; 32]));
+        let difference = diff(&before, &after);
+        assert!(!difference.is_empty());
+        let paths: Vec<&str> = difference.trust.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, ["keys.n1", "operators.eve", "revoked[0]", "security"]);
+        assert!(difference.to_string().contains("administer"), "{difference}");
     }
 
     #[test]
