@@ -43,7 +43,7 @@ stage() {
             # shellcheck disable=SC2086 # a pattern
             install -D -m "$mode" -t "$into/$place" $source
         done
-    install -D -m 644 -t "$into/lib/systemd/system" packaging/cobd.service
+    install -D -m 644 -t "$into/usr/lib/systemd/system" packaging/cobd.service
 }
 
 case ${1:-} in

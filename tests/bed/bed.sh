@@ -171,22 +171,22 @@ make_host() {
     ip -n "$netns" link set lo up
     ip -n "$netns" addr add "$(address_of "$host")/24" dev eth0
     ip -n "$netns" link set eth0 up
-    mkdir -p "$disk"/{upper,work,root}
+    mkdir -p "$disk"/{upper,work,tree}
     mount_disk "$host"
     # Nothing of the machine's own starts here but what belongs to systemd itself.
-    rm -rf "$disk"/root/etc/systemd/system/*.wants "$disk"/root/etc/systemd/system/*.requires
-    rm -f "$disk"/root/etc/rc[0-9S].d/* "$disk"/root/etc/resolv.conf "$disk"/root/etc/machine-id
-    ln -sf /dev/null "$disk/root/etc/systemd/system/console-getty.service"
-    : > "$disk/root/etc/fstab"
-    : > "$disk/root/etc/machine-id"
-    echo "$host" > "$disk/root/etc/hostname"
+    rm -rf "$disk"/tree/etc/systemd/system/*.wants "$disk"/tree/etc/systemd/system/*.requires
+    rm -f "$disk"/tree/etc/rc[0-9S].d/* "$disk"/tree/etc/resolv.conf "$disk"/tree/etc/machine-id
+    ln -sf /dev/null "$disk/tree/etc/systemd/system/console-getty.service"
+    : > "$disk/tree/etc/fstab"
+    : > "$disk/tree/etc/machine-id"
+    echo "$host" > "$disk/tree/etc/hostname"
 }
 
 mount_disk() {
     local disk
     disk=$(disk_of "$1")
-    mountpoint -q "$disk/root" ||
-        mount -t overlay "cob-$name" -o "lowerdir=/,upperdir=$disk/upper,workdir=$disk/work" "$disk/root"
+    mountpoint -q "$disk/tree" ||
+        mount -t overlay "cob-$name" -o "lowerdir=/,upperdir=$disk/upper,workdir=$disk/work" "$disk/tree"
 }
 
 start_host() {
@@ -198,7 +198,7 @@ start_host() {
         source "$0" --name "$1" enter-groups "$2"
         while :; do
             result=0
-            systemd-nspawn --quiet --boot --directory="$3/root" --machine="$1-$2" --hostname="$2" --register=no \
+            systemd-nspawn --quiet --boot --directory="$3/tree" --machine="$1-$2" --hostname="$2" --register=no \
                 --keep-unit --network-namespace-path="/run/netns/$1-$2" --capability=all --resolv-conf=off \
                 --timezone=off --link-journal=no --console=pipe || result=$?
             # It asks to be started again.
@@ -282,7 +282,7 @@ do_up() {
         {
             echo "127.0.0.1 localhost"
             for i in $(hosts); do echo "$(address_of "$i") $i"; done
-        } > "$(disk_of "$host")/root/etc/hosts"
+        } > "$(disk_of "$host")/tree/etc/hosts"
         start_host "$host"
     done
     for host in $(hosts); do
@@ -299,7 +299,7 @@ do_down() {
     # First, for it also ends what a broken start has left.
     remove_control_groups
     for host in $(hosts); do
-        ! mountpoint -q "$(disk_of "$host")/root" || umount "$(disk_of "$host")/root" || failed=1
+        ! mountpoint -q "$(disk_of "$host")/tree" || umount "$(disk_of "$host")/tree" || failed=1
     done
     # By their names, not by the folders: half an `up` leaves some without.
     for netns in $(ip netns list | awk -v prefix="$name-" 'index($1, prefix) == 1 { print $1 }'); do

@@ -78,8 +78,8 @@ put() { on "$1" sh -c "mkdir -p \"\$(dirname '$2')\" && cat > '$2'"; }
 install_on() {
     local host=$1
     if [ "$how" = --deb ]; then
-        put "$host" /root/cob.deb < "$what"
-        on "$host" dpkg --install /root/cob.deb >/dev/null
+        put "$host" /var/tmp/cob.deb < "$what"
+        on "$host" dpkg --install /var/tmp/cob.deb >/dev/null
     else
         tar -C "$what" --owner=0 --group=0 -c . | on "$host" tar -C / -x --no-overwrite-dir --keep-directory-symlink
         on "$host" systemctl daemon-reload

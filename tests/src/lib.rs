@@ -8,6 +8,7 @@ pub mod family;
 pub mod large;
 pub mod processes;
 pub mod runs;
+pub mod sbom;
 pub mod script_log;
 pub mod shrink;
 pub mod small;

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A release build that depends on nothing but the sources, the lock file, the tool chain and the C compiler.
+#
+#   packaging/reproducible.sh [FOLDER]   the checkout in FOLDER (default: this one), into FOLDER/target/release
+#
+# Paths of the machine are taken out of programs: of the checkout, of cargo's folder, of the tool chain. The C
+# code that crates carry is compiled with the same, and with no time in it.
+set -euo pipefail
+folder=$(realpath "${1:-$(dirname "${BASH_SOURCE[0]}")/..}")
+cd "$folder"
+
+cargo_home=$(realpath "${CARGO_HOME:-$HOME/.cargo}")
+sysroot=$(rustc --print sysroot)
+from_to=("$folder=/cob" "$cargo_home=/cargo" "$sysroot=/rust")
+rust_flags=() c_flags=()
+for pair in "${from_to[@]}"; do
+    rust_flags+=("--remap-path-prefix=$pair")
+    c_flags+=("-ffile-prefix-map=$pair")
+done
+# Flags may have blanks in them: this variable is parted by 0x1f.
+CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
+export CARGO_ENCODED_RUSTFLAGS CFLAGS="${c_flags[*]}" SOURCE_DATE_EPOCH=0 CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC
+unset RUSTFLAGS
+export CARGO_TARGET_DIR=$folder/target
+exec cargo build --release --locked -p cobd -p cobgen -p cobctl --bins ${COB_JOBS:+--jobs "$COB_JOBS"}
