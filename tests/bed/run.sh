@@ -71,8 +71,20 @@ says() { # WORDS CMD...: what it prints has these words
     "$@" 2>&1 | grep -F -- "$words" >/dev/null
 }
 
+fails_with() { # WORDS CMD...: it fails, and says why in these words
+    local words=$1 said
+    shift
+    ! said=$("$@" 2>&1) && grep -F -- "$words" >/dev/null <<< "$said"
+}
+
 unit() { on "$1" systemctl show --value --property "$2" cobd; }
-is_unit() { [ "$(unit "$1" "$2")" = "$3" ]; }
+is_fails_with() { # WORDS CMD...: it fails, and says why in these words
+    local words=$1 said
+    shift
+    ! said=$("$@" 2>&1) && grep -F -- "$words" >/dev/null <<< "$said"
+}
+
+unit() { [ "$(unit "$1" "$2")" = "$3" ]; }
 put() { on "$1" sh -c "mkdir -p \"\$(dirname '$2')\" && cat > '$2'"; }
 
 install_on() {
@@ -95,10 +107,10 @@ done
 
 # shellcheck source=tests/bed/alone.sh
 source "$here/alone.sh"
-if on h1 cobd init --help >/dev/null 2>&1; then
+if on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/null 2>&1; then
     # shellcheck source=tests/bed/together.sh
     source "$here/together.sh"
 else
-    echo "skipped: hosts with identities, for this cobd has no \`init\`"
+    echo "skipped: hosts with identities, for this cobd has no \`join\`"
 fi
 step "all is done"
