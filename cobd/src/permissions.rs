@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_belongs_to_somebody_else_is_refused() {
         if rustix::process::geteuid().as_raw() != 0 {
-            println!("skipped: only root can give files away");
+            eprintln!("skipped: only root can give files away");
             return;
         }
         let base = tempfile::tempdir().expect("folder");

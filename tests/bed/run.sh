@@ -78,13 +78,7 @@ fails_with() { # WORDS CMD...: it fails, and says why in these words
 }
 
 unit() { on "$1" systemctl show --value --property "$2" cobd; }
-is_fails_with() { # WORDS CMD...: it fails, and says why in these words
-    local words=$1 said
-    shift
-    ! said=$("$@" 2>&1) && grep -F -- "$words" >/dev/null <<< "$said"
-}
-
-unit() { [ "$(unit "$1" "$2")" = "$3" ]; }
+is_unit() { [ "$(unit "$1" "$2")" = "$3" ]; }
 put() { on "$1" sh -c "mkdir -p \"\$(dirname '$2')\" && cat > '$2'"; }
 
 install_on() {

@@ -1,14 +1,12 @@
 //! Prints the bill of materials of this workspace: `cargo metadata … | sbom Cargo.lock`.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match made() {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+    let printed = made().and_then(|text| writeln!(std::io::stdout(), "{text}").map_err(|e| e.to_string()));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {why}");
             ExitCode::FAILURE
