@@ -149,7 +149,7 @@ impl Operators {
                 refusal: Refusal::new(
                     RefusalKind::Unauthorized,
                     "the token is nobody's",
-                    "its SHA-256 must be an operator's `token` in the active generation",
+                    "its SHA-256 must be the `token_sha256` of an operator in the active generation",
                 ),
                 guess: true,
             });

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 use clap::Parser as _;
 
-use crate::args::{Args, Command, Global};
+use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -22,9 +22,9 @@ mod output;
 mod shell;
 mod status;
 mod switch;
-mod trust;
 mod view;
 mod watch;
+mod who;
 
 /// What every command works with.
 #[derive(Clone)]
@@ -73,7 +73,13 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
         Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
-        Command::Trust(args) => trust::run(global, screen, &args.command).await,
+        Command::Trust(TrustArgs { command: TrustCommand::Whoami }) => {
+            who::whoami(&context(global, screen)?, screen).await
+        }
+        Command::Trust(TrustArgs { command: TrustCommand::Key(args) }) => who::key(global, screen, &args),
+        Command::Trust(TrustArgs { command: TrustCommand::Doctor(args) }) => {
+            doctor::run(&context(global, screen)?, screen, &args).await
+        }
         Command::Completions(args) => shell::completions(screen, &args),
         Command::Man(args) => shell::man(&args),
         Command::Demo(args) => match &args.end {

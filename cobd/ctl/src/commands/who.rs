@@ -1,11 +1,11 @@
-//! `cobctl trust`: who the operator is for the hosts.
+//! `cobctl trust whoami` and `trust key`: who the operator is for the hosts.
 
 use cob_types::{HostName, PublicKey};
 use cobd::web::Whoami;
 use serde::Serialize;
 
-use super::doctor;
-use crate::args::{Global, KeyArgs, TrustCommand};
+use super::Context;
+use crate::args::{Global, KeyArgs};
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
@@ -41,15 +41,7 @@ struct Key {
     file: String,
 }
 
-pub(super) async fn run(global: &Global, screen: &mut Screen, command: &TrustCommand) -> Result<Exit, Failure> {
-    match command {
-        TrustCommand::Whoami => whoami(&super::context(global, screen)?, screen).await,
-        TrustCommand::Key(args) => key(global, screen, args),
-        TrustCommand::Doctor(args) => doctor::run(&super::context(global, screen)?, screen, args).await,
-    }
-}
-
-fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Result<Exit, Failure> {
+pub(super) fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Result<Exit, Failure> {
     let settings = Settings::find(global)?;
     let key = if args.create { Some(settings.create_key()?.0) } else { settings.secret_key()? };
     let file = settings.key.as_ref().map(|k| k.path.display().to_string()).unwrap_or_default();
@@ -65,7 +57,7 @@ fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Result<Exit, Fai
     Ok(Exit::Yes)
 }
 
-async fn whoami(context: &super::Context, screen: &mut Screen) -> Result<Exit, Failure> {
+pub(super) async fn whoami(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
     let answers = gather::each(&context.targets.all, |target| {
         let client = context.client.clone();
         async move { client.get::<Whoami>(&target.endpoint, "/v1/whoami").await }
