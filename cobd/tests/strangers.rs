@@ -149,7 +149,7 @@ async fn a_thousand_strangers_keep_nobody_out_and_leave_nothing_behind() {
         let link = start.elapsed();
         held = held.max(descriptors());
         println!("behind {words:?}: an answer of the API after {api:?}, a link after {link:?}, {held} descriptors");
-        assert!(api < Duration::from_secs(2) && link < Duration::from_secs(2), "{words:?}: {api:?} {link:?}");
+        assert!(api < Duration::from_secs(3) && link < Duration::from_secs(2), "{words:?}: {api:?} {link:?}");
         a.links.send(&name("b"), "the old link".into());
         assert!(matches!(b.next().await, LinkEvent::Received { .. }));
         drop(strangers);
