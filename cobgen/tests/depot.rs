@@ -105,7 +105,8 @@ fn generations_are_made_listed_compared_and_shown() {
         + (n1/db, outdated, down) <- n2/web@down
         + (n1/db, up, down) <- n2/web@down
     ");
-    let numbers = json!({"generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1});
+    let numbers =
+        json!({"generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "signed_by": []});
     assert_eq!(desk.generate(), numbers);
     assert_eq!(desk.run("diff --depot DEPOT"), (status, out.clone(), String::new()));
     assert_eq!(desk.run("diff 1 --depot DEPOT"), (status, out.clone(), String::new()));

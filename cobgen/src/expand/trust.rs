@@ -29,8 +29,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Reads it. Without `enrolled` it is not known who has enrolled, and hosts without a key are only
-    /// warned of.
+    /// Reads it. Without `enrolled` it is not known who has enrolled: the check warns of hosts without a key.
     pub(super) fn read(
         sections: &Sections,
         security: Option<Security>,
@@ -186,13 +185,6 @@ impl Reader<'_, '_> {
                     .help("let it enrol (docs/security.md), or write its key here: `key: ed25519:…`, as it prints it");
                 self.report.push(mark, fault);
             }
-        } else if let Some((_, mark)) = without.first() {
-            let names: Vec<&str> = without.iter().take(5).map(|(host, _)| host.as_str()).collect();
-            let more = without.len() - names.len();
-            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            let fault = Diagnostic::warning("no-key", format!("no key in the model: {}{more}", names.join(", ")))
-                .help("fine if they have enrolled in the depot; else `cobgen generate` will refuse");
-            self.report.push(*mark, fault);
         }
     }
 
