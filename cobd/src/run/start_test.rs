@@ -320,7 +320,7 @@ fn as_daemon() {
         imports: String::new(),
         stdout_apart: false,
         durable: true,
-        secrets: Sealed::default(),
+        secrets: Sealed::new(),
     };
     let _started = runner.start(&spec).expect("started");
     std::thread::sleep(Duration::from_secs(20));

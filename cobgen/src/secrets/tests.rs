@@ -179,3 +179,34 @@ fn what_is_shown_has_names_and_no_marks() {
     let text = shown(content, &made.provenance.secrets);
     assert!(text.contains("user=app password=[secret db]") && !text.contains('\u{2983}'), "{text}");
 }
+
+#[test]
+fn what_is_published_is_sealed_and_stays_as_it_is() {
+    let site = Site::new();
+    let host = |name: &str| format!("{name}: {{key: \"{}\"}}", key(name).public());
+    let hosts = format!("{{{}, {}, {}}}", host("n1"), host("n2"), host("n3"));
+    let model = MODEL.replace("loopback-only", "identities").replace("{n1: {}, n2: {}, n3: {}}", &hosts);
+    let path = site.folder.path().join("model.yaml");
+    fs::write(&path, model).expect("written");
+    let depot = site.folder.path().join("depot");
+    let publish = || {
+        let options = crate::publish::Options { message: "", signer: None, way_back: true, vault: &site.vault };
+        crate::publish::publish_with(&path, &depot, &options).unwrap_or_else(|e| panic!("{e}"))
+    };
+    assert!(publish().new);
+    assert!(!publish().new, "an unchanged secret keeps its ciphertext");
+    fs::write(site.folder.path().join("db"), "hunter2-other").expect("written");
+    let changed = publish();
+    assert!(changed.new && changed.difference.changed.len() == 4, "{:#?}", changed.difference);
+    let repository = git2::Repository::open(&depot).expect("a repository");
+    let objects = repository.odb().expect("objects");
+    let mut count = 0;
+    let look = |id: &git2::Oid| {
+        let object = objects.read(*id).expect("an object");
+        assert!(!object.data().windows(7).any(|w| w == b"hunter2"), "{id}");
+        count += 1;
+        true
+    };
+    objects.foreach(look).expect("listed");
+    assert!(count > 10, "{count} objects");
+}

@@ -329,6 +329,11 @@ fn twenty_planted_secrets_are_found_nowhere() {
     assert!(output(&planted).is_empty() || output(&planted).contains("went on with [secret]"), "{}", output(&planted));
     planted.search();
     planted.search_processes();
+    // It would be found.
+    let found = planted.cluster.path("n1/found");
+    fs::write(&found, format!("a{}b", STANDARD.encode(&planted.values["plain"]))).expect("written");
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| planted.search())).is_err());
+    fs::remove_file(&found).expect("removed");
     // Everybody had the right value.
     for (name, value) in planted.values.iter().filter(|(name, _)| **name != "quoted" && **name != "lines") {
         let wanted = Sha256::digest(value).iter().fold(String::new(), |mut s, b| {
