@@ -86,7 +86,10 @@ impl Redactor {
     /// How many bytes at the end may be the beginning of a value whose rest is still to come.
     fn begun(&self, bytes: &[u8]) -> usize {
         let longest = self.longest.saturating_sub(1).min(bytes.len());
-        let begins = |end: &[u8]| self.needles[usize::from(end[0])].iter().any(|needle| needle.starts_with(end));
+        let begins = |end: &[u8]| {
+            let mut candidates = self.needles[usize::from(end[0])].iter();
+            candidates.any(|needle| needle.len() > end.len() && needle.starts_with(end))
+        };
         (1..=longest).rev().find(|n| begins(&bytes[bytes.len() - n..])).unwrap_or(0)
     }
 
