@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cob_trust::tls::{HTTP, Identity, TlsError, client, name};
+use cob_trust::tls::{HTTP, Identity, OtherKey, TlsError, client, name};
 use cob_trust::{KeyFileError, SecretKey};
 use cob_types::GenerationNumber;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST};
@@ -20,7 +20,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::header::HOST;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use rustls::{AlertDescription, CertificateError};
+use rustls::AlertDescription;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -286,7 +286,7 @@ impl Server {
     fn failure(&self, identity: &Identity, source: io::Error) -> RemoteError {
         let address = self.address;
         match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+            Some(error) if OtherKey::of(error).is_some() => {
                 RemoteError::OtherKey { address, expected: self.keys.clone() }
             }
             Some(rustls::Error::AlertReceived(

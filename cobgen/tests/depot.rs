@@ -84,8 +84,9 @@ fn generations_are_made_listed_compared_and_shown() {
     let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
     let same = "generation 1 asks for the same already; no new one was made\n";
     assert_eq!((status, out.as_str(), err.as_str()), (0, same, ""));
-    let numbers =
-        json!({"generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "signed_by": []});
+    let numbers = json!({
+        "generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "new_keys": [], "signed_by": [],
+    });
     assert_eq!(desk.generate(), numbers);
 
     let changed = MODEL.replace("size: 1", "size: 2").replace("n2/app: {kind: k,", "n2/web: {kind: k,");
@@ -105,8 +106,9 @@ fn generations_are_made_listed_compared_and_shown() {
         + (n1/db, outdated, down) <- n2/web@down
         + (n1/db, up, down) <- n2/web@down
     ");
-    let numbers =
-        json!({"generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "signed_by": []});
+    let numbers = json!({
+        "generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "new_keys": [], "signed_by": [],
+    });
     assert_eq!(desk.generate(), numbers);
     assert_eq!(desk.run("diff --depot DEPOT"), (status, out.clone(), String::new()));
     assert_eq!(desk.run("diff 1 --depot DEPOT"), (status, out.clone(), String::new()));
