@@ -23,15 +23,12 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Between two questions to a server that gives no answer.
 const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
-/// Follows the depot, if the configuration says so. What is returned is kept as long as that goes on.
+/// Follows the depot. What is returned is kept as long as that goes on.
 pub(super) fn follow(
     config: &Config,
     generations: &Generations,
     tell: mpsc::Sender<GenerationNumber>,
 ) -> Option<Box<dyn std::any::Any>> {
-    if !config.follow {
-        return None;
-    }
     match &config.depot {
         Source::Folder(folder) => {
             let wake = Arc::new(Notify::new());

@@ -32,7 +32,7 @@ use cob_engine::event::{ActionOutcome, CheckOutcome};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
-use cob_types::{Cob, CobId, GenerationNumber, HostName, Kind, Number, PublicKey};
+use cob_types::{Cob, CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -86,6 +86,9 @@ pub struct Daemon {
     active: Option<Active>,
     /// The generation to which `go` was said.
     coming: Option<Prepared>,
+    /// As long as there is neither: the newest generation that is accepted. Its operators may give the
+    /// first order.
+    introduction: Option<Arc<Manifest>>,
     /// Jobs that run, by change object.
     running: BTreeMap<CobId, (JobId, JobHandle)>,
     /// The last words of the last action of a change object.

@@ -173,6 +173,10 @@ impl Daemon {
                 self.note_prepared(generation, who);
                 let detail = format!("generation {generation} is here and verified");
                 self.done(reply, false, detail);
+            } else if self.waits_for_the_first() {
+                info!(%generation, "its operators may give the first order");
+                self.introduction = Some(prepared.manifest);
+                self.tell_roster();
             }
             return;
         }
@@ -234,8 +238,19 @@ impl Daemon {
         });
     }
 
+    /// Nothing is active or on its way, and publishers are trusted: what they sign says who may order.
+    fn waits_for_the_first(&self) -> bool {
+        self.config.trust.is_some() && self.active.is_none() && self.coming.is_none()
+    }
+
     /// The depot's newest generation is this one.
     pub(super) fn depot_changed(&mut self, newest: GenerationNumber) {
+        if !self.config.follow {
+            if self.waits_for_the_first() {
+                self.fetch(newest, false, None);
+            }
+            return;
+        }
         // What this host has left for an older one is not followed to again.
         match self.newest() {
             Ok(known) if newest > known => self.fetch(newest, true, None),

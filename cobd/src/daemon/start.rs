@@ -11,7 +11,7 @@ use cob_engine::record::{Body, Record};
 use cob_engine::{Durable, Effects, Engine, Return, Time};
 use cob_types::generation::Security;
 use cob_types::message::Incarnation;
-use cob_types::{CobId, GenerationNumber, Number, codec};
+use cob_types::{CobId, GenerationNumber, Manifest, Number, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -144,11 +144,15 @@ impl Daemon {
         .await?;
         let (ask_tx, asks) = mpsc::channel(64);
         let api = Api::new(ask_tx);
-        api.set_access(access(&config, active.as_ref(), coming.as_ref()));
+        let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
+        api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
         let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(api.clone()));
         let (depot_tx, depot_changes) = mpsc::channel(1);
         let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
-        guards.extend(follow(&config, &generations, depot_tx));
+        let waits_for_the_first = config.trust.is_some() && active.is_none() && coming.is_none();
+        if config.follow || waits_for_the_first {
+            guards.extend(follow(&config, &generations, depot_tx));
+        }
 
         let in_process: Vec<String> =
             [active.as_ref(), coming.as_ref()].into_iter().flatten().flat_map(|p| p.in_process(&kinds)).collect();
@@ -184,6 +188,7 @@ impl Daemon {
             generations,
             active: None,
             coming,
+            introduction: None,
             running: BTreeMap::new(),
             last_lines: BTreeMap::new(),
             api,
@@ -244,10 +249,8 @@ impl Daemon {
 }
 
 /// Who may look and order through the API.
-pub(super) fn access(config: &Config, active: Option<&Prepared>, coming: Option<&Prepared>) -> Access {
-    let manifest = |prepared: Option<&'_ Prepared>| prepared.map(|p| p.manifest.clone());
-    let (active, coming) = (manifest(active), manifest(coming));
-    Access::of(&config.host, config.trust.is_some(), active.as_deref(), coming.as_deref())
+pub(super) fn access(config: &Config, active: Option<&Manifest>, coming: Option<&Manifest>) -> Access {
+    Access::of(&config.host, config.trust.is_some(), active, coming)
 }
 
 /// A task that ends with the daemon.

@@ -18,15 +18,20 @@ impl Daemon {
     /// Hosts of the active generation and of the coming one: both are spoken to during a switch, and a
     /// key that either of them revokes is not believed any more.
     pub(super) fn tell_roster(&mut self) {
-        let active = self.active.as_ref().map(|a| &a.prepared);
-        self.api.set_access(super::start::access(&self.config, active, self.coming.as_ref()));
-        let manifests: Vec<&Manifest> =
-            [active, self.coming.as_ref()].into_iter().flatten().map(|p| &*p.manifest).collect();
+        let active = self.active.as_ref().map(|a| &*a.prepared.manifest);
+        let coming = self.coming.as_ref().map(|p| &*p.manifest);
+        let introduction = self.introduction.as_deref().filter(|_| active.is_none() && coming.is_none());
+        self.api.set_access(super::start::access(&self.config, active.or(introduction), coming));
+        let manifests: Vec<&Manifest> = [active, coming, introduction].into_iter().flatten().collect();
         let keys = Keys::load(&self.config.identity).unwrap_or_else(|error| {
             error!("this host's key can't be read: {error}");
             Keys::default()
         });
-        let roster = roster(&self.config, &manifests, &keys);
+        let mut roster = roster(&self.config, &manifests, &keys);
+        if introduction.is_some() {
+            // There is nothing yet to speak of with other hosts.
+            roster.hosts.clear();
+        }
         self.identity = match &roster.protection {
             Protection::Identities(Some(identity)) => Some(identity.public()),
             Protection::Identities(None) | Protection::LoopbackOnly => keys.all().first().map(|k| k.public()),

@@ -16,6 +16,16 @@ fn main() -> ExitCode {
             let mut terminal = cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false };
             ExitCode::from(cobgen::cli::run(args, &mut terminal))
         }
+        ("cobctl", _) => {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    eprintln!("cob: {error}");
+                    return ExitCode::FAILURE;
+                }
+            };
+            ExitCode::from(runtime.block_on(cobctl::run(args, &mut cobctl::screen::Screen::standard())))
+        }
         (other, _) => {
             eprintln!("cob: no program {other:?}");
             ExitCode::from(2)

@@ -528,8 +528,25 @@ fn six_commands_lead_from_nothing_to_three_enrolled_hosts() {
         assert!(said.contains(&format!("{host} has the new key {key}")), "{said}");
     }
     cluster.start_all();
+    // The operator whom this generation names gives the first order from afar; a stranger can't.
+    let operator = ["--depot", "site/depot", "--key", "site/keys/operator.key"];
+    let as_operator = |words: &[&str]| run("cobctl", &[words, &operator].concat());
+    cluster.until(
+        crate::PATIENCE,
+        || {
+            let logs = ["h1", "h2", "h3"].map(|host| cluster.log(host));
+            logs.iter().all(|log| log.contains("its operators may give the first order"))
+        },
+        "all hosts know whom to obey",
+    );
+    run("cobgen", &["key", "stranger.key"]);
+    let stranger = ["cobctl", "switch", "1", "--depot", "site/depot", "--key", "stranger.key", "--timeout", "2s"];
+    let refused = Command::new(env!("CARGO_BIN_EXE_cob")).args(stranger).current_dir(&folder).output().expect("runs");
+    assert!(!refused.status.success(), "{refused:?}");
+    as_operator(&["switch", "1", "--wait", "60s"]);
     let first = GenerationNumber(1);
-    cluster.switch_all(first);
-    cluster.wait_converged(first, crate::PATIENCE);
+    assert!(cluster.is_converged(first));
     assert_eq!(cluster.ended_actions(first).len(), 4);
+    assert!(as_operator(&["history"]).contains("(operate)") || as_operator(&["history"]).contains("(administer)"));
+    assert!(as_operator(&["trust", "whoami"]).contains("h3"));
 }
