@@ -39,8 +39,9 @@ for host in h1 h2 h3; do
 done
 
 step "a token that was used is good for nobody else"
-fails_with "refused" bash -c "echo '$(token_of h2)' | '$here/bed.sh' --name '$name' run h3 \
-    cobd join $server - --config /var/tmp/thief.toml --state-dir /var/tmp/thief"
+thief() { token_of h2 | on h3 cobd join $server - --config /var/tmp/thief.toml --state-dir /var/tmp/thief; }
+fails_with "used already, with another key" thief
+says "REFUSED" admin cobgen enroll --list --depot $site/depot
 
 step "who has no key gets no word"
 fails on h3 cobctl --host h1=tcp://10.77.0.1:7077 status
