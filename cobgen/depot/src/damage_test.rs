@@ -1,8 +1,5 @@
-//! Every byte of a small depot altered, one after the other, but for those of git's objects: what is
-//! read is what was written, or the damage is found and named.
-//!
-//! Objects are left out because the git library does not stand it: of a loose object that seems to go on
-//! after its end it reads for ever, and a damaged pack can crash it (docs/security.md).
+//! Every byte of a small depot altered, one after the other: what is read is what was written, or the
+//! damage is found and named. Of large files (packs) some bytes are drawn.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +9,7 @@ use std::path::{Path, PathBuf};
 use cob_types::trust::{PublicKey, Signature, Signed};
 use cob_types::{GenerationNumber, HostName};
 
+use crate::objects::PACK_FROM;
 use crate::testing::{publication, sketch_of};
 use crate::{Depot, DepotError, Publication, enrolled};
 
@@ -48,6 +46,11 @@ fn read_all(path: &Path) -> Result<String, DepotError> {
     Ok(all)
 }
 
+/// Of larger files so many bytes are altered, drawn by the seed.
+const ALL_UP_TO: usize = 1500;
+/// Of larger files so many at each end in any case.
+const ENDS: usize = 100;
+
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("listed") {
@@ -58,19 +61,37 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Alters every byte, each in a way that the seed says, and counts those that were noticed.
-fn alter_each_byte(path: &Path) -> usize {
+/// A depot with so many hosts that the first generation is one pack; the second is written beside it.
+fn packed(path: &Path) {
+    let depot = Depot::create_or_open(path).expect("made");
+    let names: Vec<String> = (0..PACK_FROM).map(|i| format!("h{i:04}")).collect();
+    for number in 1..=2 {
+        let mut hosts: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        hosts[7].1 = number;
+        depot.publish(&publication(&sketch_of(number, &hosts), "")).expect("published");
+    }
+}
+
+/// Alters every byte of the chosen files, each in a way that the seed says, and counts those that were noticed.
+fn alter_each_byte(path: &Path, chosen: impl Fn(&Path) -> bool) -> usize {
     let seed = std::env::var("COB_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1u64);
     println!("COB_SEED={seed}");
     let mut state = seed;
     let right = read_all(path).expect("whole");
     let mut noticed = 0;
-    let git = path.join("objects");
-    for file in files(path).into_iter().filter(|file| !file.starts_with(&git)) {
+    for file in files(path).into_iter().filter(|file| chosen(file)) {
         let bytes = fs::read(&file).expect("read");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("set");
-        for at in 0..bytes.len() {
+        let each = bytes.len() <= ALL_UP_TO;
+        for nth in 0..bytes.len().min(ALL_UP_TO) {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let drawn = usize::try_from((state >> 16) % bytes.len() as u64).expect("small");
+            // Of a large file its ends in any case: headers and checksums are there.
+            let at = match nth {
+                nth if each || nth < ENDS => nth,
+                nth if nth < 2 * ENDS => bytes.len() - 1 - (nth - ENDS),
+                _ => drawn,
+            };
             let mask = u8::try_from(state >> 56).expect("a byte").max(1);
             let mut altered = bytes.clone();
             altered[at] ^= mask;
@@ -93,12 +114,23 @@ fn alter_each_byte(path: &Path) -> usize {
 }
 
 #[test]
-fn every_altered_byte_beside_the_objects_is_found_or_does_not_matter() {
+fn every_altered_byte_of_a_pack_is_found() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("depot");
+    packed(&path);
+    let packs = path.join("objects/pack");
+    let found = files(&packs);
+    assert_eq!(found.len(), 2, "a pack and its index: {found:?}");
+    assert_eq!(alter_each_byte(&path, |file| file.starts_with(&packs)), 2 * ALL_UP_TO);
+}
+
+#[test]
+fn every_altered_byte_is_found_or_does_not_matter() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("depot");
     depot(&path);
-    let noticed = alter_each_byte(&path);
-    assert!(noticed > 300, "only {noticed}");
+    let noticed = alter_each_byte(&path, |_| true);
+    assert!(noticed > 2000, "only {noticed}");
 }
 
 /// The newest generation does not vanish with its ref: an older one would pass for the newest.

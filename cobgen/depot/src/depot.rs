@@ -10,6 +10,7 @@ use git2::{ErrorCode, Repository, RepositoryInitOptions};
 use serde::Serialize;
 
 use crate::error::DepotError;
+use crate::integrity::Integrity;
 
 /// The depot format written here; stands in the repository's own configuration.
 const FORMAT: u32 = 1;
@@ -21,6 +22,8 @@ const GENERATIONS: &str = "refs/generations/";
 pub struct Depot {
     pub(crate) path: PathBuf,
     pub(crate) repo: Repository,
+    /// Asked before git is asked for any object.
+    pub(crate) integrity: Integrity,
 }
 
 /// One generation in the depot's history.
@@ -71,7 +74,8 @@ impl Depot {
                 DepotError::git(format!("can't open the depot {}", path.display()))(error)
             }
         })?;
-        let depot = Self { path: path.to_owned(), repo };
+        let integrity = Integrity::of(&repo);
+        let depot = Self { path: path.to_owned(), repo, integrity };
         match depot.format()? {
             Some(found) if found > FORMAT => {
                 let what = format!("the depot {}", path.display());
@@ -168,6 +172,7 @@ impl Depot {
             what: "the ref".to_owned(),
             why: "it names no commit".to_owned(),
         })?;
+        self.integrity.check_object(number, "the commit", id)?;
         self.repo.find_commit(id).map_err(|error| DepotError::object(number, "the commit", error))
     }
 

@@ -1,6 +1,6 @@
 //! Why a depot can't be read or written.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cob_types::{GenerationNumber, HostName};
 
@@ -65,6 +65,18 @@ pub enum DepotError {
         generation: GenerationNumber,
         /// What is damaged.
         what: String,
+        /// How that shows.
+        why: String,
+    },
+    /// A file of git's is there and is not what it should be.
+    #[error(
+        "{} is damaged: {why}; nothing of it was used: restore the depot from a copy (`git fsck` names what else is \
+         damaged)",
+        path.display()
+    )]
+    DamagedFile {
+        /// The file.
+        path: PathBuf,
         /// How that shows.
         why: String,
     },
@@ -166,6 +178,10 @@ impl DepotError {
         } else {
             Self::Damaged { generation, what, why: error.message().to_owned() }
         }
+    }
+
+    pub(crate) fn damaged_file(path: &Path, why: impl Into<String>) -> Self {
+        Self::DamagedFile { path: path.to_owned(), why: why.into() }
     }
 
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {

@@ -21,6 +21,7 @@
 mod depot;
 pub mod enrolled;
 mod error;
+mod integrity;
 mod lock;
 mod objects;
 mod publish;

@@ -4,11 +4,11 @@
 //! one. Either way everything is durable when [`Objects::finish`] returns.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use git2::{ObjectType, Oid, Repository};
 
-use crate::depot::sync_folder;
+use crate::depot::{Depot, sync_folder};
+use crate::integrity::Integrity;
 
 /// From this many new bundles on they are written as one pack.
 pub(crate) const PACK_FROM: usize = 200;
@@ -18,25 +18,27 @@ const FOLDER_MODE: i32 = 0o040_000;
 const PACK_MODE: u32 = 0o444;
 
 /// Writes objects into a repository that it has for itself.
-pub(crate) struct Objects {
+pub(crate) struct Objects<'d> {
     repo: Repository,
+    integrity: &'d Integrity,
     /// Where objects are gathered in memory until [`Objects::finish`]: what was written.
     gathered: Option<Vec<Oid>>,
 }
 
-impl Objects {
+impl<'d> Objects<'d> {
     /// For a few objects, or for many.
-    pub(crate) fn open(depot: &Path, many: bool) -> Result<Self, git2::Error> {
-        let repo = Repository::open_bare(depot)?;
+    pub(crate) fn open(depot: &'d Depot, many: bool) -> Result<Self, git2::Error> {
+        let repo = Repository::open_bare(&depot.path)?;
         if many {
             repo.odb()?.add_new_mempack_backend(i32::MAX)?;
         }
-        Ok(Self { repo, gathered: many.then(Vec::new) })
+        Ok(Self { repo, integrity: &depot.integrity, gathered: many.then(Vec::new) })
     }
 
     /// Writes a blob, unless it is there.
     pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
         let id = Oid::hash_object(ObjectType::Blob, bytes)?;
+        self.integrity.check_for_git(id)?;
         if self.repo.odb()?.exists(id) {
             return Ok(id);
         }
@@ -60,6 +62,8 @@ impl Objects {
         }
         let id = builder.write()?;
         drop(builder);
+        // It may have been there before, and be damaged.
+        self.integrity.check_for_git(id)?;
         self.note(id);
         Ok(id)
     }
@@ -72,6 +76,8 @@ impl Objects {
         message: &str,
         author: &git2::Signature<'_>,
     ) -> Result<Oid, git2::Error> {
+        parent.map_or(Ok(()), |id| self.integrity.check_for_git(id))?;
+        self.integrity.check_for_git(tree)?;
         let parent = parent.map(|id| self.repo.find_commit(id)).transpose()?;
         let parents: Vec<&git2::Commit<'_>> = parent.iter().collect();
         let id = self.repo.commit(None, author, author, message, &self.repo.find_tree(tree)?, &parents)?;

@@ -158,7 +158,7 @@ impl Depot {
         let counts = Counts { hosts: manifest.hosts.len() as u64, cobs: manifest.cobs };
         let message = write_message(publication.message, manifest.generation, counts);
         let mut objects =
-            Objects::open(&self.path, encoded.new_bundles(self).map_err(failed())? >= PACK_FROM).map_err(failed())?;
+            Objects::open(self, encoded.new_bundles(self).map_err(failed())? >= PACK_FROM).map_err(failed())?;
         let model = Folder::of(publication.model)?;
         let model = (!publication.model.is_empty()).then(|| model.write(&mut objects, MODEL)).transpose()?;
         let tree = encoded.write(&mut objects, model, publication.provenance).map_err(failed())?;
@@ -169,6 +169,7 @@ impl Depot {
 
     /// Creates or moves a ref, past a lock that somebody left behind.
     pub(crate) fn set_ref(&self, name: &str, commit: Oid, force: bool) -> Result<(), PublishError> {
+        self.integrity.check(commit)?;
         let set = || self.repo.reference(name, commit, force, "cobgen publish").map(drop);
         let lock = self.path.join(format!("{name}.lock"));
         let outcome = match set() {
@@ -234,12 +235,14 @@ impl Encoded {
         let odb = depot.repo.odb()?;
         let mut new = 0;
         for bytes in self.bundles.values() {
-            new += usize::from(!odb.exists(Oid::hash_object(ObjectType::Blob, bytes)?));
+            let id = Oid::hash_object(ObjectType::Blob, bytes)?;
+            depot.integrity.check_for_git(id)?;
+            new += usize::from(!odb.exists(id));
         }
         Ok(new)
     }
 
-    fn write(&self, objects: &mut Objects, model: Option<Oid>, provenance: &[u8]) -> Result<Oid, git2::Error> {
+    fn write(&self, objects: &mut Objects<'_>, model: Option<Oid>, provenance: &[u8]) -> Result<Oid, git2::Error> {
         let mut bundles = BTreeMap::new();
         for (name, bytes) in &self.bundles {
             bundles.insert(name.clone(), objects.blob(bytes)?);
@@ -292,7 +295,7 @@ impl<'a> Folder<'a> {
         Ok(root)
     }
 
-    fn write(&self, objects: &mut Objects, path: &str) -> Result<Oid, PublishError> {
+    fn write(&self, objects: &mut Objects<'_>, path: &str) -> Result<Oid, PublishError> {
         let mut folders = BTreeMap::new();
         for (name, folder) in &self.folders {
             folders.insert((*name).to_owned(), folder.write(objects, &format!("{path}/{name}"))?);

@@ -20,6 +20,8 @@ pub(crate) const PROVENANCE: &str = "provenance.json";
 /// The longest record of where things come from: a few hundred bytes for each of a million
 /// dependencies.
 const MAX_PROVENANCE: usize = 512 << 20;
+/// The longest object of any sort.
+pub(crate) const MAX_OBJECT: usize = MAX_PROVENANCE;
 /// The most bytes of a model, all files together.
 pub(crate) const MAX_MODEL: usize = 256 << 20;
 /// The deepest folder of a model.
@@ -181,7 +183,7 @@ fn tree<'d>(depot: &'d Depot, number: GenerationNumber, id: Oid, what: &str) -> 
     depot.repo.find_tree(id).map_err(|error| DepotError::object(number, what, error))
 }
 
-/// Looks at an object's header: nothing is read, or allocated, that is longer than allowed.
+/// Finds the object whole and looks at its header: nothing is read, or allocated, that is longer than allowed.
 pub(crate) fn check_length(
     depot: &Depot,
     number: GenerationNumber,
@@ -191,6 +193,7 @@ pub(crate) fn check_length(
     max: usize,
 ) -> Result<(), DepotError> {
     let failed = |error| DepotError::object(number, what, error);
+    depot.integrity.check_object(number, what, id)?;
     let (len, kind) = depot.repo.odb().and_then(|odb| odb.read_header(id)).map_err(failed)?;
     if kind != expected {
         let why = format!("it is a {kind}, not a {expected}");

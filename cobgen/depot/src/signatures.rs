@@ -78,7 +78,10 @@ impl Depot {
         for signed in signatures {
             let written = Written { manifest: hex(manifest), signed: *signed };
             let bytes = serde_json::to_vec(&written).expect("keys and signatures are texts");
-            let blob = self.repo.blob(&bytes).map_err(DepotError::git("can't write a signature"))?;
+            let failed = || DepotError::git("can't write a signature");
+            // Git does not write what it finds in a file already.
+            self.integrity.check(Oid::hash_object(ObjectType::Blob, &bytes).map_err(failed())?)?;
+            let blob = self.repo.blob(&bytes).map_err(failed())?;
             self.set_ref(&ref_of(number, &signed.key), blob, true)?;
         }
         // Git makes no folder's entry durable that it makes for a ref or an object.

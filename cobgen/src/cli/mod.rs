@@ -179,6 +179,7 @@ fn tell_depot(error: &DepotError, path: &Path, terminal: &mut Terminal<'_>) -> i
         | DepotError::NoHost { .. } => Ok(Answer::Bad),
         DepotError::Incomplete { .. }
         | DepotError::Damaged { .. }
+        | DepotError::DamagedFile { .. }
         | DepotError::TooLarge { .. }
         | DepotError::Enrolments { .. }
         | DepotError::Git { .. }

@@ -272,7 +272,7 @@ fn what_others_put_into_the_repository_is_not_believed() {
     let put = |change: &dyn Fn(&mut Generation), bundle: Option<&[u8]>| {
         let mut generation = sketch_of(9, &[("n1", 9)]);
         change(&mut generation);
-        let mut objects = Objects::open(&fixture.path, false).expect("opened");
+        let mut objects = Objects::open(&fixture.depot, false).expect("opened");
         let own = codec::encode(&generation.bundles["n1"]).expect("CBOR");
         let encoded = Encoded {
             manifest: codec::encode(&generation.manifest).expect("CBOR"),
@@ -315,7 +315,7 @@ fn what_is_longer_than_allowed_is_not_read() {
     let fixture = depot_of(1);
     let view_error = fixture.depot.read_manifest_bytes(number(1)).map(|bytes| bytes.len());
     assert!(view_error.expect("read") < 1000);
-    let mut objects = Objects::open(&fixture.path, false).expect("opened");
+    let mut objects = Objects::open(&fixture.depot, false).expect("opened");
     let long = objects.blob(&vec![0; cob_types::generation::MAX_MANIFEST + 1]).expect("written");
     let files = BTreeMap::from([(MANIFEST.to_owned(), long)]);
     let tree = objects.folder(&files, &BTreeMap::new()).expect("written");
