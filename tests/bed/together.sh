@@ -53,7 +53,8 @@ bed power-off h2
 bed power-on h2
 soon operator status
 bed cut h3
-soon says "1 of 2 peers linked" unit h1 StatusText
+# An idle link is found dead after a minute; who asks h3 itself hears at once that it is away.
+fails operator status
 bed heal h3
 soon says "2 of 2 peers linked" unit h1 StatusText
 soon operator status

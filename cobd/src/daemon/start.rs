@@ -49,6 +49,9 @@ pub enum StartError {
     /// A depot whose generations are taken as they come, and that others may write.
     #[error("`follow` without `trust` takes whatever is put into the depot {0}; or name the publishers in `trust`")]
     Depot(Exposed),
+    /// The host's key is there and of no use.
+    #[error("the key of this host: {0}")]
+    Identity(#[from] cob_trust::KeyFileError),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -95,6 +98,7 @@ impl Daemon {
     /// [`StartError`].
     pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
         permissions::own_folder(&config.state_dir).map_err(StartError::StateDir)?;
+        crate::identity::Keys::load(&config.identity)?;
         if let (true, None, Source::Folder(depot)) = (config.follow, &config.trust, &config.depot) {
             // One that is still to be made can be made by who may write where it will be.
             let there = depot.ancestors().find(|p| p.exists()).unwrap_or(depot);
