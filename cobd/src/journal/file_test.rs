@@ -5,7 +5,19 @@ use proptest::prelude::*;
 use super::*;
 
 fn open(folder: &Path) -> Opened {
-    FileJournal::open(folder, 2).expect("opens")
+    try_open(folder).expect("opens")
+}
+
+/// Opens it as soon as nobody holds it: a process that another test is just starting has, for the moment
+/// between fork and exec, every lock of this one.
+fn try_open(folder: &Path) -> Result<Opened, JournalError> {
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        match FileJournal::open(folder, 2) {
+            Err(JournalError::InUse { .. }) if std::time::Instant::now() < limit => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
 }
 
 fn payloads(entries: &[Entry]) -> Vec<String> {
@@ -74,7 +86,7 @@ fn a_crash_at_every_byte_leaves_a_prefix() {
     }
     // The snapshot was durable before the segment got its name: it can't be torn.
     fs::write(&path, &bytes[..whole - 1]).expect("written");
-    let error = FileJournal::open(folder.path(), 2).expect_err("refused").to_string();
+    let error = try_open(folder.path()).map(drop).expect_err("refused").to_string();
     assert!(error.contains("snapshot") && error.contains("byte 0"), "{error}");
 }
 
@@ -88,7 +100,7 @@ fn damage_in_the_middle_stops_with_the_place_and_the_way_out() {
     let mut bytes = fs::read(&path).expect("read");
     bytes[27 + 25] ^= 4;
     fs::write(&path, &bytes).expect("written");
-    let error = FileJournal::open(folder.path(), 2).expect_err("refused").to_string();
+    let error = try_open(folder.path()).map(drop).expect_err("refused").to_string();
     for word in [path.to_str().expect("text"), "byte 27", "record 2", "record 3", "Way out", "fence"] {
         assert!(error.contains(word), "{word}: {error}");
     }
@@ -121,7 +133,7 @@ fn every_altered_byte_is_named_or_cut_from_the_end() {
                 altered[at] ^= 1 << bit;
                 fs::write(path, &altered).expect("written");
                 let place = format!("{}: bit {bit} of byte {at}", path.display());
-                match FileJournal::open(folder.path(), 2) {
+                match try_open(folder.path()) {
                     Err(error) => {
                         assert!(path == &new, "{place}: recovery needs the newest segment alone");
                         let said = error.to_string();
@@ -339,7 +351,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
     drop(journal);
     let bytes = fs::read(&path).expect("read");
     fs::remove_file(&path).expect("removed");
-    let error = FileJournal::open(folder.path(), 2).expect_err("the older one is no truth");
+    let error = try_open(folder.path()).map(drop).expect_err("the older one is no truth");
     assert!(matches!(&error, JournalError::Lost { file, .. } if *file == path), "{error}");
     assert!(!path.exists() && error.to_string().contains("Way out"), "{error}");
     fs::write(&path, bytes).expect("put back");
@@ -350,7 +362,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
             fs::remove_file(path).expect("removed");
         }
     });
-    assert!(matches!(FileJournal::open(folder.path(), 2), Err(JournalError::Lost { .. })));
+    assert!(matches!(try_open(folder.path()), Err(JournalError::Lost { .. })));
 }
 
 #[test]
