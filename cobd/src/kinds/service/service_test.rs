@@ -260,7 +260,7 @@ esac
 #[tokio::test]
 async fn a_cancelled_start_does_not_look_like_up() {
     let mut bench = Bench::new();
-    let keys = r#""start":"echo $$ > {}/pid; exec sleep 600","ready":"touch {}/asked; false""#;
+    let keys = r#""start":"echo $$ > {}/pid; exec sleep 600","ready":"test -s {}/pid && touch {}/asked; false""#;
     let context = context(&bench, keys);
     let (_, handle) = bench.begin(&context, "down", "up");
     let asked = bench.path("asked");
