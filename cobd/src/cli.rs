@@ -16,7 +16,7 @@ use crate::identity;
 use crate::join::{self as invite, Invitation, Joined};
 use crate::permissions;
 use crate::process::close_to_others;
-use crate::run::{Program, keep_memory_private};
+use crate::run::Program;
 
 /// The daemon of one host: brings its change objects into the states that are wanted, in an order
 /// negotiated with the daemons of other hosts.
@@ -247,7 +247,6 @@ fn complain(what: &str) {
 
 /// A daemon's whole life, in this thread.
 fn live(config: Config, program: Program) -> Result<(), String> {
-    keep_memory_private();
     log_to_stderr(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let lived = runtime.block_on(async {

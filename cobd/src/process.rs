@@ -24,9 +24,18 @@ const FIRST_OTHER: i32 = 3;
 pub fn close_to_others() -> io::Result<()> {
     umask(Mode::RWXG | Mode::RWXO);
     close_fds::set_fds_cloexec_threadsafe(FIRST_OTHER, &[]);
+    keep_memory_private()
+}
+
+/// From here on this process leaves no picture of its memory behind, and others of its user can't look
+/// into it. What it executes can be looked into again, but leaves no core file unless it asks for that.
+///
+/// # Errors
+/// When the system refuses.
+pub(crate) fn keep_memory_private() -> io::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum })?;
+    let limited = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
     // The limit alone does not hold where cores are piped into a program (core(5)).
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    Ok(())
+    Ok(limited?)
 }

@@ -9,7 +9,7 @@ use cob_types::message::{MAX_BATCH, PROTOCOL};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::testing::{Lines, TestHost, dealer_handshake, host, life, quick, within, zmtp};
+use super::testing::{Lines, TestHost, dealer_handshake, host, life, quick, talk, within, zmtp};
 use super::{Limits, LinkEvent, StrangerLimits, Transport};
 
 /// A connection that speaks ZMTP by hand.
@@ -83,13 +83,7 @@ impl Stage {
 
     /// The link of the two works on, and is the same that it was.
     async fn goes_on(&mut self) {
-        for round in 0..10 {
-            let text = round.to_string();
-            self.a.send("b", &text);
-            assert_eq!(self.b.received().await, text);
-            self.b.send("a", &text);
-            assert_eq!(self.a.received().await, text);
-        }
+        talk(&mut self.a, &mut self.b, 10).await;
     }
 
     /// One line was logged, with this in it.

@@ -30,6 +30,17 @@ pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
 }
 
+/// Both send a batch and receive the other's, so many times: the link of the two works.
+pub(super) async fn talk(one: &mut TestHost, other: &mut TestHost, rounds: u32) {
+    for round in 0..rounds {
+        let text = round.to_string();
+        one.send(other.name.as_str(), &text);
+        assert_eq!(other.received().await, text);
+        other.send(one.name.as_str(), &text);
+        assert_eq!(one.received().await, text);
+    }
+}
+
 pub(super) fn host(name: &str) -> HostName {
     HostName::new(name).expect("host")
 }

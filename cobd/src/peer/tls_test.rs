@@ -15,8 +15,8 @@ use tokio_rustls::client::TlsStream;
 
 use super::task::Owned;
 use super::testing::{
-    Cut, Lines, OPERATOR, Proxy, TestHost, dealer_handshake, host, identity, life, quick, secret, two_secure, within,
-    zmtp,
+    Cut, Lines, OPERATOR, Proxy, TestHost, dealer_handshake, host, identity, life, quick, secret, talk, two_secure,
+    within, zmtp,
 };
 use super::{HttpStream, Limits, LinkEvent, StrangerLimits, Transport};
 
@@ -44,13 +44,7 @@ impl Stage {
     }
 
     async fn goes_on(&mut self) {
-        for round in 0..5 {
-            let text = round.to_string();
-            self.a.send("b", &text);
-            assert_eq!(self.b.received().await, text);
-            self.b.send("a", &text);
-            assert_eq!(self.a.received().await, text);
-        }
+        talk(&mut self.a, &mut self.b, 5).await;
     }
 
     /// Host `b` has refused somebody for this reason alone, and said so.

@@ -46,6 +46,6 @@ pub(crate) use program::{KEEP_SERVICE, MOVE_SERVICE};
 pub use program::{Program, main_if_runner};
 pub(crate) use redact::Redactor;
 pub(crate) use runner::{enter_session, holds_lock, now_ns};
-pub(crate) use secrets::{Opened, keep_memory_private, remove as remove_folder};
+pub(crate) use secrets::{Opened, remove as remove_folder};
 pub use secrets::{Opener, Sealed};
 pub use start::{Canceller, FoundJob, FoundState, Runner, StartError, Started};

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use cob_trust::{SecretKey, seal};
 use cob_types::canonical;
 use cob_types::secret::{self, SecretId};
-use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use zeroize::Zeroizing;
 
 use super::redact::Redactor;
@@ -193,13 +192,4 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-/// From here on this process leaves no picture of its memory behind, and others of its user can't look
-/// into it. What it executes can be looked into again, but leaves no core file unless it asks for that.
-pub(crate) fn keep_memory_private() {
-    let limit = rustix::process::getrlimit(Resource::Core);
-    // Where the system refuses, everything else goes on.
-    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum });
-    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

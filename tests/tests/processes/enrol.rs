@@ -426,29 +426,10 @@ fn a_server_keeps_its_key_and_what_it_knows() {
 }
 
 /// One change object on each of two hosts.
-const MODEL: &str = r#"
-security: loopback-only
-hosts:
-  n1: {address: "tcp://127.0.0.1:1"}
-  n2: {address: "tcp://127.0.0.1:2"}
-kinds:
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {run: ./check.sh}
-    transitions:
-      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
-      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
-cobs:
-  n1/a: {kind: quick}
-  n2/b: {kind: quick, requires: [n1/a]}
-"#;
-
 #[test]
 fn daemons_follow_a_depot_over_the_network_and_do_not_mind_when_it_is_away() {
     let mut cluster = crate::cluster(&["n1", "n2"]);
-    let model = cluster.write_model("model", &[("model.yaml", MODEL), crate::CHECK]);
+    let model = cluster.write_model("model", &[("model.yaml", crate::setup::MODEL), crate::CHECK]);
     let first = cluster.generate(&model);
     let mut site = Site::of(cluster.dir.path(), "depot");
     for host in ["n1", "n2"] {

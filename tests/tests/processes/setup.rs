@@ -9,7 +9,8 @@ use cob_types::GenerationNumber;
 use crate::{CHECK, PATIENCE, cluster};
 
 /// One change object on each of two hosts.
-const MODEL: &str = r#"
+/// Two hosts, one change object each, of which the second requires the first.
+pub(crate) const MODEL: &str = r#"
 security: loopback-only
 hosts:
   n1: {address: "tcp://127.0.0.1:1"}
