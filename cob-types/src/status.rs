@@ -277,6 +277,13 @@ pub enum Wait {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
+    /// Its budget has no token left.
+    Token {
+        /// The budget's change object.
+        cob: CobId,
+        /// Since when it has asked.
+        since_ns: u64,
+    },
     /// Promises that it gave must come back first.
     Grant {
         /// From whom.

@@ -126,6 +126,10 @@ fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
             with("flap", None, format!("left {state} {times} times, now because of {why}"))
         }
         Note::Ordered => with("ordered", None, "goes by rank: a circle of waiters was found".to_owned()),
+        Note::Overdrawn { by, at_most } => {
+            let why = "those who have one can't be back before it moves";
+            with("overdrawn", None, format!("a token beyond {at_most} for {by}: {why}"))
+        }
     }
 }
 

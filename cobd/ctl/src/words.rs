@@ -228,6 +228,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
             format!("{cob} {} again (asked back)", states(wanted))
         }
         Wait::Lock { cob, states: wanted, .. } => format!("{cob} {}", states(wanted)),
+        Wait::Token { cob, .. } => format!("a token of {cob}"),
         Wait::Grant { cob, state, .. } => format!("{cob} to give back {state}"),
         Wait::Retry { at_ns, attempt, of } => {
             format!("attempt {attempt} of {of} in {}", span(at_ns.saturating_sub(now_ns)))

@@ -150,7 +150,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
     }
     let mut silent: BTreeMap<&str, (&CobId, &CobId)> = BTreeMap::new();
     for cob in generation.bundles.values().flat_map(|bundle| bundle.cobs.values()) {
-        for on in needs_of(cob).map(|need| &need.cob).filter(|on| on.host_str() != cob.id.host_str()) {
+        for on in cob.needs().map(|need| &need.cob).filter(|on| on.host_str() != cob.id.host_str()) {
             for end in [&cob.id, on] {
                 if hosts.get(end.host_str()).is_some_and(|host| host.address.is_none()) {
                     silent.entry(end.host_str()).or_insert((&cob.id, on));
@@ -169,10 +169,6 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
             help: format!("give {host} an address: tcp://IP:PORT"),
         });
     }
-}
-
-fn needs_of(cob: &Cob) -> impl Iterator<Item = &Need> {
-    cob.transitions.iter().flat_map(|t| &t.needs).chain(cob.locks.iter().flat_map(|l| &l.needs))
 }
 
 /// All names that exist, and what was found wrong with those that are used.

@@ -50,6 +50,7 @@ enum Content {
     TcpCheck,
     HttpCheck,
     Noop,
+    Budget,
 }
 
 /// All built-in kinds.
@@ -114,6 +115,16 @@ pub(super) const ALL: &[Builtin] = &[
         gate: true,
         content: Content::Noop,
     },
+    Builtin {
+        name: "budget",
+        backend: "budget",
+        states: &["open"],
+        preferred: "open",
+        pre_remove: "open",
+        transitions: &[],
+        gate: false,
+        content: Content::Budget,
+    },
 ];
 
 /// What came of a change object's content.
@@ -127,13 +138,18 @@ pub(super) struct Settled {
     pub(super) env: Option<BTreeMap<String, String>>,
 }
 
+/// A built-in kind that the expansion itself makes change objects of.
+pub(super) fn named(name: &str) -> &'static Builtin {
+    ALL.iter().find(|b| b.name == name).expect("it is in the table")
+}
+
 impl Builtin {
     /// What can end by itself is looked at again and again.
     fn recheck_ms(&self) -> Option<u64> {
         match self.content {
             Content::Service => Some(10_000),
             Content::TcpCheck | Content::HttpCheck => Some(30_000),
-            Content::Script | Content::Wait | Content::Noop => None,
+            Content::Script | Content::Wait | Content::Noop | Content::Budget => None,
         }
     }
 
@@ -141,7 +157,8 @@ impl Builtin {
     pub(super) fn kind(&self) -> Kind {
         let states: Vec<_> = self.states.iter().map(|s| builtin_state(s)).collect();
         let (preferred, pre_remove) = (builtin_state(self.preferred), builtin_state(self.pre_remove));
-        let mut priority = vec![pre_remove.clone(), preferred.clone()];
+        let mut priority = vec![pre_remove.clone()];
+        priority.extend((preferred != pre_remove).then(|| preferred.clone()));
         priority.extend(states.iter().filter(|s| **s != preferred && **s != pre_remove).cloned());
         Kind {
             name: KindName::new(self.name).expect("the table holds well-formed names"),
@@ -160,6 +177,14 @@ impl Builtin {
     pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
         match self.content {
             Content::Noop => settle_noop(content, report),
+            Content::Budget => {
+                let fault = Diagnostic::error("bad-content", "a budget is no change object that is written by hand");
+                report.push(
+                    content.mark,
+                    fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
+                );
+                None
+            }
             Content::Script => script(content, files, report),
             Content::Service => service(content, files, report),
             Content::Wait => {

@@ -3,10 +3,11 @@
 //! `hosts`, `kinds` and `clusters` first; `objects` makes every change object, by hand or of a
 //! service, and renders its templates; `targets` finds what a dependency's words name; `words`
 //! turns the short words into transition and lock dependencies, `gates` thins out those between
-//! two large services, and `arrows` gathers what came out. Every step reports all that it finds wrong and
+//! two large services, `budgets` adds what gives out tokens, and `arrows` gathers what came out. Every step reports all that it finds wrong and
 //! goes on with the rest; only a model without errors gives a [`Draft`].
 
 mod arrows;
+mod budgets;
 mod builtin;
 mod clusters;
 mod files;
@@ -98,6 +99,7 @@ fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, repor
     let secrets = secrets::Secrets::read(&sections.secrets, report);
     let world = scope::World::new(sections, templates, hosts, clusters, secrets, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
+    let tokens = budgets::give_out(sections, &world.hosts, &mut objects, report);
     let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
@@ -112,7 +114,7 @@ fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, repor
         (host.name.clone(), At { value, place: report.place(host.mark) })
     });
     let hosts = hosts.collect();
-    let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, report);
+    let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, tokens, report);
     let trust::Trust { revoked, operators, .. } = trust;
     let secrets = world.secrets.into_draft(&cobs, files, report);
     let (blobs, sealed) = (BTreeMap::new(), BTreeMap::new());
