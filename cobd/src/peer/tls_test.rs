@@ -242,6 +242,21 @@ async fn what_was_recorded_is_worth_nothing() {
 }
 
 #[tokio::test]
+async fn what_is_slipped_into_a_link_on_its_way_cuts_it_and_is_counted() {
+    let mut stage = Stage::set().await;
+    let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
+    stream.write_all(&hello("0evil")).await.expect("writes");
+    stage.b.up().await;
+    // A record of TLS that nobody has encrypted with this connection's keys.
+    let record = [&[0x17, 3, 3, 0, 40][..], &[7; 40]].concat();
+    stream.get_mut().0.write_all(&record).await.expect("writes");
+    until_cut(stream).await;
+    stage.b.down().await;
+    assert_eq!(stage.b.links.refused(), Refused { replayed: 1, ..Refused::default() });
+    stage.goes_on().await;
+}
+
+#[tokio::test]
 async fn half_and_damaged_handshakes_leave_nothing_behind() {
     let mut stage = Stage::set().await;
     let said = recorded(&mut stage).await;
