@@ -235,7 +235,7 @@ impl Keeper {
                                     break (LinkEnd::Moved, None);
                                 }
                             }
-                            Wish::Absent => break (LinkEnd::Dismissed, None),
+                            Wish::Absent => break (self.dismissed(key), None),
                             Wish::Leave => break ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
                         }
                     }
@@ -250,6 +250,14 @@ impl Keeper {
                     Err(error) => self.note_failure(&error),
                 }
             }
+        }
+    }
+
+    /// Why the link of a host that has left the roster ends.
+    fn dismissed(&self, key: Option<PublicKey>) -> LinkEnd {
+        match key {
+            Some(key) if self.shared.gate().is_revoked(&key) => LinkEnd::KeyGone(key),
+            Some(_) | None => LinkEnd::Dismissed,
         }
     }
 

@@ -343,6 +343,17 @@ async fn a_revoked_key_is_cut_at_once_and_stays_out() {
 }
 
 #[tokio::test]
+async fn of_a_host_that_leaves_because_its_key_is_revoked_that_is_said() {
+    for (revoked, why) in [(&[1][..], "revoked or replaced"), (&[], "not in the roster any more")] {
+        let mut stage = Stage::set().await;
+        let hosts: &[(&str, SocketAddr, &[u8])] = &[("b", stage.b.address(), &[2])];
+        stage.b.trust(2, hosts, revoked);
+        let told = stage.b.down().await;
+        assert!(told.contains(why), "not {why:?}: {told}");
+    }
+}
+
+#[tokio::test]
 async fn a_key_rolls_over_while_batches_flow() {
     let (mut a, mut b) = two_secure().await;
     let (at_a, at_b) = (a.address(), b.address());
