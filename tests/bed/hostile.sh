@@ -121,8 +121,9 @@ RULES
     on h1 systemctl restart cobd
 }
 apart() { # MODE
-    on h1 nft delete table ip detour
+    # First, so that h1 still hears that this connection has ended.
     on h4 systemctl stop "tap-$1"
+    on h1 nft delete table ip detour
     for host in h1 h2 h3; do
         soon linked $host
     done
@@ -179,7 +180,9 @@ done
 soon more_refused h3 revoked 0
 says "its key $h2 was revoked" cobd_log h3
 soon says "it does not accept the key $h2 of this host" on h2 cobctl status --json
-soon says "its key $h2 was revoked" serve_log
+# Nor does it get the generation any more.
+fails_with "or it was revoked" on h2 cobctl switch 2 --prepare-timeout 2s
+says "its key $h2 was revoked" serve_log
 on h2 systemctl stop cobd
 [ "$(lines h3 "its key $h2 was revoked")" -le 2 ]
 [ "$(serve_log | grep -cF "its key $h2 was revoked")" -le 2 ]
