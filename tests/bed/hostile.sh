@@ -43,6 +43,32 @@ begin_anew() { # HOST: a new life, in which nothing was refused yet
     soon linked h1
 }
 
+# What h1 says to h3 goes to h4 from here on, as if somebody had the router: a new life of h1 dials anew.
+detour() {
+    on h1 nft -f - <<'RULES'
+table ip detour {
+    chain out {
+        type nat hook output priority -100;
+        ip daddr 10.77.0.3 tcp dport 7077 dnat to 10.77.0.4:7077
+    }
+}
+RULES
+    on h1 systemctl restart cobd
+}
+between() { # MODE: and h4 passes it on
+    on h4 systemd-run --quiet --unit="tap-$1" intruder tap --listen 10.77.0.4:7077 --to 10.77.0.3:7077 --mode "$1" \
+        --record "/var/tmp/$1"
+    soon says "listens on" on h4 journalctl --unit "tap-$1"
+    detour
+}
+apart() { # UNIT: of h4, which ends first, so that h1 still hears that this connection has ended
+    on h4 systemctl stop "$1"
+    on h1 nft delete table ip detour
+    for host in h1 h2 h3; do
+        soon linked $host
+    done
+}
+
 step "a fourth machine, with a program that means harm; the daemons begin a new life"
 for host in h2 h4; do
     on $host sh -c 'cat > /usr/local/bin/intruder && chmod 755 /usr/local/bin/intruder' < "$intruder"
@@ -81,9 +107,16 @@ on h4 cobctl switch 1 >/dev/null
 soon more_refused h1 stranger 200
 soon more_refused h3 stranger 0
 soon says "it does not accept the key $stranger of this host" on h4 cobctl status --json
-on h4 systemctl stop cobd
+says "its key $stranger is in no generation at hand" cobd_log h3
 [ "$(lines h1 "$stranger")" -le 2 ]
 [ "$(lines h3 "$stranger")" -le 2 ]
+
+step "nor is it believed when it answers in the place of a host"
+detour
+soon more_refused h1 wrong_key 0
+[ "$(lines h1 "who answers at 10.77.0.3:7077 does not hold the key of this host")" = 1 ]
+fails linked h1
+apart cobd
 
 step "a stolen token that was used is refused, said once, and told by status"
 thief() { token_of h2 | on h4 cobd join $server - --config /var/tmp/thief.toml --state-dir /var/tmp/thief; }
@@ -91,8 +124,9 @@ for try in {1..20}; do
     fails_with "used already, with another key" thief
 done
 serve_log() { on h1 journalctl --no-pager --output=cat --unit cobgen-serve; }
-# One came before, in together.sh.
+says "the token of h2 was used already, with another key" serve_log
 [ "$(serve_log | grep -cF "the token of h2 was used already, with another key")" -le 2 ]
+# One came before, in together.sh.
 says "REFUSED 21 times" admin cobgen enroll --list --depot $site/depot
 says "\`cobgen serve\` has refused the token of h2 21 times" operator status
 says '"h2": 21' operator status --json
@@ -105,46 +139,22 @@ is_refused h1 not_tls 200 "which is not TLS"
 on h4 intruder downgrade zmtp --to 10.77.0.2:7077 --tries 200
 is_refused h2 not_tls 200 "which is not TLS"
 
-# What h1 says to h3 goes by h4 from here on, as if somebody had the router: a new life of h1 dials anew.
-between() { # MODE
-    on h4 systemd-run --quiet --unit="tap-$1" intruder tap --listen 10.77.0.4:7077 --to 10.77.0.3:7077 --mode "$1" \
-        --record "/var/tmp/$1"
-    soon says "listens on" on h4 journalctl --unit "tap-$1"
-    on h1 nft -f - <<'RULES'
-table ip detour {
-    chain out {
-        type nat hook output priority -100;
-        ip daddr 10.77.0.3 tcp dport 7077 dnat to 10.77.0.4:7077
-    }
-}
-RULES
-    on h1 systemctl restart cobd
-}
-apart() { # MODE
-    # First, so that h1 still hears that this connection has ended.
-    on h4 systemctl stop "tap-$1"
-    on h1 nft delete table ip detour
-    for host in h1 h2 h3; do
-        soon linked $host
-    done
-}
-
 step "who takes TLS 1.3 out of what a host offers gets no link, and is noticed"
 between downgrade
 soon more_refused h3 not_tls 200
 fails linked h1
-apart downgrade
+apart tap-downgrade
 
 step "who changes bytes on their way gets no link, and is noticed"
 between bend
 soon more_refused h3 replayed 0
 fails linked h1
-apart bend
+apart tap-bend
 
 step "what was recorded is worth nothing when it is played again"
 between pass
 soon linked h1
-apart pass
+apart tap-pass
 begin_anew h3
 on h4 intruder play --to 10.77.0.3:7077 --tries 200 /var/tmp/pass
 is_refused h3 replayed 200 "cannot decrypt"
