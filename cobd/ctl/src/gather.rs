@@ -101,7 +101,7 @@ pub fn picture(answers: impl Iterator<Item = HostStatus>) -> ClusterStatus {
         }
     }
     hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    ClusterStatus { hosts }
+    ClusterStatus { hosts, ..ClusterStatus::default() }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use cob_types::generation::BlobHash;
 use cob_types::remote::Standing;
+use cob_types::status::RefusedTokens;
 use cob_types::{HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -210,6 +211,19 @@ pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
     Ok(all)
 }
 
+impl Tokens {
+    /// How often they were shown in vain.
+    #[must_use]
+    pub fn refused(&self) -> RefusedTokens {
+        let mut refused = RefusedTokens { unknown: self.unknown, ..RefusedTokens::default() };
+        for token in self.tokens.iter().filter(|token| token.refused > 0) {
+            let count = refused.hosts.entry(token.host.clone()).or_default();
+            *count = count.saturating_add(token.refused);
+        }
+        refused
+    }
+}
+
 /// Reads, changes and writes the file, alone.
 fn change<T>(depot: &Path, how: impl FnOnce(&mut Tokens) -> Result<T, PublishError>) -> Result<T, PublishError> {
     let _lock = PublisherLock::take_file(depot, LOCK, PATIENCE)?;
@@ -276,6 +290,7 @@ mod tests {
         let all = read(depot).expect("read");
         assert_eq!(all.unknown, 1);
         assert_eq!(all.tokens.iter().map(|t| t.refused).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(all.refused(), RefusedTokens { hosts: [(host("h1"), 2), (host("h2"), 1)].into(), unknown: 1 });
         let keys = enrolled::read(depot).expect("read");
         assert_eq!(keys, [(host("h1"), vec![PublicKey([1; 32])])].into());
     }

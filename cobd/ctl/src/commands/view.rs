@@ -1,6 +1,7 @@
 //! Hosts and change objects as tables, for `status` and `watch`.
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, Trouble};
+use cob_types::HostName;
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, RefusedTokens, Trouble};
 use comfy_table::Table;
 
 use crate::args::Which;
@@ -93,6 +94,7 @@ pub(super) fn lines(
     lines.extend(safety(screen, cluster));
     lines.push(String::new());
     lines.extend(cluster.hosts.iter().filter_map(refused));
+    lines.extend(refused_tokens(&cluster.refused_tokens));
     lines.extend(conclusion(screen, cluster, verdict));
     lines
 }
@@ -127,6 +129,19 @@ fn refused(host: &HostStatus) -> Option<String> {
     let told: Vec<_> =
         counts.iter().filter(|(_, n)| *n > 0).map(|(why, n)| format!("{} {n}", why.replace('_', " "))).collect();
     (!told.is_empty()).then(|| format!("{} has refused: {} (its log tells whom)", host.name, told.join(", ")))
+}
+
+/// Tokens of enrolment that were shown in vain.
+fn refused_tokens(tokens: &RefusedTokens) -> Vec<String> {
+    let times = |n: u64| count(usize::try_from(n).unwrap_or(usize::MAX), "time");
+    let of_host = |(host, n): (&HostName, &u64)| {
+        format!("`cobgen serve` has refused the token of {host} {} (`cobgen enroll --list` tells more)", times(*n))
+    };
+    let mut lines: Vec<_> = tokens.hosts.iter().map(of_host).collect();
+    if tokens.unknown > 0 {
+        lines.push(format!("`cobgen serve` has refused tokens that nobody has made {}", times(tokens.unknown)));
+    }
+    lines
 }
 
 fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
@@ -297,6 +312,22 @@ mod tests {
         assert!(text.contains("n2 has refused 3 requests without the right to them"), "{text}");
         n2.denied = 0;
         assert!(!shown(&cluster(vec![n2]), &[]).contains("security"));
+    }
+
+    #[test]
+    fn what_was_refused_is_told_by_reason_and_by_token() {
+        let mut n1 = host("n1", 7, vec![]);
+        n1.refused.stranger = 200;
+        n1.refused.not_tls = 1;
+        let mut cluster = cluster(vec![n1]);
+        let text = shown(&cluster, &[]);
+        assert!(text.contains("n1 has refused: stranger 200, not tls 1 (its log tells whom)"), "{text}");
+        assert!(!text.contains("token"), "{text}");
+        cluster.refused_tokens.hosts.insert(HostName::new("n2").expect("a name"), 1);
+        cluster.refused_tokens.unknown = 7;
+        let text = shown(&cluster, &[]);
+        assert!(text.contains("refused the token of n2 1 time (`cobgen enroll --list` tells more)"), "{text}");
+        assert!(text.contains("refused tokens that nobody has made 7 times"), "{text}");
     }
 
     #[test]

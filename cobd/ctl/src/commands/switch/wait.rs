@@ -115,7 +115,7 @@ fn is_converged(plan: &Plan, cluster: &ClusterStatus) -> bool {
 pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
     let leaves = |name: &HostName| plan.leaving.iter().any(|t| t.name.as_ref() == Some(name));
     let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
-    judge(&ClusterStatus { hosts }, &plan.expected)
+    judge(&ClusterStatus { hosts, ..ClusterStatus::default() }, &plan.expected)
 }
 
 /// A newer generation that somebody else has switched a host to.
