@@ -16,6 +16,7 @@ mod orders;
 mod secrets;
 mod service;
 mod setup;
+mod siege;
 mod signed;
 
 use std::time::Duration;
