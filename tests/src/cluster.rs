@@ -408,6 +408,16 @@ impl Cluster {
         child.wait().expect("waited for");
     }
 
+    /// Lets the daemon of a host crash, as a defect would, and gives how it ended; its actions live on.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn crash(&mut self, host: &str) -> ExitStatus {
+        let child = self.take(host);
+        processes::signal(child.id(), processes::Signal::ABORT);
+        self.wait_ended(child, host)
+    }
+
     /// Asks the daemon of a host to end, as an init system does, and waits for it.
     ///
     /// # Panics
