@@ -14,3 +14,4 @@ pub mod shrink;
 pub mod small;
 pub mod system;
 pub mod transcript;
+pub mod wait;

@@ -15,6 +15,7 @@ use attackers::{Attackers, SORTS, Target, must_be_cut, shake};
 use cob_engine::sim::Random;
 use cob_tests::cluster::Cluster;
 use cob_tests::processes;
+use cob_tests::wait::comes_true;
 use cob_trust::SecretKey;
 use cob_trust::tls::{HTTP, Identity};
 use cob_types::GenerationNumber;
@@ -163,15 +164,16 @@ impl Besieged {
 
     /// What the daemons hold when nothing happens: the least of a second's samples.
     fn at_rest(&self) -> Vec<Held> {
-        let samples = (0..50).map(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            self.held()
+        let mut least = self.held();
+        comes_true(Duration::from_secs(1), || {
+            for (least, now) in least.iter_mut().zip(self.held()) {
+                if (now.descriptors, now.sockets) < (least.descriptors, least.sockets) {
+                    *least = now;
+                }
+            }
+            false
         });
-        let least = samples.reduce(|least, now| {
-            let both = least.into_iter().zip(now);
-            both.map(|(a, b)| if (b.descriptors, b.sockets) < (a.descriptors, a.sockets) { b } else { a }).collect()
-        });
-        least.expect("some samples")
+        least
     }
 
     /// Waits until no daemon has more descriptors and sockets than it had before.
@@ -179,14 +181,13 @@ impl Besieged {
         let as_before = |now: &[Held]| {
             now.iter().zip(before).all(|(now, then)| now.descriptors <= then.descriptors && now.sockets <= then.sockets)
         };
-        let begin = Instant::now();
-        let mut now = self.held();
-        while !as_before(&now) && begin.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(20));
+        let mut now = Vec::new();
+        let gone = comes_true(PATIENCE, || {
             now = self.held();
-        }
+            as_before(&now)
+        });
         let open = |host: &str| processes::open_files(self.cluster.pid(host).expect("runs"));
-        assert!(as_before(&now), "left behind: {now:#?}, before: {before:#?}\n{:#?}", HOSTS.map(open));
+        assert!(gone, "left behind: {now:#?}, before: {before:#?}\n{:#?}", HOSTS.map(open));
         now
     }
 
