@@ -5,11 +5,12 @@
 //! machine and share its cores. The daemon whose links are counted is a process of its own: its memory and
 //! its descriptors are those of one end.
 
-#![expect(clippy::print_stdout, reason = "it is what a measurement is for")]
+#![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +23,6 @@ use cobd::peer::{
     Limits, LinkConfig, LinkEvent, Links, Protection, Rate, Roster, RosterHost, StrangerLimits, Transport,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -39,10 +39,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Tells the daemon's process which life it is, and where it listens.
 const LIFE: &str = "COB_BENCH_LIFE";
 const LISTEN: &str = "COB_BENCH_LISTEN";
+/// Where it keeps its sockets: it is killed, and can't clean up after itself.
+const FOLDER: &str = "COB_BENCH_FOLDER";
 
 fn main() -> ExitCode {
-    if let (Ok(life), Ok(listen)) = (std::env::var(LIFE), std::env::var(LISTEN)) {
-        one_host(life.parse().expect("a number"), listen.parse().expect("an address"));
+    if let [Ok(life), Ok(listen), Ok(folder)] = [LIFE, LISTEN, FOLDER].map(std::env::var) {
+        one_host(life.parse().expect("a number"), listen.parse().expect("an address"), Path::new(&folder));
         return ExitCode::SUCCESS;
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -87,20 +89,20 @@ fn limits() -> Limits {
 async fn start(
     number: u16,
     life: u32,
-    listen: SocketAddr,
+    at: (SocketAddr, &Path),
     limits: Limits,
     told: mpsc::Sender<LinkEvent>,
-) -> (Links, TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
+) -> Links {
+    let (listen, folder) = at;
     let config = LinkConfig {
         me: name(number),
         listen,
-        socket_dir: folder.path().join("sockets"),
+        socket_dir: folder.join(number.to_string()),
         protection: protection(number),
         session: Incarnation { id: u64::from(number), start: life },
         limits,
     };
-    (Links::start(config, told).await.expect("starts"), folder)
+    Links::start(config, told).await.expect("starts")
 }
 
 /// A daemon's links live on one thread.
@@ -122,13 +124,16 @@ fn handshakes() {
     let unlimited = Rate { per_second: 1_000_000, burst: 1_000_000 };
     let strangers = StrangerLimits { source_rate: unlimited, total_rate: unlimited, ..limits().strangers };
     let limits = Limits { strangers, ..Limits::default() };
-    let (mut daemon, _folder) = server.block_on(start(LINKS, 1, anywhere(), limits, told));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut daemon = server.block_on(start(LINKS, 1, (anywhere(), folder.path()), limits, told));
+    let context = server.enter();
     daemon.roster(Roster {
         operators: [key(OPERATOR).public()].into(),
         hosts: [entry(LINKS, daemon.address())].into(),
         protection: protection(LINKS),
         ..Roster::default()
     });
+    drop(context);
     let (address, enough, asked) = (daemon.address(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let callers = std::thread::available_parallelism().map_or(1, usize::from) * 4;
     let caller = {
@@ -195,19 +200,24 @@ fn links() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit");
     let runtime = runtime();
-    let mut hub = Hub::start(1, anywhere());
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |address| (address, folder.path());
+    let mut hub = Hub::start(1, at(anywhere()));
     let (empty, few) = (hub.resident_kib(), hub.descriptors());
     let (told, mut events) = mpsc::channel(4096);
     let mut others = Vec::new();
     for number in 0..LINKS {
-        others.push(runtime.block_on(start(number, 1, anywhere(), Limits::default(), told.clone())));
+        others.push(runtime.block_on(start(number, 1, at(anywhere()), Limits::default(), told.clone())));
     }
     let begin = Instant::now();
-    for (number, (links, _)) in (0..LINKS).zip(&mut others) {
-        let hosts: BTreeMap<_, _> = [entry(LINKS, hub.address), entry(number, links.address())].into();
-        links.roster(Roster { hosts, protection: protection(number), ..Roster::default() });
+    {
+        let _context = runtime.enter();
+        for (number, links) in (0..LINKS).zip(&mut others) {
+            let hosts: BTreeMap<_, _> = [entry(LINKS, hub.address), entry(number, links.address())].into();
+            links.roster(Roster { hosts, protection: protection(number), ..Roster::default() });
+        }
     }
-    runtime.block_on(all_up(&mut events));
+    runtime.block_on(all_up(&mut events, || errors(&others)));
     hub.wait_all_up();
     println!(
         "links: {LINKS} up after {:.2?}; memory of the one host {} KiB without, {} KiB with them: {:.1} KiB a link, \
@@ -222,8 +232,8 @@ fn links() {
     for life in 2..2 + RESTARTS {
         hub.kill();
         let begin = Instant::now();
-        hub = Hub::start(life, address);
-        runtime.block_on(all_up(&mut events));
+        hub = Hub::start(life, at(address));
+        runtime.block_on(all_up(&mut events, || errors(&others)));
         hub.wait_all_up();
         println!(
             "links: all up again {:.2?} after the start of life {life}; {} KiB",
@@ -234,8 +244,16 @@ fn links() {
     hub.kill();
 }
 
+/// Why the links that are not up are not, and how many of each.
+fn errors(others: &[Links]) -> String {
+    let mut all: BTreeMap<String, usize> = BTreeMap::new();
+    let down = others.iter().flat_map(Transport::status).filter(|peer| !peer.up);
+    down.for_each(|peer| *all.entry(peer.error.unwrap_or_default()).or_default() += 1);
+    format!("{all:#?}")
+}
+
 /// Waits until each of the many has told that its link is up.
-async fn all_up(events: &mut mpsc::Receiver<LinkEvent>) {
+async fn all_up(events: &mut mpsc::Receiver<LinkEvent>, why: impl Fn() -> String) {
     let mut up = 0;
     let all = async {
         while up < LINKS {
@@ -246,7 +264,7 @@ async fn all_up(events: &mut mpsc::Receiver<LinkEvent>) {
             }
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "only {up} of {LINKS} links are up");
+    assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "only {up} of {LINKS} links are up: {}", why());
 }
 
 /// The process of the one host, as its parent sees it.
@@ -257,9 +275,10 @@ struct Hub {
 }
 
 impl Hub {
-    fn start(life: u32, listen: SocketAddr) -> Self {
+    fn start(life: u32, (listen, folder): (SocketAddr, &Path)) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.env(LIFE, life.to_string()).env(LISTEN, listen.to_string()).stdout(Stdio::piped());
+        command.env(LIFE, life.to_string()).env(LISTEN, listen.to_string()).env(FOLDER, folder);
+        command.stdout(Stdio::piped());
         let mut process = command.spawn().expect("this program once more");
         let mut says = BufReader::new(process.stdout.take().expect("piped")).lines();
         let address = says.next().expect("a line").expect("text").parse().expect("an address");
@@ -294,17 +313,19 @@ impl Drop for Hub {
 }
 
 /// The one host: says where it listens, and when all links are up; lives until it is killed.
-fn one_host(life: u32, listen: SocketAddr) {
+fn one_host(life: u32, listen: SocketAddr, folder: &Path) {
     let runtime = runtime();
     let (told, mut events) = mpsc::channel(4096);
-    let (mut links, _folder) = runtime.block_on(start(LINKS, life, listen, limits(), told));
+    let mut links = runtime.block_on(start(LINKS, life, (listen, folder), limits(), told));
     // They are never dialled: their names are lower.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
     let hosts = (0..LINKS).map(|number| entry(number, nowhere)).chain([entry(LINKS, links.address())]).collect();
+    let context = runtime.enter();
     links.roster(Roster { hosts, protection: protection(LINKS), ..Roster::default() });
+    drop(context);
     say(&links.address().to_string());
     runtime.block_on(async {
-        all_up(&mut events).await;
+        all_up(&mut events, || format!("{:?}", links.refused())).await;
         say("all up");
         while events.recv().await.is_some() {}
     });
