@@ -15,3 +15,4 @@ pub mod small;
 pub mod stranger;
 pub mod system;
 pub mod transcript;
+pub mod wait;

@@ -124,6 +124,16 @@ impl Access {
         }
     }
 
+    /// Whether this is the key of somebody who may ask for something.
+    pub(super) fn is_operator(&self, key: &PublicKey) -> bool {
+        match self {
+            Self::Operators(operators) => {
+                !operators.revoked.contains(key) && operators.named.values().any(|who| who.keys.contains(key))
+            }
+            Self::Nobody | Self::LoopbackOnly => false,
+        }
+    }
+
     /// Whether this is an address of this host, for the `Host` header of a request over TLS.
     pub(super) fn is_here(&self, ip: IpAddr) -> bool {
         match self {

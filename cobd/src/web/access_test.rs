@@ -8,12 +8,12 @@ use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, ManifestHost, Security};
 use cob_types::trust::{Operator, PublicKey, Role};
 use cob_types::{GenerationNumber, HostName, Manifest};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tower::ServiceExt as _;
 
 use super::tests::{Fake, exchange, fake, posted};
-use super::{Access, Api, Caller, router, serve_connection};
+use super::{Access, Api, Caller, UnixServer, router, serve_connection};
 use crate::peer::HttpStream;
 
 const TOKEN: &str = "open-sesame";
@@ -203,6 +203,38 @@ async fn without_tls_nothing_goes_under_identities_nor_before_the_first_generati
         assert_eq!(code, 403, "no generation names operators");
     }
     assert!(fake.orders.try_recv().is_err(), "nothing was ordered");
+}
+
+#[tokio::test]
+async fn connections_that_ask_for_nothing_keep_nobody_out() {
+    let mut fake = secured();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let api = fake.api.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve_connection(HttpStream::Plain(stream), api.clone()));
+        }
+    });
+    let mut crowd = Vec::new();
+    for _ in 0..300 {
+        crowd.push(TcpStream::connect(address).await.expect("connects"));
+    }
+    // The last of them is served: a newcomer gets the place of one who has said nothing.
+    let last = crowd.pop().expect("300");
+    assert_eq!(exchange(last, &request("GET /v1/status", "", "127.0.0.1", "")).await.0, 403);
+    let order = |more: &str| request("POST /v1/pause", "{}", "127.0.0.1", more);
+    for (mine, more) in [(Some(key(4)), String::new()), (None, format!("authorization: Bearer {TOKEN}\r\n"))] {
+        let (code, answer) = over_tls(&fake.api, mine.as_ref(), &order(&more)).await;
+        assert_eq!(code, 200, "{answer}");
+        fake.orders.try_recv().expect("ordered");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let server = UnixServer::bind(&socket).await.expect("bound");
+    tokio::spawn(server.run(fake.api.clone()));
+    let stream = UnixStream::connect(&socket).await.expect("connects");
+    assert_ne!(exchange(stream, &request("GET /v1/version", "", "localhost", "")).await.0, 503);
 }
 
 #[tokio::test]

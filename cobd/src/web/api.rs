@@ -14,15 +14,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::access::Access;
 use super::brake::Brake;
+use super::places::Places;
 use super::wire::{Done, Refusal, RefusalKind};
 
 /// How long a question may wait for the loop. It answers between two commits, so a second is long.
 const QUESTION: Duration = Duration::from_secs(10);
 /// How long an order may take: `prepare` fetches a bundle.
 const ORDER: Duration = Duration::from_secs(60);
-/// Connections served at once, of both sockets.
-const CONNECTIONS: usize = 128;
-/// Watchers among them; the rest stays free for questions and orders.
+/// Watchers among all connections; the rest stays free for questions and orders.
 const WATCHERS: usize = 64;
 
 /// A question to the loop, or an order, with a place for the answer.
@@ -129,8 +128,8 @@ pub enum Caller {
 #[derive(Debug, Clone)]
 pub struct Api {
     tx: mpsc::Sender<Ask>,
-    /// Connections that may still be opened.
-    pub(super) connections: Arc<Semaphore>,
+    /// How many connections there may be.
+    pub(super) places: Arc<Places>,
     /// Watchers that may still come.
     pub(super) watchers: Arc<Semaphore>,
     /// Who may look and order.
@@ -146,7 +145,7 @@ impl Api {
     pub fn new(tx: mpsc::Sender<Ask>) -> Self {
         Self {
             tx,
-            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            places: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             access: Arc::default(),
             brake: Arc::default(),

@@ -18,12 +18,16 @@ use cob_types::trust::Role;
 
 use super::access::{Access, Who};
 use super::api::{Api, Caller};
+use super::places::LetIn;
 use super::wire::{Refusal, RefusalKind};
 
 /// Lets a request through, or answers it.
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&api, &request) {
         Ok(who) => {
+            if let Some(place) = request.extensions().get::<LetIn>() {
+                place.now();
+            }
             request.extensions_mut().insert(who);
             next.run(request).await
         }

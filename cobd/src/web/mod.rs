@@ -19,6 +19,7 @@ mod access;
 mod api;
 mod brake;
 mod guard;
+mod places;
 mod routes;
 mod serve;
 mod wire;

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use cob_tests::processes;
+use cob_tests::wait::comes_true;
 use cob_trust::SecretKey;
 use cob_trust::tls::{HTTP, Identity, client, name};
 use cob_types::canonical::blob_hash;
@@ -196,11 +197,7 @@ impl Site {
 
     /// Waits until something is so.
     fn until(&self, what: &str, so: impl Fn() -> bool) {
-        let begin = Instant::now();
-        while !so() {
-            assert!(begin.elapsed() < crate::PATIENCE, "it is not so that {what}:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(comes_true(crate::PATIENCE, so), "it is not so that {what}:\n{}", self.log());
     }
 }
 
@@ -264,9 +261,8 @@ fn tokens_that_are_late_altered_or_of_another_server_are_refused() {
     let site = Site::new(&[]);
     let other = Site::new(&[]);
     let late = site.enroll("h1", "1s");
-    std::thread::sleep(Duration::from_millis(2100));
+    site.until("the token has expired", || site.list()["tokens"][0]["state"] == "expired");
     site.refused(&late, "h1", "has expired");
-    assert_eq!(site.list()["tokens"][0]["state"], "expired");
 
     let good = site.enroll("h2", "1h");
     let mut renamed = good.clone();
@@ -325,8 +321,10 @@ fn a_host_gets_its_own_bundle_and_nothing_of_others() {
 
     // One who waits hears of the next generation when it comes.
     std::thread::scope(|scope| {
+        let server = site.server.as_ref().expect("runs").id();
+        let before = processes::descriptors(server);
         let waiting = scope.spawn(|| site.get(&h1, "/v1/generations?after=0&wait=50").expect("let in"));
-        std::thread::sleep(Duration::from_millis(300));
+        site.until("the server has taken the question", || processes::descriptors(server) > before);
         let begin = Instant::now();
         site.publish(&[("h1", &h1), ("h2", &h2)], &[]);
         let (_, body) = waiting.join().expect("answered");

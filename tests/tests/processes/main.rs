@@ -17,6 +17,7 @@ mod orders;
 mod secrets;
 mod service;
 mod setup;
+mod siege;
 mod signed;
 
 use std::time::Duration;
