@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(value_name = "HOST", required_unless_present = "list")]
     hosts: Vec<String>,
     /// Where generations are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Where the new hosts reach `cobgen serve`
     #[arg(long, value_name = "ADDRESS", value_parser = address, required_unless_present_any = ["list", "accept"])]

@@ -37,7 +37,7 @@ pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
     /// Where generations are kept; made if there is nothing
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// What to say of it in the log
     #[arg(long, short, default_value = "", hide_default_value = true)]

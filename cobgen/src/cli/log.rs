@@ -19,7 +19,7 @@ Examples:
   cobgen log --depot depot --json | jq '.generations[0].generation'")]
 pub struct Args {
     /// Where generations are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Print {"generations": [{"generation", "time", "author", "message", "hosts", "cobs",
     /// "signed_by"}]}, the newest first; the time is in seconds since 1970-01-01 UTC

@@ -47,6 +47,29 @@ fn bad_usage_is_2_and_an_absent_daemon_is_3() {
 }
 
 #[test]
+fn what_the_command_line_says_goes_before_the_environment() {
+    let with = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut line = Command::new(env!("CARGO_BIN_EXE_cobctl"));
+        line.args(args).env("COB_CONFIG", "/dev/null").stdin(Stdio::null());
+        for name in ["COB_DEPOT", "COB_SOCKET", "COB_KEY"] {
+            line.env_remove(name);
+        }
+        let ran = line.envs(variables.iter().copied()).output().expect("runs");
+        (ran.status.code(), text(&ran.stdout) + &text(&ran.stderr))
+    };
+    let (code, said) = with(&[("COB_DEPOT", "/nonexistent/depot")], &["retry", "n1/db", "--socket", "/nonexistent/a"]);
+    assert!(code == Some(3) && said.contains("no connection to unix:/nonexistent/a"), "{said}");
+    let both = ["status", "--socket", "/nonexistent/a", "--depot", "/nonexistent/depot"];
+    let (code, said) = with(&[], &both);
+    assert!(code == Some(2) && said.contains("--socket names one daemon") && said.contains("hint: "), "{said}");
+    let (code, said) = with(&[("COB_SOCKET", "/nonexistent/b"), ("COB_DEPOT", "/nonexistent/depot")], &["status"]);
+    assert!(code == Some(2) && said.contains("/nonexistent/depot"), "of two variables the depot: {said}");
+    let empty = [("COB_KEY", ""), ("COB_DEPOT", ""), ("COB_SOCKET", "")];
+    let (code, said) = with(&empty, &["retry", "n1/db"]);
+    assert!(code == Some(3) && said.contains("no connection to unix:/run/cob/cobd.sock"), "{said}");
+}
+
+#[test]
 fn a_fence_without_anybody_to_confirm_it_is_not_done() {
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "fence", "n2"]);
     let error = text(&ran.stderr);
