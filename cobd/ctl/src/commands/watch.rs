@@ -12,7 +12,7 @@ use super::Context;
 use super::view::{self, Shown};
 use crate::args::{WatchArgs, Which};
 use crate::failure::{Exit, Failure};
-use crate::gather;
+use crate::gather::{self, refusal};
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
 use crate::verdict::{Expected, Verdict};
@@ -139,6 +139,9 @@ fn stamp(host: &HostStatus) -> String {
 }
 
 fn host_words(host: &HostStatus) -> String {
+    if let Some(why) = refusal(host) {
+        return format!("refuses: {}", clean(why));
+    }
     if !host.reachable {
         return format!("unreachable: {}", clean(host.error.as_deref().unwrap_or_default()));
     }
