@@ -30,7 +30,10 @@ struct File {
 }
 
 /// Reads the file; none: there is none.
-pub(super) fn read(depot: &Path) -> Result<Option<Publishers>, TrustError> {
+///
+/// # Errors
+/// When it can't be read or is wrong.
+pub fn read(depot: &Path) -> Result<Option<Publishers>, TrustError> {
     let path = depot.join(TRUST);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
