@@ -386,7 +386,9 @@ fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
     trust(format!("trust = [\"{}\"]\n", keys[0]));
     let (status, out, err) = again(&bob);
     assert!(status == 0 && out.contains("signed by"), "{out}{err}");
-    for part in ["warning: nobody will take the signature on generation 1", &keys[0], "`cobgen sign 1 --key", "trust.toml"] {
+    for part in
+        ["warning: nobody will take the signature on generation 1", &keys[0], "`cobgen sign 1 --key", "trust.toml"]
+    {
         assert!(err.contains(part), "{part}: {err}");
     }
     let (_, _, err) = desk.run(&format!("generate MODEL --depot DEPOT --json --sign-with {bob}"));

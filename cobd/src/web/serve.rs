@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -23,6 +22,7 @@ use tower::ServiceExt;
 
 use super::api::{Api, Caller};
 use super::routes::router;
+use super::standing::Standing;
 use crate::peer::HttpStream;
 
 /// How long the head of a request may take to arrive.
@@ -111,7 +111,6 @@ impl UnixServer {
 
     /// Serves until the returned future is dropped; then the socket's name is gone.
     pub async fn run(self, api: Api) {
-        let app = router(api.clone());
         loop {
             let Ok(place) = api.connections.clone().acquire_owned().await else { return };
             let stream = match self.listener.accept().await {
@@ -123,9 +122,9 @@ impl UnixServer {
                 }
             };
             let Ok(peer) = stream.peer_cred() else { continue };
-            let app = app.clone();
+            let api = api.clone();
             tokio::spawn(async move {
-                connection(stream, app, Caller::Unix { uid: peer.uid() }).await;
+                connection(stream, api, Caller::Unix { uid: peer.uid() }).await;
                 drop(place);
             });
         }
@@ -158,10 +157,10 @@ pub async fn serve_connection(stream: HttpStream, api: Api) {
     match stream {
         HttpStream::Plain(stream) => {
             let Ok(peer) = stream.peer_addr() else { return };
-            connection(stream, router(api), Caller::Tcp { peer }).await;
+            connection(stream, api, Caller::Tcp { peer }).await;
         }
         HttpStream::Tls { stream, peer, key } => {
-            connection(*stream, router(api), Caller::Tls { peer, key }).await;
+            connection(*stream, api, Caller::Tls { peer, key }).await;
         }
     }
     drop(place);
@@ -181,13 +180,17 @@ impl LongLived {
     }
 }
 
-async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, app: Router, caller: Caller) {
-    let long_lived = LongLived::default();
-    let flag = long_lived.clone();
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, api: Api, caller: Caller) {
+    let (long_lived, standing) = (LongLived::default(), Standing::new(caller.clone()));
+    let (flag, noted) = (long_lived.clone(), standing.clone());
+    let changes = api.access_changes();
+    let from = format!("{caller}");
+    let app = router(api);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(flag.clone());
+        request.extensions_mut().insert(noted.clone());
         app.clone().oneshot(request)
     });
     let serving = http1::Builder::new()
@@ -208,5 +211,6 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: 
             tracing::debug!(%error, "a connection to the API broke off");
         },
         () = deadline => tracing::debug!("a connection to the API took too long"),
+        why = standing.lost(changes) => tracing::info!(from, "a connection to the API is cut: {}", why.error),
     }
 }

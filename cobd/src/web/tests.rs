@@ -45,7 +45,7 @@ fn entry(seq: u64) -> HistoryEntry {
 /// A loop that takes every order once and knows 20 entries of history.
 pub(super) struct Fake {
     pub(super) api: Api,
-    changes: watch::Sender<u64>,
+    pub(super) changes: watch::Sender<u64>,
     pub(super) orders: mpsc::Receiver<(Command, String)>,
 }
 
