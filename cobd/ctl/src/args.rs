@@ -102,12 +102,25 @@ pub struct Explicit {
 }
 
 impl Args {
+    /// The command line as it is explained: the demo has daemons of its own, so it does not show the options
+    /// that choose others.
+    #[must_use]
+    pub fn described() -> clap::Command {
+        let command = Self::command();
+        let chosen: Vec<_> = command
+            .get_arguments()
+            .filter(|arg| arg.is_global_set() && arg.get_id() != "color")
+            .map(|arg| arg.clone().hide(true))
+            .collect();
+        command.mut_subcommand("demo", |demo| demo.args(chosen))
+    }
+
     /// Reads a command line, the program's name first. A variable that is set to nothing counts as not set.
     ///
     /// # Errors
     /// What is wrong with it; or the help that was asked for.
     pub fn read<T: Into<OsString> + Clone>(line: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
-        let command = cobgen::cli::without_empty_variables(Self::command());
+        let command = cobgen::cli::without_empty_variables(Self::described());
         let matches = command.try_get_matches_from(line)?;
         let mut args = Self::from_arg_matches(&matches)?;
         let told = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
@@ -413,7 +426,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        Args::described().debug_assert();
     }
 
     #[test]

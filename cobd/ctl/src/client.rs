@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cob_trust::tls::{self, Identity, OtherKey};
 use cob_types::PublicKey;
+use cob_types::words::form;
 use cobd::web::{Done, RefusalBody};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -467,7 +468,7 @@ async fn timely<T>(
 }
 
 fn parse<T: DeserializeOwned>(at: &Endpoint, bytes: &[u8]) -> Result<T, AskError> {
-    serde_json::from_slice(bytes).map_err(|e| not_understood(at, &e.to_string()))
+    serde_json::from_slice(bytes).map_err(|e| not_understood(at, &form(e)))
 }
 
 fn not_understood(at: &Endpoint, what: &str) -> AskError {

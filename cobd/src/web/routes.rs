@@ -14,6 +14,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use cob_types::CobId;
 use cob_types::status::{CobStatus, HostStatus};
+use cob_types::words::form;
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -217,7 +218,7 @@ async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Ref
     serde_json::from_slice(text).map_err(|e| {
         Refusal::new(
             RefusalKind::Invalid,
-            format!("the body is not what this order takes: {e}"),
+            format!("the body is not what this order takes: {}", form(e)),
             "docs/api.md shows it",
         )
     })

@@ -7,6 +7,7 @@ use cob_trust::SecretKey;
 use cob_types::CobId;
 use cob_types::PublicKey;
 use cob_types::generation::Security;
+use cob_types::words::count;
 use serde_json::json;
 
 use super::key::tell_key;
@@ -178,7 +179,9 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
     let (added, changed, removed) = (difference.added.len(), difference.changed.len(), difference.removed.len());
     writeln!(
         terminal.out,
-        "generation {generation}: {hosts} hosts, {cobs} change objects; {added} added, {changed} changed, {removed} removed"
+        "generation {generation}: {}, {}; {added} added, {changed} changed, {removed} removed",
+        count(*hosts, "host"),
+        count(*cobs, "change object")
     )?;
     let added = difference.added.keys().map(|id| ('+', id));
     let changed = difference.changed.keys().map(|id| ('~', id));
@@ -194,7 +197,7 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
         writeln!(terminal.out, "  {host} has the new key {key}")?;
     }
     if let Some(more) = published.new_keys.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
-        writeln!(terminal.out, "  and {more} more new keys of hosts")?;
+        writeln!(terminal.out, "  and {} of hosts", count(more, "more new key"))?;
     }
     signatures_in_words(args, published, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")

@@ -44,7 +44,7 @@ pub fn read(depot: &Path) -> Result<Option<Publishers>, TrustError> {
 }
 
 fn parse(text: &str) -> Result<Publishers, String> {
-    let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+    let file: File = toml::from_str(text).map_err(cob_types::words::form)?;
     Publishers::new(file.trust, file.threshold.unwrap_or(1)).map_err(|e| e.to_string())
 }
 

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Mark, Screen};
 use crate::targets::Target;
-use crate::words::clean;
+use crate::words::clean_to;
 
 /// Something that is wrong, and what helps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -92,7 +92,7 @@ async fn other_key(client: &Client, target: &Target) -> Option<PublicKey> {
 
 fn show(screen: &mut Screen, diagnosis: &Diagnosis) -> Result<(), Failure> {
     for finding in &diagnosis.findings {
-        screen.line(&format!("{} {}: {}", Mark::Bad.sign(), finding.host, clean(&finding.problem)))?;
+        screen.line(&format!("{} {}: {}", Mark::Bad.sign(), finding.host, clean_to(&finding.problem, 1000)))?;
         for line in finding.remedy.lines() {
             screen.line(&format!("    {line}"))?;
         }

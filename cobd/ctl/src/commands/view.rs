@@ -231,7 +231,7 @@ fn told(screen: &Screen, head: &str, first: Vec<String>, reasons: &[String]) -> 
     let shown = 6;
     let mut all: Vec<String> = first.into_iter().chain(reasons.iter().take(shown).cloned()).collect();
     if reasons.len() > shown {
-        all.push(format!("{} more reasons", reasons.len() - shown));
+        all.push(count(reasons.len() - shown, "more reason"));
     }
     let head = screen.paint(Paint::Bad, head);
     match all.as_slice() {

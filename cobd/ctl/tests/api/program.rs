@@ -90,6 +90,41 @@ fn a_reader_that_has_gone_is_no_failure() {
 }
 
 #[test]
+fn what_goes_on_ends_when_its_reader_has_gone() {
+    for follow in [&["watch"][..], &["history", "--follow"]] {
+        let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
+            .args(["--host", "tcp://127.0.0.1:1"])
+            .args(follow)
+            .env("COB_CONFIG", "/dev/null")
+            .env_remove("COB_DEPOT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("runs");
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert!(ran.try_wait().expect("asked").is_none(), "{follow:?} goes on while somebody reads");
+        drop(ran.stdout.take());
+        let ended = (0..100).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            ran.try_wait().expect("asked")
+        });
+        let _ = ran.kill();
+        let _ = ran.wait();
+        assert_eq!(ended.and_then(|status| status.code()), Some(0), "{follow:?}");
+    }
+}
+
+#[test]
+fn the_demo_shows_no_options_that_it_ignores() {
+    let shown = text(&cobctl(&["demo", "--help"]).stdout);
+    for option in ["--depot", "--host", "--socket", "--key", "--trust", "--timeout", "--config", "--json"] {
+        assert!(!shown.contains(option), "{option}: {shown}");
+    }
+    assert!(shown.contains("--keep") && shown.contains("--color"), "{shown}");
+}
+
+#[test]
 fn completions_and_manual_pages_are_made() {
     for shell in ["bash", "zsh", "fish"] {
         let made = text(&cobctl(&["completions", shell]).stdout);
