@@ -57,6 +57,11 @@ pub struct Known<'a> {
     pub before: &'a Enrolled,
 }
 
+/// The names of the built-in kinds.
+pub fn builtin_kinds() -> impl Iterator<Item = &'static str> {
+    builtin::ALL.iter().map(|kind| kind.name)
+}
+
 /// Loads a model and expands it.
 ///
 /// `previous` are the change objects of the generation before: what is placed on the `first` node
