@@ -11,7 +11,7 @@ use cob_depot::{Depot, DepotError};
 use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, Security, WayBack};
 use cob_types::secret::SecretId;
-use cob_types::{CobId, Generation, GenerationNumber, HostName};
+use cob_types::{CobId, Generation, GenerationNumber, HostName, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -29,6 +29,8 @@ pub struct After {
     pub cobs: BTreeSet<CobId>,
     /// The keys of hosts that have enrolled in the depot; none: there is no depot to ask.
     pub enrolled: Option<Enrolled>,
+    /// The keys that its manifest names for hosts, without those that it revokes.
+    pub keys: Enrolled,
     /// The way back that the new one names, if its hosts have identities.
     pub back: Option<WayBack>,
     /// The sealed secrets of its bundles: what did not change is taken over.
@@ -60,7 +62,10 @@ impl After {
                 (host.clone(), bundle.secrets.iter().map(|(id, bytes)| (*id, bytes.to_vec())).collect())
             });
         let sealed = sealed.collect();
-        Self { number: generation.manifest.generation, cobs, sealed, ..Self::default() }
+        let manifest = &generation.manifest;
+        let counting = |keys: &[PublicKey]| keys.iter().filter(|k| !manifest.revoked.contains(k)).copied().collect();
+        let keys = manifest.hosts.iter().map(|(host, entry)| (host.clone(), counting(&entry.keys))).collect();
+        Self { number: manifest.generation, cobs, keys, sealed, ..Self::default() }
     }
 
     /// What the latest generation of a depot leaves, with what is known beside it.
@@ -97,8 +102,10 @@ pub fn make(model: &Path, after: &After) -> Made {
 /// Makes and checks the generation that a model asks for, with the secrets that the vault finds.
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
-    let Expansion { draft, mut diagnostics, sources, beside } =
-        expand::load_knowing(model, &Known { previous: &after.cobs, enrolled: after.enrolled.as_ref() });
+    let Expansion { draft, mut diagnostics, sources, beside } = expand::load_knowing(
+        model,
+        &Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys },
+    );
     let nothing = |diagnostics, sources| Made { assembled: None, diagnostics, sources, beside: BTreeMap::new() };
     let Some(mut draft) = draft else { return nothing(diagnostics, sources) };
     let found = match vault {

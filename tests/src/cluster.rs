@@ -516,10 +516,11 @@ impl Cluster {
         all
     }
 
-    /// Ends of actions, in order: `id from -> to`.
+    /// Ends of actions, in order: `id from -> to`. Of all generations: what one host's switch asks of another may
+    /// be done there before that one switches.
     #[must_use]
-    pub fn ended_actions(&self, generation: GenerationNumber) -> Vec<String> {
-        let ends = self.merged_history().into_iter().filter(|e| e.event == "end" && e.generation == generation);
+    pub fn ended_actions(&self) -> Vec<String> {
+        let ends = self.merged_history().into_iter().filter(|e| e.event == "end");
         ends.map(|e| format!("{} {} -> {}", e.cob.expect("a change object"), e.from.expect("from"), e.to.expect("to")))
             .collect()
     }

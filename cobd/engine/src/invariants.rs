@@ -19,7 +19,11 @@ pub fn check(engine: &Engine) -> Result<(), String> {
         unsettled += usize::from(!is_settled(object));
     }
     if unsettled != engine.unsettled() {
-        return Err(format!("{unsettled} change objects are not settled, but {} are counted", engine.unsettled()));
+        return Err(format!(
+            "{} not settled, but {} counted",
+            cob_types::words::count(unsettled, "change object"),
+            engine.unsettled()
+        ));
     }
     Ok(())
 }

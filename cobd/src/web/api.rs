@@ -3,8 +3,9 @@
 //! The loop owns the other end of the queue and answers each [`Ask`] when it comes to it. A loop that
 //! is slow or gone shows as a refusal after a while, never as a request that hangs.
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
@@ -124,6 +125,15 @@ pub enum Caller {
     },
 }
 
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid } => write!(f, "uid {uid}"),
+            Self::Tcp { peer } | Self::Tls { peer, .. } => peer.fmt(f),
+        }
+    }
+}
+
 /// The handle; clones share the queue and the limits.
 #[derive(Debug, Clone)]
 pub struct Api {
@@ -132,8 +142,8 @@ pub struct Api {
     pub(super) places: Arc<Places>,
     /// Watchers that may still come.
     pub(super) watchers: Arc<Semaphore>,
-    /// Who may look and order.
-    access: Arc<RwLock<Arc<Access>>>,
+    /// Who may look and order, and word of it to the connections that are open.
+    access: Arc<watch::Sender<Arc<Access>>>,
     /// What slows down those who guess.
     pub(super) brake: Arc<Brake>,
 }
@@ -147,20 +157,32 @@ impl Api {
             tx,
             places: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
-            access: Arc::default(),
+            access: Arc::new(watch::Sender::default()),
             brake: Arc::default(),
         }
     }
 
-    /// From now on these may look and order. Requests under way end as they began.
+    /// From now on these may look and order. Connections of others are cut, but for those that have given
+    /// an order and wait for the answer.
     pub fn set_access(&self, access: Access) {
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+        self.access.send_if_modified(|now| {
+            let changed = **now != access;
+            if changed {
+                *now = Arc::new(access);
+            }
+            changed
+        });
+    }
+
+    /// Hears of changes of the access from now on.
+    pub(super) fn access_changes(&self) -> watch::Receiver<Arc<Access>> {
+        self.access.subscribe()
     }
 
     /// Who may look and order.
     #[must_use]
     pub fn access(&self) -> Arc<Access> {
-        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.access.borrow().clone()
     }
 
     /// Requests that were refused because their caller had no right to them.

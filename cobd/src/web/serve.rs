@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,6 +23,7 @@ use tower::ServiceExt;
 use super::api::{Api, Caller};
 use super::places::Place;
 use super::routes::router;
+use super::standing::Standing;
 use crate::peer::HttpStream;
 
 /// How long the head of a request may take to arrive.
@@ -112,7 +112,6 @@ impl UnixServer {
 
     /// Serves until the returned future is dropped; then the socket's name is gone.
     pub async fn run(self, api: Api) {
-        let app = router(api.clone());
         loop {
             let Some(place) = api.places.local().await else { return };
             let stream = match self.listener.accept().await {
@@ -124,9 +123,9 @@ impl UnixServer {
                 }
             };
             let Ok(peer) = stream.peer_cred() else { continue };
-            let app = app.clone();
+            let api = api.clone();
             tokio::spawn(async move {
-                connection(stream, app, Caller::Unix { uid: peer.uid() }, place).await;
+                connection(stream, api, Caller::Unix { uid: peer.uid() }, place).await;
             });
         }
     }
@@ -166,10 +165,10 @@ pub async fn serve_connection(stream: HttpStream, api: Api) {
     match stream {
         HttpStream::Plain(stream) => {
             let Ok(peer) = stream.peer_addr() else { return };
-            connection(stream, router(api), Caller::Tcp { peer }, place).await;
+            connection(stream, api, Caller::Tcp { peer }, place).await;
         }
         HttpStream::Tls { stream, peer, key } => {
-            connection(*stream, router(api), Caller::Tls { peer, key }, place).await;
+            connection(*stream, api, Caller::Tls { peer, key }, place).await;
         }
     }
 }
@@ -188,17 +187,21 @@ impl LongLived {
     }
 }
 
-async fn connection<S>(stream: S, app: Router, caller: Caller, place: Place)
+async fn connection<S>(stream: S, api: Api, caller: Caller, place: Place)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let long_lived = LongLived::default();
-    let (flag, let_in) = (long_lived.clone(), place.let_in());
+    let (long_lived, standing) = (LongLived::default(), Standing::new(caller.clone()));
+    let (flag, let_in, noted) = (long_lived.clone(), place.let_in(), standing.clone());
+    let changes = api.access_changes();
+    let from = format!("{caller}");
+    let app = router(api);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(flag.clone());
         request.extensions_mut().insert(let_in.clone());
+        request.extensions_mut().insert(noted.clone());
         app.clone().oneshot(request)
     });
     let serving = http1::Builder::new()
@@ -220,5 +223,6 @@ where
         },
         () = deadline => tracing::debug!("a connection to the API took too long"),
         () = place.needed() => tracing::debug!("a connection to the API asked for nothing, and others were waiting"),
+        why = standing.lost(changes) => tracing::info!(from, "a connection to the API is cut: {}", why.error),
     }
 }

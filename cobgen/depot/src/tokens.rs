@@ -204,7 +204,7 @@ pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(damaged(format!("it is longer than {MAX_FILE} bytes")));
     }
-    let all: Tokens = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let all: Tokens = serde_json::from_slice(&bytes).map_err(|error| damaged(cob_types::words::form(error)))?;
     if all.format > FORMAT {
         return Err(DepotError::Newer { what: path.display().to_string(), found: all.format, known: FORMAT });
     }

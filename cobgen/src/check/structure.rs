@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use cob_types::generation::{FORMAT, Security};
+use cob_types::words::count;
 use cob_types::{Bundle, Cob, CobId, Generation, Kind, Need, StateName};
 use cob_types::{canonical, codec};
 
@@ -65,7 +66,7 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
     }
     let all: u64 = generation.bundles.values().map(|bundle| bundle.cobs.len() as u64).sum();
     if manifest.cobs != all {
-        fault(format!("the manifest counts {} change objects; the bundles hold {all}", manifest.cobs));
+        fault(format!("the manifest counts {}; the bundles hold {all}", count(manifest.cobs, "change object")));
     }
     for host in manifest.hosts.keys().filter(|host| !generation.bundles.contains_key(*host)) {
         fault(format!("the host {host} has no bundle"));
@@ -80,8 +81,8 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
         };
         if entry.cobs != bundle.cobs.len() as u64 {
             fault(format!(
-                "the manifest counts {} change objects on {host}; its bundle holds {}",
-                entry.cobs,
+                "the manifest counts {} on {host}; its bundle holds {}",
+                count(entry.cobs, "change object"),
                 bundle.cobs.len()
             ));
         }

@@ -54,6 +54,13 @@ pub struct Known<'a> {
     pub previous: &'a BTreeSet<CobId>,
     /// The keys of hosts that have enrolled; none: it is not known who has.
     pub enrolled: Option<&'a Enrolled>,
+    /// The keys that the generation before named for its hosts, as far as they counted.
+    pub before: &'a Enrolled,
+}
+
+/// The names of the built-in kinds.
+pub fn builtin_kinds() -> impl Iterator<Item = &'static str> {
+    builtin::ALL.iter().map(|kind| kind.name)
 }
 
 /// Loads a model and expands it.
@@ -74,7 +81,7 @@ pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
-    expand_knowing(model, &Known { previous, enrolled: None })
+    expand_knowing(model, &Known { previous, enrolled: None, before: &Enrolled::new() })
 }
 
 fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
@@ -93,7 +100,7 @@ fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, repor
     let security = security(sections, report);
     let templates = template::Templates::default();
     let hosts = hosts::Hosts::read(&sections.hosts, security, &templates, report);
-    let mut trust = trust::Trust::read(sections, security, &hosts, known.enrolled, report);
+    let mut trust = trust::Trust::read(sections, security, &hosts, known, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
     let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
     let secrets = secrets::Secrets::read(&sections.secrets, report);

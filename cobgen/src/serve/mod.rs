@@ -31,7 +31,7 @@ use cob_trust::key::KeyFileError;
 use cob_trust::tls::{Identity, TlsError};
 use cob_trust::{Publishers, SecretKey};
 
-pub use trust::{TRUST, TrustError};
+pub use trust::{TRUST, TrustError, read as read_trust};
 
 use shelf::Shelf;
 

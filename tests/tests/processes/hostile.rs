@@ -130,7 +130,7 @@ fn a_flood_of_strangers_costs_no_memory_and_touches_nobody() {
     flood(5);
     let pid = cluster.pid("n2").expect("runs");
     let (before, since) = (processes::resident_kib(pid), cluster.log("n2").len());
-    let (up, ends) = (link(&cluster), cluster.ended_actions(generation));
+    let (up, ends) = (link(&cluster), cluster.ended_actions());
     // Two who never come to the point are sent away by the clock.
     let half = say(port, &handshake()[..32]);
     let silent = say(port, &handshake());
@@ -147,7 +147,7 @@ fn a_flood_of_strangers_costs_no_memory_and_touches_nobody() {
     let lines = warnings(&cluster, "n2", since);
     assert!(lines.len() <= 4, "{lines:#?}");
     assert!(cluster.is_converged(generation));
-    assert_eq!((link(&cluster), cluster.ended_actions(generation)), (up, ends));
+    assert_eq!((link(&cluster), cluster.ended_actions()), (up, ends));
 }
 
 #[test]

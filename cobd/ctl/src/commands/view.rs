@@ -5,8 +5,9 @@ use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, RefusedToke
 use comfy_table::Table;
 
 use crate::args::Which;
+use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
-use crate::verdict::{Expected, Verdict, is_home, judge};
+use crate::verdict::{Expected, Verdict, is_home, judge, refusing, unreached};
 use crate::words::{ago, clean, count, heading, list, phase, reasons};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
@@ -47,7 +48,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
     if cobs.is_empty() {
         return judge(cluster, expected);
     }
-    let mut wrong = Vec::new();
+    let mut wrong = refusing(cluster);
     for id in cobs {
         let found = cluster.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == *id);
         match found {
@@ -56,7 +57,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
             None => wrong.push(format!("{id} was not found")),
         }
     }
-    let unreached: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| h.name.clone()).collect();
+    let unreached = unreached(cluster);
     let generation = cluster.hosts.iter().filter_map(|h| h.generation).max();
     match generation {
         _ if !unreached.is_empty() => Verdict::Unreached(unreached, wrong),
@@ -166,6 +167,9 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
 
 fn host_state(host: &HostStatus) -> (Mark, String) {
     if !host.reachable {
+        if let Some(why) = refusal(host) {
+            return (Mark::Bad, format!("refuses: {}", clean(why)));
+        }
         let why = host.error.as_deref().unwrap_or("no reason is known");
         return (Mark::Unknown, format!("unreachable: {}", clean(why)));
     }
@@ -242,7 +246,7 @@ fn told(screen: &Screen, head: &str, first: Vec<String>, reasons: &[String]) -> 
     let shown = 6;
     let mut all: Vec<String> = first.into_iter().chain(reasons.iter().take(shown).cloned()).collect();
     if reasons.len() > shown {
-        all.push(format!("{} more reasons", reasons.len() - shown));
+        all.push(count(reasons.len() - shown, "more reason"));
     }
     let head = screen.paint(Paint::Bad, head);
     match all.as_slice() {
