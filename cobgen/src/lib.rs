@@ -8,6 +8,7 @@
 //! that share no folder with the depot, and lets new hosts in.
 
 mod calendar;
+mod catalog;
 pub mod check;
 pub mod cli;
 pub mod diagnostic;

@@ -65,7 +65,23 @@ fn reference() -> String {
         ("… transitions: an item", Some("TransitionNeedsEntry")),
         ("… locks: an item", Some("LockNeedsEntry")),
         ("services: NAME", Some("ServiceEntry")),
+        ("services: NAME: dependencies", Some("DependenciesEntry")),
+        ("… install, and runtime", Some("StageDependenciesEntry")),
+        ("services: NAME: actions", Some("ActionsEntry")),
+        ("… an action", Some("ActionEntry")),
         ("clusters: NAME", Some("ClusterEntry")),
+        ("providers: NAME", Some("ProviderEntry")),
+        ("hardwaretypes: NAME", Some("HardwaretypeEntry")),
+        ("imagetypes: NAME", Some("ImagetypeEntry")),
+        ("templates: NAME", Some("TemplateEntry")),
+        ("templates: NAME: compatibility", Some("CompatibilityEntry")),
+        ("templates: NAME: defaults", Some("DefaultsEntry")),
+        ("templates: NAME: constraints", Some("ConstraintsEntry")),
+        ("… layout", Some("LayoutEntry")),
+        ("… services: NAME", Some("ServiceConstraintEntry")),
+        ("… quantities", Some("QuantitiesEntry")),
+        ("… ratio", Some("RatioEntry")),
+        ("… size", Some("SizeEntry")),
     ];
     let mut out = String::new();
     let mut later: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -9,7 +9,7 @@ use super::Report;
 use super::hosts::Hosts;
 use super::template::to_jinja;
 use crate::diagnostic::Diagnostic;
-use crate::model::{ClusterEntry, Mark, Marked, Named, Nodes, ServiceEntry};
+use crate::model::{ClusterEntry, Mark, Marked, Named, NodeSet, Nodes, ServiceEntry};
 
 /// A cluster with its services placed.
 #[derive(Debug)]
@@ -49,7 +49,15 @@ impl Clusters {
             if !report.segment("cluster", name) {
                 continue;
             }
-            let nodes = entry.nodes.as_ref().map(|set| hosts.of_set(&set.value, report));
+            if entry.template.is_some() {
+                // What is wrong with it was told by the catalog.
+                continue;
+            }
+            let set = entry.nodes.as_ref().and_then(|nodes| match &nodes.value {
+                NodeSet::Hosts(set) => Some(set),
+                NodeSet::Count(_) => None,
+            });
+            let nodes = set.map(|set| hosts.of_set(set, report));
             let members: Option<BTreeSet<HostName>> = nodes.as_ref().map(|n| n.iter().cloned().collect());
             let mut placed: BTreeMap<String, Placement> = BTreeMap::new();
             let mut place = |service: &Marked<String>, nodes: Vec<HostName>, whole: bool, report: &mut Report<'_>| {
@@ -73,7 +81,7 @@ impl Clusters {
                         let help = "name the hosts that its services are on: `nodes: [n1, {label: role=app}]`";
                         report.push(name.mark, fault.help(help));
                     }
-                    let whole = entry.nodes.as_ref().is_some_and(|set| hosts.has_all_of(&set.value));
+                    let whole = set.is_some_and(|set| hosts.has_all_of(set));
                     for service in list {
                         place(service, nodes.clone().unwrap_or_default(), whole, report);
                     }

@@ -14,7 +14,7 @@ use crate::model::{HostEntry, HostPick, HostSet, Mark, Marked, Named, Node, did_
 
 /// A host of the model.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     pub(super) name: HostName,
     pub(super) mark: Mark,
     pub(super) address: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Host {
 
 /// All hosts by name.
 #[derive(Debug, Default)]
-pub(super) struct Hosts(pub(super) BTreeMap<HostName, Host>);
+pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>);
 
 impl Hosts {
     /// Checks every host; one with a wrong address is kept without it.
@@ -61,7 +61,7 @@ impl Hosts {
     }
 
     /// The hosts that a set names, in the order written, those of a label by name; each once.
-    pub(super) fn of_set(&self, set: &HostSet, report: &mut Report<'_>) -> Vec<HostName> {
+    pub(crate) fn of_set(&self, set: &HostSet, report: &mut Report<'_>) -> Vec<HostName> {
         let mut found: Vec<HostName> = Vec::new();
         let mut seen: BTreeSet<&HostName> = BTreeSet::new();
         for pick in &set.0 {
@@ -72,7 +72,7 @@ impl Hosts {
     }
 
     /// Whether every name and label of a set exists.
-    pub(super) fn has_all_of(&self, set: &HostSet) -> bool {
+    pub(crate) fn has_all_of(&self, set: &HostSet) -> bool {
         set.0.iter().all(|pick| match &pick.value {
             HostPick::Host(name) => self.0.contains_key(name.as_str()),
             HostPick::Label(label) => self.labelled(label).next().is_some(),

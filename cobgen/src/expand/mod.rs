@@ -11,7 +11,7 @@ mod builtin;
 mod clusters;
 mod files;
 mod gates;
-mod hosts;
+pub(crate) mod hosts;
 mod kinds;
 mod objects;
 mod scope;
@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use cob_types::generation::{BlobHash, Security};
 use cob_types::{CobId, IdError};
 
+use crate::catalog::Catalog;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::{At, Draft, DraftHost, Place};
 use crate::model::{Mark, Marked, Model, Sections, Sources, did_you_mean_or_list};
@@ -94,6 +95,18 @@ fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, repor
     let hosts = hosts::Hosts::read(&sections.hosts, security, &templates, report);
     let mut trust = trust::Trust::read(sections, security, &hosts, known.enrolled, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
+    let catalog = Catalog::read(sections, report);
+    for request in catalog.requests(sections, &hosts, report).values() {
+        let what = format!("the cluster `{}` can't be laid out yet", request.cluster.value);
+        report.push(
+            request.cluster.mark,
+            Diagnostic::error("not-supported-yet", what).help("place services by hand: `services: {db: [n1]}`"),
+        );
+    }
+    for actions in sections.services.iter().filter_map(|(_, service)| service.actions.as_ref()) {
+        let fault = Diagnostic::error("not-supported-yet", "`actions` are not carried out yet");
+        report.push(actions.mark, fault.help("write `cobs`"));
+    }
     let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
     let secrets = secrets::Secrets::read(&sections.secrets, report);
     let world = scope::World::new(sections, templates, hosts, clusters, secrets, report);
@@ -131,17 +144,17 @@ fn security(sections: &Sections, report: &Report<'_>) -> Option<Security> {
 }
 
 /// Where faults go, with the files that they are in.
-struct Report<'a> {
+pub(crate) struct Report<'a> {
     sources: &'a Sources,
     out: &'a mut Diagnostics,
 }
 
 impl Report<'_> {
-    fn push(&mut self, mark: Mark, diagnostic: Diagnostic) {
+    pub(crate) fn push(&mut self, mark: Mark, diagnostic: Diagnostic) {
         self.out.push(diagnostic.at(self.sources.place(mark)));
     }
 
-    fn place(&self, mark: Mark) -> Place {
+    pub(crate) fn place(&self, mark: Mark) -> Place {
         self.sources.place(mark)
     }
 
@@ -150,7 +163,7 @@ impl Report<'_> {
     }
 
     /// The number of errors so far.
-    fn errors(&self) -> usize {
+    pub(crate) fn errors(&self) -> usize {
         self.out.errors()
     }
 
@@ -159,12 +172,17 @@ impl Report<'_> {
     }
 
     /// A name that nothing has.
-    fn unknown<'n>(&mut self, what: &str, name: &Marked<String>, known: impl IntoIterator<Item = &'n str> + Clone) {
+    pub(crate) fn unknown<'n>(
+        &mut self,
+        what: &str,
+        name: &Marked<String>,
+        known: impl IntoIterator<Item = &'n str> + Clone,
+    ) {
         self.missing("unknown-name", format!("unknown {what} `{}`", name.value), name, known);
     }
 
     /// The same in words of the caller's.
-    fn missing<'n>(
+    pub(crate) fn missing<'n>(
         &mut self,
         code: &'static str,
         message: String,
@@ -188,7 +206,7 @@ impl Report<'_> {
     }
 
     /// Whether a name can be a part of an id.
-    fn segment(&mut self, what: &str, name: &Marked<String>) -> bool {
+    pub(crate) fn segment(&mut self, what: &str, name: &Marked<String>) -> bool {
         match cob_types::HostName::new(&name.value) {
             Ok(_) => true,
             Err(error) => {

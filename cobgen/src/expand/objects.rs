@@ -222,7 +222,8 @@ impl Maker<'_> {
                 );
             }
         }
-        if placements.is_empty() {
+        // With templates around, a service may be there for clusters that are still to come.
+        if placements.is_empty() && world.sections.templates.0.is_empty() {
             let fault = Diagnostic::warning("unplaced", format!("the service `{}` is in no cluster", name.value));
             report.push(
                 name.mark,
