@@ -1,13 +1,28 @@
 //! The solver: from services, rules and a number of nodes to a cluster's layout, exactly.
 //!
-//! `cobgen` makes a [`Request`] of a model's template and cluster; `solve(&Request, Budget) -> Result<Outcome, RequestError>` answers it. A layout is found
+//! `cobgen` makes a [`Request`] of a model's template and cluster; [`solve`] answers it. A layout is found
 //! whenever there is one, "none" means that there is none, and which one it is follows from the request
 //! alone: no clock, no thread, no floating point, no order of hash maps, no order of the input. How the search works and why it is
-//! exact will stand in `docs/solver.md`.
+//! exact stands in `docs/solver.md`.
 
+mod compile;
+mod explain;
+mod feasible;
+mod greedy;
+mod lexico;
 mod outcome;
+mod outside;
+mod pricing;
+mod problem;
 mod ratio;
+mod relax;
 mod request;
+mod set;
+mod simplex;
+mod solve;
+mod spec;
+mod steps;
+mod tier;
 
 pub use outcome::{Budget, Change, Explanation, Layout, NodeRef, Outcome, Relaxation, Rule, RuleKind};
 pub use ratio::Ratio;
@@ -15,6 +30,7 @@ pub use request::{
     Counted, ExistingNode, InventoryHost, NodeLayout, Nodes, Preference, Quantities, Request, RuleId, Ruled,
     ServiceRule, Size, TypeOption, Weights,
 };
+pub use solve::solve;
 
 /// A request that says nothing definite: a fault of whoever made it, not of its rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,7 @@
+//! Tests of the solver from outside: worked examples, brute force, clusters that grow, hostile requests.
+
+mod brute;
+mod build;
+mod exact;
+mod loom;
+mod random;
