@@ -15,12 +15,14 @@ pub mod diagnostic;
 pub mod draft;
 pub mod expand;
 pub mod generation;
+pub mod import;
 pub mod make;
 pub mod model;
 pub mod provenance;
 pub mod publish;
 pub mod secrets;
 pub mod serve;
+pub mod solve;
 pub mod verify;
 
 pub use cob_depot as depot;

@@ -14,9 +14,10 @@ mod types;
 
 use std::collections::BTreeMap;
 
-pub(crate) use requests::Request;
-pub(crate) use services::Services;
-pub(crate) use templates::Templates;
+pub(crate) use number::Share;
+pub(crate) use requests::{Rejected, Request, Wanted};
+pub(crate) use services::{Services, Stage};
+pub(crate) use templates::{Rule, Templates};
 pub(crate) use types::{Providers, Types};
 
 use crate::expand::Report;
@@ -56,13 +57,13 @@ impl Catalog {
         catalog
     }
 
-    /// What clusters with templates ask for, by name; what is wrong with any cluster is reported.
+    /// What clusters with templates ask for, by name, or why that can't be; what is wrong with others is reported.
     pub(crate) fn requests(
         &self,
         sections: &Sections,
         hosts: &Hosts,
         report: &mut Report<'_>,
-    ) -> BTreeMap<String, Request<'_>> {
+    ) -> BTreeMap<String, Result<Request<'_>, Rejected>> {
         requests::read(&sections.clusters, self, hosts, report)
     }
 }

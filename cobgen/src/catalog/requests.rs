@@ -7,7 +7,7 @@ use cob_types::HostName;
 use super::templates::{Defaults, Template, lay_config};
 use super::types::Types;
 use super::{Catalog, services::Services};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 use crate::model::{ClusterEntry, Map, Mark, Marked, Named, NodeSet, Nodes};
@@ -52,24 +52,31 @@ impl Wanted {
     }
 }
 
-/// The requests of all clusters with a template, by name; what is wrong with any cluster is reported.
+/// Why a cluster can't be, found without a search.
+#[derive(Debug)]
+pub(crate) struct Rejected(pub(crate) Vec<Diagnostic>);
+
+/// What clusters with a template ask for, by name, or why that can't be; what is wrong with others is reported.
 pub(super) fn read<'a>(
     entries: &Named<ClusterEntry>,
     catalog: &'a Catalog,
     hosts: &Hosts,
     report: &mut Report<'_>,
-) -> BTreeMap<String, Request<'a>> {
+) -> BTreeMap<String, Result<Request<'a>, Rejected>> {
     let mut requests = BTreeMap::new();
     for (name, entry) in entries.iter() {
         let Some(template) = &entry.template else {
             by_hand(name, entry, catalog, report);
             continue;
         };
-        let before = report.errors();
-        let request = request(name, entry, template, catalog, hosts, report);
-        if let Some(request) = request.filter(|_| report.errors() == before) {
-            requests.insert(name.value.clone(), request);
-        }
+        let mut own = Diagnostics::default();
+        let request = request(name, entry, template, catalog, hosts, &mut report.beside(&mut own));
+        let faults = own.into_sorted();
+        let answer = match request.filter(|_| faults.iter().all(|f| f.severity != Severity::Error)) {
+            Some(request) => Ok(request),
+            None => Err(Rejected(faults)),
+        };
+        requests.insert(name.value.clone(), answer);
     }
     requests
 }
@@ -103,6 +110,9 @@ fn request<'a>(
     hosts: &Hosts,
     report: &mut Report<'_>,
 ) -> Option<Request<'a>> {
+    if !report.segment("cluster", name) {
+        return None;
+    }
     let found = catalog.templates.find(template, report)?;
     if found.partial {
         let fault = Diagnostic::error("partial-template", format!("`{}` is a partial template", template.value));
@@ -136,6 +146,7 @@ fn request<'a>(
     let nodes = nodes(entry, hosts, report);
     if let Some(nodes) = &nodes {
         check_size(nodes, template, found, report);
+        check_hosts(nodes, template, found, hosts, report);
     }
     let wanted = defaults.hardwaretype.as_ref();
     let own = entry.hardwaretype.is_some();
@@ -300,6 +311,28 @@ fn check_size(nodes: &Wanted, template: &Marked<String>, found: &Template, repor
     }
     if let Some(max) = found.max.as_ref().filter(|max| count > outside(max)) {
         told(max, "most", report);
+    }
+}
+
+/// Hosts of an inventory whose types the template is not compatible with.
+fn check_hosts(nodes: &Wanted, template: &Marked<String>, found: &Template, hosts: &Hosts, report: &mut Report<'_>) {
+    let Wanted::Hosts(wanted) = nodes else { return };
+    for host in wanted.value.iter().filter_map(|name| hosts.0.get(name)) {
+        for (word, own, may) in [
+            ("hardware type", &host.hardwaretype, &found.hardwaretypes),
+            ("image type", &host.imagetype, &found.imagetypes),
+        ] {
+            let Some(own) = own.as_ref().filter(|own| !may.is_empty() && !may.iter().any(|m| m.value == **own)) else {
+                continue;
+            };
+            let what = format!(
+                "the host {} has the {word} `{own}`, which the template `{}` is not compatible with",
+                host.name, template.value
+            );
+            let names: Vec<&str> = may.iter().map(|m| m.value.as_str()).collect();
+            let fault = Diagnostic::error("incompatible", what).note(Some(report.place(host.mark)), "the host is here");
+            report.push(wanted.mark, fault.help(format!("nodes of it may be {}", quoted(&names))));
+        }
     }
 }
 

@@ -97,11 +97,21 @@ impl Services {
         all.flat_map(|(stage, names)| names.iter().map(move |name| (*stage, name)))
     }
 
-    /// The services of a cluster that a service comes after at a stage.
-    pub(crate) fn before(&self, service: &str, stage: Stage, has: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    /// The services of a cluster that a service comes after at a stage, each with where that is said.
+    pub(crate) fn before(
+        &self,
+        service: &str,
+        stage: Stage,
+        has: impl Fn(&str) -> bool,
+    ) -> BTreeMap<String, Marked<String>> {
         let named = self.all.get(service).into_iter().flat_map(|s| [s.requires.get(&stage), s.uses.get(&stage)]);
-        let meant = named.flatten().flatten().flat_map(|name| self.meant(&name.value));
-        meant.filter(|other| *other != service && has(other)).map(str::to_owned).collect()
+        let mut found = BTreeMap::new();
+        for name in named.flatten().flatten() {
+            for other in self.meant(&name.value).filter(|other| *other != service && has(other)) {
+                found.entry(other.to_owned()).or_insert_with(|| name.clone());
+            }
+        }
+        found
     }
 
     fn check_names(&self, report: &mut Report<'_>) {

@@ -7,13 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_solver::{Preference, Weights};
+
 use super::number::Share;
 use super::{Catalog, services::Services};
 use crate::diagnostic::Diagnostic;
 use crate::expand::Report;
 use crate::model::{
-    ConstraintsEntry, DefaultsEntry, Key, Map, Mark, Marked, Named, Node, QuantitiesEntry, Ratio, TemplateEntry, Value,
+    ConstraintsEntry, DefaultsEntry, Key, Map, Mark, Marked, Named, Node, PreferenceForm, QuantitiesEntry, Ratio,
+    TemplateEntry, Value,
 };
+
+/// Costs are counted in millionths.
+const MILLION: i64 = 1_000_000;
 
 /// A rule about services that share nodes.
 pub(crate) type Together = Marked<Vec<Marked<String>>>;
@@ -33,6 +39,7 @@ pub(crate) struct Template {
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) min: Option<Marked<u32>>,
     pub(crate) max: Option<Marked<u32>>,
+    pub(crate) preference: Option<Preference>,
     /// What immutable partials said, with their names.
     pub(crate) fixed: Vec<(String, Template)>,
 }
@@ -217,6 +224,7 @@ impl Template {
                 (template.min, template.max) = (size.value.min.clone(), size.value.max.clone());
             }
         }
+        template.preference = entry.preference.as_ref().map(preference);
         template
     }
 
@@ -240,6 +248,7 @@ impl Template {
         }
         self.min = upper.min.or(self.min.take());
         self.max = upper.max.or(self.max.take());
+        self.preference = upper.preference.or(self.preference.take());
         for (name, fixed) in upper.fixed {
             if !self.fixed.iter().any(|(n, _)| *n == name) {
                 self.fixed.push((name, fixed));
@@ -420,6 +429,22 @@ impl Rule {
         self.least = least.or(self.least.take());
         self.most = most.or(self.most.take());
         self.requires.extend(requires);
+    }
+}
+
+/// Weights are for whole units of cost, as the model writes them; the solver counts in millionths.
+fn preference(written: &PreferenceForm) -> Preference {
+    match written {
+        PreferenceForm::Default => Preference::Default,
+        PreferenceForm::CheapestHardware => Preference::CheapestHardware,
+        PreferenceForm::FewestImages => Preference::FewestImages,
+        PreferenceForm::Spread => Preference::Spread,
+        PreferenceForm::Pack => Preference::Pack,
+        PreferenceForm::Weighted(weights) => Preference::Weighted(Weights {
+            services: weights.services.unwrap_or(0).saturating_mul(MILLION),
+            hardware_cost: weights.hardware_cost.unwrap_or(0),
+            image_cost: 0,
+        }),
     }
 }
 

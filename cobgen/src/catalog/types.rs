@@ -69,8 +69,8 @@ impl Types {
             if !report.segment(word, name) {
                 continue;
             }
-            let mut info = TypeInfo::default();
-            info.cost = cost.and_then(|Cost(cost)| read_cost(cost, report));
+            let cost = cost.and_then(|Cost(cost)| read_cost(cost, report));
+            let mut info = TypeInfo { cost, providers: BTreeMap::new() };
             for (provider, mapping) in mapped.iter() {
                 providers.check(provider, report);
                 let own = mapping.map().and_then(|m| m.get("cost"));

@@ -44,7 +44,10 @@ impl Arrows {
         for (cob, list) in &self.0 {
             for found in list.iter().filter(|f| f.need.cob.host_str() != cob.host_str()) {
                 for host in [cob.host_str(), found.need.cob.host_str()].into_iter().filter_map(lacks) {
-                    no_address(&host.name, host.mark, found.mark, report);
+                    match host.implied {
+                        true => no_addresses(host.mark, report),
+                        false => no_address(&host.name, host.mark, found.mark, report),
+                    }
                 }
             }
         }
@@ -83,6 +86,13 @@ fn checked(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow>
     }
     let arrow = |Found { when, need, words, mark }| Arrow { when, need, words, place: report.place(mark) };
     list.into_iter().map(arrow).collect()
+}
+
+/// Machines that a provider is still to make have addresses later; until then their daemons can't meet.
+fn no_addresses(cluster: Mark, report: &mut Report<'_>) {
+    let what = "dependencies across hosts, but the nodes of this cluster have no addresses";
+    let help = "give it `address: \"tcp://10.0.0.{{ index }}:7077\"`, or write its nodes down in `hosts`";
+    report.push(cluster, Diagnostic::warning("no-address", what).help(help));
 }
 
 fn no_address(host: &HostName, mark: Mark, at: Mark, report: &mut Report<'_>) {

@@ -15,8 +15,8 @@ use crate::model::{HostEntry, HostPick, HostSet, Mark, Marked, Named, Node, did_
 /// A host of the model.
 #[derive(Debug)]
 pub(crate) struct Host {
-    pub(super) name: HostName,
-    pub(super) mark: Mark,
+    pub(crate) name: HostName,
+    pub(crate) mark: Mark,
     pub(super) address: Option<String>,
     /// An address is written, but a wrong one: that is told.
     pub(super) misaddressed: bool,
@@ -24,6 +24,11 @@ pub(crate) struct Host {
     pub(super) has_address: bool,
     /// `NAME=VALUE` for each label.
     pub(super) labels: BTreeMap<String, String>,
+    /// It follows from a cluster that asks for a number of nodes; it stands where that is.
+    pub(super) implied: bool,
+    /// Its types, where it says them.
+    pub(crate) hardwaretype: Option<String>,
+    pub(crate) imagetype: Option<String>,
     /// Its own variables.
     pub(super) vars: BTreeMap<String, Jinja>,
     /// `host` in templates.
@@ -58,6 +63,27 @@ impl Hosts {
             hosts.insert(host, read);
         }
         Self(hosts)
+    }
+
+    /// Adds hosts that follow from a cluster: the model says nothing of each.
+    pub(super) fn add(
+        &mut self,
+        entries: &Named<HostEntry>,
+        security: Option<Security>,
+        templates: &Templates,
+        report: &mut Report<'_>,
+    ) {
+        let taken: BTreeMap<String, HostName> =
+            self.0.values().filter_map(|h| Some((h.address.clone()?, h.name.clone()))).collect();
+        let more = Self::read(entries, security, templates, report);
+        for (name, mut host) in more.0 {
+            host.implied = true;
+            if let Some(other) = host.address.as_ref().and_then(|a| taken.get(a)) {
+                let fault = Diagnostic::error("duplicate-address", format!("{name} has the address of {other}"));
+                report.push(host.mark, fault.help("give every host an address and port of its own"));
+            }
+            self.0.insert(name, host);
+        }
     }
 
     /// The hosts that a set names, in the order written, those of a label by name; each once.
@@ -146,6 +172,9 @@ impl Host {
             address: None,
             misaddressed: false,
             has_address: entry.address.is_some(),
+            implied: false,
+            hardwaretype: entry.hardwaretype.as_ref().map(|t| t.value.clone()),
+            imagetype: entry.imagetype.as_ref().map(|t| t.value.clone()),
             labels: labels.clone(),
             vars: vars.clone(),
         };
@@ -157,6 +186,12 @@ impl Host {
             host.address = address.map(|a| format!("tcp://{a}"));
         }
         host
+    }
+
+    /// Its IP address as text.
+    pub(super) fn ip(&self) -> Option<String> {
+        let address = self.address.as_ref()?.strip_prefix("tcp://")?;
+        Some(address.parse::<SocketAddr>().ok()?.ip().to_string())
     }
 
     /// Whether it has a label: `role=app`, or `role` with any value.

@@ -6,13 +6,16 @@
 //! two large services, and `arrows` gathers what came out. Every step reports all that it finds wrong and
 //! goes on with the rest; only a model without errors gives a [`Draft`].
 
+mod actions;
 mod arrows;
 mod builtin;
 mod clusters;
 mod files;
 mod gates;
+mod ground;
 pub(crate) mod hosts;
 mod kinds;
+pub(crate) mod macros;
 mod objects;
 mod scope;
 mod secrets;
@@ -27,10 +30,10 @@ use std::path::{Path, PathBuf};
 use cob_types::generation::{BlobHash, Security};
 use cob_types::{CobId, IdError};
 
-use crate::catalog::Catalog;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::{At, Draft, DraftHost, Place};
 use crate::model::{Mark, Marked, Model, Sections, Sources, did_you_mean_or_list};
+use crate::solve::{Given, Layouts};
 
 /// What came of a model.
 #[derive(Debug)]
@@ -43,8 +46,12 @@ pub struct Expansion {
     pub sources: Sources,
     /// The other files of the model, by their names beside it; the draft has the contents.
     pub beside: BTreeMap<String, BlobHash>,
+    /// The layouts of clusters with templates.
+    pub layouts: Layouts,
 }
 
+pub(crate) use ground::Ground;
+pub(crate) use kinds::parse_duration;
 pub use trust::Enrolled;
 
 /// What is known beside the model.
@@ -54,6 +61,8 @@ pub struct Known<'a> {
     pub previous: &'a BTreeSet<CobId>,
     /// The keys of hosts that have enrolled; none: it is not known who has.
     pub enrolled: Option<&'a Enrolled>,
+    /// The layouts of clusters as they are.
+    pub given: &'a Given,
 }
 
 /// Loads a model and expands it.
@@ -74,42 +83,36 @@ pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
-    expand_knowing(model, &Known { previous, enrolled: None })
+    expand_knowing(model, &Known { previous, enrolled: None, given: &Given::default() })
 }
 
 fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
     let Model { sources, sections, mut diagnostics } = model;
     let mut files = files::Files::default();
+    let mut layouts = Layouts::new();
     let draft = sections.and_then(|sections| {
         let mut report = Report { sources: &sources, out: &mut diagnostics };
-        draft(&sections, known, &mut files, &mut report)
+        draft(&sections, known, &mut files, &mut layouts, &mut report)
     });
     let draft = draft.filter(|_| !diagnostics.has_errors()).map(|draft| Draft { blobs: files.blobs, ..draft });
-    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names }
+    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names, layouts }
 }
 
 /// All of the draft but the contents of its files, which are in `files`.
-fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, report: &mut Report<'_>) -> Option<Draft> {
-    let security = security(sections, report);
-    let templates = template::Templates::default();
-    let hosts = hosts::Hosts::read(&sections.hosts, security, &templates, report);
+fn draft(
+    sections: &Sections,
+    known: &Known<'_>,
+    files: &mut files::Files,
+    layouts: &mut Layouts,
+    report: &mut Report<'_>,
+) -> Option<Draft> {
+    let ground = Ground::read(sections, report);
+    let ground::Placed { security, templates, hosts, clusters, needs, .. } =
+        ground.place(sections, known.given, layouts, report);
     let mut trust = trust::Trust::read(sections, security, &hosts, known.enrolled, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
-    let catalog = Catalog::read(sections, report);
-    for request in catalog.requests(sections, &hosts, report).values() {
-        let what = format!("the cluster `{}` can't be laid out yet", request.cluster.value);
-        report.push(
-            request.cluster.mark,
-            Diagnostic::error("not-supported-yet", what).help("place services by hand: `services: {db: [n1]}`"),
-        );
-    }
-    for actions in sections.services.iter().filter_map(|(_, service)| service.actions.as_ref()) {
-        let fault = Diagnostic::error("not-supported-yet", "`actions` are not carried out yet");
-        report.push(actions.mark, fault.help("write `cobs`"));
-    }
-    let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
     let secrets = secrets::Secrets::read(&sections.secrets, report);
-    let world = scope::World::new(sections, templates, hosts, clusters, secrets, report);
+    let world = scope::World::new(sections, templates, hosts, clusters, secrets, needs, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
     let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
     let mut arrows = arrows::Arrows::default();
@@ -149,6 +152,12 @@ pub(crate) struct Report<'a> {
     out: &'a mut Diagnostics,
 }
 
+impl<'a> Report<'a> {
+    pub(crate) fn new(sources: &'a Sources, out: &'a mut Diagnostics) -> Self {
+        Self { sources, out }
+    }
+}
+
 impl Report<'_> {
     pub(crate) fn push(&mut self, mark: Mark, diagnostic: Diagnostic) {
         self.out.push(diagnostic.at(self.sources.place(mark)));
@@ -165,6 +174,11 @@ impl Report<'_> {
     /// The number of errors so far.
     pub(crate) fn errors(&self) -> usize {
         self.out.errors()
+    }
+
+    /// The same files, with another place for faults.
+    pub(crate) fn beside<'b>(&'b self, out: &'b mut Diagnostics) -> Report<'b> {
+        Report { sources: self.sources, out }
     }
 
     fn parts(&mut self) -> (&Sources, &mut Diagnostics) {

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::forms::{Action, Cost, Duration, Ratio, Run};
+use super::forms::{Action, Cost, Duration, PreferenceForm, Ratio, Run};
 use super::node::Node;
 use super::read::{Marked, Named};
 
@@ -133,6 +133,19 @@ pub struct TemplateEntry {
     pub defaults: Option<DefaultsEntry>,
     /// The rules of its layouts.
     pub constraints: Option<ConstraintsEntry>,
+    /// Which of several layouts is taken: `default` (as many nodes as possible with many services), `cheapest-hardware`,
+    /// `fewest-images`, `spread`, `pack`, or a mix with weights: `{services: 2, hardware_cost: -1}`.
+    pub preference: Option<PreferenceForm>,
+}
+
+/// What counts how much.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WeightsEntry {
+    /// For each service on a node; default 0.
+    pub services: Option<i64>,
+    /// For what its hardware costs; less than 0 makes cheap hardware better. Default 0.
+    pub hardware_cost: Option<i64>,
 }
 
 /// What clusters may have; an empty list, or none, means anything.

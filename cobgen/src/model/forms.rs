@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use super::entities::ActionEntry;
+use super::entities::{ActionEntry, WeightsEntry};
 use super::node::{Map, Node, Value};
 use super::read::{Marked, Named};
 
@@ -84,6 +84,23 @@ pub struct Cost(pub Marked<String>);
 /// A share as written: `0.25`, `1/4` or `25%`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio(pub Marked<String>);
+
+/// Which of several layouts is taken.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PreferenceForm {
+    /// More services on a node first, then hardware, image and service names in order.
+    Default,
+    /// Hardware that costs less first.
+    CheapestHardware,
+    /// As few different images as possible.
+    FewestImages,
+    /// Fewer services on a node first.
+    Spread,
+    /// More services on a node first, on hardware that costs less.
+    Pack,
+    /// A greater sum first.
+    Weighted(WeightsEntry),
+}
 
 /// On which of its service's nodes a change object is.
 #[derive(Debug, Clone, PartialEq)]
@@ -181,7 +198,13 @@ read_from_node!(NodeSet, |node| match node.value {
     Value::Int(count) => {
         Some(Self::Count(Marked { mark: node.mark, value: u32::try_from(count).unwrap_or(u32::MAX) }))
     }
-    _ => node.read().ok().map(Self::Hosts),
+    Value::Null
+    | Value::Bool(_)
+    | Value::Float(_)
+    | Value::Text(_)
+    | Value::List(_)
+    | Value::Map(_)
+    | Value::Invalid => node.read().ok().map(Self::Hosts),
 });
 read_from_node!(Action, |node| match node.map() {
     Some(_) => Some(Self(Marked { mark: node.mark, value: node.read().ok()? })),
@@ -189,6 +212,15 @@ read_from_node!(Action, |node| match node.map() {
         let value = ActionEntry { run: Some(node.read().ok()?), ..ActionEntry::default() };
         Some(Self(Marked { mark: node.mark, value }))
     }
+});
+read_from_node!(PreferenceForm, |node| match node.text() {
+    Some("default") => Some(Self::Default),
+    Some("cheapest-hardware") => Some(Self::CheapestHardware),
+    Some("fewest-images") => Some(Self::FewestImages),
+    Some("spread") => Some(Self::Spread),
+    Some("pack") => Some(Self::Pack),
+    Some(_) => None,
+    None => node.read().ok().map(Self::Weighted),
 });
 read_from_node!(Cost, |node| Some(Self(word(node)?)));
 read_from_node!(Ratio, |node| Some(Self(word(node)?)));
@@ -306,6 +338,11 @@ schema!(Action, "Action", |g| {
         {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed as it stands."},
         entry,
     ]})
+});
+schema!(PreferenceForm, "Preference", |g| {
+    let weights = g.subschema_for::<WeightsEntry>();
+    let words = ["default", "cheapest-hardware", "fewest-images", "spread", "pack"];
+    json_schema!({"anyOf": [{"type": "string", "x-words": words}, weights]})
 });
 schema!(Cost, "Cost", |_g| json_schema!({"type": ["number", "string"], "x-what": "a cost, such as `3` or `0.044`"}));
 schema!(

@@ -26,7 +26,8 @@ pub use entities::{
     SizeEntry, StageDependenciesEntry, TemplateEntry,
 };
 pub use forms::{
-    Action, Cost, Duration, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, Ratio, Run, RunForm, Target,
+    Action, Cost, Duration, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, PreferenceForm, Ratio, Run,
+    RunForm, Target,
 };
 pub use node::{Key, Map, Mark, Node, Value};
 pub use read::{Marked, Named, ReadError};
@@ -74,6 +75,18 @@ impl Model {
         let sections = sections(&sources, &mut diagnostics);
         Self { sources, sections, diagnostics }
     }
+}
+
+/// Adds a file that holds one value, and reads it.
+pub(crate) fn read_one(
+    sources: &mut Sources,
+    path: &Path,
+    text: String,
+    diagnostics: &mut Diagnostics,
+) -> Option<Node> {
+    let file = sources.add(path.to_owned(), text.clone());
+    let found = yaml::parse(file, sources, &text, &mut yaml::Budget::default(), diagnostics)?;
+    found.into_iter().next()
 }
 
 fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections> {

@@ -314,6 +314,8 @@ pub struct LockNeedsEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceEntry {
+    /// For people.
+    pub description: Option<Marked<String>>,
     /// Its change objects by name; on host n1 the one named `server` of service `db` is `n1/db/server`.
     #[serde(default)]
     pub cobs: Named<CobEntry>,
@@ -337,6 +339,9 @@ pub struct ServiceEntry {
     pub dependencies: Option<DependenciesEntry>,
     /// What is done with it on each of its nodes; instead of `cobs`.
     pub actions: Option<Marked<ActionsEntry>>,
+    /// With `actions`: the keys of the cluster's `config` that it is configured with, and configured anew when they
+    /// change; default: all.
+    pub config: Option<Vec<Marked<String>>>,
 }
 
 /// Hosts that work together.
@@ -352,6 +357,9 @@ pub struct ClusterEntry {
     /// Values for templates: `cluster.config`. With a template they win over its own. Texts in it may be templates
     /// and hold Coopr's macros.
     pub config: Option<Node>,
+    /// Where the daemons of its nodes listen, when it has a number of nodes and the model has no hosts of their names: a
+    /// template that knows `index`, `"tcp://10.0.0.{{ index }}:7077"`.
+    pub address: Option<Marked<String>>,
     /// The template that says where its services go.
     pub template: Option<Marked<String>>,
     /// Where its machines come from; default: the template's.
