@@ -3,5 +3,6 @@
 mod brute;
 mod build;
 mod exact;
+mod large;
 mod loom;
 mod random;
