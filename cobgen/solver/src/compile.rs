@@ -99,6 +99,7 @@ struct Facts {
     /// By service: fewest, most, odd.
     domains: Vec<(u64, u64, bool)>,
     musts: Vec<Vec<usize>>,
+    everywhere: Vec<usize>,
     cants: Vec<Vec<usize>>,
     /// By service: the names of types that it is bound to.
     hardware: BTreeMap<usize, Vec<String>>,
@@ -114,6 +115,7 @@ impl Facts {
             possible: true,
             domains: vec![(1, nodes, false); spec.services.len()],
             musts: Vec::new(),
+            everywhere: Vec::new(),
             cants: Vec::new(),
             hardware: BTreeMap::new(),
             images: BTreeMap::new(),
@@ -132,7 +134,11 @@ impl Facts {
             Kind::SizeMax(n) => self.possible &= nodes <= *n,
             Kind::Min(s, n) => at_least(*s, *n),
             Kind::RatioMin(s, ratio) => at_least(*s, ratio.at_least(nodes)),
-            Kind::Everywhere(s) => at_least(*s, nodes),
+            Kind::Everywhere(s) => {
+                at_least(*s, nodes);
+                // All of these are together, then.
+                self.everywhere.push(*s);
+            }
             // Every service of the cluster is on some node, so the other one is needed in any case.
             Kind::Requires(_, other, n) => match spec.services.binary_search(other) {
                 Ok(other) => at_least(other, *n),
@@ -154,11 +160,9 @@ impl Facts {
     /// The services that are always together, and their common domains.
     fn groups(&self, spec: &Spec) -> Option<(Vec<Group>, Vec<Vec<usize>>)> {
         let mut leader: Vec<usize> = (0..spec.services.len()).collect();
-        for must in &self.musts {
-            for s in &must[1..] {
-                let (a, b) = (find(&mut leader, must[0]), find(&mut leader, *s));
-                leader[a.max(b)] = a.min(b);
-            }
+        for pair in self.musts.iter().chain([&self.everywhere]).flat_map(|all| all.windows(2)) {
+            let (a, b) = (find(&mut leader, pair[0]), find(&mut leader, pair[1]));
+            leader[a.max(b)] = a.min(b);
         }
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for s in 0..spec.services.len() {

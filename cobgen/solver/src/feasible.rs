@@ -8,23 +8,50 @@
 use crate::greedy;
 use crate::pricing::{best_set, column};
 use crate::problem::{Column, Problem, Solution};
-use crate::simplex::{Row, Sense, Tableau};
+use crate::relaxation::{Certificate, Rows};
+use crate::simplex::Tableau;
 use crate::steps::{OutOfSteps, Steps};
 
 /// Deeper than this no search has ever had to go; the stack is finite.
 const DEPTH: u32 = 400;
+
+/// The verdict on a problem.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Here is a solution.
+    Solvable(Solution),
+    /// There is none, for a reason that refutes other problems, too, if it is simple enough.
+    Refuted(Option<Certificate>),
+}
 
 /// A solution, or `None` if there is none for certain.
 ///
 /// # Errors
 /// When the steps run out.
 pub(crate) fn solve(problem: &Problem, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
-    let found = branch(problem.clone(), DEPTH, steps)?;
-    debug_assert!(found.as_ref().is_none_or(|s| problem.satisfied_by(s)), "a solution keeps all rules");
-    Ok(found)
+    Ok(match decide(problem.clone(), steps)? {
+        Verdict::Solvable(solution) => Some(solution),
+        Verdict::Refuted(_) => None,
+    })
 }
 
-fn branch(mut problem: Problem, depth: u32, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
+/// As [`solve`], with the reason why there is none.
+///
+/// # Errors
+/// When the steps run out.
+pub(crate) fn decide(problem: Problem, steps: &mut Steps) -> Result<Verdict, OutOfSteps> {
+    let mut reason = None;
+    let found = branch(problem, DEPTH, &mut reason, steps)?;
+    Ok(found.map_or(Verdict::Refuted(reason), Verdict::Solvable))
+}
+
+/// Gives the reason where the relaxation of the whole problem has no solution.
+fn branch(
+    mut problem: Problem,
+    depth: u32,
+    reason: &mut Option<Certificate>,
+    steps: &mut Steps,
+) -> Result<Option<Solution>, OutOfSteps> {
     steps.spend((problem.groups.len() * (problem.slots.len() + 1)) as u64 + 10)?;
     if !problem.tighten() {
         return Ok(None);
@@ -36,7 +63,13 @@ fn branch(mut problem: Problem, depth: u32, steps: &mut Steps) -> Result<Option<
         return Ok(Some(found));
     }
     let depth = depth.checked_sub(1).ok_or(OutOfSteps)?;
-    let Some(fractions) = Relaxation::solve(&problem, steps)? else { return Ok(None) };
+    let fractions = match Relaxation::solve(&problem, steps)? {
+        Ok(fractions) => fractions,
+        Err(certificate) => {
+            *reason = certificate;
+            return Ok(None);
+        }
+    };
     if fractions.whole() {
         let solution = fractions.floors();
         return match wrong_parity(&problem, &solution) {
@@ -73,14 +106,14 @@ fn split_column(
 ) -> Result<Option<Solution>, OutOfSteps> {
     let mut more = problem.clone();
     if more.take(column, below + 1)
-        && let Some(mut found) = branch(more, depth, steps)?
+        && let Some(mut found) = branch(more, depth, &mut None, steps)?
     {
         found.push((column.clone(), below + 1));
         return Ok(Some(merge(found)));
     }
     let mut fewer = problem.clone();
     fewer.cap(column, below);
-    branch(fewer, depth, steps)
+    branch(fewer, depth, &mut None, steps)
 }
 
 fn split_group(
@@ -92,13 +125,13 @@ fn split_group(
 ) -> Result<Option<Solution>, OutOfSteps> {
     let mut more = problem.clone();
     more.groups[group].lo = count + 1;
-    if let Some(found) = branch(more, depth, steps)? {
+    if let Some(found) = branch(more, depth, &mut None, steps)? {
         return Ok(Some(found));
     }
     let mut fewer = problem.clone();
     let Some(less) = count.checked_sub(1) else { return Ok(None) };
     fewer.groups[group].hi = less;
-    branch(fewer, depth, steps)
+    branch(fewer, depth, &mut None, steps)
 }
 
 /// A group whose count has the wrong parity, and the count.
@@ -129,7 +162,8 @@ struct Relaxation {
 }
 
 impl Relaxation {
-    fn solve(problem: &Problem, steps: &mut Steps) -> Result<Option<Self>, OutOfSteps> {
+    /// A solution, or why there is none.
+    fn solve(problem: &Problem, steps: &mut Steps) -> Result<Result<Self, Option<Certificate>>, OutOfSteps> {
         let rows = Rows::new(problem);
         let mut tableau = Tableau::new(&rows.rows, steps)?;
         let mut columns = Vec::new();
@@ -158,12 +192,12 @@ impl Relaxation {
                 }
             }
             if columns.len() == known {
-                return Ok(None);
+                return Ok(Err(Certificate::new(problem, &rows, &duals)));
             }
         }
         let (values, denominator) = tableau.values();
         let values = values.into_iter().map(|(at, value)| (columns[at].clone(), value)).collect();
-        Ok(Some(Self { values, denominator }))
+        Ok(Ok(Self { values, denominator }))
     }
 
     fn whole(&self) -> bool {
@@ -185,68 +219,5 @@ impl Relaxation {
         let (column, value) =
             self.values.iter().max_by_key(|(column, value)| (far(*value), std::cmp::Reverse(column))).expect("some");
         (column.clone(), u64::try_from(value / self.denominator).expect("counts are bounded by the nodes"))
-    }
-}
-
-/// The rows of the relaxation, and which of them a column is in.
-struct Rows {
-    rows: Vec<Row>,
-    /// For each slot, the rows that count its nodes.
-    slots: Vec<Vec<usize>>,
-    /// For each group, the rows of its lower and upper bound where these bind.
-    groups: Vec<Vec<usize>>,
-    caps: Vec<Option<usize>>,
-}
-
-impl Rows {
-    fn new(problem: &Problem) -> Self {
-        let mut rows = Vec::new();
-        let mut row = |sense, right| {
-            rows.push((sense, right));
-            rows.len() - 1
-        };
-        let total = row(Sense::Equal, problem.nodes);
-        let live: Vec<_> = problem.slots.iter().filter(|s| s.max > 0).collect();
-        let single = live.len() == 1;
-        let slots = problem.slots.iter().map(|slot| {
-            let mut own = vec![total];
-            if slot.max == 0 {
-                own.clear();
-            } else if slot.min == slot.max && !single {
-                own.push(row(Sense::Equal, slot.max));
-            } else if !single {
-                own.extend((slot.min > 0).then(|| row(Sense::AtLeast, slot.min)));
-                own.extend((slot.max < problem.nodes).then(|| row(Sense::AtMost, slot.max)));
-            }
-            own
-        });
-        let slots = slots.collect();
-        let reach = |g: usize| live.iter().filter(|s| s.may(g)).fold(0u64, |sum, s| sum.saturating_add(s.max));
-        let surely = |g: usize| live.iter().filter(|s| s.base.contains(g)).map(|s| s.min).sum::<u64>();
-        let groups = problem.groups.iter().enumerate().map(|(g, group)| {
-            let mut own = Vec::new();
-            own.extend((group.lo > surely(g)).then(|| row(Sense::AtLeast, group.lo)));
-            let used = group.hi > 0 || live.iter().any(|s| s.base.contains(g));
-            let binds = used && group.hi < reach(g).min(problem.nodes);
-            own.extend(binds.then(|| row(Sense::AtMost, group.hi)));
-            own
-        });
-        let groups = groups.collect();
-        let usable = |(column, cap): &(Column, u64)| *cap > 0 && problem.most(column) > 0;
-        let caps = problem.caps.iter().map(|cap| usable(cap).then(|| row(Sense::AtMost, cap.1))).collect();
-        Self { rows, slots, groups, caps }
-    }
-
-    fn entries(&self, column: &Column) -> Vec<(usize, i128)> {
-        let groups = column.set.iter().flat_map(|g| &self.groups[g]);
-        self.slots[column.slot].iter().chain(groups).map(|row| (*row, 1)).collect()
-    }
-
-    fn weights(&self, duals: &[i128]) -> Vec<i128> {
-        self.groups.iter().map(|rows| rows.iter().map(|row| duals[*row]).sum()).collect()
-    }
-
-    fn slot_worth(&self, slot: usize, duals: &[i128]) -> i128 {
-        self.slots[slot].iter().map(|row| duals[*row]).sum()
     }
 }

@@ -9,8 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::feasible;
+use crate::feasible::{self, Verdict};
 use crate::problem::{Column, Problem, Slot, Solution};
+use crate::relaxation::Certificate;
 use crate::set::Set;
 use crate::steps::{OutOfSteps, Steps};
 use crate::tier::{TierKey, TierOrder};
@@ -27,7 +28,7 @@ pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> R
     if !rest.tighten() || feasible::solve(&rest, steps)?.is_none() {
         return Ok(None);
     }
-    let mut search = Search { rest, taken: Vec::new(), failures: 0 };
+    let mut search = Search { rest, taken: Vec::new(), failures: 0, hint: None, certificates: Vec::new() };
     for (_, std::cmp::Reverse(services), rank) in tiers(problem, order, steps)? {
         if search.rest.nodes == 0 {
             break;
@@ -71,7 +72,14 @@ struct Search {
     /// Columns of this tier that came to nothing: from the first on, subtrees are looked into before they
     /// are walked through.
     failures: u32,
+    /// A set of this tier that some solution of the rest has.
+    hint: Option<Set>,
+    /// Why columns came to nothing: the columns that are left become fewer and fewer, so the reasons last.
+    certificates: Vec<Certificate>,
 }
+
+/// More reasons than this are not kept.
+const MOST_CERTIFICATES: usize = 24;
 
 /// One tier's tree.
 struct Tree {
@@ -142,6 +150,7 @@ impl Search {
             return if tree.candidates.len() > DEPTH { Err(OutOfSteps) } else { Ok(()) };
         }
         self.failures = 0;
+        self.hint = None;
         let set = self.rest.empty_set();
         let slots = tree.slots.clone();
         self.walk(&tree, 0, &set, 0, &slots, steps)
@@ -165,6 +174,10 @@ impl Search {
         if size == tree.services {
             return self.leaf(tree, set, slots, steps);
         }
+        let slots = &self.usable(tree, at, set, slots);
+        if slots.is_empty() {
+            return Ok(());
+        }
         if self.failures > 0 && !self.is_promising(tree, at, set, slots, steps)? {
             return Ok(());
         }
@@ -183,15 +196,30 @@ impl Search {
         if without.is_empty() { Ok(()) } else { self.walk(tree, at + 1, set, size, &without, steps) }
     }
 
+    /// Slots whose nodes, whatever is added, are not all of types that are more preferred than the tier's.
+    fn usable(&self, tree: &Tree, at: usize, set: &Set, slots: &[usize]) -> Vec<usize> {
+        let undecided = || tree.candidates[at..].iter().copied();
+        let of_tier = |s: &usize| {
+            let slot = &self.rest.slots[*s];
+            let mut before = slot.modes.iter().take_while(|m| m.rank < tree.rank);
+            slot.max > 0 && before.all(|m| !set.is_subset(&m.allowed) || undecided().any(|g| !m.allowed.contains(g)))
+        };
+        slots.iter().copied().filter(of_tier).collect()
+    }
+
     /// Whether some solution of the rest has a node of this tier that begins as the set does.
     fn is_promising(
-        &self,
+        &mut self,
         tree: &Tree,
         at: usize,
         set: &Set,
         slots: &[usize],
         steps: &mut Steps,
     ) -> Result<bool, OutOfSteps> {
+        let decided = &tree.candidates[..at];
+        if self.hint.as_ref().is_some_and(|hint| decided.iter().all(|g| hint.contains(*g) == set.contains(*g))) {
+            return Ok(true);
+        }
         let undecided: BTreeSet<_> = tree.candidates[at..].iter().collect();
         for s in slots {
             let own = &self.rest.slots[*s];
@@ -213,7 +241,9 @@ impl Search {
             let size = (tree.services, tree.services);
             one.slots.push(Slot { base, modes: vec![mode], min: 1, max: 1, size });
             steps.spend((one.groups.len() * one.slots.len()) as u64)?;
-            if feasible::solve(&one, steps)?.is_some() {
+            if let Some(solution) = feasible::solve(&one, steps)? {
+                let special = one.slots.len() - 1;
+                self.hint = solution.into_iter().find(|(c, _)| c.slot == special).map(|(c, _)| c.set);
                 return Ok(true);
             }
         }
@@ -235,6 +265,7 @@ impl Search {
                 let possible = self.rest.take(&column, count) && self.rest.tighten();
                 debug_assert!(possible, "it was tried");
                 self.taken.push((column, count));
+                self.hint = None;
                 found = true;
             }
         }
@@ -243,24 +274,60 @@ impl Search {
     }
 
     /// The largest count of a column that leaves a solvable rest: if one does, so do all below.
-    fn most(&self, column: &Column, steps: &mut Steps) -> Result<u64, OutOfSteps> {
+    fn most(&mut self, column: &Column, steps: &mut Steps) -> Result<u64, OutOfSteps> {
         let (mut good, mut bad) = (0, self.rest.most(column) + 1);
         let mut next = bad - 1;
+        let mut tries = 0;
         while good + 1 < bad {
-            if self.leaves_solvable(column, next, steps)? {
-                good = next;
-            } else {
-                bad = next;
+            match self.leave(column, next, steps)? {
+                Some(more) => good = next.saturating_add(more).min(bad - 1),
+                None => bad = next,
             }
-            // The most first, then one: these are the usual answers.
-            next = if good == 0 && bad > 2 && next > 1 { 1 } else { good + (bad - good) / 2 };
+            tries += 1;
+            // What is known refutes more than the one count, so the largest that it does not refute comes
+            // next; now and then the middle, lest the steps be small ones.
+            next = good + (bad - good) / 2;
+            if tries % 4 != 0 {
+                let (mut open, mut refuted) = (good, bad);
+                while open + 1 < refuted {
+                    let middle = open + (refuted - open) / 2;
+                    if self.is_refuted(column, middle, steps)? {
+                        refuted = middle;
+                    } else {
+                        open = middle;
+                    }
+                }
+                bad = refuted;
+                next = open;
+            }
         }
         Ok(good)
     }
 
-    fn leaves_solvable(&self, column: &Column, count: u64, steps: &mut Steps) -> Result<bool, OutOfSteps> {
+    fn is_refuted(&self, column: &Column, count: u64, steps: &mut Steps) -> Result<bool, OutOfSteps> {
         let mut rest = self.rest.clone();
-        steps.spend((rest.groups.len() + rest.slots.len()) as u64)?;
-        Ok(rest.take(column, count) && feasible::solve(&rest, steps)?.is_some())
+        steps.spend(((rest.groups.len() + rest.slots.len()) * (1 + self.certificates.len())) as u64)?;
+        let possible = rest.take(column, count) && rest.tighten();
+        Ok(!possible || self.certificates.iter().any(|c| c.refutes(&rest)))
+    }
+
+    /// Whether so many nodes of a column leave a solvable rest, and how many more the solution has.
+    fn leave(&mut self, column: &Column, count: u64, steps: &mut Steps) -> Result<Option<u64>, OutOfSteps> {
+        if self.is_refuted(column, count, steps)? {
+            return Ok(None);
+        }
+        let mut rest = self.rest.clone();
+        let possible = rest.take(column, count);
+        debug_assert!(possible, "it was tried");
+        match feasible::decide(rest, steps)? {
+            Verdict::Solvable(solution) => Ok(Some(solution.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum())),
+            Verdict::Refuted(reason) => {
+                if self.certificates.len() == MOST_CERTIFICATES {
+                    self.certificates.remove(0);
+                }
+                self.certificates.extend(reason);
+                Ok(None)
+            }
+        }
     }
 }

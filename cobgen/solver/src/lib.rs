@@ -16,6 +16,7 @@ mod pricing;
 mod problem;
 mod ratio;
 mod relax;
+mod relaxation;
 mod request;
 mod set;
 mod simplex;

@@ -15,7 +15,7 @@ pub struct Budget {
 impl Default for Budget {
     /// A few seconds of a machine of today, which no request of a sensible size comes near.
     fn default() -> Self {
-        Self { steps: 1_000_000_000 }
+        Self { steps: 200_000_000 }
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn best(
         if !unwanted.contains(&&counts(spec, compiled, &solution)) {
             return Ok(Some(solution));
         }
-        regions = region.split(&solution, steps)?;
+        regions = region.split(&solution, true, steps)?;
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn exists(
         if !unwanted.contains(&&counts(spec, compiled, &solution)) {
             return Ok(Some(solution));
         }
-        regions.extend(region.split(&solution, steps)?);
+        regions.extend(region.split(&solution, false, steps)?);
     }
     Ok(None)
 }
@@ -133,13 +133,16 @@ impl Region {
         all
     }
 
-    /// All solutions of this region but one, in disjoint regions.
-    fn split(self, solution: &Solution, steps: &mut Steps) -> Result<Vec<Self>, OutOfSteps> {
-        let decided = |column| self.taken.iter().any(|(taken, _)| taken == column);
-        let open: Vec<_> = solution.iter().filter(|(column, _)| !decided(column)).cloned().collect();
+    /// All solutions of this region but one, in disjoint regions: as many or more of its first columns, and
+    /// fewer of the next. Every other solution is in one, for the counts add up to the same.
+    ///
+    /// If it is the most preferred one, more of its first columns can't be, which makes the regions smaller.
+    fn split(self, solution: &Solution, most_preferred: bool, steps: &mut Steps) -> Result<Vec<Self>, OutOfSteps> {
+        let taken = |column| self.taken.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum::<u64>();
+        let open: Vec<_> = solution.iter().map(|(column, count)| (column.clone(), count - taken(column))).collect();
         let mut regions = Vec::new();
         let mut same = self;
-        for (column, count) in open {
+        for (column, count) in open.into_iter().filter(|(_, count)| *count > 0) {
             steps.spend((same.rest.groups.len() + same.rest.caps.len() + same.taken.len()) as u64)?;
             let mut fewer = same.clone();
             fewer.rest.cap(&column, count - 1);
@@ -147,7 +150,9 @@ impl Region {
             if !same.rest.take(&column, count) {
                 break;
             }
-            same.rest.cap(&column, 0);
+            if most_preferred {
+                same.rest.cap(&column, 0);
+            }
             same.taken.push((column, count));
         }
         Ok(regions)

@@ -4,7 +4,7 @@
 //! not be looked at; and the more a number is relaxed the easier the request, so the nearest number that
 //! does is found by halving. Only where nothing helps by itself are rules given up together.
 
-use crate::explain::{minimize, solvable};
+use crate::explain::{Prover, minimize};
 use crate::outcome::{Change, Relaxation};
 use crate::ratio::Ratio;
 use crate::spec::{Kind, Spec, SpecNodes, SpecRule};
@@ -16,13 +16,13 @@ const NEAR: u64 = 48;
 const DROP: u64 = 1_000;
 
 /// Changes that make the request solvable, the cheapest first, as far as the steps go.
-pub(crate) fn relaxations(spec: &Spec, core: &[usize], steps: &mut Steps) -> Vec<Relaxation> {
+pub(crate) fn relaxations(spec: &Spec, core: &[usize], prover: &mut Prover, steps: &mut Steps) -> Vec<Relaxation> {
     let mut found: Vec<(u64, Change)> = Vec::new();
     // Running out of steps leaves what was found: each of these was tried out.
-    let _cut_short = single_changes(spec, core, &mut found, steps);
+    let _cut_short = single_changes(spec, core, prover, &mut found, steps);
     found.sort();
     if found.is_empty() {
-        return together(spec, core, steps).unwrap_or_default();
+        return together(spec, core, prover, steps).unwrap_or_default();
     }
     found.into_iter().map(|(_, change)| Relaxation { changes: vec![change] }).collect()
 }
@@ -30,12 +30,13 @@ pub(crate) fn relaxations(spec: &Spec, core: &[usize], steps: &mut Steps) -> Vec
 fn single_changes(
     spec: &Spec,
     core: &[usize],
+    prover: &mut Prover,
     found: &mut Vec<(u64, Change)>,
     steps: &mut Steps,
 ) -> Result<(), OutOfSteps> {
     let active = vec![true; spec.rules.len()];
     for at in core {
-        found.extend(relax_rule(spec, *at, &active, steps)?);
+        found.extend(relax_rule(spec, *at, &active, prover, steps)?);
     }
     if let SpecNodes::Count(nodes) = spec.nodes {
         found.extend(other_size(spec, nodes, 1, steps)?);
@@ -48,11 +49,16 @@ fn single_changes(
 fn other_size(spec: &Spec, nodes: u64, way: i64, steps: &mut Steps) -> Result<Option<(u64, Change)>, OutOfSteps> {
     let mut changed = spec.clone();
     let active = vec![true; spec.rules.len()];
+    // With existing nodes, other numbers of nodes are other problems: what is known says nothing of them.
+    let mut prover = Prover::default();
     let mut works = |by: u64, steps: &mut Steps| -> Result<Option<u64>, OutOfSteps> {
         let to = if way > 0 { nodes.checked_add(by) } else { nodes.checked_sub(by).filter(|to| *to > 0) };
         let Some(to) = to else { return Ok(None) };
         changed.nodes = SpecNodes::Count(to);
-        Ok(solvable(&changed, &active, steps)?.then_some(to))
+        if !spec.existing.is_empty() {
+            prover = Prover::default();
+        }
+        Ok(prover.solvable(&changed, &active, steps)?.then_some(to))
     };
     let (mut bad, mut by) = (0, 1);
     let farthest = if way > 0 { nodes.saturating_mul(4).saturating_add(NEAR * 8) } else { nodes };
@@ -75,10 +81,16 @@ fn other_size(spec: &Spec, nodes: u64, way: i64, steps: &mut Steps) -> Result<Op
 }
 
 /// The smallest change to one rule that makes the request solvable by itself.
-fn relax_rule(spec: &Spec, at: usize, active: &[bool], steps: &mut Steps) -> Result<Option<(u64, Change)>, OutOfSteps> {
+fn relax_rule(
+    spec: &Spec,
+    at: usize,
+    active: &[bool],
+    prover: &mut Prover,
+    steps: &mut Steps,
+) -> Result<Option<(u64, Change)>, OutOfSteps> {
     let mut without = active.to_vec();
     without[at] = false;
-    if !solvable(spec, &without, steps)? {
+    if !prover.solvable(spec, &without, steps)? {
         return Ok(None);
     }
     let rule = &spec.rules[at];
@@ -87,27 +99,27 @@ fn relax_rule(spec: &Spec, at: usize, active: &[bool], steps: &mut Steps) -> Res
         Kind::SizeMin(from) => number(spec, rule, *from, nodes),
         Kind::SizeMax(from) => number(spec, rule, *from, nodes),
         Kind::Min(s, from) => {
-            let to = nearest(spec, at, *from, 0, |n| Kind::Min(*s, n), active, steps)?;
+            let to = nearest(spec, at, (*from, 0), |n| Kind::Min(*s, n), active, prover, steps)?;
             number(spec, rule, *from, to)
         }
         Kind::Max(s, from) => {
-            let to = nearest(spec, at, *from, nodes, |n| Kind::Max(*s, n), active, steps)?;
+            let to = nearest(spec, at, (*from, nodes), |n| Kind::Max(*s, n), active, prover, steps)?;
             number(spec, rule, *from, to)
         }
         Kind::Requires(s, other, from) => {
-            let to = nearest(spec, at, *from, 0, |n| Kind::Requires(*s, other.clone(), n), active, steps)?;
+            let to = nearest(spec, at, (*from, 0), |n| Kind::Requires(*s, other.clone(), n), active, prover, steps)?;
             number(spec, rule, *from, to)
         }
         Kind::RatioMin(s, from) => {
             let share = |n| Kind::RatioMin(*s, of(n, nodes));
             let from = from.at_least(nodes);
-            let to = nearest(spec, at, from, 0, share, active, steps)?;
+            let to = nearest(spec, at, (from, 0), share, active, prover, steps)?;
             (from.abs_diff(to), Change::Share { rule: spec.describe(rule), to: of(to, nodes) })
         }
         Kind::RatioMax(s, from) => {
             let share = |n| Kind::RatioMax(*s, of(n, nodes));
             let from = from.at_most(nodes);
-            let to = nearest(spec, at, from, nodes, share, active, steps)?;
+            let to = nearest(spec, at, (from, nodes), share, active, prover, steps)?;
             (from.abs_diff(to), Change::Share { rule: spec.describe(rule), to: of(to, nodes) })
         }
         Kind::Odd(_)
@@ -135,10 +147,10 @@ fn of(count: u64, nodes: u64) -> Ratio {
 fn nearest(
     spec: &Spec,
     at: usize,
-    from: u64,
-    end: u64,
+    (from, end): (u64, u64),
     kind: impl Fn(u64) -> Kind,
     active: &[bool],
+    prover: &mut Prover,
     steps: &mut Steps,
 ) -> Result<u64, OutOfSteps> {
     let mut changed = spec.clone();
@@ -148,7 +160,7 @@ fn nearest(
     while bad.abs_diff(good) > 1 {
         let middle = bad.min(good) + bad.abs_diff(good) / 2;
         changed.rules[at].kind = kind(middle);
-        if solvable(&changed, active, steps)? {
+        if prover.solvable(&changed, active, steps)? {
             good = middle;
         } else {
             bad = middle;
@@ -158,7 +170,12 @@ fn nearest(
 }
 
 /// Rules that, given up together, leave a layout: none of them needlessly.
-fn together(spec: &Spec, core: &[usize], steps: &mut Steps) -> Result<Vec<Relaxation>, OutOfSteps> {
+fn together(
+    spec: &Spec,
+    core: &[usize],
+    prover: &mut Prover,
+    steps: &mut Steps,
+) -> Result<Vec<Relaxation>, OutOfSteps> {
     let mut given_up: Vec<usize> = Vec::new();
     let mut core = core.to_vec();
     loop {
@@ -168,15 +185,15 @@ fn together(spec: &Spec, core: &[usize], steps: &mut Steps) -> Result<Vec<Relaxa
         };
         given_up.push(next);
         let mut active = all_but(spec, &given_up);
-        if solvable(spec, &active, steps)? {
+        if prover.solvable(spec, &active, steps)? {
             break;
         }
-        minimize(spec, &mut active, steps)?;
+        minimize(spec, &mut active, prover, steps)?;
         core = (0..active.len()).filter(|at| active[*at]).collect();
     }
     for at in given_up.clone() {
         let fewer: Vec<_> = given_up.iter().copied().filter(|other| *other != at).collect();
-        if solvable(spec, &all_but(spec, &fewer), steps)? {
+        if prover.solvable(spec, &all_but(spec, &fewer), steps)? {
             given_up = fewer;
         }
     }
@@ -187,7 +204,7 @@ fn together(spec: &Spec, core: &[usize], steps: &mut Steps) -> Result<Vec<Relaxa
     let mut changes = Vec::new();
     for at in &given_up {
         active[*at] = true;
-        let Some((_, change)) = relax_rule(&changed, *at, &active, steps)? else { return Ok(Vec::new()) };
+        let Some((_, change)) = relax_rule(&changed, *at, &active, prover, steps)? else { return Ok(Vec::new()) };
         match relaxed_kind(&spec.rules[*at].kind, &change) {
             Some(kind) => changed.rules[*at].kind = kind,
             None => active[*at] = false,

@@ -158,12 +158,7 @@ impl Tableau {
         let pivot = self.cells[row][column];
         let pivot_row = std::mem::take(&mut self.cells[row]);
         let pivot_right = self.right[row];
-        let reduce = |value: i128, factor: i128, other: i128| -> Option<i128> {
-            if before == 1 && pivot == 1 {
-                return value.checked_sub(factor.checked_mul(other)?);
-            }
-            Some(value.checked_mul(pivot)?.checked_sub(factor.checked_mul(other)?)? / before)
-        };
+        let reduce = |value: i128, factor: i128, other: i128| reduce(before, pivot, value, factor, other);
         for (i, cells) in self.cells.iter_mut().enumerate().filter(|(i, _)| *i != row) {
             let factor = cells[column];
             if factor == 0 && pivot == before {
@@ -188,6 +183,20 @@ impl Tableau {
         self.basis[row] = column;
         Ok(())
     }
+}
+
+/// What a cell becomes: `(value * pivot - factor * other) / before`, a division without remainder. `None` where the
+/// numbers grow too large.
+fn reduce(before: i128, pivot: i128, value: i128, factor: i128, other: i128) -> Option<i128> {
+    let small = |x: i128| i32::try_from(x).ok().map(i64::from);
+    if let (Some(v), Some(f), Some(o), Some(p), Some(b)) =
+        (small(value), small(factor), small(other), small(pivot), small(before))
+    {
+        // Most numbers are small, and dividing 128 bits is slow.
+        let product = v * p - f * o;
+        return Some(i128::from(if b == 1 { product } else { product / b }));
+    }
+    Some(value.checked_mul(pivot)?.checked_sub(factor.checked_mul(other)?)? / before)
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::compile::{Compiled, Selection, Source, compile};
+use crate::explain::{Prover, explain};
 use crate::outcome::{Budget, Layout, Outcome};
 use crate::problem::{Column, Solution};
 use crate::request::{Counted, NodeLayout, Preference, Request};
 use crate::spec::{Spec, SpecNodes};
 use crate::steps::{OutOfSteps, Steps};
 use crate::tier::TierOrder;
-use crate::{RequestError, explain, outside};
+use crate::{RequestError, outside};
 
 /// Solves a request: the most preferred layout, or why there is none, or that the budget did not suffice.
 ///
@@ -22,7 +23,7 @@ pub fn solve(request: &Request, budget: Budget) -> Result<Outcome, RequestError>
     let mut steps = Steps::new(budget.steps);
     Ok(match search(&spec, &mut steps) {
         Ok(Some(layout)) => Outcome::Layout(layout),
-        Ok(None) => Outcome::None(explain::explain(&spec, &mut steps)),
+        Ok(None) => Outcome::None(explain(&spec, &mut steps)),
         Err(OutOfSteps) => Outcome::Undecided,
     })
 }
@@ -33,7 +34,7 @@ fn search(spec: &Spec, steps: &mut Steps) -> Result<Option<Layout>, OutOfSteps> 
     if spec.preference != Preference::FewestImages {
         return best_of(spec, all, steps);
     }
-    if !explain::solvable(spec, &active, steps)? {
+    if !Prover::default().solvable(spec, &active, steps)? {
         return Ok(None);
     }
     for images in subsets_by_size(spec.images.len()) {

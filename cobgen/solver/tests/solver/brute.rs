@@ -324,6 +324,16 @@ fn valid(request: &Request, active: &Active, layout: &NodeLayout) -> bool {
     together && apart && fits
 }
 
+/// Whether a layout of new nodes keeps every rule, whatever its rank.
+pub(crate) fn keeps_all_rules(request: &Request, counts: &[(NodeLayout, u64)]) -> bool {
+    let active = Active::all(request);
+    let nodes = counts.iter().map(|(_, n)| n).sum();
+    let own: Counts = counts.iter().map(|(layout, n)| ((layout.clone(), Origin::New), *n)).collect();
+    request.nodes == Nodes::Count(nodes)
+        && counts.iter().all(|(l, _)| offered(request, &l.hardware, &l.image) && valid(request, &active, l))
+        && good(request, &active, nodes, &own)
+}
+
 /// Whether all that is asked of the cluster as a whole holds.
 fn good(request: &Request, active: &Active, nodes: u64, counts: &Counts) -> bool {
     let number = |service: &String| -> u64 {

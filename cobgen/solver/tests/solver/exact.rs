@@ -141,20 +141,25 @@ impl Case {
     }
 
     /// A smaller change of the same number does not help.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only these numbers are looked for")]
     fn is_nearest(&self, request: &Request, change: &Change) {
         let nearer = match change {
-            Change::Number { rule, to } => match rule.kind {
-                RuleKind::Min(_, n) | RuleKind::Requires(_, _, n) if to + 1 < n => {
-                    Change::Number { rule: rule.clone(), to: to + 1 }
-                }
-                RuleKind::Max(_, n) if n + 1 < *to => Change::Number { rule: rule.clone(), to: to - 1 },
-                _ => return,
-            },
-            Change::Nodes { from, to } if from.abs_diff(*to) > 1 => {
-                Change::Nodes { from: *from, to: if to > from { to - 1 } else { to + 1 } }
+            Change::Number { rule, to } => {
+                let lower = |n: u64| (to + 1 < n).then(|| to + 1);
+                let to = match &rule.kind {
+                    RuleKind::Min(_, n) | RuleKind::Requires(_, _, n) => lower(*n),
+                    RuleKind::Max(_, n) => (n + 1 < *to).then(|| to - 1),
+                    // The size of a cluster is what it is.
+                    _ => None,
+                };
+                to.map(|to| Change::Number { rule: rule.clone(), to })
             }
-            _ => return,
+            Change::Nodes { from, to } if from.abs_diff(*to) > 1 => {
+                Some(Change::Nodes { from: *from, to: if to > from { to - 1 } else { to + 1 } })
+            }
+            Change::Nodes { .. } | Change::Share { .. } | Change::Drop { .. } => None,
         };
+        let Some(nearer) = nearer else { return };
         let mut relaxed = request.clone();
         let mut active = Active::all(request);
         apply(&mut relaxed, &mut active, &nearer);

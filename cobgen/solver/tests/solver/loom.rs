@@ -9,7 +9,7 @@ use crate::build::{Rules, layout, names, request, service, types};
 pub(crate) fn laid_out(request: &Request) -> Layout {
     match solve(request, Budget::default()).expect("a sound request") {
         Outcome::Layout(layout) => layout,
-        other => panic!("{other:#?}"),
+        other @ (Outcome::None(_) | Outcome::Undecided) => panic!("{other:#?}"),
     }
 }
 

@@ -3,5 +3,8 @@
 mod brute;
 mod build;
 mod exact;
+mod growth;
+mod hostile;
+mod large;
 mod loom;
 mod random;

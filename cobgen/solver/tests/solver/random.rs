@@ -58,7 +58,7 @@ pub(crate) fn request(random: &mut Random, services: u64, nodes: u64) -> Request
     let names: Vec<String> = SERVICES[..count].iter().map(|s| (*s).to_owned()).collect();
     let hardware = options(random, "hw");
     let images = options(random, "img");
-    let dense = random.below(3) * 20 + 15;
+    let dense = random.below(4) * 14 + 6;
     let mut request = Request {
         services: names.iter().map(|n| service(random, &mut rules, n, &hardware, &images, nodes, dense)).collect(),
         preference: preference(random),
@@ -78,7 +78,7 @@ pub(crate) fn request(random: &mut Random, services: u64, nodes: u64) -> Request
         request.cant_coexist.extend(random.chance(80).then_some(rule));
     }
     if random.chance(10) {
-        let (min, max) = (random.below(nodes), 1 + random.below(nodes + 1));
+        let (min, max) = (random.below(3), 2 + random.below(nodes + 1));
         request.size = Size { min: Some(rules.rule(min)), max: Some(rules.rule(max)) };
     }
     request.nodes = Nodes::Count(1 + random.below(nodes));
@@ -116,17 +116,18 @@ fn service(
     dense: u64,
 ) -> ServiceRule {
     let mut list = |random: &mut Random, types: &[TypeOption]| {
-        let names: Vec<String> = random.some(types, 55).into_iter().map(|t| t.name).collect();
+        let names: Vec<String> = random.some(types, 75).into_iter().map(|t| t.name).collect();
         random.chance(dense).then(|| rules.rule(names))
     };
     let hardware = list(random, hardware);
     let images = list(random, images);
     let mut quantities = Quantities::default();
     if random.chance(dense) {
-        quantities.min = Some(rules.rule(random.below(nodes + 1)));
+        quantities.min = Some(rules.rule(random.below(nodes)));
     }
     if random.chance(dense) {
-        quantities.max = Some(rules.rule(random.below(nodes + 1)));
+        let max = if random.chance(90) { 1 + random.below(nodes) } else { 0 };
+        quantities.max = Some(rules.rule(max));
     }
     if random.chance(dense / 3) {
         quantities.ratio_min = Some(rules.rule(share(random)));
@@ -138,8 +139,8 @@ fn service(
         quantities.odd = Some(rules.id());
     }
     if random.chance(dense / 3) {
-        let other = random.pick(&SERVICES).to_owned();
-        quantities.requires.push(rules.rule((other, random.below(4))));
+        let other = random.pick(&SERVICES[..4]).to_owned();
+        quantities.requires.push(rules.rule((other, random.below(3))));
     }
     ServiceRule { name: name.to_owned(), hardware, images, quantities }
 }
