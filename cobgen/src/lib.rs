@@ -8,18 +8,21 @@
 //! that share no folder with the depot, and lets new hosts in.
 
 mod calendar;
+mod catalog;
 pub mod check;
 pub mod cli;
 pub mod diagnostic;
 pub mod draft;
 pub mod expand;
 pub mod generation;
+pub mod import;
 pub mod make;
 pub mod model;
 pub mod provenance;
 pub mod publish;
 pub mod secrets;
 pub mod serve;
+pub mod solve;
 pub mod verify;
 
 pub use cob_depot as depot;

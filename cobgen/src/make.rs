@@ -19,6 +19,7 @@ use crate::expand::{self, Enrolled, Expansion, Known};
 use crate::generation::{Assembled, assemble};
 use crate::model::Sources;
 use crate::secrets::{self, Vault};
+use crate::solve::{self, Given, Layouts};
 
 /// The generation that a new one comes after.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct After {
     pub back: Option<WayBack>,
     /// The sealed secrets of its bundles: what did not change is taken over.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
+    /// The layouts of its clusters with templates: what is there stays where it is.
+    pub layouts: Layouts,
 }
 
 /// What came of a model.
@@ -50,6 +53,8 @@ pub struct Made {
     /// The files beside the model that travel with it, by name; the bundles have the contents of
     /// those in use.
     pub beside: BTreeMap<String, Vec<u8>>,
+    /// The layouts of clusters with templates.
+    pub layouts: Layouts,
 }
 
 impl After {
@@ -80,7 +85,14 @@ impl After {
         } else {
             Some(WayBack { generation, manifest: blob_hash(&depot.read_manifest_bytes(generation)?) })
         };
-        Ok(Self { enrolled, back, ..Self::of(before) })
+        let layouts = if generation == GenerationNumber(0) {
+            Layouts::new()
+        } else {
+            let remembered = depot.read_model(generation)?.remove(solve::REMEMBERED);
+            // What another version has written, or nobody, is no reason to refuse a model.
+            remembered.and_then(|bytes| solve::of_bytes(&bytes).ok()).unwrap_or_default()
+        };
+        Ok(Self { enrolled, back, layouts, ..Self::of(before) })
     }
 }
 
@@ -102,11 +114,16 @@ pub fn make(model: &Path, after: &After) -> Made {
 /// Makes and checks the generation that a model asks for, with the secrets that the vault finds.
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
-    let Expansion { draft, mut diagnostics, sources, beside } = expand::load_knowing(
-        model,
-        &Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys },
-    );
-    let nothing = |diagnostics, sources| Made { assembled: None, diagnostics, sources, beside: BTreeMap::new() };
+    let given = Given { existing: after.layouts.clone(), excluded: Vec::new() };
+    let known = Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys, given: &given };
+    let Expansion { draft, mut diagnostics, sources, beside, layouts } = expand::load_knowing(model, &known);
+    let nothing = |diagnostics, sources| Made {
+        assembled: None,
+        diagnostics,
+        sources,
+        beside: BTreeMap::new(),
+        layouts: Layouts::new(),
+    };
     let Some(mut draft) = draft else { return nothing(diagnostics, sources) };
     let found = match vault {
         Some(vault) => vault.settle(&mut draft, after),
@@ -134,5 +151,5 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     };
     let content = |hash: &BlobHash| draft.blobs.get(hash).cloned();
     let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
-    Made { assembled, diagnostics, sources, beside }
+    Made { assembled, diagnostics, sources, beside, layouts }
 }

@@ -20,6 +20,7 @@ use crate::generation::{Difference, diff};
 use crate::make::{After, Made, make_with};
 use crate::model::Sources;
 use crate::secrets::Vault;
+use crate::solve;
 
 /// How often a generation is made again because another publisher was faster.
 const MAX_OVERTAKEN: usize = 16;
@@ -131,13 +132,16 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     }
     let made = make_with(model, &after, Some(options.vault));
     let refused = made.is_refused();
-    let Made { assembled, diagnostics, sources, beside } = made;
+    let Made { assembled, diagnostics, sources, beside, layouts } = made;
     let (Some(assembled), false) = (assembled, refused) else { return Err(Refused::Model { diagnostics, sources }) };
     let mut files = beside;
     let root = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
     for (file, text) in sources.files() {
         let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
         files.insert(name, text.as_bytes().to_vec());
+    }
+    if !layouts.is_empty() {
+        files.insert(solve::REMEMBERED.to_owned(), solve::to_bytes(&layouts));
     }
     let provenance = assembled.provenance.to_json().expect("places and names can always be written as JSON");
     let generation = &assembled.generation;

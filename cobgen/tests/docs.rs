@@ -37,6 +37,26 @@ fn the_models_of_the_page_are_right() {
 }
 
 #[test]
+fn the_model_of_the_page_about_templates_is_laid_out_as_it_says() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/templates.md");
+    let text = std::fs::read_to_string(page).expect("the page");
+    let block = |begin: &str| text.split(begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = dir.path().join("model.yaml");
+    std::fs::write(&model, block("```yaml\n")).expect("written");
+    let run = |command: &str| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = ["cobgen", command, model.to_str().expect("UTF-8")].map(Into::into);
+        let status = cobgen::cli::run(args, &mut cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false });
+        (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
+    };
+    let shown = block("$ cobgen solve model.yaml\n");
+    assert_eq!(run("solve"), (0, shown.to_owned(), String::new()));
+    let (status, _, err) = run("check");
+    assert_eq!((status, err.as_str()), (0, ""));
+}
+
+#[test]
 fn the_reference_is_that_of_the_schema() {
     let text = std::fs::read_to_string(page()).expect("the page");
     let (before, rest) = text.split_once(BEGIN).expect("the beginning of the reference");
@@ -66,7 +86,24 @@ fn reference() -> String {
         ("… transitions: an item", Some("TransitionNeedsEntry")),
         ("… locks: an item", Some("LockNeedsEntry")),
         ("services: NAME", Some("ServiceEntry")),
+        ("services: NAME: dependencies", Some("DependenciesEntry")),
+        ("… install, and runtime", Some("StageDependenciesEntry")),
+        ("services: NAME: actions", Some("ActionsEntry")),
+        ("… an action", Some("ActionEntry")),
         ("clusters: NAME", Some("ClusterEntry")),
+        ("providers: NAME", Some("ProviderEntry")),
+        ("hardwaretypes: NAME", Some("HardwaretypeEntry")),
+        ("imagetypes: NAME", Some("ImagetypeEntry")),
+        ("templates: NAME", Some("TemplateEntry")),
+        ("… preference, weighted", Some("WeightsEntry")),
+        ("templates: NAME: compatibility", Some("CompatibilityEntry")),
+        ("templates: NAME: defaults", Some("DefaultsEntry")),
+        ("templates: NAME: constraints", Some("ConstraintsEntry")),
+        ("… layout", Some("LayoutEntry")),
+        ("… services: NAME", Some("ServiceConstraintEntry")),
+        ("… quantities", Some("QuantitiesEntry")),
+        ("… ratio", Some("RatioEntry")),
+        ("… size", Some("SizeEntry")),
     ];
     let mut out = String::new();
     let mut later: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::circles::Arrows;
-use super::system::{Hops, Moment, System};
+use super::system::{Hops, Moment, SetsOut, System};
 
 /// The goals asked for, and their arrows.
 pub(super) struct Demand {
@@ -21,16 +21,22 @@ pub(super) struct Demand {
 
 impl Demand {
     pub(super) fn of(system: &System<'_>, hops: Hops) -> Self {
-        Self::from_roots(system, hops, preferred_goals(system))
+        Self::from_roots(system, hops, preferred_goals(system), SetsOut::FromDiscontent)
+    }
+
+    /// With hops from states that whoever asks is content with: what looks at hops one by one counts them.
+    pub(super) fn with_all_hops(system: &System<'_>) -> Self {
+        Self::from_roots(system, Hops::Any, preferred_goals(system), SetsOut::FromAnywhere)
     }
 
     /// What is asked for when everything also has to be able to leave.
     pub(super) fn with_leaving(system: &System<'_>) -> Self {
         let off = (0..system.cobs.len()).filter_map(|cob| Some(system.goal_of(cob, super::leaving::off(system, cob)?)));
-        Self::from_roots(system, Hops::Any, preferred_goals(system).chain(off))
+        Self::from_roots(system, Hops::Any, preferred_goals(system).chain(off), SetsOut::FromDiscontent)
     }
 
-    fn from_roots(system: &System<'_>, hops: Hops, roots: impl Iterator<Item = usize>) -> Self {
+    fn from_roots(system: &System<'_>, hops: Hops, roots: impl Iterator<Item = usize>, sets_out: SetsOut) -> Self {
+        let guards_of = |goal: usize| system.guards_from(goal, hops, sets_out);
         let mut asked = vec![false; system.goals()];
         let mut asker = vec![None; system.goals()];
         let mut queue = VecDeque::new();
@@ -40,7 +46,7 @@ impl Demand {
             }
         }
         while let Some(goal) = queue.pop_front() {
-            for want in system.guards_of(goal, hops).flat_map(|guard| &guard.wants) {
+            for want in guards_of(goal).flat_map(|guard| &guard.wants) {
                 for needed in system.wanted(want) {
                     if !std::mem::replace(&mut asked[needed], true) {
                         asker[needed] = u32::try_from(goal).ok();
@@ -52,14 +58,14 @@ impl Demand {
         let goals: Vec<usize> = (0..system.goals()).filter(|goal| asked[*goal]).collect();
         let arrows = Arrows::of(system.goals(), |goal, heads| {
             if asked[goal] {
-                for want in system.guards_of(goal, hops).flat_map(|guard| &guard.wants) {
+                for want in guards_of(goal).flat_map(|guard| &guard.wants) {
                     heads.extend(system.wanted(want).filter_map(|needed| u32::try_from(needed).ok()));
                 }
             }
         });
         let chosen = Arrows::of(system.goals(), |goal, heads| {
             if asked[goal] {
-                for want in system.guards_of(goal, hops).flat_map(|guard| &guard.wants) {
+                for want in guards_of(goal).flat_map(|guard| &guard.wants) {
                     heads.extend(u32::try_from(system.choice(want)));
                 }
             }

@@ -256,7 +256,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::check::system::Hops;
     use crate::testing::random;
 
     proptest! {
@@ -265,7 +264,7 @@ mod tests {
         fn nothing_is_sorted_out_wrongly(sketch in random::any_sketch()) {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };
             let system = System::of(&assembled.generation, None);
-            let demand = Demand::of(&system, Hops::Any);
+            let demand = Demand::with_all_hops(&system);
             let promises = Promises::of(&system, &demand);
             for (number, cob) in system.cobs.iter().enumerate() {
                 for guard in cob.guards.iter().filter(|guard| demand.uses(&system, number, guard.moment)) {

@@ -41,7 +41,7 @@ pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Fi
     let demand = Demand::of(&system, Hops::Any);
     traps::report(&system, &demand, &mut findings);
     let told = goals::report(&system, &demand, &mut findings);
-    holds::report(&system, &demand, &mut findings);
+    holds::report(&system, &Demand::with_all_hops(&system), &mut findings);
     rest::report(&system, &demand, &told, &mut findings);
     leaving::report(&system, &demand, &Demand::with_leaving(&system), &told, &mut findings);
     budgets::report(&system, &mut findings);
@@ -60,7 +60,7 @@ pub fn preconditions(generation: &Generation) -> Preconditions {
     Preconditions {
         p1: traps::hold(&system, &demand),
         p2: goals::hold(&demand),
-        p3: holds::hold(&system, &demand),
+        p3: holds::hold(&system, &Demand::with_all_hops(&system)),
         p4: rest::hold(&system),
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct System<'a> {
     pub(super) cobs: Vec<CobView<'a>>,
     /// The change object of each goal.
     owners: Vec<usize>,
+    /// For each goal the states from which nobody makes it go there: whoever asks for it is content with these.
+    content: Vec<Vec<usize>>,
 }
 
 /// A kind with its routes.
@@ -77,9 +79,19 @@ pub(super) enum Hops {
     Completed,
 }
 
+/// From where a change object sets out to a goal that others ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SetsOut {
+    /// From states that they are not content with.
+    FromDiscontent,
+    /// From every state.
+    FromAnywhere,
+}
+
 impl<'a> System<'a> {
     pub(super) fn of(generation: &'a Generation, provenance: Option<&'a Provenance>) -> Self {
-        let mut system = Self { provenance, kinds: Vec::new(), cobs: Vec::new(), owners: Vec::new() };
+        let mut system =
+            Self { provenance, kinds: Vec::new(), cobs: Vec::new(), owners: Vec::new(), content: Vec::new() };
         let mut known: BTreeMap<&KindName, Vec<usize>> = BTreeMap::new();
         let mut all: BTreeMap<&CobId, (&Cob, usize)> = BTreeMap::new();
         for bundle in generation.bundles.values() {
@@ -111,7 +123,30 @@ impl<'a> System<'a> {
         for (cob, guards) in system.cobs.iter_mut().zip(guards) {
             cob.guards = guards;
         }
+        system.content = system.contents();
         system
+    }
+
+    /// What everybody who asks for a goal is content with. It goes to its preferred state and to the one in
+    /// which it leaves by itself, from wherever it is.
+    fn contents(&self) -> Vec<Vec<usize>> {
+        let mut found: Vec<Option<Vec<usize>>> = vec![None; self.goals()];
+        let wants = self.cobs.iter().flat_map(|cob| &cob.guards).flat_map(|guard| &guard.wants);
+        for want in wants {
+            for goal in self.wanted(want) {
+                match &mut found[goal] {
+                    Some(states) => states.retain(|state| want.states.contains(state)),
+                    none => *none = Some(want.states.clone()),
+                }
+            }
+        }
+        for (number, cob) in self.cobs.iter().enumerate() {
+            let leaves = self.kind_of(number).place(&self.kind_of(number).kind.pre_remove);
+            for state in [cob.preferred, leaves].into_iter().flatten() {
+                found[cob.first + state] = None;
+            }
+        }
+        found.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     fn guards(&self, cob: &CobView<'a>, numbers: &BTreeMap<&CobId, usize>) -> Vec<Guard<'a>> {
@@ -164,11 +199,19 @@ impl<'a> System<'a> {
 
     /// The entries on which a goal depends.
     pub(super) fn guards_of(&self, goal: usize, hops: Hops) -> impl Iterator<Item = &Guard<'a>> {
+        self.guards_from(goal, hops, SetsOut::FromDiscontent)
+    }
+
+    /// The same, with a say in where hops begin.
+    pub(super) fn guards_from(&self, goal: usize, hops: Hops, sets_out: SetsOut) -> impl Iterator<Item = &Guard<'a>> {
         let (cob, target) = self.goal(goal);
         let kind = self.kind_of(cob);
         self.cobs[cob].guards.iter().filter(move |guard| match guard.moment {
             Moment::Promise(state) => state == target,
-            Moment::Hop { from, to } => kind.next(from, target) == Some(to) && kind.counts(from, hops),
+            Moment::Hop { from, to } => {
+                let goes = sets_out == SetsOut::FromAnywhere || !self.content[goal].contains(&from);
+                goes && kind.next(from, target) == Some(to) && kind.counts(from, hops)
+            }
         })
     }
 

@@ -7,14 +7,17 @@ mod check;
 mod diff;
 mod enroll;
 mod generate;
+mod import;
 mod init;
 mod key;
 mod log;
+mod plan;
 mod schema;
 mod secrets;
 mod serve;
 mod show;
 mod sign;
+mod solve;
 mod variables;
 mod verify;
 
@@ -55,6 +58,12 @@ pub enum Command {
     Check(check::Args),
     /// Show change objects with the dependencies that they end up with
     Show(show::Args),
+    /// Make a model of the entities of another system
+    Import(import::Args),
+    /// Find out which node of a cluster gets what
+    Solve(solve::Args),
+    /// Show what an operation on a cluster comes to, node by node
+    Plan(plan::Args),
     /// Make the next generation in a depot
     Generate(generate::Args),
     /// Make a key for a publisher or an operator
@@ -120,6 +129,9 @@ impl Command {
             Self::Schema(args) => schema::run(args, terminal),
             Self::Check(args) => check::run(args, terminal),
             Self::Show(args) => show::run(args, terminal),
+            Self::Import(args) => import::run(args, terminal),
+            Self::Solve(args) => solve::run(args, terminal),
+            Self::Plan(args) => plan::run(args, terminal),
             Self::Generate(args) => generate::run(args, terminal),
             Self::Key(args) => key::run(args, terminal),
             Self::Sign(args) => sign::run(args, terminal),

@@ -61,7 +61,10 @@ pub(super) fn check_addresses_of(cob: &CobId, on: &CobId, mark: Mark, hosts: &Ho
     }
     let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
     for host in [cob.host_str(), on.host_str()].into_iter().filter_map(lacks) {
-        no_address(&host.name, host.mark, mark, report);
+        match host.implied {
+            true => no_addresses(host.mark, report),
+            false => no_address(&host.name, host.mark, mark, report),
+        }
     }
 }
 
@@ -91,6 +94,13 @@ fn checked(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow>
     }
     let arrow = |Found { when, need, words, mark }| Arrow { when, need, words, place: report.place(mark) };
     list.into_iter().map(arrow).collect()
+}
+
+/// Machines that a provider is still to make have addresses later; until then their daemons can't meet.
+fn no_addresses(cluster: Mark, report: &mut Report<'_>) {
+    let what = "dependencies across hosts, but the nodes of this cluster have no addresses";
+    let help = "give it `address: \"tcp://10.0.0.{{ index }}:7077\"`, or write its nodes down in `hosts`";
+    report.push(cluster, Diagnostic::warning("no-address", what).help(help));
 }
 
 fn no_address(host: &HostName, mark: Mark, at: Mark, report: &mut Report<'_>) {

@@ -7,9 +7,11 @@ use minijinja::value::Value as Jinja;
 
 use super::Report;
 use super::hosts::Hosts;
-use super::template::to_jinja;
+use super::macros::is_macro;
+use super::template::{is_template, to_jinja};
 use crate::diagnostic::Diagnostic;
-use crate::model::{ClusterEntry, Mark, Marked, Named, Nodes, ServiceEntry};
+use crate::model::{ClusterEntry, Map, Mark, Marked, Named, Node, NodeSet, Nodes, ServiceEntry, Value};
+use crate::solve::{LayoutNode, natural};
 
 /// A cluster with its services placed.
 #[derive(Debug)]
@@ -19,6 +21,11 @@ pub(super) struct Cluster {
     pub(super) services: BTreeMap<String, Placement>,
     /// `cluster` in templates.
     pub(super) value: Jinja,
+    /// Its nodes with their types of hardware and image, where it has a layout.
+    pub(super) nodes: BTreeMap<HostName, (Option<String>, Option<String>)>,
+    pub(super) config: Node,
+    /// The configuration, where it holds templates or macros, and so differs from node to node.
+    pub(super) varying: Option<Node>,
 }
 
 /// A service's nodes in a cluster.
@@ -31,6 +38,14 @@ pub(super) struct Placement {
     pub(super) incomplete: bool,
 }
 
+/// A cluster of a template with its layout.
+#[derive(Debug)]
+pub(super) struct LaidOut {
+    pub(super) services: Vec<Marked<String>>,
+    pub(super) nodes: Vec<LayoutNode>,
+    pub(super) config: Map,
+}
+
 /// All clusters in the order of their names.
 #[derive(Debug, Default)]
 pub(super) struct Clusters(pub(super) Vec<Cluster>);
@@ -41,6 +56,7 @@ impl Clusters {
         entries: &Named<ClusterEntry>,
         services: &Named<ServiceEntry>,
         hosts: &Hosts,
+        laid_out: &BTreeMap<String, LaidOut>,
         report: &mut Report<'_>,
     ) -> Self {
         let mut clusters = BTreeMap::new();
@@ -49,7 +65,18 @@ impl Clusters {
             if !report.segment("cluster", name) {
                 continue;
             }
-            let nodes = entry.nodes.as_ref().map(|set| hosts.of_set(&set.value, report));
+            if entry.template.is_some() {
+                // Without a layout, all that is wrong with it was told.
+                if let Some(found) = laid_out.get(&name.value) {
+                    clusters.insert(name.value.clone(), found.cluster(name));
+                }
+                continue;
+            }
+            let set = entry.nodes.as_ref().and_then(|nodes| match &nodes.value {
+                NodeSet::Hosts(set) => Some(set),
+                NodeSet::Count(_) => None,
+            });
+            let nodes = set.map(|set| hosts.of_set(set, report));
             let members: Option<BTreeSet<HostName>> = nodes.as_ref().map(|n| n.iter().cloned().collect());
             let mut placed: BTreeMap<String, Placement> = BTreeMap::new();
             let mut place = |service: &Marked<String>, nodes: Vec<HostName>, whole: bool, report: &mut Report<'_>| {
@@ -73,7 +100,7 @@ impl Clusters {
                         let help = "name the hosts that its services are on: `nodes: [n1, {label: role=app}]`";
                         report.push(name.mark, fault.help(help));
                     }
-                    let whole = entry.nodes.as_ref().is_some_and(|set| hosts.has_all_of(&set.value));
+                    let whole = set.is_some_and(|set| hosts.has_all_of(set));
                     for service in list {
                         place(service, nodes.clone().unwrap_or_default(), whole, report);
                     }
@@ -99,9 +126,10 @@ impl Clusters {
                 None => {}
             }
             conflicts(&name.value, &placed, &known, report);
-            let config = entry.config.as_ref().map_or_else(|| Jinja::from(BTreeMap::<String, Jinja>::new()), to_jinja);
-            let value = Jinja::from_pairs([("name", Jinja::from(name.value.as_str())), ("config", config)]);
-            clusters.insert(name.value.clone(), Cluster { name: name.value.clone(), services: placed, value });
+            let nodes = placed.values().flat_map(|p| &p.nodes).map(|host| (host.clone(), types_of(host, hosts)));
+            let (nodes, empty) = (nodes.collect(), || Node { mark: name.mark, value: Value::Map(Map::default()) });
+            let config = entry.config.clone().unwrap_or_else(empty);
+            clusters.insert(name.value.clone(), Cluster::new(name.value.clone(), placed, nodes, config));
         }
         Self(clusters.into_values().collect())
     }
@@ -110,6 +138,83 @@ impl Clusters {
     pub(super) fn with<'a>(&'a self, service: &'a str) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().filter(move |(_, c)| c.services.contains_key(service)).map(|(i, _)| i)
     }
+}
+
+impl Cluster {
+    fn new(
+        name: String,
+        services: BTreeMap<String, Placement>,
+        nodes: BTreeMap<HostName, (Option<String>, Option<String>)>,
+        config: Node,
+    ) -> Self {
+        let mut cluster = Self { name, services, value: Jinja::from(()), nodes, varying: None, config };
+        if varies(&cluster.config) {
+            cluster.varying = Some(std::mem::take(&mut cluster.config));
+            // Within a configuration there is none yet to ask for.
+            cluster.value = Jinja::from_pairs([("name", Jinja::from(cluster.name.as_str()))]);
+        } else {
+            cluster.value = cluster.value_with(&cluster.config);
+        }
+        cluster
+    }
+
+    /// Which node has what.
+    pub(super) fn layout(&self) -> Vec<LayoutNode> {
+        let on = |host: &HostName| {
+            let has = self.services.iter().filter(|(_, placement)| placement.nodes.contains(host));
+            has.map(|(service, _)| service.clone()).collect()
+        };
+        let node = |(host, (hardwaretype, imagetype)): (&HostName, &(Option<String>, Option<String>))| LayoutNode {
+            name: host.as_str().to_owned(),
+            services: on(host),
+            hardwaretype: hardwaretype.clone(),
+            imagetype: imagetype.clone(),
+        };
+        let mut nodes: Vec<LayoutNode> = self.nodes.iter().map(node).collect();
+        nodes.sort_by_cached_key(|node| natural(&node.name));
+        nodes
+    }
+
+    /// `cluster` in templates, with a configuration.
+    pub(super) fn value_with(&self, config: &Node) -> Jinja {
+        Jinja::from_pairs([("name", Jinja::from(self.name.as_str())), ("config", to_jinja(config))])
+    }
+}
+
+impl LaidOut {
+    fn cluster(&self, name: &Marked<String>) -> Cluster {
+        let mut services: BTreeMap<String, Placement> = BTreeMap::new();
+        let mut nodes = BTreeMap::new();
+        for service in &self.services {
+            let placement = Placement { mark: service.mark, nodes: Vec::new(), incomplete: false };
+            services.insert(service.value.clone(), placement);
+        }
+        for node in &self.nodes {
+            let Ok(host) = HostName::new(&node.name) else { continue };
+            for service in &node.services {
+                if let Some(placement) = services.get_mut(service) {
+                    placement.nodes.push(host.clone());
+                }
+            }
+            nodes.insert(host, (node.hardwaretype.clone(), node.imagetype.clone()));
+        }
+        let config = Node { mark: name.mark, value: Value::Map(self.config.clone()) };
+        Cluster::new(name.value.clone(), services, nodes, config)
+    }
+}
+
+/// Whether some text of a configuration is a template or holds macros.
+fn varies(node: &Node) -> bool {
+    match &node.value {
+        Value::Text(text) => is_template(text) || is_macro(text),
+        Value::List(items) => items.iter().any(varies),
+        Value::Map(map) => map.entries.iter().any(|(key, value)| is_template(&key.text) || varies(value)),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => false,
+    }
+}
+
+fn types_of(host: &HostName, hosts: &Hosts) -> (Option<String>, Option<String>) {
+    hosts.0.get(host).map(|h| (h.hardwaretype.clone(), h.imagetype.clone())).unwrap_or_default()
 }
 
 /// Services that are never in one cluster.

@@ -30,7 +30,7 @@ pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
     }
     let mut gated: BTreeMap<(Word, Mark, CobId), CobId> = BTreeMap::new();
     let mut added = Vec::new();
-    let mut gates: BTreeMap<(Vec<CobId>, String), CobId> = BTreeMap::new();
+    let mut gates: BTreeMap<(Vec<CobId>, String, Word), CobId> = BTreeMap::new();
     for ((word, mark, _), group) in groups.into_iter().filter(|(_, g)| g.len() > MAX_DIRECT) {
         let from: BTreeSet<&CobId> = group.iter().map(|l| &l.from).collect();
         let to: BTreeSet<&CobId> = group.iter().map(|l| &l.to).collect();
@@ -41,11 +41,13 @@ pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
         let (Some(link), Some(first)) = (group.first(), to.first().copied()) else { continue };
         let (Some(asking), Some(asked)) = (service(objects, &link.from), service(objects, first)) else { continue };
         let to: Vec<CobId> = to.into_iter().cloned().collect();
-        let gate = gates.entry((to.clone(), asking.clone())).or_insert_with(|| {
+        // What waits for installations must not wait for more than these.
+        let inner = if word == Word::Install { Word::Install } else { Word::Requires };
+        let gate = gates.entry((to.clone(), asking.clone(), inner)).or_insert_with(|| {
             let gate = gate(objects, first, &asked, &asking, mark);
             let words = format!("{} (a gate for {asking})", link.words);
             added.extend(to.into_iter().map(|to| Link {
-                word: Word::Requires,
+                word: inner,
                 from: gate.clone(),
                 to,
                 words: words.clone(),
@@ -68,7 +70,7 @@ pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
 /// The asking cluster, where a link goes from one service to another by a word that a gate can bear.
 fn between_services(link: &Link, objects: &Objects) -> Option<usize> {
     match link.word {
-        Word::Requires | Word::After | Word::Wants => {}
+        Word::Requires | Word::After | Word::Wants | Word::Install => {}
         // The content of each counts here; a gate has none.
         Word::RestartsOn | Word::ReloadsOn | Word::Excludes => return None,
     }
@@ -100,7 +102,7 @@ fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: M
         .find(|id| objects.get(id).is_none())
         .expect("there are more numbers than change objects");
     let builtin = builtin::named("noop");
-    let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin) };
+    let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
     let object = Object {
         mark,
         home: Home::ByHand,

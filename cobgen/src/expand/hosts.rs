@@ -14,9 +14,9 @@ use crate::model::{HostEntry, HostPick, HostSet, Mark, Marked, Named, Node, did_
 
 /// A host of the model.
 #[derive(Debug)]
-pub(super) struct Host {
-    pub(super) name: HostName,
-    pub(super) mark: Mark,
+pub(crate) struct Host {
+    pub(crate) name: HostName,
+    pub(crate) mark: Mark,
     pub(super) address: Option<String>,
     /// An address is written, but a wrong one: that is told.
     pub(super) misaddressed: bool,
@@ -24,6 +24,11 @@ pub(super) struct Host {
     pub(super) has_address: bool,
     /// `NAME=VALUE` for each label.
     pub(super) labels: BTreeMap<String, String>,
+    /// It follows from a cluster that asks for a number of nodes; it stands where that is.
+    pub(super) implied: bool,
+    /// Its types, where it says them.
+    pub(crate) hardwaretype: Option<String>,
+    pub(crate) imagetype: Option<String>,
     /// Its own variables.
     pub(super) vars: BTreeMap<String, Jinja>,
     /// `host` in templates.
@@ -32,7 +37,7 @@ pub(super) struct Host {
 
 /// All hosts by name.
 #[derive(Debug, Default)]
-pub(super) struct Hosts(pub(super) BTreeMap<HostName, Host>);
+pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>);
 
 impl Hosts {
     /// Checks every host; one with a wrong address is kept without it.
@@ -60,8 +65,29 @@ impl Hosts {
         Self(hosts)
     }
 
+    /// Adds hosts that follow from a cluster: the model says nothing of each.
+    pub(super) fn add(
+        &mut self,
+        entries: &Named<HostEntry>,
+        security: Option<Security>,
+        templates: &Templates,
+        report: &mut Report<'_>,
+    ) {
+        let taken: BTreeMap<String, HostName> =
+            self.0.values().filter_map(|h| Some((h.address.clone()?, h.name.clone()))).collect();
+        let more = Self::read(entries, security, templates, report);
+        for (name, mut host) in more.0 {
+            host.implied = true;
+            if let Some(other) = host.address.as_ref().and_then(|a| taken.get(a)) {
+                let fault = Diagnostic::error("duplicate-address", format!("{name} has the address of {other}"));
+                report.push(host.mark, fault.help("give every host an address and port of its own"));
+            }
+            self.0.insert(name, host);
+        }
+    }
+
     /// The hosts that a set names, in the order written, those of a label by name; each once.
-    pub(super) fn of_set(&self, set: &HostSet, report: &mut Report<'_>) -> Vec<HostName> {
+    pub(crate) fn of_set(&self, set: &HostSet, report: &mut Report<'_>) -> Vec<HostName> {
         let mut found: Vec<HostName> = Vec::new();
         let mut seen: BTreeSet<&HostName> = BTreeSet::new();
         for pick in &set.0 {
@@ -72,7 +98,7 @@ impl Hosts {
     }
 
     /// Whether every name and label of a set exists.
-    pub(super) fn has_all_of(&self, set: &HostSet) -> bool {
+    pub(crate) fn has_all_of(&self, set: &HostSet) -> bool {
         set.0.iter().all(|pick| match &pick.value {
             HostPick::Host(name) => self.0.contains_key(name.as_str()),
             HostPick::Label(label) => self.labelled(label).next().is_some(),
@@ -146,6 +172,9 @@ impl Host {
             address: None,
             misaddressed: false,
             has_address: entry.address.is_some(),
+            implied: false,
+            hardwaretype: entry.hardwaretype.as_ref().map(|t| t.value.clone()),
+            imagetype: entry.imagetype.as_ref().map(|t| t.value.clone()),
             labels: labels.clone(),
             vars: vars.clone(),
         };
@@ -157,6 +186,12 @@ impl Host {
             host.address = address.map(|a| format!("tcp://{a}"));
         }
         host
+    }
+
+    /// Its IP address as text.
+    pub(super) fn ip(&self) -> Option<String> {
+        let address = self.address.as_ref()?.strip_prefix("tcp://")?;
+        Some(address.parse::<SocketAddr>().ok()?.ip().to_string())
     }
 
     /// Whether it has a label: `role=app`, or `role` with any value.

@@ -35,6 +35,8 @@ pub(super) struct Known {
     pub(super) mark: Option<Mark>,
     /// Where it is built in.
     pub(super) builtin: Option<&'static Builtin>,
+    /// Whether it was made of a service's actions.
+    pub(super) of_actions: bool,
 }
 
 /// What a name stands for.
@@ -57,7 +59,10 @@ impl Kinds {
         let mut kinds = BTreeMap::new();
         for builtin in builtin::ALL {
             let kind = Arc::new(builtin.kind());
-            kinds.insert(builtin.name.to_owned(), Some(Known { kind, mark: None, builtin: Some(builtin) }));
+            kinds.insert(
+                builtin.name.to_owned(),
+                Some(Known { kind, mark: None, builtin: Some(builtin), of_actions: false }),
+            );
         }
         for (name, entry) in entries.iter() {
             if builtin::ALL.iter().any(|b| b.name == name.value) {
@@ -66,7 +71,12 @@ impl Kinds {
                 continue;
             }
             let kind = report.name(name, KindName::new).and_then(|n| build(n, name.mark, entry, files, report));
-            let known = kind.map(|kind| Known { kind: Arc::new(kind), mark: Some(name.mark), builtin: None });
+            let known = kind.map(|kind| Known {
+                kind: Arc::new(kind),
+                mark: Some(name.mark),
+                builtin: None,
+                of_actions: false,
+            });
             kinds.insert(name.value.clone(), known);
         }
         Self(kinds)
@@ -364,7 +374,7 @@ fn transition(
 }
 
 /// A duration in milliseconds, or the default.
-fn milliseconds(written: Option<&Duration>, default: u64, report: &mut Report<'_>) -> u64 {
+pub(super) fn milliseconds(written: Option<&Duration>, default: u64, report: &mut Report<'_>) -> u64 {
     let Some(Duration(Marked { mark, value })) = written else { return default };
     let fault = match parse_duration(value) {
         Some(0) => Diagnostic::error("bad-duration", "no time at all is no duration"),
@@ -392,7 +402,7 @@ pub(super) fn check_duration(written: Option<&Duration>, report: &mut Report<'_>
 }
 
 /// `500ms`, `30s`, `2m`, `1h`.
-fn parse_duration(text: &str) -> Option<u64> {
+pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let factor = match unit {

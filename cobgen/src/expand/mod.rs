@@ -6,14 +6,17 @@
 //! two large services, `budgets` adds what gives out tokens, and `arrows` gathers what came out. Every step reports all that it finds wrong and
 //! goes on with the rest; only a model without errors gives a [`Draft`].
 
+mod actions;
 mod arrows;
 mod budgets;
 mod builtin;
 mod clusters;
 mod files;
 mod gates;
-mod hosts;
+mod ground;
+pub(crate) mod hosts;
 mod kinds;
+pub(crate) mod macros;
 mod objects;
 mod scope;
 mod secrets;
@@ -31,6 +34,7 @@ use cob_types::{CobId, IdError};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::{At, Draft, DraftHost, Place};
 use crate::model::{Mark, Marked, Model, Sections, Sources, did_you_mean_or_list};
+use crate::solve::{Given, Layouts};
 
 /// What came of a model.
 #[derive(Debug)]
@@ -43,8 +47,12 @@ pub struct Expansion {
     pub sources: Sources,
     /// The other files of the model, by their names beside it; the draft has the contents.
     pub beside: BTreeMap<String, BlobHash>,
+    /// The layouts of clusters with templates.
+    pub layouts: Layouts,
 }
 
+pub(crate) use ground::Ground;
+pub(crate) use kinds::parse_duration;
 pub use trust::Enrolled;
 
 /// What is known beside the model.
@@ -56,6 +64,8 @@ pub struct Known<'a> {
     pub enrolled: Option<&'a Enrolled>,
     /// The keys that the generation before named for its hosts, as far as they counted.
     pub before: &'a Enrolled,
+    /// The layouts of clusters as they are.
+    pub given: &'a Given,
 }
 
 /// The names of the built-in kinds.
@@ -81,30 +91,37 @@ pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
-    expand_knowing(model, &Known { previous, enrolled: None, before: &Enrolled::new() })
+    let (before, given) = (&Enrolled::new(), &Given::default());
+    expand_knowing(model, &Known { previous, enrolled: None, before, given })
 }
 
 fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
     let Model { sources, sections, mut diagnostics } = model;
     let mut files = files::Files::default();
+    let mut layouts = Layouts::new();
     let draft = sections.and_then(|sections| {
         let mut report = Report { sources: &sources, out: &mut diagnostics };
-        draft(&sections, known, &mut files, &mut report)
+        draft(&sections, known, &mut files, &mut layouts, &mut report)
     });
     let draft = draft.filter(|_| !diagnostics.has_errors()).map(|draft| Draft { blobs: files.blobs, ..draft });
-    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names }
+    Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names, layouts }
 }
 
 /// All of the draft but the contents of its files, which are in `files`.
-fn draft(sections: &Sections, known: &Known<'_>, files: &mut files::Files, report: &mut Report<'_>) -> Option<Draft> {
-    let security = security(sections, report);
-    let templates = template::Templates::default();
-    let hosts = hosts::Hosts::read(&sections.hosts, security, &templates, report);
+fn draft(
+    sections: &Sections,
+    known: &Known<'_>,
+    files: &mut files::Files,
+    layouts: &mut Layouts,
+    report: &mut Report<'_>,
+) -> Option<Draft> {
+    let ground = Ground::read(sections, report);
+    let ground::Placed { security, templates, hosts, clusters, needs, .. } =
+        ground.place(sections, known.given, layouts, report);
     let mut trust = trust::Trust::read(sections, security, &hosts, known, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
-    let clusters = clusters::Clusters::read(&sections.clusters, &sections.services, &hosts, report);
     let secrets = secrets::Secrets::read(&sections.secrets, report);
-    let world = scope::World::new(sections, templates, hosts, clusters, secrets, report);
+    let world = scope::World::new(sections, templates, hosts, clusters, secrets, needs, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
     let tokens = budgets::give_out(sections, &world.hosts, &mut objects, report);
     let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
@@ -140,17 +157,23 @@ fn security(sections: &Sections, report: &Report<'_>) -> Option<Security> {
 }
 
 /// Where faults go, with the files that they are in.
-struct Report<'a> {
+pub(crate) struct Report<'a> {
     sources: &'a Sources,
     out: &'a mut Diagnostics,
 }
 
+impl<'a> Report<'a> {
+    pub(crate) fn new(sources: &'a Sources, out: &'a mut Diagnostics) -> Self {
+        Self { sources, out }
+    }
+}
+
 impl Report<'_> {
-    fn push(&mut self, mark: Mark, diagnostic: Diagnostic) {
+    pub(crate) fn push(&mut self, mark: Mark, diagnostic: Diagnostic) {
         self.out.push(diagnostic.at(self.sources.place(mark)));
     }
 
-    fn place(&self, mark: Mark) -> Place {
+    pub(crate) fn place(&self, mark: Mark) -> Place {
         self.sources.place(mark)
     }
 
@@ -159,8 +182,13 @@ impl Report<'_> {
     }
 
     /// The number of errors so far.
-    fn errors(&self) -> usize {
+    pub(crate) fn errors(&self) -> usize {
         self.out.errors()
+    }
+
+    /// The same files, with another place for faults.
+    pub(crate) fn beside<'b>(&'b self, out: &'b mut Diagnostics) -> Report<'b> {
+        Report { sources: self.sources, out }
     }
 
     fn parts(&mut self) -> (&Sources, &mut Diagnostics) {
@@ -168,12 +196,17 @@ impl Report<'_> {
     }
 
     /// A name that nothing has.
-    fn unknown<'n>(&mut self, what: &str, name: &Marked<String>, known: impl IntoIterator<Item = &'n str> + Clone) {
+    pub(crate) fn unknown<'n>(
+        &mut self,
+        what: &str,
+        name: &Marked<String>,
+        known: impl IntoIterator<Item = &'n str> + Clone,
+    ) {
         self.missing("unknown-name", format!("unknown {what} `{}`", name.value), name, known);
     }
 
     /// The same in words of the caller's.
-    fn missing<'n>(
+    pub(crate) fn missing<'n>(
         &mut self,
         code: &'static str,
         message: String,
@@ -197,7 +230,7 @@ impl Report<'_> {
     }
 
     /// Whether a name can be a part of an id.
-    fn segment(&mut self, what: &str, name: &Marked<String>) -> bool {
+    pub(crate) fn segment(&mut self, what: &str, name: &Marked<String>) -> bool {
         match cob_types::HostName::new(&name.value) {
             Ok(_) => true,
             Err(error) => {

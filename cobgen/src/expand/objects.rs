@@ -10,16 +10,21 @@ use std::sync::Arc;
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 use minijinja::value::Value as Jinja;
 
+use super::actions;
 use super::builtin::{self, Made, Settled};
 use super::clusters::Placement;
 use super::files::{Files, Payload};
+use super::hosts::Host;
 use super::kinds::{Found, Kinds, Known};
+use super::macros::{self, Member};
 use super::scope::{Scope, World, host_of};
 use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, At, DraftCob};
-use crate::model::{CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value};
+use crate::model::{
+    ActionsEntry, CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value,
+};
 
 /// The most change objects of one model.
 const MAX_COBS: usize = 1_000_000;
@@ -33,6 +38,8 @@ pub(super) enum Word {
     RestartsOn,
     ReloadsOn,
     Excludes,
+    /// What a service with dependencies needs to be installed.
+    Install,
 }
 
 impl Word {
@@ -44,6 +51,7 @@ impl Word {
             Self::RestartsOn => "restarts_on",
             Self::ReloadsOn => "reloads_on",
             Self::Excludes => "excludes",
+            Self::Install => "install requires",
         }
     }
 }
@@ -115,7 +123,7 @@ impl Objects {
         files: &mut Files,
         report: &mut Report<'_>,
     ) -> Self {
-        let mut maker = Maker { world, kinds, previous, files, objects: Self::default() };
+        let mut maker = Maker { world, kinds, previous, files, objects: Self::default(), configs: BTreeMap::new() };
         for (name, entry) in world.sections.cobs.iter() {
             maker.by_hand(name, entry, report);
         }
@@ -163,12 +171,39 @@ impl Objects {
     }
 }
 
+/// A cluster's nodes for macros.
+struct MembersOf<'a> {
+    world: &'a World<'a>,
+    cluster: usize,
+    me: &'a HostName,
+}
+
+impl MembersOf<'_> {
+    fn member(&self, name: &HostName) -> Member {
+        let ip = self.world.hosts.0.get(name).and_then(Host::ip);
+        Member { name: name.as_str().to_owned(), ip }
+    }
+}
+
+impl macros::Around for MembersOf<'_> {
+    fn with(&self, service: &str) -> Option<Vec<Member>> {
+        let placement = self.world.clusters.0.get(self.cluster)?.services.get(service)?;
+        Some(placement.nodes.iter().map(|node| self.member(node)).collect())
+    }
+
+    fn me(&self) -> Member {
+        self.member(self.me)
+    }
+}
+
 struct Maker<'a> {
     world: &'a World<'a>,
     kinds: &'a Kinds,
     previous: &'a BTreeSet<CobId>,
     files: &'a mut Files,
     objects: Objects,
+    /// Configurations of clusters that differ from node to node.
+    configs: BTreeMap<(usize, HostName), Node>,
 }
 
 impl Maker<'_> {
@@ -188,7 +223,7 @@ impl Maker<'_> {
         }
         let Some(id) = report.name(name, CobId::new) else { return };
         let host = host_of(self.world, &id, name, report);
-        let scope = Scope { world: self.world, host, service: None, loops: &[], of: id.as_str() };
+        let scope = Scope { world: self.world, host, service: None, loops: &[], of: id.as_str(), cluster_value: None };
         let object = self.object(name.mark, Home::ByHand, entry, &scope, report);
         self.add(id, object, report);
     }
@@ -210,6 +245,9 @@ impl Maker<'_> {
             let instance = Instance { nodes, unplaced, ..Instance::default() };
             self.objects.instances.insert((*cluster, name.value.clone()), instance);
         }
+        if let Some(actions) = &entry.actions {
+            self.with_actions(name, entry, actions, &placements, report);
+        }
         for (cob, cob_entry) in entry.cobs.iter() {
             let mut nowhere = true;
             for (cluster, placement) in &placements {
@@ -229,13 +267,106 @@ impl Maker<'_> {
                 );
             }
         }
-        if placements.is_empty() {
+        // With templates around, a service may be there for clusters that are still to come.
+        if placements.is_empty() && world.sections.templates.0.is_empty() {
             let fault = Diagnostic::warning("unplaced", format!("the service `{}` is in no cluster", name.value));
             report.push(
                 name.mark,
                 fault.help(format!("place it: `clusters: {{c: {{services: {{{}: [n1]}}}}}}`", name.value)),
             );
         }
+    }
+
+    /// A service with actions: one change object a node.
+    fn with_actions(
+        &mut self,
+        service: &Marked<String>,
+        entry: &ServiceEntry,
+        written: &Marked<ActionsEntry>,
+        placements: &[(usize, &Placement)],
+        report: &mut Report<'_>,
+    ) {
+        if let Some((cob, _)) = entry.cobs.iter().next() {
+            let fault =
+                Diagnostic::error("actions-and-cobs", format!("`{}` has both `actions` and `cobs`", service.value));
+            let fault = fault.note(Some(report.place(cob.mark)), "its change objects begin here");
+            return report.push(written.mark, fault.help("write one of the two"));
+        }
+        let known = actions::kind(service, written, self.files, report);
+        for (cluster, placement) in placements {
+            for node in &placement.nodes {
+                let Some(host) = self.world.hosts.0.get(node) else { continue };
+                let Ok(id) = CobId::on(node, &format!("{}/{}", service.value, actions::COB)) else { continue };
+                let config = self.config(*cluster, node, report);
+                let scope = Scope {
+                    world: self.world,
+                    host: Some(host),
+                    service: Some((*cluster, &service.value)),
+                    loops: &[],
+                    of: id.as_str(),
+                    cluster_value: None,
+                };
+                let content = self.configuration(&config, entry, &scope, report);
+                let home = Home::Service {
+                    cluster: *cluster,
+                    service: Arc::from(service.value.as_str()),
+                    cob: actions::COB.to_owned(),
+                };
+                let object = Object {
+                    mark: written.mark,
+                    home,
+                    preferred: known.as_ref().map(|k| k.on().clone()),
+                    kind: known.clone(),
+                    content: content.to_json(),
+                    files: Payload::new(),
+                    explicit: Vec::new(),
+                    words: Vec::new(),
+                    budget: None,
+                    at_most: None,
+                };
+                if let Some(instance) = self.objects.instances.get_mut(&(*cluster, service.value.clone())) {
+                    instance.cobs.entry(actions::COB.to_owned()).or_default().push((node.clone(), id.clone()));
+                    instance.on_node.entry(node.clone()).or_default().push(id.clone());
+                }
+                self.add(id, object, report);
+            }
+        }
+    }
+
+    /// The part of a cluster's configuration that a service is configured with.
+    fn configuration(&self, config: &Node, entry: &ServiceEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Node {
+        let Some(keys) = &entry.config else { return config.clone() };
+        let Some(map) = config.map() else { return config.clone() };
+        let mut part = crate::model::Map::default();
+        for key in keys {
+            match map.entries.iter().find(|(k, _)| k.text == key.value) {
+                Some(found) => part.entries.push(found.clone()),
+                None => {
+                    let what = format!("the configuration of the cluster has no `{}`", key.value);
+                    let warning = Diagnostic::warning("no-config", what).note(None, format!("for {}", scope.of));
+                    report.push(key.mark, warning);
+                }
+            }
+        }
+        Node { mark: config.mark, value: Value::Map(part) }
+    }
+
+    /// A cluster's configuration for one of its nodes, with templates and macros replaced.
+    fn config(&mut self, cluster: usize, node: &HostName, report: &mut Report<'_>) -> Node {
+        let Some(found) = self.world.clusters.0.get(cluster) else { return Node::default() };
+        let Some(config) = &found.varying else { return found.config.clone() };
+        if let Some(made) = self.configs.get(&(cluster, node.clone())) {
+            return made.clone();
+        }
+        let around = MembersOf { world: self.world, cluster, me: node };
+        let replaced = macros::in_node(config, &around, report);
+        let of = format!("the configuration of `{}` on {node}", found.name);
+        let host = self.world.hosts.0.get(node);
+        let service = Some((cluster, ""));
+        let scope = Scope { world: self.world, host, service, loops: &[], of: &of, cluster_value: None };
+        let made = self.world.templates.node(&replaced, &scope, report);
+        self.configs.insert((cluster, node.clone()), made.clone());
+        made
     }
 
     /// The nodes of its service that a change object is on.
@@ -293,8 +424,16 @@ impl Maker<'_> {
     ) {
         let Some(host) = self.world.hosts.0.get(node) else { return };
         let of = format!("{node}/{service}/{}", cob.value);
-        let scope =
-            Scope { world: self.world, host: Some(host), service: Some((cluster, service)), loops: &[], of: &of };
+        let varying = self.world.clusters.0.get(cluster).filter(|c| c.varying.is_some());
+        let value = varying.map(|c| c.value_with(&self.config(cluster, node, report)));
+        let scope = Scope {
+            world: self.world,
+            host: Some(host),
+            service: Some((cluster, service)),
+            loops: &[],
+            of: &of,
+            cluster_value: value.as_ref(),
+        };
         let condition = entry.when.as_ref();
         let in_loop = condition.is_some_and(|w| {
             let used = self.world.templates.names_used(&w.value);

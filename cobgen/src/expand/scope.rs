@@ -18,6 +18,7 @@ use super::clusters::{Cluster, Clusters};
 use super::hosts::{Host, Hosts, variables};
 use super::secrets::Secrets;
 use super::template::{Names, Templates};
+use crate::catalog::Services;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Marked, Named, Node, Sections, did_you_mean_or_list};
 
@@ -32,6 +33,8 @@ pub(super) struct World<'a> {
     pub(super) hosts: Hosts,
     pub(super) clusters: Clusters,
     pub(super) secrets: Secrets,
+    /// What services need of each other.
+    pub(super) needs: Services,
     variables: Variables,
     directory: Arc<Directory>,
 }
@@ -63,6 +66,8 @@ pub(super) struct Scope<'a> {
     pub(super) loops: &'a [(String, Jinja)],
     /// How to call it in messages.
     pub(super) of: &'a str,
+    /// What `cluster` stands for, where that differs from node to node.
+    pub(super) cluster_value: Option<&'a Jinja>,
 }
 
 impl<'a> World<'a> {
@@ -72,6 +77,7 @@ impl<'a> World<'a> {
         hosts: Hosts,
         clusters: Clusters,
         secrets: Secrets,
+        needs: Services,
         report: &mut Report<'_>,
     ) -> Self {
         let variables = Variables::read(sections, &hosts, report);
@@ -83,7 +89,7 @@ impl<'a> World<'a> {
                 .map(|c| (c.name.clone(), c.services.iter().map(|(s, p)| (s.clone(), p.nodes.clone())).collect()))
                 .collect(),
         };
-        Self { sections, templates, hosts, clusters, secrets, variables, directory: Arc::new(directory) }
+        Self { sections, templates, hosts, clusters, secrets, needs, variables, directory: Arc::new(directory) }
     }
 }
 
@@ -149,12 +155,20 @@ impl<'a> Scope<'a> {
     fn node(&self) -> Option<Jinja> {
         let (cluster, (_, service)) = (self.cluster()?, self.service?);
         let host = &self.host?.name;
-        let index = cluster.services.get(service)?.nodes.iter().position(|h| h == host)?;
+        let index = match service {
+            // A configuration is the cluster's, not a service's.
+            "" => cluster.nodes.keys().position(|h| h == host),
+            service => cluster.services.get(service)?.nodes.iter().position(|h| h == host),
+        };
         let services =
             cluster.services.iter().filter(|(_, p)| p.nodes.contains(host)).map(|(s, _)| Jinja::from(s.as_str()));
+        let text = |name: &Option<String>| name.as_ref().map_or_else(|| Jinja::from(()), |n| Jinja::from(n.as_str()));
+        let types = cluster.nodes.get(host).map_or_else(Default::default, |(h, i)| (text(h), text(i)));
         Some(Jinja::from_pairs([
             ("name", Jinja::from(host.as_str())),
-            ("index", Jinja::from(index)),
+            ("index", Jinja::from(index?)),
+            ("hardwaretype", types.0),
+            ("imagetype", types.1),
             ("services", services.collect::<Vec<_>>().into()),
         ]))
     }
@@ -201,7 +215,7 @@ impl Names for Scope<'_> {
         }
         match name {
             "host" => self.host.map(|h| h.value.clone()),
-            "cluster" => self.cluster().map(|c| c.value.clone()),
+            "cluster" => self.cluster_value.cloned().or_else(|| self.cluster().map(|c| c.value.clone())),
             "node" => self.node(),
             "peers" => self.peers(),
             "on" => Some(self.on()),

@@ -12,6 +12,7 @@ use cob_types::{CobId, HostName};
 use super::Report;
 use super::objects::{Home, Instance, Object, Objects, Word};
 use super::scope::World;
+use crate::catalog::Stage;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
 
@@ -470,7 +471,7 @@ impl Finder<'_> {
     /// the gates among them require.
     fn of_service(&mut self, name: &str, entry: &ServiceEntry, report: &mut Report<'_>) {
         let words = [(Word::Requires, &entry.requires), (Word::After, &entry.after), (Word::Wants, &entry.wants)];
-        if words.iter().all(|(_, targets)| targets.is_empty()) {
+        if words.iter().all(|(_, targets)| targets.is_empty()) && entry.dependencies.is_none() {
             return;
         }
         for cluster in self.world.clusters.with(name).collect::<Vec<_>>() {
@@ -479,6 +480,14 @@ impl Finder<'_> {
             for id in bearers {
                 let Some(object) = self.objects.get(&id) else { continue };
                 let asker = Asker::of(&id, object);
+                let placed = &self.world.clusters.0[cluster].services;
+                for (stage, word) in [(Stage::Install, Word::Install), (Stage::Runtime, Word::Requires)] {
+                    for (service, written) in self.world.needs.before(name, stage, |s| placed.contains_key(s)) {
+                        let target = Target { cob: Marked { mark: written.mark, value: service.clone() }, on: None };
+                        let found = self.ready_of(&asker, word, &target, cluster, &service, report);
+                        self.link(word, &id, &target, found.unwrap_or_default(), report);
+                    }
+                }
                 for (word, targets) in words {
                     for target in targets {
                         let found = match self.lookup(&asker, word, target, report) {

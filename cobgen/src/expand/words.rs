@@ -8,8 +8,9 @@
 
 use std::collections::BTreeSet;
 
-use cob_types::{CobId, Need, StateName};
+use cob_types::{CobId, Need, StateName, Transition};
 
+use super::actions;
 use super::arrows::Arrows;
 use super::kinds::Known;
 use super::objects::{Explicit, Objects, Word};
@@ -53,15 +54,27 @@ pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, repo
     for link in links {
         let (Some(a), Some(x)) = (objects.get(&link.from), objects.get(&link.to)) else { continue };
         let (Some(a), Some(x)) = (&a.kind, &x.kind) else { continue };
-        let mut add = |cob: &CobId, when: When, on: &CobId, state: &StateName| {
-            let need = Need { cob: on.clone(), states: vec![state.clone()] };
+        let mut any = |cob: &CobId, when: When, on: &CobId, states: Vec<StateName>| {
+            let need = Need { cob: on.clone(), states };
             arrows.add(cob, when, need, link.words.clone(), link.mark);
         };
+        let mut add = |cob: &CobId, when: When, on: &CobId, state: &StateName| any(cob, when, on, vec![state.clone()]);
         match link.word {
             Word::Requires => {
-                into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
-                leaving(x).for_each(|move_| add(&link.to, move_, &link.from, a.off()));
-                add(&link.from, When::Lock { state: a.on().clone() }, &link.to, x.on());
+                coming_up(a).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
+                if a.runs() {
+                    add(&link.from, When::Lock { state: a.on().clone() }, &link.to, x.on());
+                    leaving(x).for_each(|move_| any(&link.to, move_, &link.from, a.resting()));
+                }
+            }
+            Word::Install => {
+                let first = if a.of_actions { Some(a.off()) } else { None };
+                let installing = moves(a, |t| first.map_or(t.to == *a.on(), |first| t.from == *first));
+                installing.for_each(|move_| any(&link.from, move_, &link.to, x.installed()));
+                // A server of another sort is off at times without leaving: that is nobody's business.
+                if x.of_actions || x.builtin.is_some_and(|b| b.gate) {
+                    into(x, x.off()).for_each(|move_| any(&link.to, move_, &link.from, vec![a.off().clone()]));
+                }
             }
             Word::After | Word::Wants | Word::RestartsOn | Word::ReloadsOn => {
                 into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
@@ -91,22 +104,35 @@ pub(super) fn restarts_on(links: &[Link]) -> ByCob<Vec<CobId>> {
             Word::RestartsOn | Word::ReloadsOn => {
                 found.entry(link.from.clone()).or_default().insert(link.to.clone());
             }
-            Word::Requires | Word::After | Word::Wants | Word::Excludes => {}
+            Word::Requires | Word::After | Word::Wants | Word::Excludes | Word::Install => {}
         }
     }
     found.into_iter().map(|(id, on)| (id, on.into_iter().collect())).collect()
 }
 
+/// Some of the transitions.
+fn moves(known: &Known, these: impl Fn(&Transition) -> bool) -> impl Iterator<Item = When> {
+    let moves = known.kind.transitions.iter().filter(move |t| these(t));
+    moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
+}
+
 /// The transitions into a state.
 fn into<'a>(known: &'a Known, state: &'a StateName) -> impl Iterator<Item = When> + 'a {
-    let moves = known.kind.transitions.iter().filter(move |t| t.to == *state);
-    moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
+    moves(known, move |t| t.to == *state)
+}
+
+/// The transitions for which it needs what it requires: into its on state; of a service with actions those that
+/// initialize and start it.
+fn coming_up(known: &Known) -> impl Iterator<Item = When> + '_ {
+    moves(known, |t| match known.of_actions {
+        true => t.to == actions::INITIALIZED || t.to == actions::STARTED,
+        false => t.to == *known.on(),
+    })
 }
 
 /// The transitions that stop or restart: out of the on state, and out of `outdated`.
 fn leaving(known: &Known) -> impl Iterator<Item = When> + '_ {
-    let moves = known.kind.transitions.iter().filter(|t| t.from == *known.on() || t.from == StateName::OUTDATED);
-    moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
+    moves(known, |t| t.from == *known.on() || t.from == StateName::OUTDATED)
 }
 
 /// What a written dependency guards; its transition must exist.

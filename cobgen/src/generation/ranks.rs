@@ -1,7 +1,8 @@
 //! Ranks: the order in which goals go when rank decides.
 //!
 //! A goal `(C, t)` needs `(B, z)`, for every state z of a need's set, when some hop on C's route to
-//! t, from any state, depends on B, or t's lock dependencies do. The rank of a goal is its level: the
+//! t, from any state, depends on B, or t's lock dependencies do. (Not from states that everybody who asks for
+//! the goal is content with, unless it goes there by itself: from these it does not set out.) The rank of a goal is its level: the
 //! longest chain of needs below it, goals in one circle counting as one. So what is needed has the
 //! lower rank, and a rank changes only when something below its goal does: a host that is not
 //! concerned keeps its bundle byte for byte. Ties are broken by id and state where ranks are compared.
@@ -93,11 +94,14 @@ impl GoalGraph {
             }
         }
         let mut graph = Self { starts: vec![0], needs: Vec::new() };
-        for (id, (_, routes)) in &firsts {
+        let content = contents(cobs, &firsts);
+        for (id, (first, routes)) in &firsts {
             let Some(cob) = cobs.get(*id) else { continue };
             let resolved = Resolved::of(cob, routes, &firsts);
             for target in 0..routes.kind.states.len() {
-                for (from, to, goals) in &resolved.hops {
+                let goal = u32::try_from(target).ok().map(|target| first + target);
+                let content = goal.and_then(|goal| content.get(&goal)).map_or(&[][..], Vec::as_slice);
+                for (from, to, goals) in resolved.hops.iter().filter(|(from, ..)| !content.contains(from)) {
                     if *from != target && routes.first[*from][target] == Some(*to) {
                         graph.needs.extend_from_slice(goals);
                     }
@@ -114,6 +118,35 @@ impl GoalGraph {
     fn goals(&self) -> usize {
         self.starts.len() - 1
     }
+}
+
+/// For goals that others alone ask for, by need: the states that all of them are content with.
+fn contents(cobs: &BTreeMap<CobId, Cob>, firsts: &BTreeMap<&CobId, (u32, &Routes<'_>)>) -> BTreeMap<u32, Vec<usize>> {
+    let mut found: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let needs = cobs.values().flat_map(|cob| {
+        let hops = cob.transitions.iter().flat_map(|t| &t.needs).map(move |need| (&cob.id, need));
+        hops.chain(cob.locks.iter().flat_map(|l| &l.needs).map(move |need| (&cob.id, need)))
+    });
+    // A single state leaves nothing to be content with but itself.
+    for (_, need) in needs.filter(|(asker, need)| **asker != need.cob) {
+        let Some((first, routes)) = firsts.get(&need.cob) else { continue };
+        let states: Vec<usize> = need.states.iter().filter_map(|state| routes.place(state)).collect();
+        for goal in states.iter().filter_map(|state| Some(first + u32::try_from(*state).ok()?)) {
+            match found.get_mut(&goal) {
+                Some(content) => content.retain(|state| states.contains(state)),
+                None => {
+                    found.insert(goal, states.clone());
+                }
+            }
+        }
+    }
+    for (id, (first, routes)) in firsts {
+        let preferred = cobs.get(*id).and_then(|cob| routes.place(&cob.preferred));
+        for state in [preferred, routes.place(&routes.kind.pre_remove)].into_iter().flatten() {
+            found.remove(&(first + u32::try_from(state).unwrap_or(u32::MAX)));
+        }
+    }
+    found
 }
 
 /// One change object's dependencies, as goals.

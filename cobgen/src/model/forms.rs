@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use super::node::{Map, Node};
+use super::entities::{ActionEntry, WeightsEntry};
+use super::node::{Map, Node, Value};
 use super::read::{Marked, Named};
 
 /// What is executed.
@@ -61,6 +62,44 @@ pub enum Nodes {
     Everywhere(Vec<Marked<String>>),
     /// Each service on its own hosts.
     ByHand(Named<HostSet>),
+}
+
+/// The nodes of a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeSet {
+    /// So many, of a template.
+    Count(Marked<u32>),
+    /// These hosts.
+    Hosts(HostSet),
+}
+
+/// An action: a command, or a mapping that says more.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action(pub Marked<ActionEntry>);
+
+/// What something costs, as written: a number, or a text that holds one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost(pub Marked<String>);
+
+/// A share as written: `0.25`, `1/4` or `25%`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ratio(pub Marked<String>);
+
+/// Which of several layouts is taken.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PreferenceForm {
+    /// More services on a node first, then hardware, image and service names in order.
+    Default,
+    /// Hardware that costs less first.
+    CheapestHardware,
+    /// As few different images as possible.
+    FewestImages,
+    /// Fewer services on a node first.
+    Spread,
+    /// More services on a node first, on hardware that costs less.
+    Pack,
+    /// A greater sum first.
+    Weighted(WeightsEntry),
 }
 
 /// On which of its service's nodes a change object is.
@@ -155,6 +194,36 @@ read_from_node!(Nodes, |node| match node.list() {
     Some(items) => Some(Self::Everywhere(items.iter().filter_map(word).collect())),
     None => node.read().ok().map(Self::ByHand),
 });
+read_from_node!(NodeSet, |node| match node.value {
+    Value::Int(count) => {
+        Some(Self::Count(Marked { mark: node.mark, value: u32::try_from(count).unwrap_or(u32::MAX) }))
+    }
+    Value::Null
+    | Value::Bool(_)
+    | Value::Float(_)
+    | Value::Text(_)
+    | Value::List(_)
+    | Value::Map(_)
+    | Value::Invalid => node.read().ok().map(Self::Hosts),
+});
+read_from_node!(Action, |node| match node.map() {
+    Some(_) => Some(Self(Marked { mark: node.mark, value: node.read().ok()? })),
+    None => {
+        let value = ActionEntry { run: Some(node.read().ok()?), ..ActionEntry::default() };
+        Some(Self(Marked { mark: node.mark, value }))
+    }
+});
+read_from_node!(PreferenceForm, |node| match node.text() {
+    Some("default") => Some(Self::Default),
+    Some("cheapest-hardware") => Some(Self::CheapestHardware),
+    Some("fewest-images") => Some(Self::FewestImages),
+    Some("spread") => Some(Self::Spread),
+    Some("pack") => Some(Self::Pack),
+    Some(_) => None,
+    None => node.read().ok().map(Self::Weighted),
+});
+read_from_node!(Cost, |node| Some(Self(word(node)?)));
+read_from_node!(Ratio, |node| Some(Self(word(node)?)));
 read_from_node!(Placed, |node| match node.text() {
     Some("each") => Some(Self::Each),
     Some("first") => Some(Self::First),
@@ -253,6 +322,34 @@ schema!(Nodes, "Services", |g| {
         {"type": "object", "additionalProperties": set, "description": "Each on its own hosts."},
     ]})
 });
+schema!(NodeSet, "NodeSet", |g| {
+    let pick = g.subschema_for::<HostPick>();
+    json_schema!({"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "So many; for clusters of a template."},
+        {"type": "string", "description": "A host's name."},
+        label_or_host(),
+        {"type": "array", "items": pick, "minItems": 1},
+    ]})
+});
+schema!(Action, "Action", |g| {
+    let entry = g.subschema_for::<ActionEntry>();
+    json_schema!({"anyOf": [
+        {"type": "string", "description": "For /bin/sh -c."},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed as it stands."},
+        entry,
+    ]})
+});
+schema!(PreferenceForm, "Preference", |g| {
+    let weights = g.subschema_for::<WeightsEntry>();
+    let words = ["default", "cheapest-hardware", "fewest-images", "spread", "pack"];
+    json_schema!({"anyOf": [{"type": "string", "x-words": words}, weights]})
+});
+schema!(Cost, "Cost", |_g| json_schema!({"type": ["number", "string"], "x-what": "a cost, such as `3` or `0.044`"}));
+schema!(
+    Ratio,
+    "Ratio",
+    |_g| json_schema!({"type": ["number", "string"], "x-what": "a share, such as `0.25`, `1/4` or `25%`"})
+);
 schema!(Placed, "Place", |_g| json_schema!({"anyOf": [
     {"type": "string", "description": "each, first, or a host's name."},
     label_or_host(),

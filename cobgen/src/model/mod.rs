@@ -6,6 +6,7 @@
 //! reported with its place, and no fault hides another one that does not follow from it: only text
 //! that is no YAML at all ends the loading early.
 
+mod entities;
 mod forms;
 mod merge;
 mod node;
@@ -19,7 +20,15 @@ mod yaml;
 
 use std::path::Path;
 
-pub use forms::{Duration, HostPick, HostSet, KeySet, Label, Nodes, On, Placed, Run, RunForm, Target};
+pub use entities::{
+    ActionEntry, ActionsEntry, CompatibilityEntry, ConstraintsEntry, DefaultsEntry, DependenciesEntry,
+    HardwaretypeEntry, ImagetypeEntry, LayoutEntry, ProviderEntry, QuantitiesEntry, RatioEntry, ServiceConstraintEntry,
+    SizeEntry, StageDependenciesEntry, TemplateEntry,
+};
+pub use forms::{
+    Action, Cost, Duration, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, PreferenceForm, Ratio, Run,
+    RunForm, Target,
+};
 pub use node::{Key, Map, Mark, Node, Value};
 pub use read::{Marked, Named, ReadError};
 pub(crate) use schema::of as schema_of;
@@ -67,6 +76,18 @@ impl Model {
         let sections = sections(&sources, &mut diagnostics);
         Self { sources, sections, diagnostics }
     }
+}
+
+/// Adds a file that holds one value, and reads it.
+pub(crate) fn read_one(
+    sources: &mut Sources,
+    path: &Path,
+    text: String,
+    diagnostics: &mut Diagnostics,
+) -> Option<Node> {
+    let file = sources.add(path.to_owned(), text.clone());
+    let found = yaml::parse(file, sources, &text, &mut yaml::Budget::default(), diagnostics)?;
+    found.into_iter().next()
 }
 
 fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections> {

@@ -8,7 +8,10 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::forms::{Duration, HostSet, KeySet, Label, Nodes, Placed, Run, Target};
+use super::entities::{
+    ActionsEntry, DependenciesEntry, HardwaretypeEntry, ImagetypeEntry, ProviderEntry, TemplateEntry,
+};
+use super::forms::{Duration, KeySet, Label, NodeSet, Nodes, Placed, Run, Target};
 use super::node::Node;
 use super::read::{Marked, Named};
 
@@ -51,17 +54,17 @@ pub struct Sections {
     #[serde(default)]
     pub variables: VariablesEntry,
     /// Where machines come from.
-    #[schemars(extend("x-not-supported-yet" = "hosts are written down one by one in `hosts`"))]
-    pub providers: Option<Node>,
-    /// Types of hardware for the solver.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
-    pub hardwaretypes: Option<Node>,
-    /// Types of images for the solver.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
-    pub imagetypes: Option<Node>,
-    /// Templates of clusters for the solver.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `clusters: {c: {services: {db: [n1]}}}`"))]
-    pub templates: Option<Node>,
+    #[serde(default)]
+    pub providers: Named<ProviderEntry>,
+    /// Types of hardware.
+    #[serde(default)]
+    pub hardwaretypes: Named<HardwaretypeEntry>,
+    /// Types of images.
+    #[serde(default)]
+    pub imagetypes: Named<ImagetypeEntry>,
+    /// Templates of clusters.
+    #[serde(default)]
+    pub templates: Named<TemplateEntry>,
     /// Secrets by name, each only where its value is to be found; templates use them as `secret('NAME')`.
     #[serde(default)]
     pub secrets: Named<SecretEntry>,
@@ -323,6 +326,8 @@ pub struct LockNeedsEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceEntry {
+    /// For people.
+    pub description: Option<Marked<String>>,
     /// Its change objects by name; on host n1 the one named `server` of service `db` is `n1/db/server`.
     #[serde(default)]
     pub cobs: Named<CobEntry>,
@@ -342,38 +347,39 @@ pub struct ServiceEntry {
     /// Services that are never in one cluster with this one.
     #[serde(default)]
     pub conflicts: Vec<Marked<String>>,
-    /// Coopr's dependencies.
-    #[schemars(extend("x-not-supported-yet" = "write `requires`, `after`, `wants` and `conflicts`"))]
-    pub dependencies: Option<Node>,
-    /// Coopr's actions.
-    #[schemars(extend("x-not-supported-yet" = "write `cobs`"))]
-    pub actions: Option<Node>,
+    /// What it provides, and needs of others at installation and at run time.
+    pub dependencies: Option<DependenciesEntry>,
+    /// What is done with it on each of its nodes; instead of `cobs`.
+    pub actions: Option<Marked<ActionsEntry>>,
+    /// With `actions`: the keys of the cluster's `config` that it is configured with, and configured anew when they
+    /// change; default: all.
+    pub config: Option<Vec<Marked<String>>>,
 }
 
 /// Hosts that work together.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-either" = ["services", "template"], "dependentRequired" = {"template": ["nodes"]}))]
 pub struct ClusterEntry {
-    /// Services placed by hand, `{db: [n1], app: {label: role=app}}`, or a list of services that are on
-    /// all `nodes`.
-    #[schemars(required)]
+    /// Services placed by hand, `{db: [n1], app: {label: role=app}}`, or a list of services: on all
+    /// `nodes`, or with a template where its rules put them (default there: those of the template).
     pub services: Option<Nodes>,
-    /// Its hosts, by name or label.
-    pub nodes: Option<Marked<HostSet>>,
-    /// Values for templates: `cluster.config`.
+    /// Its hosts, by name or label; or, with a template, how many nodes it has.
+    pub nodes: Option<Marked<NodeSet>>,
+    /// Values for templates: `cluster.config`. With a template they win over its own. Texts in it may be templates
+    /// and hold Coopr's macros.
     pub config: Option<Node>,
-    /// The template that it is solved from.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
-    pub template: Option<Node>,
-    /// Where its machines come from.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
-    pub provider: Option<Node>,
-    /// The hardware type of its machines.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
-    pub hardwaretype: Option<Node>,
-    /// The image type of its machines.
-    #[schemars(extend("x-not-supported-yet" = "place services by hand: `services: {db: [n1]}`"))]
-    pub imagetype: Option<Node>,
+    /// Where the daemons of its nodes listen, when it has a number of nodes and the model has no hosts of their names: a
+    /// template that knows `index`, `"tcp://10.0.0.{{ index }}:7077"`.
+    pub address: Option<Marked<String>>,
+    /// The template that says where its services go.
+    pub template: Option<Marked<String>>,
+    /// Where its machines come from; default: the template's.
+    pub provider: Option<Marked<String>>,
+    /// The type of hardware of all its nodes; default: the template's, else what the rules allow.
+    pub hardwaretype: Option<Marked<String>>,
+    /// The type of image of all its nodes; default: the template's, else what the rules allow.
+    pub imagetype: Option<Marked<String>>,
 }
 
 /// Where a secret's value is to be found: exactly one of these. It is looked for when a generation is

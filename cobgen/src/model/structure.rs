@@ -3,15 +3,15 @@
 //! Walks the positioned values along the JSON Schema that is made of
 //! [`sections`](super::sections), so what editors accept and what `cobgen` accepts is one thing. It
 //! understands what that schema uses: `$ref`, `type`, `properties`, `additionalProperties`,
-//! `required`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and four words of our own:
+//! `required`, `dependentRequired`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and five words of our own:
 //! `x-not-supported-yet` (known, but refused with this advice), `x-what` (how to call the expected
-//! value), `x-words` (the words, or their beginnings, that a text may be) and `x-whole` (without a
+//! value), `x-either` (one of these keys is needed), `x-words` (the words, or their beginnings, that a text may be) and `x-whole` (without a
 //! required key nothing of the mapping can be used). What is wrong is marked [`Value::Invalid`].
 
 use serde_json::Value as Json;
 
 use super::Sources;
-use super::node::{Key, Mark, Node, Value};
+use super::node::{Key, Map, Mark, Node, Value};
 use super::sections::not_supported_yet;
 use super::suggest::{did_you_mean, did_you_mean_or_list, nearest};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -157,14 +157,7 @@ impl<'a> Walk<'a> {
         let bound = |key| schema.get(key).and_then(Json::as_u64);
         let outside = misspelt.is_empty()
             && (bound("minProperties").is_some_and(|n| count < n) || bound("maxProperties").is_some_and(|n| count > n));
-        let missing: Vec<&str> = schema
-            .get("required")
-            .and_then(Json::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Json::as_str)
-            .filter(|name| map.get(name).is_none())
-            .collect();
+        let missing = missing(schema, map);
         let broken =
             outside || (count == 0 && !misspelt.is_empty()) || (!missing.is_empty() && schema.get("x-whole").is_some());
         // A key that is only misspelt is not missing.
@@ -355,4 +348,20 @@ impl<'a> Walk<'a> {
         let text = text.replace('\n', " ");
         Some(text.split(". ").next()?.trim_end_matches('.').to_owned())
     }
+}
+
+/// The needed keys that a mapping lacks.
+fn missing<'a>(schema: &'a Json, map: &Map) -> Vec<&'a str> {
+    let keys = |list: Option<&'a Json>| list.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
+    let lacks = |name: &&str| map.get(name).is_none();
+    let mut missing: Vec<&str> = keys(schema.get("required")).filter(lacks).collect();
+    if keys(schema.get("x-either")).all(|name| lacks(&name)) {
+        missing.extend(keys(schema.get("x-either")).take(1));
+    }
+    for (present, needed) in schema.get("dependentRequired").and_then(Json::as_object).into_iter().flatten() {
+        if !lacks(&present.as_str()) {
+            missing.extend(keys(Some(needed)).filter(lacks));
+        }
+    }
+    missing
 }

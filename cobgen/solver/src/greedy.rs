@@ -1,0 +1,98 @@
+//! A quick try at a solution, which most problems that have one do not resist.
+//!
+//! Nodes are filled in blocks of equal columns with the groups that still lack most, and care is taken
+//! that enough is left for the other nodes not to stay empty. A failure proves nothing.
+
+use crate::problem::{Column, Problem, Slot, Solution};
+use crate::set::Set;
+use crate::steps::{OutOfSteps, Steps};
+
+/// A solution, or `None` if this way there is none.
+///
+/// # Errors
+/// When the steps run out.
+pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
+    let mut rest = problem.clone();
+    let mut solution = Solution::new();
+    // Every block ends a slot, a group's demand or a group: more blocks than these mean going round in circles.
+    for _ in 0..2 * (problem.groups.len() + problem.slots.len()) + 4 {
+        if rest.nodes == 0 {
+            break;
+        }
+        steps.spend((problem.groups.len() * 8) as u64 + 8)?;
+        let Some((column, count)) = block(&rest, steps)? else { return Ok(None) };
+        if !rest.take(&column, count) {
+            return Ok(None);
+        }
+        solution.push((column, count));
+    }
+    let solution = crate::feasible::merge(solution);
+    steps.spend((solution.len() * (problem.groups.len() + problem.slots.len())) as u64)?;
+    Ok(problem.satisfied_by(&solution).then_some(solution))
+}
+
+/// The next column and how many nodes of it.
+fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, OutOfSteps> {
+    // What has to be filled first; of that, what has the least choice.
+    let choice = |slot: &Slot| slot.modes.iter().map(|m| m.allowed.len()).max().unwrap_or(0);
+    let slots = rest.slots.iter().enumerate().filter(|(_, slot)| slot.max > 0);
+    let Some((at, slot)) = slots.min_by_key(|(_, slot)| (slot.min == 0, choice(slot))) else { return Ok(None) };
+    let room = if slot.min > 0 { slot.min } else { slot.max.min(rest.nodes) };
+    let Some(set) = fill(rest, slot, steps)? else { return Ok(None) };
+    let column = Column { slot: at, set };
+    let mut count = room.min(rest.most(&column));
+    let demands = column.set.iter().filter(|g| !slot.base.contains(*g)).map(|g| rest.groups[g].lo);
+    count = demands.filter(|lo| *lo > 0).fold(count, u64::min);
+    let others = (0..rest.groups.len()).filter(|g| !column.set.contains(*g)).map(|g| rest.groups[g].lo);
+    if let Some(urgent) = others.max() {
+        count = count.min(rest.nodes.saturating_sub(urgent));
+    }
+    let added = column.set.without(&slot.base).len() as u64;
+    if added > 1 {
+        count = count.min(slack(rest) / (added - 1));
+    }
+    let filler = column.set.iter().find(|g| rest.groups[*g].lo == 0 && rest.groups[*g].odd == Some(false));
+    if filler.is_some() && count > 1 {
+        count -= count % 2;
+    }
+    Ok((count > 0).then_some((column, count)))
+}
+
+/// How many more placements are possible than there are nodes that need one.
+fn slack(rest: &Problem) -> u64 {
+    let placements = rest.groups.iter().fold(0u64, |sum, g| sum.saturating_add(g.hi));
+    let needy = rest.slots.iter().filter(|s| s.base.is_empty()).fold(0u64, |sum, s| sum.saturating_add(s.max));
+    placements.saturating_sub(needy.min(rest.nodes))
+}
+
+/// The groups for one node of a slot.
+fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<Set>, OutOfSteps> {
+    let mut order: Vec<_> = (0..rest.groups.len()).filter(|g| rest.groups[*g].hi > 0).collect();
+    order.sort_by_key(|g| (std::cmp::Reverse(rest.groups[*g].lo), *g));
+    let most = slack(rest).saturating_add(1);
+    let mut best: Option<(u64, Set)> = None;
+    for mode in &slot.modes {
+        let mut set = slot.base.clone();
+        let (mut worth, mut added, mut size) = (0u64, 0, rest.size_of(&set));
+        let wanted = order.iter().filter(|g| rest.groups[**g].lo > 0 && mode.allowed.contains(**g));
+        for g in wanted {
+            steps.spend(rest.conflicts_of[*g].len() as u64 + 1)?;
+            let fits = added < most && size + rest.groups[*g].size <= slot.size.1;
+            if fits && !set.contains(*g) && !rest.clashes(&set, *g) {
+                set.insert(*g);
+                worth = worth.saturating_add(rest.groups[*g].lo);
+                added += 1;
+                size += rest.groups[*g].size;
+            }
+        }
+        if set.is_empty() {
+            let fillers = order.iter().filter(|g| mode.allowed.contains(**g));
+            let plain = |g: &&usize| (rest.groups[**g].odd.is_none(), rest.groups[**g].hi, std::cmp::Reverse(**g));
+            set.extend_one(fillers.max_by_key(plain).copied());
+        }
+        if !set.is_empty() && best.as_ref().is_none_or(|(w, _)| worth > *w) {
+            best = Some((worth, set));
+        }
+    }
+    Ok(best.map(|(_, set)| set))
+}

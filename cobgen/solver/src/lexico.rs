@@ -1,0 +1,333 @@
+//! The most preferred solution: the lexicographically greatest vector of counts over all columns.
+//!
+//! Columns are not listed, there may be 2^n of them. They are walked through tier by tier, within a tier in
+//! order of service names, as a tree over the groups; of each column as many nodes are taken as leave a
+//! solvable rest. A subtree is left as soon as no solution has a node in it.
+//!
+//! That lower bounds on the columns taken so far suffice, and that each need be looked at only once, follows
+//! from the order: a solution with more of an earlier column would be greater, and was shown not to exist.
+
+use std::collections::BTreeSet;
+
+use crate::feasible::{self, Verdict};
+use crate::problem::{Column, Problem, Slot, Solution};
+use crate::relaxation::Certificate;
+use crate::set::Set;
+use crate::steps::{OutOfSteps, Steps};
+use crate::tier::{TierKey, TierOrder};
+
+/// Deeper than this the tree is not walked: the stack is finite.
+const DEPTH: usize = 4_000;
+
+/// The most preferred solution, its columns in order of preference; `None` if there is no solution.
+///
+/// # Errors
+/// When the steps run out.
+pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
+    let mut rest = problem.clone();
+    if !rest.tighten() || feasible::solve(&rest, steps)?.is_none() {
+        return Ok(None);
+    }
+    let mut search = Search { rest, taken: Vec::new(), failures: 0, hint: None, certificates: Vec::new() };
+    for (_, std::cmp::Reverse(services), rank) in tiers(problem, order, steps)? {
+        if search.rest.nodes == 0 {
+            break;
+        }
+        search.tier(services, rank, steps)?;
+    }
+    debug_assert!(search.rest.nodes == 0, "a solvable rest has a next column");
+    debug_assert!(problem.satisfied_by(&search.taken), "a solution keeps all rules");
+    Ok(Some(search.taken))
+}
+
+/// Every tier that a node may be in, in order.
+fn tiers(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Vec<TierKey>, OutOfSteps> {
+    let mut largest = vec![0; order.ranks()];
+    for slot in problem.slots.iter().filter(|s| s.max > 0) {
+        for mode in &slot.modes {
+            largest[mode.rank] = problem.size_of(&mode.allowed).max(largest[mode.rank]);
+        }
+        steps.spend(slot.modes.len() as u64 * slot.base.words())?;
+    }
+    let count: usize = largest.iter().sum();
+    steps.spend((count as u64).saturating_mul(8))?;
+    if count > 4_000_000 {
+        return Err(OutOfSteps);
+    }
+    let sizes = largest.iter().enumerate().flat_map(|(rank, most)| (1..=*most).map(move |k| order.key(k, rank)));
+    let mut tiers: Vec<_> = sizes.collect();
+    tiers.sort_unstable();
+    Ok(tiers)
+}
+
+/// A column's place among all.
+pub(crate) fn column_key(problem: &Problem, order: &TierOrder, column: &Column) -> (TierKey, Vec<usize>, usize) {
+    let rank = problem.slots[column.slot].mode_of(&column.set).map_or(usize::MAX, |m| m.rank);
+    (order.key(problem.size_of(&column.set), rank), column.set.iter().collect(), column.slot)
+}
+
+struct Search {
+    rest: Problem,
+    taken: Solution,
+    /// Columns of this tier that came to nothing: from the first on, subtrees are looked into before they
+    /// are walked through.
+    failures: u32,
+    /// A set of this tier that some solution of the rest has.
+    hint: Option<Set>,
+    /// Why columns came to nothing: the columns that are left become fewer and fewer, so the reasons last.
+    certificates: Vec<Certificate>,
+}
+
+/// More reasons than this are not kept.
+const MOST_CERTIFICATES: usize = 24;
+
+/// One tier's tree.
+struct Tree {
+    services: usize,
+    rank: usize,
+    /// Groups that a node of the tier may have, in order of names.
+    candidates: Vec<usize>,
+    /// How many services the candidates from each on can add at most, as far as pairs tell.
+    promise: Vec<usize>,
+    /// Slots that have nodes in the tier.
+    slots: Vec<usize>,
+}
+
+impl Tree {
+    fn new(rest: &Problem, services: usize, rank: usize) -> Self {
+        let of_rank = |slot: &Slot| slot.max > 0 && slot.modes.iter().any(|m| m.rank == rank);
+        let slots: Vec<_> = (0..rest.slots.len()).filter(|s| of_rank(&rest.slots[*s])).collect();
+        let mut allowed = rest.empty_set();
+        for mode in slots.iter().flat_map(|s| &rest.slots[*s].modes).filter(|m| m.rank == rank) {
+            allowed.unite(&mode.allowed);
+        }
+        let candidates: Vec<_> = allowed.iter().filter(|g| rest.groups[*g].hi > 0).collect();
+        let promise = promises(rest, &candidates, services);
+        Self { services, rank, candidates, promise, slots }
+    }
+}
+
+/// For each candidate the most services that it and those after it can add: of groups of which each two
+/// exclude each other, only one counts.
+fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
+    let all: usize = candidates.iter().map(|g| rest.groups[*g].size).sum();
+    let mut promise = vec![0; candidates.len() + 1];
+    if all < enough || rest.conflicts.is_empty() {
+        for (at, g) in candidates.iter().enumerate().rev() {
+            promise[at] = promise[at + 1] + rest.groups[*g].size;
+        }
+        return promise;
+    }
+    let excludes = |a: usize, b: usize| {
+        rest.conflicts_of[a].iter().map(|c| &rest.conflicts[*c]).any(|c| c.contains(b) && c.len() == 2)
+    };
+    let mut cliques: Vec<(Vec<usize>, usize)> = Vec::new();
+    for (at, g) in candidates.iter().enumerate().rev() {
+        let size = rest.groups[*g].size;
+        let home = cliques.iter_mut().find(|(members, _)| members.iter().all(|m| excludes(*g, *m)));
+        promise[at] = match home {
+            Some((members, most)) => {
+                let gain = size.saturating_sub(*most);
+                *most = size.max(*most);
+                members.push(*g);
+                promise[at + 1] + gain
+            }
+            None => {
+                cliques.push((vec![*g], size));
+                promise[at + 1] + size
+            }
+        };
+    }
+    promise
+}
+
+impl Search {
+    fn tier(&mut self, services: usize, rank: usize, steps: &mut Steps) -> Result<(), OutOfSteps> {
+        steps.spend((self.rest.slots.len() + self.rest.groups.len()) as u64 + 4)?;
+        let tree = Tree::new(&self.rest, services, rank);
+        steps.spend(tree.candidates.len() as u64 * (self.rest.conflicts.len() as u64 / 8 + 1))?;
+        if tree.slots.is_empty() || tree.promise[0] < services || tree.candidates.len() > DEPTH {
+            return if tree.candidates.len() > DEPTH { Err(OutOfSteps) } else { Ok(()) };
+        }
+        self.failures = 0;
+        self.hint = None;
+        let set = self.rest.empty_set();
+        let slots = tree.slots.clone();
+        self.walk(&tree, 0, &set, 0, &slots, steps)
+    }
+
+    /// Walks through all sets that begin as this one does, in order of names. Answers whether the
+    /// tree is done with.
+    fn walk(
+        &mut self,
+        tree: &Tree,
+        at: usize,
+        set: &Set,
+        size: usize,
+        slots: &[usize],
+        steps: &mut Steps,
+    ) -> Result<(), OutOfSteps> {
+        steps.spend(slots.len() as u64 + set.words() + 2)?;
+        if self.rest.nodes == 0 || size + tree.promise[at] < tree.services || size > tree.services {
+            return Ok(());
+        }
+        if size == tree.services {
+            return self.leaf(tree, set, slots, steps);
+        }
+        let slots = &self.usable(tree, at, set, slots);
+        if slots.is_empty() {
+            return Ok(());
+        }
+        if self.failures > 0 && !self.is_promising(tree, at, set, slots, steps)? {
+            return Ok(());
+        }
+        let group = tree.candidates[at];
+        let open = self.rest.groups[group].hi > 0 && !self.rest.clashes(set, group);
+        if open {
+            let mode = |slot: &Slot| slot.modes.iter().any(|m| m.rank == tree.rank && m.allowed.contains(group));
+            let with_it: Vec<_> = slots.iter().copied().filter(|s| mode(&self.rest.slots[*s])).collect();
+            if !with_it.is_empty() {
+                let mut with = set.clone();
+                with.insert(group);
+                self.walk(tree, at + 1, &with, size + self.rest.groups[group].size, &with_it, steps)?;
+            }
+        }
+        let without: Vec<_> = slots.iter().copied().filter(|s| !self.rest.slots[*s].base.contains(group)).collect();
+        if without.is_empty() { Ok(()) } else { self.walk(tree, at + 1, set, size, &without, steps) }
+    }
+
+    /// Slots whose nodes, whatever is added, are not all of types that are more preferred than the tier's.
+    fn usable(&self, tree: &Tree, at: usize, set: &Set, slots: &[usize]) -> Vec<usize> {
+        let undecided = || tree.candidates[at..].iter().copied();
+        let of_tier = |s: &usize| {
+            let slot = &self.rest.slots[*s];
+            let mut before = slot.modes.iter().take_while(|m| m.rank < tree.rank);
+            slot.max > 0 && before.all(|m| !set.is_subset(&m.allowed) || undecided().any(|g| !m.allowed.contains(g)))
+        };
+        slots.iter().copied().filter(of_tier).collect()
+    }
+
+    /// Whether some solution of the rest has a node of this tier that begins as the set does.
+    fn is_promising(
+        &mut self,
+        tree: &Tree,
+        at: usize,
+        set: &Set,
+        slots: &[usize],
+        steps: &mut Steps,
+    ) -> Result<bool, OutOfSteps> {
+        let decided = &tree.candidates[..at];
+        if self.hint.as_ref().is_some_and(|hint| decided.iter().all(|g| hint.contains(*g) == set.contains(*g))) {
+            return Ok(true);
+        }
+        let undecided: BTreeSet<_> = tree.candidates[at..].iter().collect();
+        for s in slots {
+            let own = &self.rest.slots[*s];
+            let mode = own.modes.iter().find(|m| m.rank == tree.rank);
+            let Some(mode) = mode.filter(|_| own.max > 0 && self.rest.nodes > 0) else { continue };
+            let mut base = own.base.clone();
+            base.unite(set);
+            let mut mode = mode.clone();
+            mode.allowed = Set::of(
+                self.rest.groups.len(),
+                mode.allowed.iter().filter(|g| base.contains(*g) || undecided.contains(g)),
+            );
+            if !base.is_subset(&mode.allowed) {
+                continue;
+            }
+            let mut one = self.rest.clone();
+            one.slots[*s].max -= 1;
+            one.slots[*s].min = own.min.saturating_sub(1);
+            let size = (tree.services, tree.services);
+            one.slots.push(Slot { base, modes: vec![mode], min: 1, max: 1, size });
+            steps.spend((one.groups.len() * one.slots.len()) as u64)?;
+            if let Some(solution) = feasible::solve(&one, steps)? {
+                let special = one.slots.len() - 1;
+                self.hint = solution.into_iter().find(|(c, _)| c.slot == special).map(|(c, _)| c.set);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes as many nodes of this set as can be.
+    fn leaf(&mut self, tree: &Tree, set: &Set, slots: &[usize], steps: &mut Steps) -> Result<(), OutOfSteps> {
+        let mut found = false;
+        for s in slots {
+            let slot = &self.rest.slots[*s];
+            let fits = slot.base.is_subset(set) && slot.mode_of(set).is_some_and(|m| m.rank == tree.rank);
+            if !fits {
+                continue;
+            }
+            let column = Column { slot: *s, set: set.clone() };
+            let count = self.most(&column, steps)?;
+            if count > 0 {
+                let possible = self.rest.take(&column, count) && self.rest.tighten();
+                debug_assert!(possible, "it was tried");
+                self.taken.push((column, count));
+                self.hint = None;
+                found = true;
+            }
+        }
+        self.failures += u32::from(!found);
+        Ok(())
+    }
+
+    /// The largest count of a column that leaves a solvable rest: if one does, so do all below.
+    fn most(&mut self, column: &Column, steps: &mut Steps) -> Result<u64, OutOfSteps> {
+        let (mut good, mut bad) = (0, self.rest.most(column) + 1);
+        let mut next = bad - 1;
+        let mut tries = 0;
+        while good + 1 < bad {
+            match self.leave(column, next, steps)? {
+                Some(more) => good = next.saturating_add(more).min(bad - 1),
+                None => bad = next,
+            }
+            tries += 1;
+            // What is known refutes more than the one count, so the largest that it does not refute comes
+            // next; now and then the middle, lest the steps be small ones.
+            next = good + (bad - good) / 2;
+            if tries % 4 != 0 {
+                let (mut open, mut refuted) = (good, bad);
+                while open + 1 < refuted {
+                    let middle = open + (refuted - open) / 2;
+                    if self.is_refuted(column, middle, steps)? {
+                        refuted = middle;
+                    } else {
+                        open = middle;
+                    }
+                }
+                bad = refuted;
+                next = open;
+            }
+        }
+        Ok(good)
+    }
+
+    fn is_refuted(&self, column: &Column, count: u64, steps: &mut Steps) -> Result<bool, OutOfSteps> {
+        let mut rest = self.rest.clone();
+        steps.spend(((rest.groups.len() + rest.slots.len()) * (1 + self.certificates.len())) as u64)?;
+        let possible = rest.take(column, count) && rest.tighten();
+        Ok(!possible || self.certificates.iter().any(|c| c.refutes(&rest)))
+    }
+
+    /// Whether so many nodes of a column leave a solvable rest, and how many more the solution has.
+    fn leave(&mut self, column: &Column, count: u64, steps: &mut Steps) -> Result<Option<u64>, OutOfSteps> {
+        if self.is_refuted(column, count, steps)? {
+            return Ok(None);
+        }
+        let mut rest = self.rest.clone();
+        let possible = rest.take(column, count);
+        debug_assert!(possible, "it was tried");
+        match feasible::decide(rest, steps)? {
+            Verdict::Solvable(solution) => Ok(Some(solution.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum())),
+            Verdict::Refuted(reason) => {
+                if self.certificates.len() == MOST_CERTIFICATES {
+                    self.certificates.remove(0);
+                }
+                self.certificates.extend(reason);
+                Ok(None)
+            }
+        }
+    }
+}

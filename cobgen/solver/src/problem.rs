@@ -1,0 +1,210 @@
+//! The integer problem that a request comes down to, free of names.
+//!
+//! Services that must be together are one *group*. Nodes that are the same as long as nothing is decided
+//! are one *slot* with a multiplicity: existing nodes of one layout, hosts of one hardware and image, new
+//! nodes. A *column* is a slot with a set of groups that may be on such a node. A solution gives each column
+//! a count such that the counts of a slot's columns add up to its multiplicity, and those of the columns with
+//! a group to a number in that group's domain.
+
+use crate::set::Set;
+
+/// Services that are on the same nodes, and on how many nodes they may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// The number of nodes with it is from `lo` …
+    pub(crate) lo: u64,
+    /// … to `hi`, both included,
+    pub(crate) hi: u64,
+    /// and odd (`Some(true)`), even, or either.
+    pub(crate) odd: Option<bool>,
+    /// How many services it stands for.
+    pub(crate) size: usize,
+}
+
+impl Group {
+    /// Makes `lo` and `hi` numbers that may be taken; false if there is none.
+    pub(crate) fn align(&mut self) -> bool {
+        if let Some(odd) = self.odd {
+            self.lo = self.lo.saturating_add(u64::from((self.lo % 2 == 1) != odd));
+            if (self.hi % 2 == 1) != odd {
+                match self.hi.checked_sub(1) {
+                    Some(hi) => self.hi = hi,
+                    None => return false,
+                }
+            }
+        }
+        self.lo <= self.hi
+    }
+
+    /// Whether so many nodes may have it.
+    pub(crate) fn takes(&self, count: u64) -> bool {
+        self.lo <= count && count <= self.hi && self.odd.is_none_or(|odd| (count % 2 == 1) == odd)
+    }
+}
+
+/// A hardware and an image type, and the groups that can be on both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mode {
+    /// Its place among all pairs of types in the order of preference.
+    pub(crate) rank: usize,
+    /// The groups that every node of it may have.
+    pub(crate) allowed: Set,
+}
+
+/// Nodes that are alike before anything is decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Groups that are on each of these nodes for certain.
+    pub(crate) base: Set,
+    /// What these nodes may be, in order of rank; a node is of the first that allows all of its groups.
+    pub(crate) modes: Vec<Mode>,
+    /// There are at least so many of these nodes …
+    pub(crate) min: u64,
+    /// … and at most so many.
+    pub(crate) max: u64,
+    /// How many services such a node has, at least and at most.
+    pub(crate) size: (usize, usize),
+}
+
+impl Slot {
+    /// Whether some mode of it may have this group.
+    pub(crate) fn may(&self, group: usize) -> bool {
+        self.base.contains(group) || self.modes.iter().any(|m| m.allowed.contains(group))
+    }
+
+    /// The mode that a node with these groups is of.
+    pub(crate) fn mode_of(&self, set: &Set) -> Option<&Mode> {
+        self.modes.iter().find(|m| set.is_subset(&m.allowed))
+    }
+}
+
+/// A slot with the groups that are on some of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Column {
+    pub(crate) slot: usize,
+    pub(crate) set: Set,
+}
+
+/// Columns and how many nodes there are of each.
+pub(crate) type Solution = Vec<(Column, u64)>;
+
+/// What is to be solved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// In order of their first service's name.
+    pub(crate) groups: Vec<Group>,
+    /// Sets of groups of which no node has all.
+    pub(crate) conflicts: Vec<Set>,
+    /// For each group the conflicts that it is in.
+    pub(crate) conflicts_of: Vec<Vec<usize>>,
+    /// Existing nodes before hosts before new nodes.
+    pub(crate) slots: Vec<Slot>,
+    /// How many nodes there are in all.
+    pub(crate) nodes: u64,
+    /// Columns of which there are at most so many.
+    pub(crate) caps: Vec<(Column, u64)>,
+}
+
+impl Problem {
+    pub(crate) fn empty_set(&self) -> Set {
+        Set::empty(self.groups.len())
+    }
+
+    /// How many services a set of groups stands for.
+    pub(crate) fn size_of(&self, set: &Set) -> usize {
+        set.iter().map(|g| self.groups[g].size).sum()
+    }
+
+    /// Whether a set with this group added would break a conflict.
+    pub(crate) fn clashes(&self, set: &Set, group: usize) -> bool {
+        self.conflicts_of[group].iter().any(|c| self.conflicts[*c].iter().all(|g| g == group || set.contains(g)))
+    }
+
+    /// Whether a node of this slot may have just these groups.
+    pub(crate) fn is_column(&self, column: &Column) -> bool {
+        let slot = &self.slots[column.slot];
+        let size = self.size_of(&column.set);
+        !column.set.is_empty()
+            && slot.base.is_subset(&column.set)
+            && slot.mode_of(&column.set).is_some()
+            && (slot.size.0..=slot.size.1).contains(&size)
+            && !self.conflicts.iter().any(|c| c.is_subset(&column.set))
+    }
+
+    /// The most nodes of this column that a first look admits.
+    pub(crate) fn most(&self, column: &Column) -> u64 {
+        let cap = self.caps.iter().find(|(c, _)| c == column).map_or(u64::MAX, |(_, cap)| *cap);
+        let groups = column.set.iter().map(|g| self.groups[g].hi).min().unwrap_or(u64::MAX);
+        cap.min(groups).min(self.slots[column.slot].max).min(self.nodes)
+    }
+
+    /// What is left to solve when so many nodes are of this column; false if that can't be.
+    pub(crate) fn take(&mut self, column: &Column, count: u64) -> bool {
+        if count == 0 {
+            return true;
+        }
+        if count > self.most(column) {
+            return false;
+        }
+        self.nodes -= count;
+        let slot = &mut self.slots[column.slot];
+        slot.max -= count;
+        slot.min = slot.min.saturating_sub(count);
+        for (_, cap) in self.caps.iter_mut().filter(|(c, _)| c == column) {
+            *cap -= count;
+        }
+        let mut possible = true;
+        for g in column.set.iter() {
+            let group = &mut self.groups[g];
+            group.lo = group.lo.saturating_sub(count);
+            group.hi -= count;
+            group.odd = group.odd.map(|odd| odd != (count % 2 == 1));
+            possible &= group.align();
+        }
+        possible
+    }
+
+    /// Allows at most so many nodes of a column.
+    pub(crate) fn cap(&mut self, column: &Column, most: u64) {
+        match self.caps.iter_mut().find(|(c, _)| c == column) {
+            Some((_, cap)) => *cap = most.min(*cap),
+            None => self.caps.push((column.clone(), most)),
+        }
+    }
+
+    /// Narrows domains to what the slots alone admit; false if one becomes empty.
+    pub(crate) fn tighten(&mut self) -> bool {
+        let fewest = self.slots.iter().fold(0u64, |sum, s| sum.saturating_add(s.min));
+        let most = self.slots.iter().fold(0u64, |sum, s| sum.saturating_add(s.max));
+        if fewest > self.nodes || most < self.nodes {
+            return false;
+        }
+        for g in 0..self.groups.len() {
+            let (mut must, mut may) = (0u64, 0u64);
+            for slot in self.slots.iter().filter(|s| s.max > 0) {
+                must += if slot.base.contains(g) { slot.min } else { 0 };
+                may = may.saturating_add(if slot.may(g) { slot.max } else { 0 });
+            }
+            let group = &mut self.groups[g];
+            group.lo = group.lo.max(must);
+            group.hi = group.hi.min(may).min(self.nodes);
+            if !group.align() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a solution keeps all that this problem asks.
+    pub(crate) fn satisfied_by(&self, solution: &Solution) -> bool {
+        let total: u64 = solution.iter().map(|(_, n)| n).sum();
+        let slot_count = |s: usize| solution.iter().filter(|(c, _)| c.slot == s).map(|(_, n)| n).sum::<u64>();
+        let group_count = |g: usize| solution.iter().filter(|(c, _)| c.set.contains(g)).map(|(_, n)| n).sum::<u64>();
+        let column_count = |column: &Column| solution.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum::<u64>();
+        total == self.nodes
+            && solution.iter().all(|(c, _)| self.is_column(c))
+            && self.slots.iter().enumerate().all(|(s, slot)| (slot.min..=slot.max).contains(&slot_count(s)))
+            && self.groups.iter().enumerate().all(|(g, group)| group.takes(group_count(g)))
+            && self.caps.iter().all(|(c, cap)| column_count(c) <= *cap)
+    }
+}

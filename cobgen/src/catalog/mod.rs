@@ -1,0 +1,69 @@
+//! What clusters can be made of: providers, types, services as others need them, templates; and what
+//! clusters ask for.
+//!
+//! Read from the sections of a model before anything is placed. Everything here that can be wrong is found
+//! without a search: unknown names, services that wait for each other in a circle, templates that contradict
+//! themselves, and [requests](requests) that can't be. What is left are requests that a search has to
+//! answer.
+
+mod number;
+mod requests;
+mod services;
+mod templates;
+mod types;
+
+use std::collections::BTreeMap;
+
+pub(crate) use number::Share;
+pub(crate) use requests::{Rejected, Request, Wanted};
+pub(crate) use services::{Services, Stage};
+pub(crate) use templates::{Rule, Templates};
+pub(crate) use types::{Providers, Types};
+
+use crate::expand::Report;
+use crate::expand::hosts::Hosts;
+use crate::model::Sections;
+
+/// All entities of a model.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    pub(crate) providers: Providers,
+    pub(crate) hardwaretypes: Types,
+    pub(crate) imagetypes: Types,
+    pub(crate) services: Services,
+    pub(crate) templates: Templates,
+}
+
+impl Catalog {
+    /// Reads and checks all of them.
+    pub(crate) fn read(sections: &Sections, report: &mut Report<'_>) -> Self {
+        let providers = Providers::read(&sections.providers, report);
+        let hardwaretypes = Types::hardware(&sections.hardwaretypes, &providers, report);
+        let imagetypes = Types::images(&sections.imagetypes, &providers, report);
+        let services = Services::read(&sections.services, report);
+        let templates = Templates::read(&sections.templates, report);
+        let catalog = Self { providers, hardwaretypes, imagetypes, services, templates };
+        for (name, template) in catalog.templates.iter() {
+            template.check(name, &catalog, report);
+        }
+        for (_, host) in sections.hosts.iter() {
+            for (name, types) in [(&host.hardwaretype, &catalog.hardwaretypes), (&host.imagetype, &catalog.imagetypes)]
+            {
+                if let Some(name) = name.as_ref().filter(|_| !types.is_empty()) {
+                    types.check(name, report);
+                }
+            }
+        }
+        catalog
+    }
+
+    /// What clusters with templates ask for, by name, or why that can't be; what is wrong with others is reported.
+    pub(crate) fn requests(
+        &self,
+        sections: &Sections,
+        hosts: &Hosts,
+        report: &mut Report<'_>,
+    ) -> BTreeMap<String, Result<Request<'_>, Rejected>> {
+        requests::read(&sections.clusters, self, hosts, report)
+    }
+}

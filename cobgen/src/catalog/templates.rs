@@ -1,0 +1,502 @@
+//! Templates as they are after their parents and the partials that they include.
+//!
+//! A parent's words come first, then those of each included partial, then the template's own: what
+//! comes later wins over what comes earlier, mappings key by key. Lists are joined, but for the types
+//! that a service may be on, where the later list takes the place of the earlier one. What an immutable partial says nobody changes:
+//! neither the template nor a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_solver::{Preference, Weights};
+
+use super::number::Share;
+use super::{Catalog, services::Services};
+use crate::diagnostic::Diagnostic;
+use crate::expand::Report;
+use crate::model::{
+    ConstraintsEntry, DefaultsEntry, Key, Map, Mark, Marked, Named, Node, PreferenceForm, QuantitiesEntry, Ratio,
+    TemplateEntry, Value,
+};
+
+/// Costs are counted in millionths.
+const MILLION: i64 = 1_000_000;
+
+/// A rule about services that share nodes.
+pub(crate) type Together = Marked<Vec<Marked<String>>>;
+
+/// A template with all that it inherits.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Template {
+    pub(crate) mark: Mark,
+    pub(crate) partial: bool,
+    /// What clusters may have; empty: anything.
+    pub(crate) services: Vec<Marked<String>>,
+    pub(crate) hardwaretypes: Vec<Marked<String>>,
+    pub(crate) imagetypes: Vec<Marked<String>>,
+    pub(crate) defaults: Defaults,
+    pub(crate) mustcoexist: Vec<Together>,
+    pub(crate) cantcoexist: Vec<Together>,
+    pub(crate) rules: BTreeMap<String, Rule>,
+    pub(crate) min: Option<Marked<u32>>,
+    pub(crate) max: Option<Marked<u32>>,
+    pub(crate) preference: Option<Preference>,
+    /// What immutable partials said, with their names.
+    pub(crate) fixed: Vec<(String, Template)>,
+}
+
+/// What clusters have that say nothing else.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Defaults {
+    pub(crate) services: Vec<Marked<String>>,
+    pub(crate) provider: Option<Marked<String>>,
+    pub(crate) hardwaretype: Option<Marked<String>>,
+    pub(crate) imagetype: Option<Marked<String>>,
+    pub(crate) config: Map,
+}
+
+/// Where, and how often, a service is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rule {
+    pub(crate) mark: Mark,
+    /// Empty: any.
+    pub(crate) hardwaretypes: Marked<Vec<Marked<String>>>,
+    pub(crate) imagetypes: Marked<Vec<Marked<String>>>,
+    pub(crate) min: Option<Marked<u32>>,
+    pub(crate) max: Option<Marked<u32>>,
+    pub(crate) odd: Option<Marked<bool>>,
+    pub(crate) least: Option<Marked<Share>>,
+    pub(crate) most: Option<Marked<Share>>,
+    pub(crate) requires: BTreeMap<String, Marked<u32>>,
+}
+
+/// All templates by name; those with faults in what they inherit are left out.
+#[derive(Debug, Default)]
+pub(crate) struct Templates(BTreeMap<String, Option<Template>>);
+
+impl Templates {
+    pub(super) fn read(entries: &Named<TemplateEntry>, report: &mut Report<'_>) -> Self {
+        let mut written = BTreeMap::new();
+        for (name, entry) in entries.iter() {
+            report.segment("template", name);
+            written.insert(name.value.as_str(), (name, entry));
+        }
+        let mut builder = Builder { written, done: BTreeMap::new(), way: Vec::new() };
+        for (name, _) in entries.iter() {
+            builder.build(&name.value, report);
+        }
+        Self(builder.done)
+    }
+
+    /// The template of a name; an error with a suggestion where there is none.
+    pub(crate) fn find(&self, name: &Marked<String>, report: &mut Report<'_>) -> Option<&Template> {
+        let found = self.0.get(&name.value);
+        if found.is_none() {
+            let whole = self.0.iter().filter(|(_, t)| t.as_ref().is_none_or(|t| !t.partial));
+            report.unknown("template", name, whole.map(|(n, _)| n.as_str()));
+        }
+        found?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Template)> {
+        self.0.iter().filter_map(|(name, template)| Some((name.as_str(), template.as_ref()?)))
+    }
+}
+
+struct Builder<'a> {
+    written: BTreeMap<&'a str, (&'a Marked<String>, &'a TemplateEntry)>,
+    done: BTreeMap<String, Option<Template>>,
+    /// The templates whose parents are looked at.
+    way: Vec<Marked<String>>,
+}
+
+impl Builder<'_> {
+    fn build(&mut self, name: &str, report: &mut Report<'_>) -> Option<Template> {
+        if let Some(done) = self.done.get(name) {
+            return done.clone();
+        }
+        let (marked, entry) = *self.written.get(name)?;
+        let mut template = Template { mark: marked.mark, ..Template::default() };
+        let mut whole = true;
+        let inherited = entry.parent.iter().map(|name| (name, false)).chain(entry.includes.iter().map(|n| (n, true)));
+        for (other, included) in inherited {
+            match self.inherited(name, other, included, report) {
+                Some(base) => template.lay_over(base),
+                None => whole = false,
+            }
+        }
+        let own = Template::of(marked.mark, entry, report);
+        if own.partial && entry.immutable.as_ref().is_some_and(|i| i.value) {
+            template.fixed.push((name.to_owned(), own.clone()));
+        }
+        if let (false, Some(immutable)) = (own.partial, &entry.immutable) {
+            let fault = Diagnostic::error("not-partial", format!("`{name}` is not partial, so nobody includes it"));
+            report.push(immutable.mark, fault.help("only partial templates are immutable: add `partial: true`"));
+        }
+        template.lay_over(own);
+        template.partial = entry.partial.as_ref().is_some_and(|p| p.value);
+        let built = whole.then_some(template);
+        self.done.insert(name.to_owned(), built.clone());
+        built
+    }
+
+    /// A parent or partial; none: it has faults, which were reported.
+    fn inherited(
+        &mut self,
+        name: &str,
+        other: &Marked<String>,
+        included: bool,
+        report: &mut Report<'_>,
+    ) -> Option<Template> {
+        let Some((_, entry)) = self.written.get(other.value.as_str()) else {
+            let known: Vec<&str> = self.written.keys().copied().collect();
+            report.unknown("template", other, known.iter().copied());
+            return None;
+        };
+        let partial = entry.partial.as_ref().is_some_and(|p| p.value);
+        if included != partial {
+            let what = match included {
+                true => format!("`{}` is no partial template, so it can't be included", other.value),
+                false => format!("`{}` is a partial template, so it can't be a parent", other.value),
+            };
+            let help = if included { "name it as `parent`, or make it `partial: true`" } else { "write `includes`" };
+            report.push(other.mark, Diagnostic::error("not-partial", what).help(help));
+            return None;
+        }
+        let step = Marked { mark: other.mark, value: name.to_owned() };
+        if self.way.iter().any(|w| w.value == other.value) || name == other.value {
+            self.tell_circle(&step, &other.value, report);
+            return None;
+        }
+        self.way.push(step);
+        let built = self.build(&other.value, report);
+        self.way.pop();
+        built
+    }
+
+    fn tell_circle(&self, last: &Marked<String>, first: &str, report: &mut Report<'_>) {
+        let start = self.way.iter().position(|w| w.value == first).unwrap_or(self.way.len());
+        let steps: Vec<&Marked<String>> = self.way[start..].iter().chain([last]).collect();
+        let mut way: Vec<&str> = steps.iter().map(|s| s.value.as_str()).collect();
+        way.push(first);
+        let what = format!("templates continue each other in a circle: {}", way.join(" -> "));
+        let mut fault = Diagnostic::error("template-circle", what);
+        for (step, pair) in steps.iter().zip(way.windows(2)).rev().skip(1) {
+            fault = fault.note(Some(report.place(step.mark)), format!("`{}` continues `{}` here", pair[0], pair[1]));
+        }
+        report.push(last.mark, fault.help("leave one of them away"));
+    }
+}
+
+impl Template {
+    /// What an entry says itself.
+    fn of(mark: Mark, entry: &TemplateEntry, report: &mut Report<'_>) -> Self {
+        let mut template = Self { mark, partial: entry.partial.as_ref().is_some_and(|p| p.value), ..Self::default() };
+        if let Some(may) = &entry.compatibility {
+            template.services.clone_from(&may.services);
+            template.hardwaretypes.clone_from(&may.hardwaretypes);
+            template.imagetypes.clone_from(&may.imagetypes);
+        }
+        if let Some(DefaultsEntry { services, provider, hardwaretype, imagetype, config }) = &entry.defaults {
+            let config = config.iter().map(|(n, v)| (Key { mark: n.mark, text: n.value.clone() }, v.clone()));
+            template.defaults = Defaults {
+                services: services.clone(),
+                provider: provider.clone(),
+                hardwaretype: hardwaretype.clone(),
+                imagetype: imagetype.clone(),
+                config: Map { entries: config.collect() },
+            };
+        }
+        if let Some(ConstraintsEntry { layout, services, size }) = &entry.constraints {
+            if let Some(layout) = layout {
+                template.mustcoexist.clone_from(&layout.mustcoexist);
+                template.cantcoexist.clone_from(&layout.cantcoexist);
+            }
+            for (name, written) in services.iter() {
+                let mut rule = Rule { mark: name.mark, ..Rule::default() };
+                rule.hardwaretypes = written.hardwaretypes.clone();
+                rule.imagetypes = written.imagetypes.clone();
+                if let Some(quantities) = &written.quantities {
+                    rule.count(quantities, report);
+                }
+                template.rules.insert(name.value.clone(), rule);
+            }
+            if let Some(size) = size {
+                (template.min, template.max) = (size.value.min.clone(), size.value.max.clone());
+            }
+        }
+        template.preference = entry.preference.as_ref().map(preference);
+        template
+    }
+
+    /// Puts another template on top of this one.
+    fn lay_over(&mut self, upper: Self) {
+        let Self { mark, partial: _, services, hardwaretypes, imagetypes, defaults, mustcoexist, cantcoexist, .. } =
+            upper;
+        self.mark = mark;
+        join(&mut self.services, services);
+        join(&mut self.hardwaretypes, hardwaretypes);
+        join(&mut self.imagetypes, imagetypes);
+        join(&mut self.defaults.services, defaults.services);
+        self.defaults.provider = defaults.provider.or(self.defaults.provider.take());
+        self.defaults.hardwaretype = defaults.hardwaretype.or(self.defaults.hardwaretype.take());
+        self.defaults.imagetype = defaults.imagetype.or(self.defaults.imagetype.take());
+        lay_config(&mut self.defaults.config, &defaults.config);
+        join_rules(&mut self.mustcoexist, mustcoexist);
+        join_rules(&mut self.cantcoexist, cantcoexist);
+        for (name, rule) in upper.rules {
+            self.rules.entry(name).or_default().lay_over(rule);
+        }
+        self.min = upper.min.or(self.min.take());
+        self.max = upper.max.or(self.max.take());
+        self.preference = upper.preference.or(self.preference.take());
+        for (name, fixed) in upper.fixed {
+            if !self.fixed.iter().any(|(n, _)| *n == name) {
+                self.fixed.push((name, fixed));
+            }
+        }
+    }
+
+    /// Checks what can be wrong with a template by itself: names, bounds, defaults outside what it allows.
+    pub(super) fn check(&self, name: &str, catalog: &Catalog, report: &mut Report<'_>) {
+        self.check_names(catalog, report);
+        self.check_bounds(name, report);
+        let allowed = |what: &str, value: &Marked<String>, list: &[Marked<String>], report: &mut Report<'_>| {
+            if !list.is_empty() && !list.iter().any(|l| l.value == value.value) {
+                let what =
+                    format!("the default {what} `{}` is not among those that `{name}` is compatible with", value.value);
+                let names: Vec<String> = list.iter().map(|l| format!("`{}`", l.value)).collect();
+                let fault = Diagnostic::error("incompatible", what);
+                report.push(value.mark, fault.help(format!("these are {}", names.join(", "))));
+            }
+        };
+        for service in &self.defaults.services {
+            allowed("service", service, &self.services, report);
+        }
+        let provider = self.defaults.provider.as_ref();
+        for (value, list, types) in [
+            (&self.defaults.hardwaretype, &self.hardwaretypes, &catalog.hardwaretypes),
+            (&self.defaults.imagetype, &self.imagetypes, &catalog.imagetypes),
+        ] {
+            let Some(value) = value else { continue };
+            allowed(types.word, value, list, report);
+            if let Some(provider) = provider
+                && catalog.providers.names().any(|p| p == provider.value)
+                && types.get(&value.value).is_some()
+                && !types.is_mapped(&value.value, Some(&provider.value))
+            {
+                let what =
+                    format!("the provider `{}` does not map the {} `{}`", provider.value, types.word, value.value);
+                let fault = Diagnostic::error("not-mapped", what)
+                    .note(Some(report.place(provider.mark)), "it is the default provider here");
+                report.push(value.mark, fault.help("add a mapping for the provider to the type, or take another type"));
+            }
+        }
+        for (partial, fixed) in self.fixed.iter().filter(|(n, _)| n != name) {
+            fixed.hold(partial, &self.defaults, Some(self), report);
+        }
+    }
+
+    fn check_names(&self, catalog: &Catalog, report: &mut Report<'_>) {
+        let Catalog { providers, hardwaretypes, imagetypes, services, .. } = catalog;
+        let rules = self.mustcoexist.iter().chain(&self.cantcoexist).flat_map(|rule| &rule.value);
+        let named: Vec<&Marked<String>> = self.services.iter().chain(&self.defaults.services).chain(rules).collect();
+        for name in named {
+            known(services, name, report);
+        }
+        for (name, rule) in &self.rules {
+            known(services, &Marked { mark: rule.mark, value: name.clone() }, report);
+            for (other, count) in &rule.requires {
+                known(services, &Marked { mark: count.mark, value: other.clone() }, report);
+            }
+        }
+        if let Some(provider) = &self.defaults.provider {
+            providers.check(provider, report);
+        }
+        let of_rules =
+            |pick: fn(&Rule) -> &Marked<Vec<Marked<String>>>| self.rules.values().flat_map(move |r| &pick(r).value);
+        let hardware = self.hardwaretypes.iter().chain(&self.defaults.hardwaretype);
+        for name in hardware.chain(of_rules(|r| &r.hardwaretypes)) {
+            hardwaretypes.check(name, report);
+        }
+        for name in self.imagetypes.iter().chain(&self.defaults.imagetype).chain(of_rules(|r| &r.imagetypes)) {
+            imagetypes.check(name, report);
+        }
+    }
+
+    fn check_bounds(&self, name: &str, report: &mut Report<'_>) {
+        let mut least = |what: &str, min: Option<&Marked<u32>>, max: Option<&Marked<u32>>| {
+            if let (Some(min), Some(max)) = (min, max)
+                && min.value > max.value
+            {
+                let what = format!("{what}: at least {} and at most {}", min.value, max.value);
+                let fault =
+                    Diagnostic::error("bad-bounds", what).note(Some(report.place(min.mark)), "the least is here");
+                report.push(max.mark, fault.help("nothing fulfils both; change one of them"));
+            }
+        };
+        least(&format!("the size of `{name}`"), self.min.as_ref(), self.max.as_ref());
+        for (service, rule) in &self.rules {
+            least(&format!("the nodes of `{service}`"), rule.min.as_ref(), rule.max.as_ref());
+        }
+        for (service, rule) in &self.rules {
+            if let (Some(least), Some(most)) = (&rule.least, &rule.most)
+                && least.value.is_more_than(most.value)
+            {
+                let what = format!("the share of `{service}`: the least is more than the most");
+                let fault =
+                    Diagnostic::error("bad-bounds", what).note(Some(report.place(least.mark)), "the least is here");
+                report.push(most.mark, fault.help("nothing fulfils both; change one of them"));
+            }
+        }
+    }
+
+    /// Reports what was changed of the words of an immutable partial, which this is.
+    pub(super) fn hold(&self, partial: &str, defaults: &Defaults, all: Option<&Self>, report: &mut Report<'_>) {
+        let mut same = |what: String, fixed: Option<Mark>, now: Option<Mark>| {
+            if let (Some(fixed), Some(now)) = (fixed, now)
+                && fixed != now
+            {
+                let fault = Diagnostic::error(
+                    "immutable",
+                    format!("{what} can't be changed: the partial template `{partial}` is immutable"),
+                );
+                let fault = fault.note(Some(report.place(fixed)), "it says this");
+                report.push(now, fault.help("leave it away here, or the partial template"));
+            }
+        };
+        fn mark<T>(value: Option<&Marked<T>>) -> Option<Mark> {
+            value.map(|v| v.mark)
+        }
+        let own = &self.defaults;
+        same("the provider".to_owned(), mark(own.provider.as_ref()), mark(defaults.provider.as_ref()));
+        same("the hardware type".to_owned(), mark(own.hardwaretype.as_ref()), mark(defaults.hardwaretype.as_ref()));
+        same("the image type".to_owned(), mark(own.imagetype.as_ref()), mark(defaults.imagetype.as_ref()));
+        let (mut fixed, mut now) = (Vec::new(), BTreeMap::new());
+        leaves(&own.config, &mut Vec::new(), &mut |way, mark| fixed.push((way.join("."), mark)));
+        leaves(&defaults.config, &mut Vec::new(), &mut |way, mark| {
+            now.insert(way.join("."), mark);
+        });
+        for (way, mark) in fixed {
+            same(format!("`config.{way}`"), Some(mark), now.get(&way).copied());
+        }
+        let Some(all) = all else { return };
+        same("the least size".to_owned(), mark(self.min.as_ref()), mark(all.min.as_ref()));
+        same("the greatest size".to_owned(), mark(self.max.as_ref()), mark(all.max.as_ref()));
+        for (service, rule) in &self.rules {
+            let Some(other) = all.rules.get(service) else { continue };
+            let what = |of: &str| format!("{of} of `{service}`");
+            let listed = |list: &Marked<Vec<Marked<String>>>| (!list.value.is_empty()).then_some(list.mark);
+            same(what("the hardware types"), listed(&rule.hardwaretypes), listed(&other.hardwaretypes));
+            same(what("the image types"), listed(&rule.imagetypes), listed(&other.imagetypes));
+            same(what("the least number"), mark(rule.min.as_ref()), mark(other.min.as_ref()));
+            same(what("the greatest number"), mark(rule.max.as_ref()), mark(other.max.as_ref()));
+            same(what("the oddness"), mark(rule.odd.as_ref()), mark(other.odd.as_ref()));
+            same(what("the least share"), mark(rule.least.as_ref()), mark(other.least.as_ref()));
+            same(what("the greatest share"), mark(rule.most.as_ref()), mark(other.most.as_ref()));
+            for (needed, count) in &rule.requires {
+                same(what(&format!("the number of `{needed}`")), Some(count.mark), mark(other.requires.get(needed)));
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn count(&mut self, written: &QuantitiesEntry, report: &mut Report<'_>) {
+        (self.min, self.max, self.odd) = (written.min.clone(), written.max.clone(), written.odd.clone());
+        if let Some(ratio) = &written.ratio {
+            self.least = ratio.min.as_ref().and_then(|r| share(r, report));
+            self.most = ratio.max.as_ref().and_then(|r| share(r, report));
+        }
+        for (name, count) in written.requires.iter() {
+            // The place of the number leads to the rule, that of the name to a misspelt name.
+            let count = Marked { mark: name.mark, value: count.value };
+            self.requires.insert(name.value.clone(), count);
+        }
+    }
+
+    fn lay_over(&mut self, upper: Self) {
+        let Self { mark, hardwaretypes, imagetypes, min, max, odd, least, most, requires } = upper;
+        self.mark = mark;
+        if !hardwaretypes.value.is_empty() {
+            self.hardwaretypes = hardwaretypes;
+        }
+        if !imagetypes.value.is_empty() {
+            self.imagetypes = imagetypes;
+        }
+        self.min = min.or(self.min.take());
+        self.max = max.or(self.max.take());
+        self.odd = odd.or(self.odd.take());
+        self.least = least.or(self.least.take());
+        self.most = most.or(self.most.take());
+        self.requires.extend(requires);
+    }
+}
+
+/// Weights are for whole units of cost, as the model writes them; the solver counts in millionths.
+fn preference(written: &PreferenceForm) -> Preference {
+    match written {
+        PreferenceForm::Default => Preference::Default,
+        PreferenceForm::CheapestHardware => Preference::CheapestHardware,
+        PreferenceForm::FewestImages => Preference::FewestImages,
+        PreferenceForm::Spread => Preference::Spread,
+        PreferenceForm::Pack => Preference::Pack,
+        PreferenceForm::Weighted(weights) => Preference::Weighted(Weights {
+            services: weights.services.unwrap_or(0).saturating_mul(MILLION),
+            hardware_cost: weights.hardware_cost.unwrap_or(0),
+            image_cost: 0,
+        }),
+    }
+}
+
+fn share(Ratio(written): &Ratio, report: &mut Report<'_>) -> Option<Marked<Share>> {
+    let found = Share::parse(&written.value);
+    if found.is_none() {
+        let fault = Diagnostic::error("bad-share", format!("{:?} is no share of the nodes", written.value));
+        report.push(written.mark, fault.help("write a number from 0 to 1, a fraction or a percentage: 0.25, 1/4, 25%"));
+    }
+    found.map(|value| Marked { mark: written.mark, value })
+}
+
+fn known(services: &Services, name: &Marked<String>, report: &mut Report<'_>) {
+    if !services.contains(&name.value) {
+        report.unknown("service", name, services.names());
+    }
+}
+
+/// Adds what is not there yet.
+fn join(list: &mut Vec<Marked<String>>, more: Vec<Marked<String>>) {
+    let mut seen: BTreeSet<String> = list.iter().map(|m| m.value.clone()).collect();
+    list.extend(more.into_iter().filter(|m| seen.insert(m.value.clone())));
+}
+
+/// The same with rules, which are equal when they name the same services.
+fn join_rules(list: &mut Vec<Together>, more: Vec<Together>) {
+    let names = |rule: &Together| rule.value.iter().map(|m| m.value.clone()).collect::<BTreeSet<String>>();
+    let mut seen: BTreeSet<BTreeSet<String>> = list.iter().map(names).collect();
+    list.extend(more.into_iter().filter(|rule| seen.insert(names(rule))));
+}
+
+/// Puts a configuration on top of another one: mappings are put together, other values replaced.
+pub(crate) fn lay_config(base: &mut Map, upper: &Map) {
+    for (key, value) in &upper.entries {
+        match base.entries.iter_mut().find(|(k, _)| k.text == key.text) {
+            None => base.entries.push((key.clone(), value.clone())),
+            Some((_, Node { value: Value::Map(there), .. })) if value.map().is_some() => {
+                lay_config(there, value.map().expect("it was looked at"));
+            }
+            Some((k, there)) => (*k, *there) = (key.clone(), value.clone()),
+        }
+    }
+}
+
+/// Every value of a configuration that is no mapping, with the keys that lead to it.
+fn leaves(map: &Map, way: &mut Vec<String>, each: &mut impl FnMut(&[String], Mark)) {
+    for (key, value) in &map.entries {
+        way.push(key.text.clone());
+        match value.map() {
+            Some(inner) if !inner.entries.is_empty() => leaves(inner, way, each),
+            _ => each(way, value.mark),
+        }
+        way.pop();
+    }
+}

@@ -1,0 +1,133 @@
+//! `cobgen plan`: what an operation on a cluster comes to, node by node.
+
+mod durations;
+mod show;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use cob_planner::{Cluster, Node, Operation, Origin, plan};
+use serde_json::json;
+
+use super::solve::{given, refused, unknown};
+use super::{Answer, Terminal};
+use crate::solve::{ClusterView, Given, LayoutNode, View};
+
+/// The options of `cobgen plan`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen plan models/ --operation create
+  cobgen plan models/ --operation restart --cluster shop --services db
+  cobgen plan models/ --operation expand --existing before.json --json
+  cobgen plan models/ --operation create --durations times.yaml
+  cobgen plan models/ --operation create --dot | dot -Tsvg > plan.svg
+
+Nothing is carried out: change objects find their order by themselves, without stages. The stages are those of
+Loom's planner, of which none begins before the one before it has ended.
+
+A file of durations says how long actions take, the more exact line wins:
+  \"*\": 10s
+  create: 2m
+  install namenode: 90s
+  install namenode shop-1: 3m
+  create shop-3: 5m
+
+Exit status: 0 there is a plan; 1 a cluster has no layout; 2 the model or the operation is wrong.")]
+pub struct Args {
+    /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
+    model: PathBuf,
+    /// What is done: create, delete, configure, start, stop, restart, add-services, remove-services, expand,
+    /// shrink, upgrade
+    #[arg(long, value_name = "OPERATION", value_parser = PossibleValuesParser::new(Operation::ALL.map(Operation::as_str)), hide_possible_values = true)]
+    operation: String,
+    /// Of this cluster alone
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// With these services, and what they entail; default: all that the operation concerns
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    services: Vec<String>,
+    /// The clusters as they are, as `cobgen solve --json` printed them; needed where the layout changes
+    #[arg(long, value_name = "LAYOUT")]
+    existing: Option<PathBuf>,
+    /// How long actions take: tells the time of the plan with stages and without
+    #[arg(long, value_name = "FILE")]
+    durations: Option<PathBuf>,
+    /// Print {"plans": [{"cluster", "operation", "tasks": [{"id", "node", "action", "service"?, "after": [ids]}],
+    /// "gates": [{"id", "after"}], "levels": [[ids]], "stages": [[ids]], "times"?: {"staged_ms", "ordered_ms",
+    /// "longest": [ids]}}]}; a task comes after tasks and gates
+    #[arg(long, conflicts_with = "dot")]
+    json: bool,
+    /// Print the order as a graph for Graphviz
+    #[arg(long)]
+    dot: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let operation = Operation::of_name(&args.operation).expect("the command line takes no other one");
+    let bad = |error: &dyn std::fmt::Display, terminal: &mut Terminal<'_>| {
+        writeln!(terminal.err, "error: {error}")?;
+        Ok(Answer::Bad)
+    };
+    let given = match given(args.existing.as_ref(), &[]) {
+        Ok(given) => given,
+        Err(error) => return bad(&error, terminal),
+    };
+    let durations = match args.durations.as_deref().map(durations::read).transpose() {
+        Ok(durations) => durations,
+        Err(error) => return bad(&error, terminal),
+    };
+    if operation.changes_layout() && args.existing.is_none() {
+        let what = format!("`{operation}` changes a layout, so it must be known: name it with --existing");
+        return bad(&format!("{what}\n  help: `cobgen solve --json` on the model as it was prints it"), terminal);
+    }
+    let view = View::of(&args.model, &given, args.cluster.as_deref());
+    if view.is_refused() {
+        return refused(&args.model, &view, args.json, terminal);
+    }
+    if let Some(answer) = unknown(args.cluster.as_deref(), &view, terminal)? {
+        return Ok(answer);
+    }
+    if view.clusters.iter().any(|c| c.solvable != Some(true)) {
+        refused(&args.model, &view, args.json, terminal)?;
+        return Ok(Answer::No);
+    }
+    let services: BTreeSet<String> = args.services.iter().cloned().collect();
+    let services = (!services.is_empty()).then_some(&services);
+    let mut plans = Vec::new();
+    for view in &view.clusters {
+        match plan(&cluster(view, &given), operation, services) {
+            Ok(plan) => plans.push((view.name.as_str(), plan)),
+            Err(error) => return bad(&format!("cluster `{}`: {error}", view.name), terminal),
+        }
+    }
+    if args.json {
+        let plans: Vec<serde_json::Value> =
+            plans.iter().map(|(name, plan)| show::to_json(name, plan, durations.as_ref())).collect();
+        writeln!(terminal.out, "{}", json!({"plans": plans}))?;
+    } else if args.dot {
+        write!(terminal.out, "{}", show::to_dot(&plans))?;
+    } else {
+        for (name, plan) in &plans {
+            write!(terminal.out, "{}", show::in_words(name, plan, durations.as_ref()))?;
+        }
+    }
+    Ok(Answer::Done)
+}
+
+/// A cluster for the planner.
+fn cluster(view: &ClusterView, given: &Given) -> Cluster {
+    let node = |node: &LayoutNode, origin: Origin| Node {
+        name: node.name.clone(),
+        services: node.services.iter().cloned().collect(),
+        origin,
+    };
+    let before = given.existing.get(&view.name).into_iter().flatten();
+    Cluster {
+        before: before.map(|n| node(n, view.origin)).collect(),
+        after: view.nodes.iter().map(|n| node(n, view.origin)).collect(),
+        services: view.services.clone(),
+    }
+}

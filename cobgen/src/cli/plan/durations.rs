@@ -1,0 +1,95 @@
+//! A file that says how long actions take.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cob_planner::{Action, Durations};
+use serde_json::Value;
+
+use crate::expand::parse_duration;
+use crate::model::did_you_mean_or_list;
+
+/// Reads a file of lines `ACTION [SERVICE [NODE]]: TIME`; the error says what is wrong with it.
+pub(super) fn read(path: &Path) -> Result<Durations, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
+}
+
+fn of_text(text: &str) -> Result<Durations, String> {
+    let lines: BTreeMap<String, Value> = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    let other = lines.get("*").map(|value| time("*", value)).transpose()?;
+    let mut durations = Durations::all(other.unwrap_or(0));
+    for (key, value) in lines.iter().filter(|(key, _)| *key != "*") {
+        let ms = time(key, value)?;
+        let words: Vec<&str> = key.split_whitespace().collect();
+        let name = words.first().copied().unwrap_or_default();
+        let Some(action) = Action::of_name(name) else {
+            let help = did_you_mean_or_list(name, Action::ALL.map(Action::as_str)).unwrap_or_default();
+            return Err(format!("`{key}`: no action is called `{name}`; {help}"));
+        };
+        let given = |word: &str| (word != "*").then(|| word.to_owned());
+        let (service, node) = match (action.is_of_node(), &words[1..]) {
+            (_, []) => (None, None),
+            (true, [node]) => (None, given(node)),
+            (false, [service]) => (given(service), None),
+            (false, [service, node]) => (given(service), given(node)),
+            (true, _) => {
+                return Err(format!("`{key}`: it is done with a node, so write `{action}` or `{action} NODE`"));
+            }
+            (false, _) => {
+                return Err(format!("`{key}`: write `{action}`, `{action} SERVICE` or `{action} SERVICE NODE`"));
+            }
+        };
+        durations.set(action, service.as_deref(), node.as_deref(), ms);
+    }
+    Ok(durations)
+}
+
+/// `90s`, or a number of seconds.
+fn time(key: &str, value: &Value) -> Result<u64, String> {
+    let seconds = || value.as_u64()?.checked_mul(1000);
+    value
+        .as_str()
+        .and_then(parse_duration)
+        .or_else(seconds)
+        .ok_or_else(|| format!("`{key}`: {value} is no time; write a number with its unit: 500ms, 30s, 2m, 1h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_planner::Job;
+
+    use super::*;
+
+    #[test]
+    fn the_more_exact_line_wins() {
+        let text = "\"*\": 10s\ncreate: 2m\ncreate n3: 5m\ninstall db: 90\ninstall db n1: 3m\ninstall * n2: 1s\n";
+        let durations = of_text(text).expect("right");
+        for (action, service, node, seconds) in [
+            (Action::Create, None, "n1", 120),
+            (Action::Create, None, "n3", 300),
+            (Action::Install, Some("db"), "n1", 180),
+            (Action::Install, Some("db"), "n2", 90),
+            (Action::Install, Some("app"), "n2", 1),
+            (Action::Install, Some("app"), "n1", 10),
+            (Action::Start, Some("db"), "n1", 10),
+        ] {
+            let job = Job { node: node.to_owned(), action, service: service.map(str::to_owned) };
+            assert_eq!(durations.of(&job), seconds * 1000, "{job:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_are_told() {
+        for (text, wrong) in [
+            ("instal: 1s", "no action is called `instal`; did you mean `install`?"),
+            ("install: soon", "`install`: \"soon\" is no time"),
+            ("create db n1: 1s", "it is done with a node"),
+            ("start a b c: 1s", "write `start`, `start SERVICE`"),
+            ("- 1", ""),
+        ] {
+            let told = of_text(text).expect_err(text);
+            assert!(told.contains(wrong), "{text}: {told}");
+        }
+    }
+}

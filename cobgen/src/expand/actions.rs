@@ -1,0 +1,234 @@
+//! Services that say what is done with them (`actions`) instead of what they are made of (`cobs`).
+//!
+//! Each node gets one change object, of a kind that is made of the actions. Its states are those that the actions
+//! lead to: absent -install-> installed -configure-> configured -initialize-> initialized -start-> started,
+//! started -stop-> stopped -start-> started, and -remove-> absent from each state in which it does not run.
+//! An action that the service does not have makes no state. Where the configuration differs from that with which it was
+//! configured it is outdated: it is stopped and configured anew, and then started.
+//!
+//! The state lies in `COB_STATE_DIR/state`, written when an action has ended well, and beside it the
+//! configuration that it was configured with.
+
+use cob_types::kind::Check;
+use cob_types::{Command, Kind, KindName, StateName, Transition};
+
+use super::Report;
+use super::files::{Files, Payload};
+use super::kinds::{self, Known};
+use crate::model::{Action, ActionEntry, ActionsEntry, Marked};
+
+pub(super) const ABSENT: &str = "absent";
+pub(super) const STARTED: &str = "started";
+pub(super) const STOPPED: &str = "stopped";
+pub(super) const INITIALIZED: &str = "initialized";
+
+/// The name of the change object on each node.
+pub(super) const COB: &str = "instance";
+
+/// The states that come up one after the other, with the actions that lead there.
+type Way<'a> = Vec<(&'static str, &'static str, &'a Marked<ActionEntry>)>;
+
+/// The kind of a service's change objects; none when its actions have faults, which were reported.
+pub(super) fn kind(
+    service: &Marked<String>,
+    actions: &Marked<ActionsEntry>,
+    files: &mut Files,
+    report: &mut Report<'_>,
+) -> Option<Known> {
+    let before = report.errors();
+    let name =
+        report.name(&Marked { mark: service.mark, value: format!("actions.{}", service.value) }, KindName::new)?;
+    let mut maker = Maker { files, report, payload: Payload::new() };
+    let written = &actions.value;
+    let entry = |action: &'_ Option<Action>| action.as_ref().map(|Action(entry)| entry.clone());
+    let (stop, remove, start) = (entry(&written.stop), entry(&written.remove), entry(&written.start));
+    let of = |action: &'static str, state: &'static str, entry: &'_ Option<Action>| {
+        entry.as_ref().map(|Action(entry)| (action, state, entry.clone()))
+    };
+    let all = [
+        of("install", "installed", &written.install),
+        of("configure", "configured", &written.configure),
+        of("initialize", INITIALIZED, &written.initialize),
+        of("start", STARTED, &written.start),
+    ];
+    let all: Vec<_> = all.into_iter().flatten().collect();
+    let way: Way<'_> = all.iter().map(|(action, state, entry)| (*action, *state, entry)).collect();
+    let recorded = recorded(&way);
+    let mut transitions = Vec::new();
+    let mut from = ABSENT;
+    for (action, state, entry) in &way {
+        transitions.push(maker.transition(from, state, &[(action, Some(entry))], Some(*state) == recorded));
+        from = state;
+    }
+    if let Some(start) = &start {
+        transitions.push(maker.transition(STARTED, STOPPED, &[("stop", stop.as_ref())], false));
+        let records = recorded == Some(STARTED);
+        transitions.push(maker.transition(STOPPED, STARTED, &[("start", Some(start))], records));
+    }
+    let configure = entry(&written.configure);
+    if start.is_some() {
+        let anew = [("stop", stop.as_ref()), ("configure", configure.as_ref())];
+        transitions.push(maker.transition("outdated", STOPPED, &anew, configure.is_some()));
+    } else if let Some((action, last, entry)) = way.last() {
+        let again = configure.as_ref().map_or((*action, *entry), |configure| ("configure", configure));
+        transitions.push(maker.transition("outdated", last, &[(again.0, Some(again.1))], true));
+    }
+    let resting = way.iter().map(|(_, state, _)| *state).filter(|s| *s != STARTED);
+    let resting: Vec<&str> = start.iter().map(|_| STOPPED).chain(resting.rev_order()).collect();
+    for state in &resting {
+        transitions.push(maker.transition(state, ABSENT, &[("remove", remove.as_ref())], false));
+    }
+    let mut states = vec![kinds::builtin_state(ABSENT)];
+    states.extend(way.iter().map(|(_, state, _)| kinds::builtin_state(state)));
+    if start.is_some() {
+        states.push(kinds::builtin_state(STOPPED));
+    }
+    if !way.is_empty() {
+        states.push(kinds::builtin_state("outdated"));
+    }
+    let preferred = kinds::builtin_state(way.last().map_or(ABSENT, |(_, state, _)| *state));
+    let kind = Kind {
+        name,
+        backend: "command".to_owned(),
+        preferred: preferred.clone(),
+        pre_remove: kinds::builtin_state(ABSENT),
+        priority: priority(&states, &preferred),
+        check: Check { run: Some(Command::Shell(check(&way, recorded))), ..kinds::plain_check(None) },
+        states,
+        transitions,
+        files: maker.payload,
+    };
+    let known = Known { kind: std::sync::Arc::new(kind), mark: Some(actions.mark), builtin: None, of_actions: true };
+    (report.errors() == before).then_some(known)
+}
+
+/// The later of two states wins backwards: what must go, goes; then what is to run, runs.
+fn priority(states: &[StateName], preferred: &StateName) -> Vec<StateName> {
+    let mut order: Vec<StateName> = Vec::new();
+    let first = [kinds::builtin_state(ABSENT), kinds::builtin_state(STOPPED), preferred.clone()];
+    for state in first.iter().chain(states) {
+        if states.contains(state) && !order.contains(state) {
+            order.push(state.clone());
+        }
+    }
+    order
+}
+
+/// The state whose entering keeps the configuration.
+fn recorded(way: &Way<'_>) -> Option<&'static str> {
+    let has = |state: &str| way.iter().any(|(_, s, _)| *s == state);
+    ["configured", STARTED].into_iter().find(|s| has(s)).or_else(|| way.last().map(|(_, state, _)| *state))
+}
+
+/// Prints the state; outdated where it is at or after the one that keeps the configuration and that differs.
+fn check(way: &Way<'_>, recorded: Option<&'static str>) -> String {
+    let mut text = String::from("state=$(cat \"$COB_STATE_DIR/state\" 2>/dev/null) || state=absent\n");
+    let Some(recorded) = recorded else { return text + "echo \"$state\"\n" };
+    text +=
+        "if cmp -s \"$COB_STATE_DIR/content\" \"$COB_CONTENT\"; then echo \"$state\"; exit; fi\ncase \"$state\" in\n";
+    let at = way.iter().position(|(_, state, _)| *state == recorded).unwrap_or(0);
+    let last = at + 1 == way.len();
+    if recorded == "configured" && !last {
+        // Nothing has begun to rest on it: it is configured once more.
+        let before = at.checked_sub(1).map_or(ABSENT, |b| way[b].1);
+        text += &format!("configured) echo {before} ;;\n");
+    } else {
+        text += &format!("{recorded}) echo outdated ;;\n");
+    }
+    let mut later: Vec<&str> = way[at + 1..].iter().map(|(_, state, _)| *state).collect();
+    if recorded == "configured" && way.iter().any(|(_, state, _)| *state == STARTED) {
+        later.push(STOPPED);
+    }
+    if !later.is_empty() {
+        text += &format!("{}) echo outdated ;;\n", later.join("|"));
+    }
+    text + "*) echo \"$state\" ;;\nesac\n"
+}
+
+/// The states of a way from its end.
+trait Backwards<'a>: Iterator<Item = &'a str> {
+    fn rev_order(self) -> std::iter::Rev<std::vec::IntoIter<&'a str>>;
+}
+
+impl<'a, I: Iterator<Item = &'a str>> Backwards<'a> for I {
+    fn rev_order(self) -> std::iter::Rev<std::vec::IntoIter<&'a str>> {
+        self.collect::<Vec<_>>().into_iter().rev()
+    }
+}
+
+struct Maker<'a, 'r> {
+    files: &'a mut Files,
+    report: &'a mut Report<'r>,
+    payload: Payload,
+}
+
+impl Maker<'_, '_> {
+    /// A move by some actions, of which those that the service does not have do nothing.
+    fn transition(
+        &mut self,
+        from: &str,
+        to: &str,
+        actions: &[(&str, Option<&Marked<ActionEntry>>)],
+        records: bool,
+    ) -> Transition {
+        let mut text = String::new();
+        let mut transition = kinds::plain_transition(from, to);
+        for (name, entry) in actions {
+            let Some(Marked { value: entry, .. }) = entry else { continue };
+            let command = entry.run.as_ref().and_then(|run| self.files.command(run, &mut self.payload, self.report));
+            if let Some(command) = command {
+                text += &format!("(\nexport COB_ACTION={name}\n{}\n) || exit\n", shell(&command));
+            }
+            let mut ms = |written: &Option<_>, default| kinds::milliseconds(written.as_ref(), default, self.report);
+            transition.timeout_ms = ms(&entry.timeout, transition.timeout_ms);
+            transition.grace_ms = ms(&entry.grace, transition.grace_ms);
+            transition.retry_delay_ms = ms(&entry.retry_delay, transition.retry_delay_ms);
+            transition.retries = entry.retries.unwrap_or(transition.retries);
+        }
+        if records {
+            text += "cp \"$COB_CONTENT\" \"$COB_STATE_DIR/content.new\" || exit\n";
+            text += "mv \"$COB_STATE_DIR/content.new\" \"$COB_STATE_DIR/content\" || exit\n";
+        }
+        text += &format!("echo {to} > \"$COB_STATE_DIR/state.new\" || exit\n");
+        text += "mv \"$COB_STATE_DIR/state.new\" \"$COB_STATE_DIR/state\"\n";
+        transition.run = Some(Command::Shell(text));
+        transition
+    }
+}
+
+/// A command for the shell.
+fn shell(command: &Command) -> String {
+    match command {
+        Command::Shell(text) => text.clone(),
+        Command::Argv(words) => {
+            let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+            quoted.collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+impl Known {
+    /// Whether it runs at some time, so that it needs others while it does.
+    pub(super) fn runs(&self) -> bool {
+        !self.of_actions || self.on() == STARTED
+    }
+
+    /// The states in which it needs nothing of others; the first is asked for.
+    pub(super) fn resting(&self) -> Vec<StateName> {
+        if !self.of_actions {
+            return vec![self.off().clone()];
+        }
+        let mut states: Vec<StateName> = self.kind.states.clone();
+        states.retain(|state| state != STARTED && *state != StateName::OUTDATED);
+        states.reverse();
+        states
+    }
+
+    /// The states in which it is installed.
+    pub(super) fn installed(&self) -> Vec<StateName> {
+        if !self.of_actions {
+            return vec![self.on().clone()];
+        }
+        self.kind.states.iter().filter(|state| *state != self.off()).cloned().collect()
+    }
+}

@@ -1,0 +1,431 @@
+//! Coopr's entities: providers, types of hardware and images, services, and templates of clusters, whole and
+//! partial.
+//!
+//! They lie in folders of the names that Coopr's server loads them from, one JSON file each. What has no
+//! counterpart in a model is not lost in silence: each file and key that was not understood is told.
+//! Configurations are taken over as they are, macros in them included: models understand these.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map as Json, Value as JsonValue, json};
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::expand::macros;
+use crate::model::{Key, Mark, Node, Sources, Value, read_one};
+
+/// What came of a folder.
+#[derive(Debug)]
+pub struct Imported {
+    /// The sections of a model by name.
+    pub sections: Json<String, JsonValue>,
+    /// What was not understood, and what could not be read.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The files, for showing the lines.
+    pub sources: Sources,
+    /// How many files became entities.
+    pub files: usize,
+}
+
+/// Coopr's folders, and the sections that their files belong to.
+const FOLDERS: [(&str, &str); 6] = [
+    ("providers", "providers"),
+    ("hardwaretypes", "hardwaretypes"),
+    ("imagetypes", "imagetypes"),
+    ("services", "services"),
+    ("clustertemplates", "templates"),
+    ("partialtemplates", "templates"),
+];
+
+/// The largest file, in bytes.
+const MAX_FILE: u64 = 32 << 20;
+
+/// Reads the entities of a folder.
+#[must_use]
+pub fn read(folder: &Path) -> Imported {
+    let mut reader = Reader { sources: Sources::default(), out: Diagnostics::default(), folder: folder.to_owned() };
+    let mut sections = Json::new();
+    let mut files = 0;
+    reader.unknown_folders();
+    for (name, section) in FOLDERS {
+        for path in reader.files(&folder.join(name)) {
+            let Some(node) = reader.load(&path) else { continue };
+            let Some((entity, value)) = reader.entity(name, &node) else { continue };
+            let all = sections.entry(section.to_owned()).or_insert_with(|| json!({}));
+            let taken = all.get(&entity).is_some();
+            if let (false, Some(map)) = (taken, all.as_object_mut()) {
+                map.insert(entity, value);
+                files += 1;
+            } else {
+                let what = format!("there are two of the name `{entity}` in `{section}`");
+                reader.tell(Diagnostic::error("duplicate-name", what), node.mark);
+            }
+        }
+    }
+    if files == 0 {
+        let names: Vec<String> = FOLDERS.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let fault = Diagnostic::error("no-entities", format!("{} holds no entities of Coopr", folder.display()));
+        reader.out.push(fault.help(format!("they lie as JSON files in folders {}", names.join(", "))));
+    }
+    Imported { sections, diagnostics: reader.out.into_sorted(), sources: reader.sources, files }
+}
+
+struct Reader {
+    sources: Sources,
+    out: Diagnostics,
+    folder: PathBuf,
+}
+
+/// A mapping whose keys are taken one by one; what is left was not understood.
+struct Fields<'a> {
+    what: String,
+    left: Vec<(&'a Key, &'a Node)>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(what: &str, node: &'a Node) -> Self {
+        let entries = node.map().map(|map| map.entries.iter().map(|(k, v)| (k, v)).collect());
+        Self { what: what.to_owned(), left: entries.unwrap_or_default() }
+    }
+
+    fn take(&mut self, key: &str) -> Option<&'a Node> {
+        let at = self.left.iter().position(|(k, _)| k.text == key)?;
+        Some(self.left.remove(at).1).filter(|node| node.value != Value::Null)
+    }
+}
+
+impl Reader {
+    fn tell(&mut self, diagnostic: Diagnostic, mark: Mark) {
+        self.out.push(diagnostic.at(self.sources.place(mark)));
+    }
+
+    fn not_understood(&mut self, what: impl Into<String>, mark: Mark) {
+        self.tell(Diagnostic::warning("not-understood", what), mark);
+    }
+
+    /// Folders beside those that are understood.
+    fn unknown_folders(&mut self) {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter(|e| e.path().is_dir())
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .filter(|name| !name.starts_with('.') && !FOLDERS.iter().any(|(known, _)| known == name))
+            .collect();
+        names.sort();
+        for name in names {
+            let what = format!("the folder {} was not read", self.folder.join(name).display());
+            self.out.push(Diagnostic::warning("not-understood", what));
+        }
+    }
+
+    fn files(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let mut files: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect();
+        files.sort();
+        for other in files.iter().filter(|p| p.extension().is_none_or(|e| e != "json")) {
+            let what = format!("the file {} was not read", other.display());
+            self.out.push(Diagnostic::warning("not-understood", what));
+        }
+        files.retain(|p| p.extension().is_some_and(|e| e == "json"));
+        files
+    }
+
+    fn load(&mut self, path: &Path) -> Option<Node> {
+        let unreadable =
+            |e: &dyn std::fmt::Display| Diagnostic::error("unreadable", format!("can't read {}: {e}", path.display()));
+        match std::fs::metadata(path).map(|m| m.len()) {
+            Ok(length) if length > MAX_FILE => self.out.push(unreadable(&"it is too large")),
+            Ok(_) => match std::fs::read_to_string(path) {
+                Ok(text) => return read_one(&mut self.sources, path, text, &mut self.out),
+                Err(error) => self.out.push(unreadable(&error)),
+            },
+            Err(error) => self.out.push(unreadable(&error)),
+        }
+        None
+    }
+
+    fn entity(&mut self, folder: &str, node: &Node) -> Option<(String, JsonValue)> {
+        let mut fields = Fields::of("an entity", node);
+        let Some(name) = fields.take("name").and_then(|n| n.text().map(str::to_owned)) else {
+            let fault = Diagnostic::error("no-name", "this entity has no `name`");
+            self.tell(fault, node.mark);
+            return None;
+        };
+        fields.what = format!("`{name}`");
+        let mut value = Json::new();
+        self.copy(&mut fields, "description", &mut value);
+        match folder {
+            "providers" => self.provider(&mut fields, &mut value),
+            "hardwaretypes" | "imagetypes" => {
+                if let Some(map) = fields.take("providermap") {
+                    value.insert("providers".to_owned(), map.to_json());
+                }
+            }
+            "services" => self.service(&mut fields, &mut value),
+            _ => self.template(&mut fields, &mut value, folder == "partialtemplates"),
+        }
+        self.rest(fields);
+        Some((name, JsonValue::Object(value)))
+    }
+
+    /// Tells of the keys that nobody took; empty ones say nothing.
+    fn rest(&mut self, fields: Fields<'_>) {
+        for (key, node) in fields.left {
+            let empty = match &node.value {
+                Value::Null => true,
+                Value::Text(text) => text.is_empty(),
+                Value::List(items) => items.is_empty(),
+                Value::Map(map) => map.entries.is_empty(),
+                Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => false,
+            };
+            if !empty {
+                self.not_understood(format!("`{}` in {} was not understood", key.text, fields.what), key.mark);
+            }
+        }
+    }
+
+    fn copy(&mut self, fields: &mut Fields<'_>, key: &str, into: &mut Json<String, JsonValue>) {
+        if let Some(node) = fields.take(key).filter(|node| node.text() != Some("")) {
+            into.insert(key.to_owned(), node.to_json());
+        }
+    }
+
+    /// A list of names, where it is not empty.
+    fn names(&mut self, fields: &mut Fields<'_>, key: &str, into: &mut Json<String, JsonValue>) {
+        if let Some(node) = fields.take(key).filter(|node| node.list().is_none_or(|items| !items.is_empty())) {
+            into.insert(key.to_owned(), node.to_json());
+        }
+    }
+
+    fn provider(&mut self, fields: &mut Fields<'_>, value: &mut Json<String, JsonValue>) {
+        if let Some(sort) = fields.take("providertype") {
+            value.insert("type".to_owned(), sort.to_json());
+        }
+        if let Some(provisioner) = fields.take("provisioner") {
+            // Coopr's own files hold many keys with nothing in them.
+            let mut settings = provisioner.to_json();
+            if let Some(map) = settings.as_object_mut() {
+                map.retain(|_, v| v.as_str() != Some(""));
+            }
+            value.insert("settings".to_owned(), settings);
+        }
+    }
+
+    fn service(&mut self, fields: &mut Fields<'_>, value: &mut Json<String, JsonValue>) {
+        let mut needs = Json::new();
+        if let Some(node) = fields.take("dependencies") {
+            let mut written = Fields::of("`dependencies`", node);
+            self.names(&mut written, "provides", &mut needs);
+            self.names(&mut written, "conflicts", &mut needs);
+            for stage in ["install", "runtime"] {
+                let Some(node) = written.take(stage) else { continue };
+                let (mut of, mut found) = (Fields::of(&format!("`{stage}`"), node), Json::new());
+                self.names(&mut of, "requires", &mut found);
+                self.names(&mut of, "uses", &mut found);
+                self.rest(of);
+                if !found.is_empty() {
+                    needs.insert(stage.to_owned(), JsonValue::Object(found));
+                }
+            }
+            self.rest(written);
+        }
+        // Before version 0.9.8 these were dependencies at run time.
+        if let Some(node) = fields.take("dependson").filter(|n| n.list().is_none_or(|items| !items.is_empty())) {
+            needs.insert("runtime".to_owned(), json!({"requires": node.to_json()}));
+        }
+        if !needs.is_empty() {
+            value.insert("dependencies".to_owned(), JsonValue::Object(needs));
+        }
+        let Some(node) = fields.take("provisioner") else { return };
+        let mut provisioner = Fields::of("`provisioner`", node);
+        if let Some(node) = provisioner.take("actions") {
+            let mut actions = Json::new();
+            for (key, node) in node.map().into_iter().flat_map(|m| &m.entries) {
+                let known = ["install", "configure", "initialize", "start", "stop", "remove"];
+                if !known.contains(&key.text.as_str()) {
+                    self.not_understood(format!("no action is called `{}`", key.text), key.mark);
+                } else if let Some(command) = self.action(node) {
+                    actions.insert(key.text.clone(), command);
+                }
+            }
+            if !actions.is_empty() {
+                value.insert("actions".to_owned(), JsonValue::Object(actions));
+            }
+        }
+        self.rest(provisioner);
+    }
+
+    /// A command that does what Coopr's automators do.
+    fn action(&mut self, node: &Node) -> Option<JsonValue> {
+        let mut fields = Fields::of("an action", node);
+        let sort = fields.take("type").and_then(Node::text).unwrap_or_default().to_owned();
+        // Before version 0.9.8 the fields stood beside the type.
+        let inner = fields.take("fields");
+        let mut given = inner.map_or_else(
+            || Fields { what: fields.what.clone(), left: std::mem::take(&mut fields.left) },
+            |f| Fields::of("an action", f),
+        );
+        self.rest(fields);
+        let mut text = |key: &str| given.take(key).and_then(Node::scalar);
+        let command = match sort.as_str() {
+            "shell" => {
+                let script = text("script").or_else(|| text("command"));
+                let args = text("args").or_else(|| text("data")).filter(|args| !args.is_empty());
+                script.map(|script| {
+                    let script = script.trim_start_matches("./");
+                    args.map_or_else(|| format!("./{script}"), |args| format!("./{script} {args}"))
+                })
+            }
+            "chef-solo" | "chef" => {
+                let list = text("run_list").or_else(|| text("script"));
+                let attributes = text("json_attributes").or_else(|| text("data")).filter(|a| !a.trim().is_empty());
+                list.map(|list| chef(&list, attributes.as_deref()))
+            }
+            _ => {
+                self.not_understood(format!("no command is known for actions of the type `{sort}`"), node.mark);
+                return None;
+            }
+        };
+        if command.is_none() {
+            self.not_understood(format!("this action of the type `{sort}` does not say what it does"), node.mark);
+        }
+        self.rest(given);
+        command.map(JsonValue::from)
+    }
+
+    fn template(&mut self, fields: &mut Fields<'_>, value: &mut Json<String, JsonValue>, partial: bool) {
+        if partial {
+            value.insert("partial".to_owned(), json!(true));
+            if let Some(Value::Bool(true)) = fields.take("immutable").map(|n| &n.value) {
+                value.insert("immutable".to_owned(), json!(true));
+            }
+        }
+        let parent = fields.take("extends").or_else(|| fields.take("parent"));
+        if let Some(name) = parent.and_then(|node| self.reference(node)) {
+            value.insert("parent".to_owned(), json!(name));
+        }
+        let includes: Vec<String> = match fields.take("includes").and_then(Node::list) {
+            Some(items) => items.iter().filter_map(|node| self.reference(node)).collect(),
+            None => Vec::new(),
+        };
+        if !includes.is_empty() {
+            value.insert("includes".to_owned(), json!(includes));
+        }
+        if let Some(node) = fields.take("compatibility") {
+            let (mut of, mut found) = (Fields::of("`compatibility`", node), Json::new());
+            for key in ["services", "hardwaretypes", "imagetypes"] {
+                self.names(&mut of, key, &mut found);
+            }
+            self.rest(of);
+            value.insert("compatibility".to_owned(), JsonValue::Object(found));
+        }
+        if let Some(node) = fields.take("defaults") {
+            let (mut of, mut found) = (Fields::of("`defaults`", node), Json::new());
+            self.names(&mut of, "services", &mut found);
+            for key in ["provider", "hardwaretype", "imagetype"] {
+                self.copy(&mut of, key, &mut found);
+            }
+            if let Some(config) = of.take("config") {
+                self.macros(config);
+                found.insert("config".to_owned(), config.to_json());
+            }
+            self.rest(of);
+            value.insert("defaults".to_owned(), JsonValue::Object(found));
+        }
+        if let Some(node) = fields.take("constraints") {
+            let constraints = self.constraints(node);
+            if !constraints.is_empty() {
+                value.insert("constraints".to_owned(), JsonValue::Object(constraints));
+            }
+        }
+    }
+
+    /// `{"name": "x", "version": 3}`; which version it is has no meaning in a model.
+    fn reference(&mut self, node: &Node) -> Option<String> {
+        if let Some(name) = node.text() {
+            return Some(name.to_owned());
+        }
+        let mut fields = Fields::of("a reference", node);
+        let name = fields.take("name").and_then(Node::text).map(str::to_owned);
+        self.rest(fields);
+        name
+    }
+
+    fn constraints(&mut self, node: &Node) -> Json<String, JsonValue> {
+        let (mut of, mut found) = (Fields::of("`constraints`", node), Json::new());
+        if let Some(node) = of.take("layout") {
+            let (mut of, mut layout) = (Fields::of("`layout`", node), Json::new());
+            self.names(&mut of, "mustcoexist", &mut layout);
+            self.names(&mut of, "cantcoexist", &mut layout);
+            self.rest(of);
+            if !layout.is_empty() {
+                found.insert("layout".to_owned(), JsonValue::Object(layout));
+            }
+        }
+        if let Some(node) = of.take("services") {
+            let mut services = Json::new();
+            for (key, node) in node.map().into_iter().flat_map(|m| &m.entries) {
+                let (mut of, mut rule) = (Fields::of(&format!("the rules for `{}`", key.text), node), Json::new());
+                self.names(&mut of, "hardwaretypes", &mut rule);
+                self.names(&mut of, "imagetypes", &mut rule);
+                if let Some(node) = of.take("quantities") {
+                    let quantities = self.bounds(node, "`quantities`");
+                    rule.insert("quantities".to_owned(), JsonValue::Object(quantities));
+                }
+                self.rest(of);
+                services.insert(key.text.clone(), JsonValue::Object(rule));
+            }
+            if !services.is_empty() {
+                found.insert("services".to_owned(), JsonValue::Object(services));
+            }
+        }
+        if let Some(node) = of.take("size") {
+            let size = self.bounds(node, "`size`");
+            found.insert("size".to_owned(), JsonValue::Object(size));
+        }
+        self.rest(of);
+        found
+    }
+
+    /// `min` and `max`, which Coopr's files write as numbers and as texts.
+    fn bounds(&mut self, node: &Node, what: &str) -> Json<String, JsonValue> {
+        let (mut of, mut found) = (Fields::of(what, node), Json::new());
+        for key in ["min", "max"] {
+            let Some(node) = of.take(key) else { continue };
+            match node.scalar().and_then(|text| text.trim().parse::<u32>().ok()) {
+                Some(number) => drop(found.insert(key.to_owned(), json!(number))),
+                None => self.not_understood(format!("`{key}` in {what} is no number"), node.mark),
+            }
+        }
+        self.rest(of);
+        found
+    }
+
+    /// Tells of macros in a configuration that models don't understand.
+    fn macros(&mut self, node: &Node) {
+        match &node.value {
+            Value::Text(text) => {
+                for fault in macros::faults(text) {
+                    self.not_understood(fault, node.mark);
+                }
+            }
+            Value::List(items) => items.iter().for_each(|item| self.macros(item)),
+            Value::Map(map) => map.entries.iter().for_each(|(_, value)| self.macros(value)),
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => {}
+        }
+    }
+}
+
+/// Chef's run list over the configuration, with attributes of the action on top.
+fn chef(list: &str, attributes: Option<&str>) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let run = |file: &str| format!("chef-solo --json-attributes \"{file}\" --override-runlist {}", quoted(list));
+    match attributes {
+        None => run("$COB_CONTENT"),
+        Some(attributes) => format!(
+            "printf '%s' {} | jq --slurp '.[0] * .[1]' \"$COB_CONTENT\" - > \"$COB_STATE_DIR/attributes.json\" && {}",
+            quoted(attributes),
+            run("$COB_STATE_DIR/attributes.json")
+        ),
+    }
+}

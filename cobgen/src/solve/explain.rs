@@ -1,0 +1,116 @@
+//! Why a cluster has no layout, in the words and with the places of the model.
+
+use cob_solver::{Change, Explanation, RuleKind};
+use serde_json::json;
+
+use super::ask::Question;
+use crate::catalog::Request;
+use crate::diagnostic::{Diagnostic, shown};
+use crate::expand::Report;
+
+/// The rules that contradict each other, as an error.
+pub(super) fn contradiction(
+    asked: &Request<'_>,
+    question: &Question,
+    explanation: &Explanation,
+    report: &Report<'_>,
+) -> Diagnostic {
+    let count = asked.nodes.count();
+    let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+    let what = format!("the cluster `{}` has no layout with {nodes}", asked.cluster.value);
+    let why = match (explanation.core.len(), explanation.minimal) {
+        (0, _) => ": there is nothing that could be on them",
+        (1, _) => ": one rule can't be fulfilled",
+        (_, true) => ": these rules contradict each other",
+        (_, false) => ": some of these rules contradict each other",
+    };
+    let mut fault = Diagnostic::error("unsolvable", format!("{what}{why}"));
+    for rule in &explanation.core {
+        let place = rule.id.and_then(|id| question.place(id)).map(|mark| report.place(mark));
+        fault = fault.note(place, words(&rule.kind));
+    }
+    fault.at(report.place(asked.nodes.mark())).maybe_help(helps(explanation))
+}
+
+/// What would make it solvable.
+fn helps(explanation: &Explanation) -> Option<String> {
+    let all = relaxations(explanation);
+    match all.as_slice() {
+        [] => None,
+        [one] => Some(format!("this would do: {one}")),
+        many => Some(format!("any of these would do: {}", many.join("; "))),
+    }
+}
+
+fn relaxations(explanation: &Explanation) -> Vec<String> {
+    let one = |changes: &[Change]| changes.iter().map(change).collect::<Vec<_>>().join(" and ");
+    explanation.relaxations.iter().map(|relaxation| one(&relaxation.changes)).collect()
+}
+
+/// For machines.
+pub(super) fn to_json(question: &Question, explanation: &Explanation, report: &Report<'_>) -> serde_json::Value {
+    let rules: Vec<serde_json::Value> = explanation
+        .core
+        .iter()
+        .map(|rule| {
+            let place = rule.id.and_then(|id| question.place(id)).map(|mark| report.place(mark));
+            let place =
+                place.map(|p| json!({"file": p.file.display().to_string(), "line": p.line, "column": p.column}));
+            json!({"rule": words(&rule.kind), "place": place})
+        })
+        .collect();
+    json!({"rules": rules, "minimal": explanation.minimal, "relaxations": relaxations(explanation)})
+}
+
+/// An error in one text.
+pub(super) fn in_one_text(fault: &Diagnostic) -> String {
+    let mut text = fault.message.clone();
+    for (place, note) in &fault.notes {
+        text += &match place {
+            Some(place) => format!("; {note} ({})", shown(place)),
+            None => format!("; {note}"),
+        };
+    }
+    match &fault.help {
+        Some(help) => format!("{text}. {help}"),
+        None => text,
+    }
+}
+
+fn words(kind: &RuleKind) -> String {
+    let all = |names: &[String]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    match kind {
+        RuleKind::SizeMin(n) => format!("the cluster has at least {n} nodes"),
+        RuleKind::SizeMax(n) => format!("the cluster has at most {n} nodes"),
+        RuleKind::Min(service, n) => format!("`{service}` is on at least {n} {}", nodes(*n)),
+        RuleKind::Max(service, n) => format!("`{service}` is on at most {n} {}", nodes(*n)),
+        RuleKind::RatioMin(service, share) => format!("`{service}` is on at least {share} of the nodes"),
+        RuleKind::RatioMax(service, share) => format!("`{service}` is on at most {share} of the nodes"),
+        RuleKind::Odd(service) => format!("`{service}` is on an odd number of nodes"),
+        RuleKind::Requires(service, other, n) => format!("`{service}` needs `{other}` on at least {n} {}", nodes(*n)),
+        RuleKind::Hardware(service, types) => format!("`{service}` is on hardware {}", all(types)),
+        RuleKind::Image(service, types) => format!("`{service}` is on image {}", all(types)),
+        RuleKind::MustCoexist(services) => format!("{} are on the same nodes", all(services)),
+        RuleKind::CantCoexist(services) => format!("{} are never all on one node", all(services)),
+        RuleKind::Everywhere(service) => format!("`{service}`, which no rule names, is on every node"),
+        RuleKind::Existing(node) => {
+            format!("the node `{node}` is there already, and keeps its hardware, image and services")
+        }
+        RuleKind::Excluded(_) => "a layout is excluded".to_owned(),
+    }
+}
+
+fn change(change: &Change) -> String {
+    match change {
+        Change::Nodes { from, to } if to > from => format!("{} more {}", to - from, nodes(to - from)),
+        Change::Nodes { from, to } => format!("{} fewer {}", from - to, nodes(from - to)),
+        // In the words of the model's keys: `max of namenode 1 -> 2`.
+        Change::Number { rule, to } => format!("{} -> {to}", rule.kind),
+        Change::Share { rule, to } => format!("{} -> {to}", rule.kind),
+        Change::Drop { rule } => format!("without the rule that {}", words(&rule.kind)),
+    }
+}
+
+fn nodes(count: u64) -> &'static str {
+    if count == 1 { "node" } else { "nodes" }
+}

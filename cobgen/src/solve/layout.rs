@@ -1,0 +1,142 @@
+//! Layouts: which node of a cluster has what; as `cobgen solve` prints them and reads them again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The largest file of layouts, in bytes.
+const MAX_FILE: u64 = 256 << 20;
+
+/// A node of a layout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutNode {
+    /// Its name, which is that of its host.
+    pub name: String,
+    /// Its services by name.
+    pub services: Vec<String>,
+    /// Its type of hardware; none where the model says nothing of types.
+    #[serde(default)]
+    pub hardwaretype: Option<String>,
+    /// Its type of image.
+    #[serde(default)]
+    pub imagetype: Option<String>,
+}
+
+/// The nodes of clusters by the clusters' names.
+pub type Layouts = BTreeMap<String, Vec<LayoutNode>>;
+
+/// A file of layouts that could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// It can't be read.
+    #[error("can't read {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is too large.
+    #[error("{path} is larger than {} MiB", MAX_FILE >> 20)]
+    TooLarge {
+        /// The file.
+        path: String,
+    },
+    /// It holds something else.
+    #[error("{path} holds no layouts: {source}\n  help: it is to be what `cobgen solve --json` prints")]
+    Wrong {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+/// What `cobgen solve --json` prints, as far as it is read again.
+#[derive(Deserialize)]
+struct File {
+    clusters: Vec<ClusterInFile>,
+}
+
+#[derive(Deserialize)]
+struct ClusterInFile {
+    name: String,
+    #[serde(default)]
+    nodes: Vec<LayoutNode>,
+}
+
+/// Reads layouts from a file.
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn read(path: &Path) -> Result<Layouts, LayoutError> {
+    let name = || path.display().to_string();
+    let unreadable = |source| LayoutError::Unreadable { path: name(), source };
+    if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
+        return Err(LayoutError::TooLarge { path: name() });
+    }
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    of_bytes(&bytes).map_err(|source| LayoutError::Wrong { path: name(), source })
+}
+
+/// Reads layouts; clusters without nodes have none.
+///
+/// # Errors
+/// When it is something else.
+pub fn of_bytes(bytes: &[u8]) -> Result<Layouts, serde_json::Error> {
+    let file: File = serde_json::from_slice(bytes)?;
+    let mut layouts = Layouts::new();
+    for mut cluster in file.clusters.into_iter().filter(|c| !c.nodes.is_empty()) {
+        for node in &mut cluster.nodes {
+            node.services.sort();
+            node.services.dedup();
+        }
+        layouts.insert(cluster.name, cluster.nodes);
+    }
+    Ok(layouts)
+}
+
+/// Layouts in the form in which they are read, every solvable cluster by name.
+#[must_use]
+pub fn to_bytes(layouts: &Layouts) -> Vec<u8> {
+    let clusters: Vec<serde_json::Value> = layouts
+        .iter()
+        .map(|(name, nodes)| serde_json::json!({"name": name, "solvable": true, "nodes": nodes}))
+        .collect();
+    serde_json::to_vec(&serde_json::json!({ "clusters": clusters })).expect("texts and lists can be written as JSON")
+}
+
+/// Names in the order in which people count: `c-2` before `c-10`.
+pub(crate) fn natural(name: &str) -> (String, u64, String) {
+    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let (front, number) = name.split_at(name.len() - digits);
+    (front.to_owned(), number.parse().unwrap_or(u64::MAX), number.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read() {
+        let node = |name: &str, hardwaretype: Option<&str>| LayoutNode {
+            name: name.to_owned(),
+            services: vec!["a".to_owned(), "b".to_owned()],
+            hardwaretype: hardwaretype.map(str::to_owned),
+            imagetype: None,
+        };
+        let layouts = Layouts::from([("c".to_owned(), vec![node("c-1", Some("small")), node("c-2", None)])]);
+        assert_eq!(of_bytes(&to_bytes(&layouts)).expect("layouts"), layouts);
+        let more = br#"{"clusters": [{"name": "c", "solvable": false, "nodes": [], "reason": "x"}], "more": 1}"#;
+        assert_eq!(of_bytes(more).expect("layouts"), Layouts::new());
+        assert!(of_bytes(b"{}").is_err() && of_bytes(b"[1]").is_err());
+    }
+
+    #[test]
+    fn names_are_counted_as_people_do() {
+        let mut names = ["c-10", "c-9", "b", "c-1", "c"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["b", "c", "c-1", "c-9", "c-10"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Layouts of clusters: what the catalog lets through is asked of the solver, and its answer gets names.
+//!
+//! Nodes of a cluster that asks for a number are called `CLUSTER-1`, `CLUSTER-2` and so on; those that are there
+//! keep their names, and new ones take the least numbers that are free. Nodes of an inventory are its hosts.
+
+mod ask;
+mod explain;
+mod layout;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_solver::{Budget, NodeLayout, NodeRef, Outcome};
+
+use self::ask::{Beside, Question};
+use crate::catalog::{Catalog, Rejected, Request};
+use crate::diagnostic::Diagnostic;
+use crate::expand::Report;
+use crate::expand::hosts::Hosts;
+
+pub(crate) use layout::natural;
+pub use layout::{LayoutError, LayoutNode, Layouts, of_bytes, read, to_bytes};
+pub(crate) use view::{ClusterView, View};
+
+/// The name among a generation's model files under which the depot keeps the layouts of its clusters.
+pub const REMEMBERED: &str = ".cobgen-layouts.json";
+
+/// What is known beside the model, for each cluster by name.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// The clusters as they are: their nodes keep their hardware and image, and services that are not
+    /// concerned don't move.
+    pub existing: Layouts,
+    /// Layouts that are not wanted.
+    pub excluded: Vec<Layouts>,
+}
+
+/// The answer for one cluster.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) verdict: Verdict,
+    /// Why not, in full.
+    pub(crate) faults: Vec<Diagnostic>,
+    /// The contradiction, for machines.
+    pub(crate) explanation: Option<serde_json::Value>,
+}
+
+/// Whether a cluster has a layout.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// This one.
+    Layout(Vec<LayoutNode>),
+    /// None, for certain.
+    None,
+    /// The request could not even be asked: rejected, for what is wrong with it by itself.
+    Rejected,
+    /// The steps did not suffice.
+    Undecided,
+}
+
+impl Answered {
+    /// Why not, in one text.
+    pub(crate) fn reason(&self) -> Option<String> {
+        let all: Vec<String> = self.faults.iter().map(explain::in_one_text).collect();
+        (!all.is_empty()).then(|| all.join("\n"))
+    }
+}
+
+/// Answers every request; nothing is reported yet.
+pub(crate) fn all(
+    requests: &BTreeMap<String, Result<Request<'_>, Rejected>>,
+    catalog: &Catalog,
+    hosts: &Hosts,
+    given: &Given,
+    report: &Report<'_>,
+) -> BTreeMap<String, Answered> {
+    let one = |name: &String, request: &Result<Request<'_>, Rejected>| match request {
+        Ok(request) => {
+            let existing = given.existing.get(name).map_or(&[][..], Vec::as_slice);
+            let excluded: Vec<&[LayoutNode]> =
+                given.excluded.iter().filter_map(|layouts| layouts.get(name)).map(Vec::as_slice).collect();
+            answer(request, catalog, hosts, Beside { existing, excluded: &excluded }, report)
+        }
+        Err(Rejected(faults)) => Answered { verdict: Verdict::Rejected, faults: faults.clone(), explanation: None },
+    };
+    requests.iter().map(|(name, request)| (name.clone(), one(name, request))).collect()
+}
+
+fn answer(asked: &Request<'_>, catalog: &Catalog, hosts: &Hosts, beside: Beside<'_>, report: &Report<'_>) -> Answered {
+    let question = Question::of(asked, catalog, hosts, beside);
+    let place = || report.place(asked.cluster.mark);
+    match cob_solver::solve(&question.request, Budget::default()) {
+        Ok(Outcome::Layout(layout)) => {
+            let verdict = Verdict::Layout(named(&asked.cluster.value, layout.nodes()));
+            Answered { verdict, faults: Vec::new(), explanation: None }
+        }
+        Ok(Outcome::None(explanation)) => Answered {
+            verdict: Verdict::None,
+            faults: vec![explain::contradiction(asked, &question, &explanation, report)],
+            explanation: Some(explain::to_json(&question, &explanation, report)),
+        },
+        Ok(Outcome::Undecided) => {
+            let what = format!("whether the cluster `{}` has a layout could not be decided", asked.cluster.value);
+            let fault = Diagnostic::error("undecided", what).at(place());
+            let help = "the search has a limit of steps; fewer services or rules in one template make it shorter";
+            Answered { verdict: Verdict::Undecided, faults: vec![fault.help(help)], explanation: None }
+        }
+        Err(error) => {
+            let what = format!("the cluster `{}` can't be laid out: {error}", asked.cluster.value);
+            let fault = Diagnostic::error("unsolvable", what).at(place());
+            Answered { verdict: Verdict::Rejected, faults: vec![fault], explanation: None }
+        }
+    }
+}
+
+/// Nodes with their names, in the order in which people count.
+fn named<'a>(cluster: &str, nodes: impl Iterator<Item = (NodeRef<'a>, &'a NodeLayout)>) -> Vec<LayoutNode> {
+    let (mut found, mut new) = (Vec::new(), Vec::new());
+    for (node, layout) in nodes {
+        match node {
+            NodeRef::Named(name) => found.push(node_of(name.to_owned(), layout)),
+            NodeRef::New(_) => new.push(layout),
+        }
+    }
+    let taken: BTreeSet<String> = found.iter().map(|n| n.name.clone()).collect();
+    let free = (1_u64..).map(|n| format!("{cluster}-{n}")).filter(|name| !taken.contains(name));
+    let named: Vec<LayoutNode> = free.zip(new).map(|(name, layout)| node_of(name, layout)).collect();
+    found.extend(named);
+    found.sort_by_cached_key(|node| natural(&node.name));
+    found
+}
+
+fn node_of(name: String, layout: &NodeLayout) -> LayoutNode {
+    let some = |name: &String| (!name.is_empty()).then(|| name.clone());
+    let (hardwaretype, imagetype) = (some(&layout.hardware), some(&layout.image));
+    LayoutNode { name, services: layout.services.clone(), hardwaretype, imagetype }
+}

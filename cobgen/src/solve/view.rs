@@ -1,0 +1,140 @@
+//! All clusters of a model with their layouts, for the commands that show them: no change objects are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cob_planner::{Action, Origin, Service};
+
+use super::{Given, LayoutNode, Verdict};
+use crate::catalog::{Stage, Wanted};
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::expand::{Ground, Report};
+use crate::model::{Action as Written, Model, Sections, ServiceEntry, Sources};
+
+/// What there is to see of a model's clusters.
+pub(crate) struct View {
+    pub(crate) sources: Sources,
+    /// What is wrong with the model beside what is wrong with the clusters below.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// By name.
+    pub(crate) clusters: Vec<ClusterView>,
+}
+
+/// A cluster.
+pub(crate) struct ClusterView {
+    pub(crate) name: String,
+    /// None: undecided.
+    pub(crate) solvable: Option<bool>,
+    pub(crate) nodes: Vec<LayoutNode>,
+    /// Nodes that were there and are not any more.
+    pub(crate) leaving: Vec<String>,
+    pub(crate) faults: Vec<Diagnostic>,
+    pub(crate) reason: Option<String>,
+    pub(crate) explanation: Option<serde_json::Value>,
+    pub(crate) origin: Origin,
+    /// Its services for the planner.
+    pub(crate) services: BTreeMap<String, Service>,
+}
+
+impl View {
+    /// Loads a model and lays out its clusters; with `only`, this one.
+    pub(crate) fn of(model: &Path, given: &Given, only: Option<&str>) -> Self {
+        let Model { sources, sections, mut diagnostics } = Model::load(model);
+        let clusters = match &sections {
+            Some(sections) => {
+                let mut report = Report::new(&sources, &mut diagnostics);
+                clusters(sections, given, only, &mut report)
+            }
+            None => Vec::new(),
+        };
+        Self { sources, diagnostics: diagnostics.into_sorted(), clusters }
+    }
+
+    /// Whether the model itself is wrong.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.diagnostics.iter().any(|d| d.severity == Severity::Error)
+    }
+}
+
+fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut Report<'_>) -> Vec<ClusterView> {
+    let ground = Ground::read(sections, report);
+    let mut requests = ground.requests(sections, report);
+    requests.retain(|name, _| only.is_none_or(|only| only == name));
+    let answers = super::all(&requests, &ground.catalog, &ground.hosts, given, report);
+    let entries: BTreeMap<&str, &ServiceEntry> = sections.services.iter().map(|(n, s)| (n.value.as_str(), s)).collect();
+    let planned = |nodes: &[LayoutNode], before: &[LayoutNode]| {
+        let names: BTreeSet<&str> = nodes.iter().chain(before).flat_map(|n| &n.services).map(String::as_str).collect();
+        let service = |name: &str| {
+            let entry = entries.get(name).copied();
+            let before = |stage| ground.catalog.services.before(name, stage, |s| names.contains(s));
+            let mut runtime: BTreeSet<String> = before(Stage::Runtime).into_keys().collect();
+            runtime.extend(
+                entry.into_iter().flat_map(words).filter(|s| *s != name && names.contains(s)).map(str::to_owned),
+            );
+            let install = before(Stage::Install).into_keys().collect();
+            let provides = entry.and_then(|e| e.dependencies.as_ref()).into_iter().flat_map(|d| &d.provides);
+            let provides = provides.map(|p| p.value.clone()).collect();
+            Service { actions: entry.map(actions).unwrap_or_default(), provides, install, runtime }
+        };
+        names.iter().map(|name| ((*name).to_owned(), service(name))).collect()
+    };
+    let mut views = Vec::new();
+    for (name, answer) in answers {
+        let before = given.existing.get(&name).map_or(&[][..], Vec::as_slice);
+        let reason = answer.reason();
+        let (solvable, nodes) = match answer.verdict {
+            Verdict::Layout(nodes) => (Some(true), nodes),
+            Verdict::None | Verdict::Rejected => (Some(false), Vec::new()),
+            Verdict::Undecided => (None, Vec::new()),
+        };
+        let there: BTreeSet<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
+        let gone = before.iter().filter(|n| solvable == Some(true) && !there.contains(n.name.as_str()));
+        let leaving = gone.map(|n| n.name.clone()).collect();
+        let counted = requests.get(&name).is_some_and(|r| matches!(r, Ok(r) if matches!(r.nodes, Wanted::Count(_))));
+        let origin = if counted { Origin::Provider } else { Origin::Inventory };
+        let services = planned(&nodes, before);
+        let (faults, explanation) = (answer.faults, answer.explanation);
+        views.push(ClusterView { name, solvable, nodes, leaving, faults, reason, explanation, origin, services });
+    }
+    let by_hand = match only.is_some_and(|only| requests.contains_key(only)) {
+        true => BTreeMap::new(),
+        false => ground.by_hand(sections, report),
+    };
+    for (name, nodes) in by_hand.into_iter().filter(|(name, _)| only.is_none_or(|only| only == name)) {
+        let services = planned(&nodes, given.existing.get(&name).map_or(&[][..], Vec::as_slice));
+        views.push(ClusterView {
+            name,
+            solvable: Some(true),
+            nodes,
+            leaving: Vec::new(),
+            faults: Vec::new(),
+            reason: None,
+            explanation: None,
+            origin: Origin::Inventory,
+            services,
+        });
+    }
+    views.sort_by(|a, b| a.name.cmp(&b.name));
+    views
+}
+
+/// The services that one names in its own short words.
+fn words(entry: &ServiceEntry) -> impl Iterator<Item = &str> {
+    let all = entry.requires.iter().chain(&entry.after).chain(&entry.wants);
+    all.map(|target| target.cob.value.split('/').next().unwrap_or_default())
+}
+
+/// What is done with a service. One that is made of change objects goes on and off.
+fn actions(entry: &ServiceEntry) -> BTreeSet<Action> {
+    let Some(written) = &entry.actions else { return [Action::Start, Action::Stop].into() };
+    let written = &written.value;
+    let all: [(Action, &Option<Written>); 6] = [
+        (Action::Install, &written.install),
+        (Action::Configure, &written.configure),
+        (Action::Initialize, &written.initialize),
+        (Action::Start, &written.start),
+        (Action::Stop, &written.stop),
+        (Action::Remove, &written.remove),
+    ];
+    all.into_iter().filter(|(_, entry)| entry.is_some()).map(|(action, _)| action).collect()
+}

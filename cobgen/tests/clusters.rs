@@ -1,0 +1,435 @@
+//! Clusters of templates: their layouts, the planner's view of them, and the generations that they give.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cobgen::cli::{self, Terminal};
+use serde_json::{Value, json};
+
+/// Exit status, output, error output.
+fn cobgen(args: &[&str]) -> (u8, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("cobgen").chain(args.iter().copied()).map(Into::into);
+    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+    (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
+}
+
+fn as_json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// A folder with a model that can be changed.
+struct Work(tempfile::TempDir);
+
+impl Work {
+    fn new(model: &str) -> Self {
+        let work = Self(tempfile::tempdir().expect("a folder"));
+        work.write("model.yaml", model);
+        work
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).expect("written");
+        self.path(name)
+    }
+
+    fn solve(&self, more: &[&str]) -> (u8, Value) {
+        let model = self.path("model.yaml");
+        let (status, out, err) = cobgen(&[&["solve", &model, "--json"], more].concat());
+        assert_eq!(err, "");
+        (status, as_json(&out))
+    }
+}
+
+/// The nodes of the only cluster with their services.
+fn nodes(layout: &Value) -> Vec<(String, String)> {
+    let text = |v: &Value| v.as_str().expect("a text").to_owned();
+    let nodes = layout["clusters"][0]["nodes"].as_array().expect("nodes");
+    let services =
+        |n: &Value| n["services"].as_array().expect("services").iter().map(text).collect::<Vec<_>>().join(" ");
+    nodes.iter().map(|n| (text(&n["name"]), services(n))).collect()
+}
+
+/// Loom's worked example: s1 with s3, never with s2; one s1 on five nodes.
+const LOOM: &str = r#"
+security: loopback-only
+providers: {aws: {}}
+hardwaretypes: {hw1: {providers: {aws: {}}}, hw2: {providers: {aws: {}}}}
+imagetypes: {img1: {providers: {aws: {}}}, img2: {providers: {aws: {}}}}
+services:
+  s1: &service {actions: {install: "true", configure: "true", initialize: "true", start: "true", stop: "true"}}
+  s2: *service
+  s3: {<<: *service, dependencies: {runtime: {requires: [s1, s2]}}}
+templates:
+  t:
+    defaults: {services: [s1, s2, s3], provider: aws}
+    constraints:
+      layout: {mustcoexist: [[s1, s3]], cantcoexist: [[s1, s2], [s2, s3]]}
+      services:
+        s1: {hardwaretypes: [hw1], quantities: {min: 1, max: 1}}
+        s2: {imagetypes: [img1], quantities: {min: 1}}
+clusters:
+  c: {template: t, nodes: 5, address: "tcp://127.0.1.{{ index }}:7077"}
+"#;
+
+#[test]
+fn looms_example_has_looms_layout() {
+    let (status, layout) = Work::new(LOOM).solve(&[]);
+    assert_eq!(status, 0);
+    let node = |n: u32, services: &[&str]| json!({"name": format!("c-{n}"), "services": services, "hardwaretype": "hw1", "imagetype": "img1"});
+    let nodes = [node(1, &["s1", "s3"]), node(2, &["s2"]), node(3, &["s2"]), node(4, &["s2"]), node(5, &["s2"])];
+    assert_eq!(layout, json!({"clusters": [{"name": "c", "solvable": true, "nodes": nodes}]}));
+}
+
+#[test]
+fn looms_example_has_looms_plan() {
+    let work = Work::new(LOOM);
+    let times = work.write("times.yaml", "\"*\": 1s\ncreate c-5: 60\ninstall s1: 50s\n");
+    let model = work.path("model.yaml");
+    let (status, out, err) = cobgen(&["plan", &model, "--operation", "create", "--durations", &times]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    insta::assert_snapshot!("plan", out);
+    let (_, out, _) = cobgen(&["plan", &model, "--operation", "create", "--durations", &times, "--json"]);
+    let plan = &as_json(&out)["plans"][0];
+    let sizes = |key: &str| {
+        plan[key].as_array().expect("groups").iter().map(|g| g.as_array().map_or(0, Vec::len)).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes("levels"), [5, 5, 5, 6, 6, 5, 5, 1, 1]);
+    assert_eq!(sizes("stages"), [5, 5, 5, 5, 1, 5, 1, 5, 5, 1, 1]);
+    assert_eq!((&plan["times"]["staged_ms"], &plan["times"]["ordered_ms"]), (&json!(119_000), &json!(68_000)));
+    let task = |id: &Value| {
+        let found = plan["tasks"].as_array().expect("tasks").iter().find(|t| t["id"] == *id).expect("there").clone();
+        format!(
+            "{} {} {}",
+            found["action"].as_str().unwrap_or_default(),
+            found["service"].as_str().unwrap_or("-"),
+            found["node"].as_str().unwrap_or_default()
+        )
+    };
+    let s3 =
+        plan["tasks"].as_array().expect("tasks").iter().find(|t| t["action"] == "initialize" && t["service"] == "s3");
+    let after: Vec<String> = s3.expect("there")["after"].as_array().expect("ids").iter().map(task).collect();
+    assert_eq!(
+        after,
+        ["start s1 c-1", "configure s3 c-1", "start s2 c-2", "start s2 c-3", "start s2 c-4", "start s2 c-5"]
+    );
+    let (_, dot, _) = cobgen(&["plan", &model, "--operation", "stop", "--dot"]);
+    assert!(dot.starts_with("digraph plan {") && dot.matches(" -> ").count() == 5, "{dot}");
+}
+
+#[test]
+fn operations_that_change_a_layout_are_told_what_it_was() {
+    let work = Work::new(LOOM);
+    let (_, layout) = work.solve(&[]);
+    let before = work.write("before.json", &layout.to_string());
+    let model = work.write("model.yaml", &LOOM.replace("nodes: 5", "nodes: 6"));
+    let plan = |operation: &str, more: &[&str]| cobgen(&[&["plan", &model, "--operation", operation], more].concat());
+    let (status, _, err) = plan("expand", &[]);
+    assert_eq!(status, 2);
+    assert!(err.contains("name it with --existing"), "{err}");
+    let (status, out, _) = plan("expand", &["--existing", &before]);
+    assert!(status == 0 && out.starts_with("c: expand: 7 tasks in 7 stages\n"), "{out}");
+    let (status, _, err) = plan("shrink", &["--existing", &before]);
+    assert_eq!(status, 2);
+    assert!(err.contains("shrink does not do what differs between the layouts: the node c-6 is new"), "{err}");
+    let (status, _, err) = plan("restart", &["--services", "s4"]);
+    assert_eq!(status, 2);
+    assert!(err.contains("the service s4 is on no node"), "{err}");
+}
+
+#[test]
+fn nodes_keep_what_they_have_when_a_cluster_grows_and_shrinks() {
+    let work = Work::new(LOOM);
+    let (_, five) = work.solve(&[]);
+    work.write("five.json", &five.to_string());
+    let at = |count: usize, file: &str| {
+        work.write("model.yaml", &LOOM.replace("nodes: 5", &format!("nodes: {count}")));
+        let (status, layout) = work.solve(&["--existing", &work.path(file)]);
+        assert_eq!(status, 0);
+        layout
+    };
+    let fifty = at(50, "five.json");
+    assert_eq!(nodes(&fifty)[..5], nodes(&five));
+    assert_eq!(nodes(&fifty)[49], ("c-50".to_owned(), "s2".to_owned()));
+    work.write("fifty.json", &fifty.to_string());
+    let seven = at(7, "fifty.json");
+    let left = nodes(&seven);
+    assert_eq!(left.len(), 7);
+    assert!(left.iter().all(|node| nodes(&fifty).contains(node)), "{left:?}");
+    assert_eq!(seven["clusters"][0]["leaving"].as_array().map(Vec::len), Some(43));
+    // A free number is used again.
+    let gap = json!({"clusters": [{"name": "c", "nodes": [
+        {"name": "c-1", "services": ["s1", "s3"], "hardwaretype": "hw1", "imagetype": "img1"},
+        {"name": "c-4", "services": ["s2"], "hardwaretype": "hw2", "imagetype": "img1"},
+    ]}]});
+    work.write("gap.json", &gap.to_string());
+    let three = at(3, "gap.json");
+    let names: Vec<String> = nodes(&three).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["c-1", "c-2", "c-4"]);
+    assert_eq!(three["clusters"][0]["nodes"][2]["hardwaretype"], "hw2");
+}
+
+#[test]
+fn an_excluded_layout_gives_the_next_best() {
+    let work = Work::new(&LOOM.replace("max: 1", "max: 2"));
+    let (_, first) = work.solve(&[]);
+    work.write("first.json", &first.to_string());
+    let (status, second) = work.solve(&["--exclude", &work.path("first.json")]);
+    assert_eq!(status, 0);
+    let with_s1 = |layout: &Value| nodes(layout).iter().filter(|(_, services)| services.contains("s1")).count();
+    assert_eq!((with_s1(&first), with_s1(&second)), (2, 1));
+    work.write("second.json", &second.to_string());
+    let (status, third) = work.solve(&["--exclude", &work.path("first.json"), "--exclude", &work.path("second.json")]);
+    assert_eq!((status, &third["clusters"][0]["solvable"]), (1, &json!(false)));
+}
+
+#[test]
+fn where_there_is_no_layout_the_rules_are_shown() {
+    let work = Work::new(&LOOM.replace("s2: {imagetypes: [img1], quantities: {min: 1}}", "s2: {quantities: {max: 2}}"));
+    let (status, answer) = work.solve(&[]);
+    assert_eq!((status, &answer["clusters"][0]["solvable"]), (1, &json!(false)));
+    let (status, out, err) = cobgen(&["solve", &work.path("model.yaml")]);
+    assert_eq!((status, out.as_str()), (1, ""));
+    insta::assert_snapshot!("contradiction", err.replace(&work.path(""), ""));
+    let reason = answer["clusters"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("model.yaml:16:"), "{reason}");
+    // Checking refuses it with the same words.
+    let (status, _, err) = cobgen(&["check", &work.path("model.yaml")]);
+    assert!(status == 2 && err.contains("these rules contradict each other"), "{err}");
+}
+
+#[test]
+fn what_can_not_be_asked_for_has_its_reason_too() {
+    let work = Work::new(&LOOM.replace("nodes: 5", "nodes: 5, services: [s1, s3]"));
+    let (status, answer) = work.solve(&[]);
+    assert_eq!((status, &answer["clusters"][0]["solvable"]), (1, &json!(false)));
+    let reason = answer["clusters"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("`s3` needs `s2`, which the cluster `c` lacks"), "{reason}");
+    // A model that is wrong in itself is no question at all.
+    work.write("model.yaml", &LOOM.replace("cantcoexist", "cantcoexists"));
+    let (status, answer) = work.solve(&[]);
+    assert_eq!((status, &answer["diagnostics"][0]["code"]), (2, &json!("unknown-key")));
+    let (status, _, err) = cobgen(&["solve", &Work::new(LOOM).path("model.yaml"), "--cluster", "d"]);
+    assert!(status == 2 && err.contains("no cluster `d`"), "{err}");
+}
+
+const INVENTORY: &str = r#"
+security: loopback-only
+hosts:
+  big: {address: "tcp://127.0.1.1:7077", hardwaretype: large}
+  n1: {address: "tcp://127.0.1.2:7077", hardwaretype: small, labels: {rack: a}}
+  n2: {address: "tcp://127.0.1.3:7077", labels: {rack: a}}
+hardwaretypes: {large: {}, small: {}}
+services:
+  db: {cobs: {server: {kind: noop, content: {exports: {type: "{{ node.hardwaretype }}", all: "{{ cluster.config.all }}"}}}}}
+  app: {requires: [db], cobs: {server: {kind: noop}}}
+templates:
+  t:
+    defaults: {services: [db, app], hardwaretype: small, config: {all: "%join(host.service.app,'+')% of {{ cluster.name }}"}}
+    constraints:
+      layout: {cantcoexist: [[db, app]]}
+      services: {db: {hardwaretypes: [large]}, app: {hardwaretypes: [small]}}
+clusters:
+  c: {template: t, nodes: [{label: rack=a}, big]}
+  by-hand: {services: {db: [n1]}, config: {all: x}}
+"#;
+
+#[test]
+fn hosts_of_an_inventory_keep_their_own_hardware() {
+    let work = Work::new(INVENTORY);
+    let (status, layout) = work.solve(&["--cluster", "c"]);
+    assert_eq!(status, 0);
+    let on = |name: &str, service: &str| (name.to_owned(), service.to_owned());
+    assert_eq!(nodes(&layout), [on("big", "db"), on("n1", "app"), on("n2", "app")]);
+    // A host that does not say what it is, is what the cluster asks for.
+    assert_eq!(layout["clusters"][0]["nodes"][2]["hardwaretype"], "small");
+    let (status, out, _) = cobgen(&["solve", &work.path("model.yaml")]);
+    assert_eq!((status, out.lines().next()), (0, Some("by-hand: 1 node")));
+    let (_, out, err) = cobgen(&["show", &work.path("model.yaml"), "big/db/server"]);
+    assert!(out.contains(r#"{"exports":{"all":"n1+n2 of c","type":"large"}}"#), "{out}{err}");
+    let (_, out, _) = cobgen(&["plan", &work.path("model.yaml"), "--cluster", "c", "--operation", "stop"]);
+    assert!(out.contains("stage 1\n    stop app: n1, n2\n  stage 2\n    stop db: big\n"), "{out}");
+}
+
+/// The services of every host of a depot's newest generation.
+fn placed(depot: &str) -> Vec<String> {
+    let (status, out, err) = cobgen(&["show", "--depot", depot, "--json"]);
+    assert_eq!(status, 0, "{err}");
+    let shown = as_json(&out);
+    let cobs = shown["cobs"].as_array().expect("change objects");
+    cobs.iter().map(|cob| cob["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[test]
+fn the_depot_remembers_who_has_what() {
+    let work = Work::new(LOOM);
+    let (model, depot) = (work.path("model.yaml"), work.path("depot"));
+    let generate = || {
+        let (status, out, err) = cobgen(&["generate", &model, "--depot", &depot, "--json"]);
+        assert_eq!(status, 0, "{err}");
+        as_json(&out)
+    };
+    let first = generate();
+    assert_eq!((&first["hosts"], &first["cobs"]), (&json!(5), &json!(6)));
+    let before = placed(&depot);
+    // By itself the spread layout has s2 first; who is there stays, and the new node gets what is left.
+    let moved = LOOM.replace("nodes: 5", "nodes: 6").replace("constraints:", "preference: spread\n    constraints:");
+    work.write("model.yaml", &moved);
+    let (_, by_itself) = work.solve(&[]);
+    assert_eq!(nodes(&by_itself)[0].1, "s2");
+    let second = generate();
+    assert_eq!((&second["added"], &second["removed"]), (&json!(1), &json!(0)));
+    let after = placed(&depot);
+    assert!(before.iter().all(|id| after.contains(id)) && after.contains(&"c-6/s2/instance".to_owned()), "{after:?}");
+    // The same again is no new generation.
+    assert_eq!(generate()["generation"], second["generation"]);
+}
+
+/// A change object's folder and content, as its commands find them.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().expect("a folder"));
+        std::fs::create_dir(place.0.path().join("state")).expect("made");
+        place.content("{\"port\":1}");
+        place
+    }
+
+    fn content(&self, text: &str) {
+        std::fs::write(self.0.path().join("content"), text).expect("written");
+    }
+
+    fn run(&self, command: &str) -> (bool, String) {
+        let output = Command::new("/bin/sh")
+            .args(["-c", command])
+            .current_dir(self.0.path())
+            .env("COB_STATE_DIR", self.0.path().join("state"))
+            .env("COB_CONTENT", self.0.path().join("content"))
+            .output()
+            .expect("a shell");
+        (output.status.success(), String::from_utf8(output.stdout).expect("UTF-8"))
+    }
+
+    fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.0.path().join("log")).unwrap_or_default();
+        std::fs::remove_file(self.0.path().join("log")).ok();
+        log.replace('\n', " ").trim().to_owned()
+    }
+}
+
+#[test]
+fn actions_move_a_service_through_coopr_states() {
+    let model = r#"
+security: loopback-only
+hosts: {n1: {}}
+services:
+  db:
+    actions:
+      install: [sh, -c, 'echo "$COB_ACTION it''s" >> log']
+      configure: echo $COB_ACTION >> log
+      initialize: {run: "echo $COB_ACTION >> log; test ! -e broken", timeout: 7s, retries: 0}
+      start: echo $COB_ACTION >> log
+      stop: echo $COB_ACTION >> log
+      remove: echo $COB_ACTION >> log
+clusters: {c: {services: {db: [n1]}}}
+"#;
+    let draft = cobgen::expand::expand(cobgen::model::Model::of_text("model.yaml", model), &Default::default());
+    let draft = draft.draft.unwrap_or_else(|| panic!("{:?}", draft.diagnostics));
+    let kind = &draft.kinds.values().next().expect("a kind").value;
+    let shell = |command: &Option<cob_types::Command>| match command {
+        Some(cob_types::Command::Shell(text)) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    let moves: Vec<String> = kind.transitions.iter().map(|t| format!("{} -> {}", t.from, t.to)).collect();
+    assert_eq!(
+        moves,
+        [
+            "absent -> installed",
+            "installed -> configured",
+            "configured -> initialized",
+            "initialized -> started",
+            "started -> stopped",
+            "stopped -> started",
+            "outdated -> stopped",
+            "stopped -> absent",
+            "initialized -> absent",
+            "configured -> absent",
+            "installed -> absent"
+        ]
+    );
+    assert_eq!((kind.preferred.as_str(), kind.pre_remove.as_str()), ("started", "absent"));
+    assert_eq!((kind.transitions[2].timeout_ms, kind.transitions[2].retries), (7000, 0));
+    let place = Place::new();
+    let check = || place.run(&shell(&kind.check.run)).1.trim().to_owned();
+    let go = |from: &str, to: &str| {
+        let found = kind.transitions.iter().find(|t| t.from == from && t.to == to);
+        place.run(&shell(&found.unwrap_or_else(|| panic!("{from} -> {to}")).run)).0
+    };
+    assert_eq!(check(), "absent");
+    assert!(go("absent", "installed"));
+    assert_eq!((check().as_str(), place.log().as_str()), ("installed", "install it's"));
+    assert!(go("installed", "configured"));
+    assert_eq!((check().as_str(), place.log().as_str()), ("configured", "configure"));
+    // What was configured otherwise, and has not begun, is configured once more.
+    place.content("{\"port\":2}");
+    assert_eq!(check(), "installed");
+    assert!(go("installed", "configured"));
+    // An action that fails leaves it where it was.
+    std::fs::write(place.0.path().join("broken"), "").expect("written");
+    assert!(!go("configured", "initialized"));
+    assert_eq!(check(), "configured");
+    std::fs::remove_file(place.0.path().join("broken")).expect("removed");
+    assert!(go("configured", "initialized") && go("initialized", "started"));
+    assert_eq!((check().as_str(), place.log().as_str()), ("started", "configure initialize initialize start"));
+    place.content("{\"port\":3}");
+    assert_eq!(check(), "outdated");
+    assert!(go("outdated", "stopped"));
+    assert_eq!((check().as_str(), place.log().as_str()), ("stopped", "stop configure"));
+    assert!(go("stopped", "started") && go("started", "stopped") && go("stopped", "absent"));
+    assert_eq!((check().as_str(), place.log().as_str()), ("absent", "start stop remove"));
+}
+
+fn hadoop() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/hadoop")
+}
+
+#[test]
+fn hadoop_is_laid_out_and_expanded_for_5_50_and_500_nodes() {
+    let text = std::fs::read_to_string(hadoop().join("model.yaml")).expect("the model");
+    let script = std::fs::read_to_string(hadoop().join("service.sh")).expect("the script");
+    let mut before: Vec<(String, String)> = Vec::new();
+    for count in [5, 50, 500] {
+        let work = Work::new(&text.replace("nodes: 5\n", &format!("nodes: {count}\n")));
+        work.write("service.sh", &script);
+        let (status, layout) = work.solve(&[]);
+        assert_eq!(status, 0);
+        let found = nodes(&layout);
+        let with = |service: &str| found.iter().filter(|(_, all)| all.split(' ').any(|s| s == service)).count();
+        assert_eq!((with("namenode"), with("datanode"), with("zookeeper")), (1, count - 1, 5.min(count)));
+        assert_eq!(with("base"), count);
+        // Whoever was there in a smaller cluster has the same services in a larger one.
+        assert!(before.iter().all(|node| found.contains(node)) || count == 5, "{found:?}");
+        before = found;
+        let (status, out, err) = cobgen(&["check", &work.path("model.yaml")]);
+        assert_eq!((status, err.as_str()), (0, ""));
+        let slaves = count - 1;
+        let gates = usize::from(count > 5) * 5;
+        let cobs = count + 3 + 3 * slaves + 5;
+        assert!(out.contains(&format!("{count} hosts")), "{out}");
+        let made: usize =
+            out.split(" change objects").next().and_then(|t| t.rsplit(' ').next()?.parse().ok()).unwrap_or(0);
+        assert!(made >= cobs && made <= cobs + 2 * gates, "{made} change objects, {cobs} without gates");
+    }
+}
+
+#[test]
+fn hadoop_starts_in_looms_order() {
+    let (status, out, _) = cobgen(&["plan", hadoop().to_str().expect("UTF-8"), "--operation", "create"]);
+    assert_eq!(status, 0);
+    insta::assert_snapshot!("hadoop_plan", out);
+}

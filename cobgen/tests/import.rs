@@ -1,0 +1,62 @@
+//! Coopr's entities: what becomes of them, and what is told of the rest.
+
+use std::path::Path;
+
+use cobgen::cli::{self, Terminal};
+
+/// Exit status, output, error output.
+fn cobgen(args: &[&str]) -> (u8, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("cobgen").chain(args.iter().copied()).map(Into::into);
+    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+    (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
+}
+
+#[test]
+fn coopr_entities_become_a_model_and_the_rest_is_told() {
+    let (status, model, told) = cobgen(&["import", "coopr", "tests/coopr"]);
+    assert_eq!(status, 0, "{told}");
+    insta::assert_snapshot!("coopr_model", model);
+    insta::assert_snapshot!("coopr_told", told);
+}
+
+#[test]
+fn what_was_imported_is_a_right_model() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("model");
+    let name = folder.to_str().expect("UTF-8");
+    assert_eq!(cobgen(&["import", "coopr", "tests/coopr", "--out", name]).0, 0);
+    std::fs::write(folder.join("db.sh"), "#!/bin/sh\n").expect("written");
+    std::fs::write(folder.join("app.sh"), "#!/bin/sh\n").expect("written");
+    let clusters = "security: loopback-only\nclusters: {s: {template: shop, nodes: 3, address: \"tcp://127.0.1.{{ index }}:7077\"}}\n";
+    std::fs::write(folder.join("clusters.yaml"), clusters).expect("written");
+    let (status, out, err) = cobgen(&["solve", name]);
+    assert_eq!(status, 0, "{err}");
+    assert_eq!(out, "s: 3 nodes\n  s-1, s-2 (small, debian): app, base\n  s-3 (small, debian): base, db-17\n");
+    // The one macro that has no meaning is told, wherever it is used.
+    let (status, _, err) = cobgen(&["check", name]);
+    assert_eq!(status, 2);
+    assert!(err.contains("clusters have no owner") && err.contains("for the node s-1"), "{err}");
+    let file = folder.join("templates.yaml");
+    let text = std::fs::read_to_string(&file).expect("text").replace("%cluster.owner%", "me");
+    std::fs::write(&file, text).expect("written");
+    let (status, out, err) = cobgen(&["check", name]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains(": ok: 3 hosts, 6 change objects"), "{out}");
+    let (_, out, _) = cobgen(&["show", name, "s-2/app/instance"]);
+    assert!(out.contains(r#""db":"s-3:5432","id":"2","owner":"me""#), "{out}");
+    // What is there is not overwritten.
+    let (status, _, err) = cobgen(&["import", "coopr", "tests/coopr", "--out", name]);
+    assert_eq!(status, 2);
+    assert!(err.contains("is there already"), "{err}");
+}
+
+#[test]
+fn what_is_no_folder_of_entities_is_refused() {
+    for folder in ["tests/wrong", "no/such/folder"] {
+        let (status, out, err) = cobgen(&["import", "coopr", folder]);
+        assert_eq!((status, out.as_str()), (2, ""), "{folder}");
+        assert!(err.contains("holds no entities of Coopr"), "{err}");
+    }
+    assert!(Path::new("tests/coopr").is_dir());
+}
