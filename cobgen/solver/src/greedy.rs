@@ -27,7 +27,10 @@ pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<S
         solution.push((column, count));
     }
     let solution = crate::feasible::merge(solution);
-    steps.spend((solution.len() * (problem.groups.len() + problem.slots.len())) as u64)?;
+    let conflicts = problem.conflicts.len() as u64 * problem.empty_set().words();
+    steps.spend(
+        (solution.len() as u64).saturating_mul(2 * (problem.groups.len() + problem.slots.len()) as u64 + conflicts),
+    )?;
     Ok(problem.satisfied_by(&solution).then_some(solution))
 }
 
@@ -77,6 +80,7 @@ fn slack(rest: &Problem) -> u64 {
 
 /// The groups for one node of a slot, and how much is lacking of them.
 fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<(u64, Set)>, OutOfSteps> {
+    steps.spend((rest.groups.len() * (4 + slot.modes.len())) as u64)?;
     let mut order: Vec<_> = (0..rest.groups.len()).filter(|g| rest.groups[*g].hi > 0).collect();
     order.sort_by_key(|g| (std::cmp::Reverse(rest.groups[*g].lo), *g));
     let most = slack(rest).saturating_add(1);
@@ -87,7 +91,7 @@ fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<(u64, S
         let (mut added, mut size) = (0, rest.size_of(&set));
         let wanted = order.iter().filter(|g| rest.groups[**g].lo > 0 && mode.allowed.contains(**g));
         for g in wanted {
-            steps.spend(rest.conflicts_of[*g].len() as u64 + 1)?;
+            steps.spend(rest.conflicts_of[*g].len() as u64 * set.words() + 1)?;
             let fits = added < most && size + rest.groups[*g].size <= slot.size.1;
             if fits && !set.contains(*g) && !rest.clashes(&set, *g) {
                 set.insert(*g);
