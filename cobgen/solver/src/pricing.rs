@@ -56,7 +56,7 @@ struct Search<'a> {
 }
 
 /// Deeper than this the search does not go: the stack is finite.
-const DEPTH: u32 = 2_000;
+const DEPTH: u32 = 1_000;
 
 impl<'a> Search<'a> {
     fn new(problem: &'a Problem, slot: usize, allowed: &Set, weights: &'a [i128], floor: i128) -> Self {
