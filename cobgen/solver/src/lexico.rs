@@ -32,7 +32,7 @@ pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> R
         }
         search.tier(services, rank, steps)?;
     }
-    debug_assert!(search.rest.nodes == 0, "a solvable rest has a next column");
+    assert!(search.rest.nodes == 0, "a solvable rest has a next column, and every column is in a tier");
     debug_assert!(problem.satisfied_by(&search.taken), "a solution keeps all rules");
     Ok(Some(search.taken))
 }
