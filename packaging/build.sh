@@ -14,8 +14,13 @@ target=${CARGO_TARGET_DIR:-target}
 built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
 
 build() {
-    # shellcheck disable=SC2086 # several flags
-    cargo build --locked --profile "$profile" -p cobd -p cobgen -p cobctl --bins ${CARGO_BUILD_FLAGS:-} 1>&2
+    if [ "$profile" = release ] && [ -z "${CARGO_TARGET_DIR:-}${CARGO_BUILD_FLAGS:-}" ]; then
+        # What is shipped can be built again, byte for byte.
+        packaging/reproducible.sh 1>&2
+    else
+        # shellcheck disable=SC2086 # several flags
+        cargo build --locked --profile "$profile" -p cobd -p cobgen -p cobctl --bins ${CARGO_BUILD_FLAGS:-} 1>&2
+    fi
     # The list names it there.
     local made=target/packaging
     rm -rf "$made"

@@ -19,7 +19,14 @@ for pair in "${from_to[@]}"; do
 done
 # Flags may have blanks in them: this variable is parted by 0x1f.
 CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
-export CARGO_ENCODED_RUSTFLAGS CFLAGS="${c_flags[*]}" SOURCE_DATE_EPOCH=0 CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC
-unset RUSTFLAGS
+export CARGO_ENCODED_RUSTFLAGS SOURCE_DATE_EPOCH=0 CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC
+# What else would choose flags, a profile or another place for the result.
+unset RUSTFLAGS CARGO_BUILD_TARGET RUSTC_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CXXFLAGS TARGET_CFLAGS HOST_CFLAGS
+for name in "${!CARGO_PROFILE_RELEASE_@}" "${!CFLAGS_@}"; do
+    unset "$name"
+done
+# A folder may have blanks in its name: the crate `cc` is told to mind the quotes around each flag.
+CFLAGS=$(printf '%q ' "${c_flags[@]}")
+export CFLAGS CC_SHELL_ESCAPED_FLAGS=1
 export CARGO_TARGET_DIR=$folder/target
 exec cargo build --release --locked -p cobd -p cobgen -p cobctl --bins ${COB_JOBS:+--jobs "$COB_JOBS"}

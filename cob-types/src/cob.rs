@@ -56,6 +56,21 @@ pub struct Cob {
     /// Files of its own that travel with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, PayloadFile>,
+    /// The budget that it takes a token of before it leaves its preferred state, or `outdated`: a state
+    /// lock, kept until it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Need>,
+    /// It promises its state to so many at a time, and no more; none: to everybody. A budget has this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<u32>,
+}
+
+impl Cob {
+    /// Every need, in whatever dependency, and the token of its budget.
+    pub fn needs(&self) -> impl Iterator<Item = &Need> {
+        let moves = self.transitions.iter().flat_map(|t| &t.needs);
+        moves.chain(self.locks.iter().flat_map(|l| &l.needs)).chain(&self.budget)
+    }
 }
 
 /// `(A, from, to) <- needs`: the move is made only under these state locks.

@@ -234,6 +234,12 @@ impl Bundle {
             known(&l.state)?;
             validate_needs(id, &l.needs)?;
         }
+        if let Some(budget) = &cob.budget {
+            validate_needs(id, std::slice::from_ref(budget))?;
+        }
+        if cob.at_most == Some(0) {
+            return Err("promises its state to nobody".to_owned());
+        }
         match crate::secret::marks(&cob.content).find(|secret| !self.secrets.contains_key(secret)) {
             Some(secret) => Err(format!("its content names the secret {secret}, which is not in the bundle")),
             None => Ok(()),

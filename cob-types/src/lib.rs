@@ -21,6 +21,7 @@ pub mod remote;
 pub mod secret;
 pub mod status;
 pub mod trust;
+pub mod words;
 
 pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
 pub use generation::{BlobHash, Bundle, Generation, GenerationNumber, Manifest};

@@ -3,6 +3,8 @@
 //! Fields are only added. Times are nanoseconds since 1970-01-01 UTC by the clock of the host that
 //! tells them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationNumber;
@@ -14,6 +16,27 @@ use crate::trust::PublicKey;
 pub struct ClusterStatus {
     /// Every host that was asked.
     pub hosts: Vec<HostStatus>,
+    /// Tokens of enrolment that were shown in vain, where `cobctl` may read the depot's list of them.
+    #[serde(default, skip_serializing_if = "RefusedTokens::is_nothing")]
+    pub refused_tokens: RefusedTokens,
+}
+
+/// Tokens that were shown to `cobgen serve` in vain.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RefusedTokens {
+    /// By the host that the token is for: used already with another key, expired, shown for another host.
+    pub hosts: BTreeMap<HostName, u64>,
+    /// Those that nobody has made.
+    pub unknown: u64,
+}
+
+impl RefusedTokens {
+    /// Whether there was none.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// One host. A host that could not be reached has only its name, `reachable: false` and `error`.
@@ -276,6 +299,13 @@ pub enum Wait {
         /// The asked one's refusal, if it refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+    },
+    /// Its budget has no token left.
+    Token {
+        /// The budget's change object.
+        cob: CobId,
+        /// Since when it has asked.
+        since_ns: u64,
     },
     /// Promises that it gave must come back first.
     Grant {

@@ -2,6 +2,7 @@
 
 use cob_engine::record::{Body, Note, OrderRecord, Record};
 use cob_types::history::HistoryEntry;
+use cob_types::words::count;
 use cob_types::{CobId, HostName, Number, StateName};
 
 /// The history entry of a record; none where it tells people nothing.
@@ -82,7 +83,7 @@ fn ended(
     let (from, to) = (Some(from.clone()), Some(to.clone()));
     let mut all = vec![HistoryEntry { ts_ns, from, to, attempt: Some(attempt), ok, detail, ..end }];
     if failed {
-        let detail = format!("after {attempt} attempts");
+        let detail = format!("after {}", count(attempt, "attempt"));
         all.push(HistoryEntry { attempt: Some(attempt), detail, ..given_up });
     }
     all
@@ -120,12 +121,18 @@ fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
             let names: Vec<_> = circle.iter().map(CobId::as_str).collect();
             with("stuck", None, format!("{}{}", names.join(" -> "), if *more { " -> …" } else { "" }))
         }
-        Note::Chase { of, times } => with("chase", None, format!("asked {of} {times} times and withdrew it")),
+        Note::Chase { of, times } => {
+            with("chase", None, format!("asked {of} {} and withdrew it", count(*times, "time")))
+        }
         Note::Flap { state, times, because_of } => {
             let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
-            with("flap", None, format!("left {state} {times} times, now because of {why}"))
+            with("flap", None, format!("left {state} {}, now because of {why}", count(*times, "time")))
         }
         Note::Ordered => with("ordered", None, "goes by rank: a circle of waiters was found".to_owned()),
+        Note::Overdrawn { by, at_most } => {
+            let why = "those who have one can't be back before it moves";
+            with("overdrawn", None, format!("a token beyond {at_most} for {by}: {why}"))
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use cob_types::words::count;
 use serde_json::json;
 
 use crate::draft::Place;
@@ -167,13 +168,12 @@ impl Extend<Diagnostic> for Diagnostics {
 /// How many errors and warnings there are, in words; none: empty.
 #[must_use]
 pub fn summary(diagnostics: &[Diagnostic]) -> String {
-    let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
-    let words = |n: usize, severity: Severity| match n {
+    let number = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
+    let words = |severity: Severity| match number(severity) {
         0 => None,
-        1 => Some(format!("1 {}", severity.as_str())),
-        n => Some(format!("{n} {}s", severity.as_str())),
+        n => Some(count(n, severity.as_str())),
     };
-    [Severity::Error, Severity::Warning].into_iter().filter_map(|s| words(count(s), s)).collect::<Vec<_>>().join(", ")
+    [Severity::Error, Severity::Warning].into_iter().filter_map(words).collect::<Vec<_>>().join(", ")
 }
 
 /// Prints diagnostics for people: the sentence, the line with a caret below it, notes, and help.

@@ -107,6 +107,10 @@ pub struct DraftCob {
     pub files: BTreeMap<String, PayloadFile>,
     /// What it names in `restarts_on` (resolved).
     pub restarts_on: Vec<CobId>,
+    /// The budget that it takes a token of before it is disturbed, and where it is named.
+    pub budget: Option<At<Need>>,
+    /// It is a budget: so many tokens.
+    pub at_most: Option<u32>,
     /// Every dependency, in the order written.
     pub arrows: Vec<Arrow>,
 }

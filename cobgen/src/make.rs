@@ -11,7 +11,7 @@ use cob_depot::{Depot, DepotError};
 use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, Security, WayBack};
 use cob_types::secret::SecretId;
-use cob_types::{CobId, Generation, GenerationNumber, HostName};
+use cob_types::{CobId, Generation, GenerationNumber, HostName, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -30,6 +30,8 @@ pub struct After {
     pub cobs: BTreeSet<CobId>,
     /// The keys of hosts that have enrolled in the depot; none: there is no depot to ask.
     pub enrolled: Option<Enrolled>,
+    /// The keys that its manifest names for hosts, without those that it revokes.
+    pub keys: Enrolled,
     /// The way back that the new one names, if its hosts have identities.
     pub back: Option<WayBack>,
     /// The sealed secrets of its bundles: what did not change is taken over.
@@ -65,7 +67,10 @@ impl After {
                 (host.clone(), bundle.secrets.iter().map(|(id, bytes)| (*id, bytes.to_vec())).collect())
             });
         let sealed = sealed.collect();
-        Self { number: generation.manifest.generation, cobs, sealed, ..Self::default() }
+        let manifest = &generation.manifest;
+        let counting = |keys: &[PublicKey]| keys.iter().filter(|k| !manifest.revoked.contains(k)).copied().collect();
+        let keys = manifest.hosts.iter().map(|(host, entry)| (host.clone(), counting(&entry.keys))).collect();
+        Self { number: manifest.generation, cobs, keys, sealed, ..Self::default() }
     }
 
     /// What the latest generation of a depot leaves, with what is known beside it.
@@ -110,7 +115,7 @@ pub fn make(model: &Path, after: &After) -> Made {
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     let given = Given { existing: after.layouts.clone(), excluded: Vec::new() };
-    let known = Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), given: &given };
+    let known = Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys, given: &given };
     let Expansion { draft, mut diagnostics, sources, beside, layouts } = expand::load_knowing(model, &known);
     let nothing = |diagnostics, sources| Made {
         assembled: None,

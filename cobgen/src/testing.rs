@@ -126,6 +126,8 @@ impl Sketch {
             content: serde_json::json!({}),
             files: BTreeMap::new(),
             restarts_on: Vec::new(),
+            budget: None,
+            at_most: None,
             arrows: Vec::new(),
         };
         let place = self.place();
@@ -171,6 +173,18 @@ impl Sketch {
         for t in stops {
             let when = When::Transition { from: t.from.clone(), to: t.to.clone() };
             self.arrow(on, when, off.clone(), &words, &place);
+        }
+        self
+    }
+
+    /// A budget, and who takes tokens of it.
+    pub(crate) fn budget(&mut self, budget: &str, at_most: u32, members: &[&str]) -> &mut Self {
+        self.kind("budget", &["open"], &[]);
+        self.cob_of("budget", budget, "open").cob_mut(budget).at_most = Some(at_most);
+        for member in members {
+            let value = Need { cob: id(budget), states: vec![state("open")] };
+            let token = At { value, place: self.place() };
+            self.cob_mut(member).budget = Some(token);
         }
         self
     }

@@ -332,3 +332,70 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
     assert!(status == 2 && err.contains("host n2 has an address and no key"), "{err}");
 }
+
+#[test]
+fn a_key_that_is_replaced_at_once_and_one_that_hides_the_enrolled_one_are_warned_of() {
+    let key = |n: u8| cob_types::PublicKey([n; 32]);
+    let desk = Desk::new();
+    desk.model(&with_keys(true));
+    let (_, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert!(!err.contains("loses its key") && !err.contains("has enrolled with"), "{err}");
+    let other = with_keys(true).replace(&key(2).to_string(), &key(3).to_string());
+    desk.model(&other);
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!(status, 0, "{err}");
+    for part in [
+        &format!("host n2 loses its key {} and gets {} at once", key(2), key(3)),
+        "MODEL/model.yaml:1:",
+        &format!("`key: [\"{}\", \"{}\"]`", key(2), key(3)),
+    ] {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+    // Both for one generation, or the old one revoked: nothing to warn of.
+    let both = other.replace(&format!("\"{}\"", key(3)), &format!("[\"{}\", \"{}\"]", key(3), key(4)));
+    desk.model(&both);
+    assert!(!desk.run("generate MODEL --depot DEPOT").2.contains("loses its key"));
+    let gone = format!("revoked: [\"{}\", \"{}\"]\n{}", key(3), key(4), with_keys(true));
+    desk.model(&gone);
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert!(status == 0 && !err.contains("loses its key"), "{err}");
+
+    let n2 = cob_types::HostName::new("n2").expect("name");
+    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key(5), "2026-11-21T12:00:00Z").expect("added");
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!(status, 0, "{err}");
+    for part in [
+        &format!("host n2 has enrolled with {}, and the model names {}", key(5), key(2)),
+        "MODEL/model.yaml:2:",
+        "`cobd init`",
+    ] {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+}
+
+#[test]
+fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
+    let desk = Desk::new();
+    desk.model(&with_keys(true));
+    let (ann, bob) = (desk.path("ann.key").display().to_string(), desk.path("bob.key").display().to_string());
+    let keys = [&ann, &bob].map(|file| desk.run(&format!("key {file}")).1.trim().to_owned());
+    desk.run(&format!("generate MODEL --depot DEPOT --sign-with {bob}"));
+    let trust = |text: String| std::fs::write(desk.path("depot/trust.toml"), text).expect("written");
+    let again = |signer: &str| desk.run(&format!("generate MODEL --depot DEPOT --sign-with {signer}"));
+    assert!(!again(&bob).2.contains("warning"), "nobody is named: nothing is known");
+    trust(format!("trust = [\"{}\"]\n", keys[0]));
+    let (status, out, err) = again(&bob);
+    assert!(status == 0 && out.contains("signed by"), "{out}{err}");
+    for part in
+        ["warning: nobody will take the signature on generation 1", &keys[0], "`cobgen sign 1 --key", "trust.toml"]
+    {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+    let (_, _, err) = desk.run(&format!("generate MODEL --depot DEPOT --json --sign-with {bob}"));
+    assert!(err.contains("nobody will take the signature"), "{err}");
+    trust(format!("trust = [\"{}\", \"{}\"]\nthreshold = 2\n", keys[0], keys[1]));
+    let (_, _, err) = again(&bob);
+    assert!(err.contains("generation 1 lacks signatures") && err.contains("ask for 2 of"), "{err}");
+    desk.run(&format!("sign 1 --key {ann} --depot DEPOT"));
+    assert!(!again(&bob).2.contains("warning"), "both have signed");
+}

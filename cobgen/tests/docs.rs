@@ -78,6 +78,7 @@ fn reference() -> String {
         ("operators: NAME", Some("OperatorEntry")),
         ("variables", Some("VariablesEntry")),
         ("secrets: NAME", Some("SecretEntry")),
+        ("budgets: NAME", Some("BudgetEntry")),
         ("kinds: NAME", Some("KindEntry")),
         ("kinds: NAME: check", Some("CheckEntry")),
         ("kinds: NAME: transitions: an item", Some("TransitionEntry")),

@@ -122,6 +122,27 @@ fn excludes_holds_both_ways_with_the_promises() {
 }
 
 #[test]
+fn a_budget_stands_with_its_first_member_or_where_it_is_told_to() {
+    let text = r#"
+budgets: {app: {at_most: 2}, db: {at_most: 1, host: n3}}
+services:
+  app: {cobs: {server: {kind: k, budget: app}}}
+  db: {cobs: {server: {kind: k, budget: "{{ 'd' ~ 'b' }}"}}}
+clusters: {c: {services: {app: [n2, n3], db: [n1, n2]}}}
+"#;
+    let draft = draft(text);
+    let told = |name: &str| {
+        let cob = &draft.cobs[&id(name)].value;
+        (cob.budget.as_ref().map(|b| b.value.to_string()), cob.at_most)
+    };
+    assert_eq!(told("n3/app/server"), (Some("n2/budget/app@open".to_owned()), None));
+    assert_eq!(told("n1/db/server"), (Some("n3/budget/db@open".to_owned()), None));
+    assert_eq!(told("n2/budget/app"), (None, Some(2)));
+    assert_eq!(told("n3/budget/db"), (None, Some(1)));
+    assert_eq!(ids(&draft).len(), 6);
+}
+
+#[test]
 fn dependencies_written_out_stay_as_they_are() {
     let draft = draft(
         "
@@ -367,7 +388,8 @@ cobs:
   n1/2: {kind: wait, content: {seconds: 1}}
   n1/3: {kind: tcp-check, content: {address: "127.0.0.1:80"}}
   n1/4: {kind: http-check, content: {url: "http://127.0.0.1/", status: 204}}
-  n1/5: {kind: noop}
+  n1/5: {kind: noop, budget: b}
+budgets: {b: {at_most: 1}}
 "#,
     );
     let mut text = String::new();
@@ -375,6 +397,8 @@ cobs:
         writeln!(text, "{}\n", told(&kind.value)).expect("a string takes all");
     }
     insta::assert_snapshot!(text, @"
+    budget (budget): open; on open, off open; priority open; check None 30000 ms
+
     http-check (http-check): down up; on up, off down; priority down up; check None 30000 ms
       down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
       up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None

@@ -5,6 +5,8 @@
 #   tests/bed/run.sh --stage FOLDER   with the files that `packaging/build.sh stage FOLDER` has put there
 #   tests/bed/run.sh --deb FILE       with a package, installed as an administrator does it
 #
+# With --intruder FILE (cargo build -p cob-tests --bin intruder) behind that also hosts that mean harm.
+#
 # Where hosts can't be made it says `skipped: WHY` and ends with 0. BED_NAME names the bed, COB_BED_KEEP=1
 # leaves it when something has failed.
 set -euo pipefail
@@ -23,6 +25,10 @@ case ${1:-} in
     exit 2
     ;;
 esac
+intruder=""
+if [ "${3:-}" = --intruder ]; then
+    intruder=$(realpath "${4:?--intruder needs a path}")
+fi
 
 bed() { "$here/bed.sh" --name "$name" "$@"; }
 on() { bed run "$@"; }
@@ -104,6 +110,12 @@ source "$here/alone.sh"
 if on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/null 2>&1; then
     # shellcheck source=tests/bed/together.sh
     source "$here/together.sh"
+    if [ -n "$intruder" ]; then
+        # shellcheck source=tests/bed/hostile.sh
+        source "$here/hostile.sh"
+    else
+        echo "skipped: hosts that mean harm, for there is no --intruder"
+    fi
 else
     echo "skipped: hosts with identities, for this cobd has no \`join\`"
 fi

@@ -1,10 +1,10 @@
 # Sourced by run.sh: one cluster of all three hosts, made by the steps of docs/security.md, over a network
 # that is none of this machine's own.
 
-step "three fresh hosts"
+step "three fresh hosts, and one more that is not of them"
 bed down
-bed up 3
-for host in h1 h2 h3; do
+bed up 4
+for host in h1 h2 h3 h4; do
     install_on $host
 done
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::{ManifestHost, Security, WayBack};
@@ -29,6 +29,7 @@ use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
 
 use crate::processes;
+use crate::wait::comes_true;
 
 /// Several daemons, a depot, and a folder that all of it goes with.
 pub struct Cluster {
@@ -384,18 +385,16 @@ impl Cluster {
     }
 
     fn wait_ended(&self, mut child: Child, host: &str) -> ExitStatus {
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = child.try_wait().expect("waited for") {
-                return status;
-            }
-            if begin.elapsed() > Duration::from_secs(20) {
-                let _ = child.kill();
-                let _ = child.wait();
-                panic!("the daemon of {host} does not end:\n{}", self.log(host));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut status = None;
+        comes_true(Duration::from_secs(20), || {
+            status = child.try_wait().expect("waited for");
+            status.is_some()
+        });
+        status.unwrap_or_else(|| {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the daemon of {host} does not end:\n{}", self.log(host));
+        })
     }
 
     /// Kills the daemon of a host with SIGKILL; its actions live on.
@@ -406,6 +405,16 @@ impl Cluster {
         let mut child = self.take(host);
         child.kill().expect("killed");
         child.wait().expect("waited for");
+    }
+
+    /// Lets the daemon of a host crash, as a defect would, and gives how it ended; its actions live on.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn crash(&mut self, host: &str) -> ExitStatus {
+        let child = self.take(host);
+        processes::signal(child.id(), processes::Signal::ABORT);
+        self.wait_ended(child, host)
     }
 
     /// Asks the daemon of a host to end, as an init system does, and waits for it.
@@ -507,10 +516,11 @@ impl Cluster {
         all
     }
 
-    /// Ends of actions, in order: `id from -> to`.
+    /// Ends of actions, in order: `id from -> to`. Of all generations: what one host's switch asks of another may
+    /// be done there before that one switches.
     #[must_use]
-    pub fn ended_actions(&self, generation: GenerationNumber) -> Vec<String> {
-        let ends = self.merged_history().into_iter().filter(|e| e.event == "end" && e.generation == generation);
+    pub fn ended_actions(&self) -> Vec<String> {
+        let ends = self.merged_history().into_iter().filter(|e| e.event == "end");
         ends.map(|e| format!("{} {} -> {}", e.cob.expect("a change object"), e.from.expect("from"), e.to.expect("to")))
             .collect()
     }
@@ -545,19 +555,16 @@ impl Cluster {
     /// # Panics
     /// When the time is up.
     pub fn until(&self, limit: Duration, what: impl Fn() -> bool, name: &str) {
-        let begin = Instant::now();
-        while !what() {
-            if begin.elapsed() > limit {
-                for host in self.hosts() {
-                    let log = self.log(&host);
-                    let tail: Vec<_> = log.lines().rev().take(40).collect();
-                    eprintln!("---- {host}: {:#?}", self.status(&host));
-                    tail.iter().rev().for_each(|l| eprintln!("{l}"));
-                }
-                panic!("after {limit:?} it is not so that {name}");
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if comes_true(limit, what) {
+            return;
         }
+        for host in self.hosts() {
+            let log = self.log(&host);
+            let tail: Vec<_> = log.lines().rev().take(40).collect();
+            eprintln!("---- {host}: {:#?}", self.status(&host));
+            tail.iter().rev().for_each(|l| eprintln!("{l}"));
+        }
+        panic!("after {limit:?} it is not so that {name}");
     }
 }
 

@@ -124,6 +124,28 @@ fn some_needs(t: usize, states: &[usize], draw: &Draw, random: &mut Random) -> V
     needs
 }
 
+/// Adds one or two budgets; most change objects are members of one.
+pub fn lay_budgets(system: &mut System, random: &mut Random) {
+    let things = system.things.len();
+    for _ in 0..random.between(1, 2) {
+        let (budget, host) = (system.things.len(), system.things[random.below(things as u64) as usize].host);
+        for thing in &mut system.things[..things] {
+            if thing.budget.is_none() && random.permille(600) {
+                thing.budget = Some(budget);
+            }
+        }
+        system.things.push(Thing {
+            host,
+            states: 1,
+            priority: vec![0],
+            retries: 1_000_000,
+            in_process: random.permille(500),
+            at_most: Some(random.between(1, 3) as u32),
+            ..Thing::default()
+        });
+    }
+}
+
 /// A graph made with the short words alone (`requires`, `after`, `restarts_on` as `after`): kinds with
 /// down (0), up (1) and perhaps outdated (2), everybody prefers up, arrows run in no circle.
 pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) -> System {

@@ -40,6 +40,19 @@ pub const OUTSIDE: [Family; 3] = [
     Family { name: "circular-outside", draw: circular_outside },
 ];
 
+/// The same with budgets laid over them: over anybody, also over change objects that need one another.
+pub const BUDGETS: [Family; 3] = [
+    Family { name: "words-with-budgets", draw: |r| budgeted(WORDS, r) },
+    Family { name: "locks-and-sets-with-budgets", draw: |r| budgeted(WITHIN[3], r) },
+    Family { name: "circular-with-budgets", draw: |r| budgeted(WITHIN[6], r) },
+];
+
+fn budgeted(family: Family, random: &mut Random) -> System {
+    let mut system = (family.draw)(random);
+    draw::lay_budgets(&mut system, random);
+    system
+}
+
 fn acyclic(random: &mut Random) -> System {
     within(&Draw::default(), random)
 }

@@ -112,6 +112,8 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             locks,
             ranks: BTreeMap::from([(name("up"), (n + i) as u64), (name("down"), (n - i) as u64)]),
             expects: BTreeMap::new(),
+            budget: None,
+            at_most: None,
             files: BTreeMap::new(),
         };
         bundle.cobs.insert(id.clone(), cob);
@@ -143,6 +145,8 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             locks: Vec::new(),
             ranks: BTreeMap::from([(name("up"), i as u64), (name("down"), 0)]),
             expects: BTreeMap::new(),
+            budget: None,
+            at_most: None,
             files: BTreeMap::new(),
         };
         bundle.cobs.insert(id(i), cob);

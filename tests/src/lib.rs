@@ -12,5 +12,7 @@ pub mod sbom;
 pub mod script_log;
 pub mod shrink;
 pub mod small;
+pub mod stranger;
 pub mod system;
 pub mod transcript;
+pub mod wait;

@@ -46,7 +46,46 @@ pub fn signal(pid: u32, signal: Signal) {
 /// When it does not live.
 #[must_use]
 pub fn resident_kib(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The most memory that a process has ever had in RAM, in KiB.
+///
+/// # Panics
+/// When it does not live.
+#[must_use]
+pub fn peak_kib(pid: u32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("its memory");
+    let line = status.lines().find_map(|l| l.strip_prefix(what)).expect("its memory");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// The open file descriptors of a process. Of one that can't be dumped only root gets the list; the kernel
+/// tells everybody how long it is (since Linux 6.2).
+///
+/// # Panics
+/// When it does not live, or neither is told.
+#[must_use]
+pub fn descriptors(pid: u32) -> usize {
+    let folder = format!("/proc/{pid}/fd");
+    if let Ok(all) = fs::read_dir(&folder) {
+        return all.count();
+    }
+    let length = fs::metadata(&folder).expect("a process").len();
+    assert!(length > 0, "{folder} can't be read, and the kernel does not tell how many there are");
+    usize::try_from(length).expect("a number")
+}
+
+/// What the descriptors of a process lead to, for whoever looks for one too many; as far as it is told.
+#[must_use]
+pub fn open_files(pid: u32) -> Vec<String> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut all: Vec<_> =
+        all.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned())).collect();
+    all.sort();
+    all
 }

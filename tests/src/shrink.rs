@@ -48,6 +48,9 @@ fn candidates(system: &System) -> Vec<System> {
         for i in 0..thing.hops.len() {
             with(&|t| drop(t.hops.remove(i)));
         }
+        if thing.budget.is_some() {
+            with(&|t| t.budget = None);
+        }
         if thing.host != 0 {
             with(&|t| t.host = 0);
         }
@@ -83,6 +86,7 @@ fn without_thing(system: &System, gone: usize) -> System {
         smaller.names.remove(gone);
     }
     for thing in &mut smaller.things {
+        thing.budget = thing.budget.filter(|b| *b != gone).map(|b| b - usize::from(b > gone));
         for at in 0..thing.hops.len() + thing.locks.len() {
             let needs = needs_at(thing, at);
             needs.retain(|n| n.0 != gone);

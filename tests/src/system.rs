@@ -47,6 +47,10 @@ pub struct Thing {
     pub labels: Vec<String>,
     /// What its kind asks for.
     pub content: String,
+    /// The budget that it takes tokens of.
+    pub budget: Option<usize>,
+    /// It promises its state to so many at a time: it is a budget.
+    pub at_most: Option<u32>,
 }
 
 impl Thing {
@@ -141,6 +145,8 @@ impl System {
                 locks: thing.locks.iter().map(|(s, n)| LockNeeds { state: state(*s), needs: self.needs(n) }).collect(),
                 ranks: (0..thing.states).map(|s| (state(s), ranks[&(t, s)])).collect(),
                 expects: thing.depended_on().map(|other| (self.id(other), self.fingerprint(other))).collect(),
+                budget: thing.budget.map(|b| Need { cob: self.id(b), states: vec![self.state(b, 0)] }),
+                at_most: thing.at_most,
                 files: BTreeMap::new(),
             };
             bundle.kinds.insert(kind.name.clone(), kind);
@@ -243,6 +249,12 @@ impl fmt::Display for System {
             writeln!(f, "  leaves in {}", self.state(t, thing.pre_remove))?;
             if thing.in_process {
                 writeln!(f, "  inside the daemon")?;
+            }
+            if let Some(at_most) = thing.at_most {
+                writeln!(f, "  at most {at_most}")?;
+            }
+            if let Some(budget) = thing.budget {
+                writeln!(f, "  budget {}", self.id(budget))?;
             }
             for (from, to, n) in &thing.hops {
                 let arrow = if n.is_empty() { "" } else { " <- " };

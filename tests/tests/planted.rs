@@ -4,9 +4,10 @@
 use cob_engine::Faults;
 use cob_engine::sim::{Config, Outcome, Random};
 use cob_engine::time::Span;
-use cob_tests::family::{Family, WITHIN, Weather};
+use cob_tests::family::{BUDGETS, Family, WITHIN, Weather};
 use cob_tests::runs;
 use cob_tests::system::{System, Thing};
+use cob_tests::transcript::notation;
 
 /// How a fault shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,4 +125,43 @@ fn locks_under_a_grant_that_are_forgotten() {
 fn no_probes() {
     let plant = |c: &mut Config| c.faults = Faults { no_probes: true, ..Faults::default() };
     is_noticed(Shows::Standstill, 100, of(WITHIN[0]), |seed| Weather::Plain.config(seed), plant);
+}
+
+/// Budgets as they must be kept: no more members are away than there are tokens.
+#[test]
+fn a_budget_that_gives_any_number() {
+    let plant = |c: &mut Config| c.faults = Faults { gives_any_number: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 100, of(BUDGETS[0]), |seed| Weather::Plain.config(seed), plant);
+}
+
+#[test]
+fn a_token_that_is_forgotten() {
+    let plant = |c: &mut Config| c.faults = Faults { forgets_tokens: true, ..Faults::default() };
+    is_noticed(Shows::Violation, 2000, of(BUDGETS[0]), deadly, plant);
+}
+
+/// All apps require the database, and their budget lets one of them go at a time.
+fn all_on_one(_: u64) -> System {
+    let lines = [
+        "cob h0/db: down up",
+        "is up",
+        "prefers down",
+        "hop up down <- h1/app@down h2/app@down",
+        "cob h1/app: down up",
+        "is up",
+        "budget h0/b",
+        "cob h2/app: down up",
+        "is up",
+        "budget h0/b",
+        "cob h0/b: open",
+        "at most 1",
+    ];
+    notation::parse(&lines.map(str::to_owned)).expect("a system")
+}
+
+/// Those who have tokens wait for one who has none: without probes the budget never hears of it.
+#[test]
+fn no_probes_of_a_budget() {
+    let plant = |c: &mut Config| c.faults = Faults { no_probes: true, ..Faults::default() };
+    is_noticed(Shows::Standstill, 1, all_on_one, |seed| Weather::Plain.config(seed), plant);
 }

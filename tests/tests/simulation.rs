@@ -1,7 +1,7 @@
 //! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in
 //! the lock protocol's notes. How many, and how to replay one: [`cob_tests::runs`].
 
-use cob_tests::family::{Family, OUTSIDE, WITHIN, WORDS, Weather};
+use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
 use cob_tests::runs::{self, Seeds, Tally};
 
 /// The share of the set of systems within P1-P4 that each of their families gets, of ten.
@@ -59,6 +59,23 @@ fn graphs_of_words_start_everybody_once() {
 fn graphs_of_words_converge_under_faults() {
     let (test, faults) = ("graphs_of_words_converge_under_faults", [Weather::Hostile, Weather::Deadly]);
     runs::judge_all(test, &WORDS, Seeds::share(1, 2), Weather::config, &faults, runs::converges);
+}
+
+/// Whatever budgets are laid over, everything still converges, nobody leaves without a token, and no more are away at
+/// a time than their budget lets, but those of whom it says so.
+#[test]
+fn systems_with_budgets_converge() {
+    for family in &BUDGETS {
+        let seeds = Seeds::share(1, 6);
+        runs::judge_all(
+            "systems_with_budgets_converge",
+            family,
+            seeds,
+            Weather::config,
+            &Weather::ALL,
+            runs::converges,
+        );
+    }
 }
 
 /// Nothing is promised but safety, and that what does not rest has a name.

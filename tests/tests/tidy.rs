@@ -317,6 +317,32 @@ fn words_of(name: &str) -> Vec<&str> {
     begins.windows(2).map(|w| &name[w[0]..w[1]]).collect()
 }
 
+/// A number in front of a plural that is written out, in a text that is put together: `1 hosts` is what comes of it.
+fn counts_by_hand(code: &str) -> bool {
+    const MANY: [&str; 9] =
+        ["hosts", "change objects", "dependencies", "runs", "errors", "warnings", "attempts", "times", "violations"];
+    let behind = |word: &str| {
+        code.match_indices(&format!("}} {word}")).any(|(at, found)| {
+            let next = code[at + found.len()..].chars().next();
+            // A limit is a constant, and more than one.
+            let limit = code[..at].rsplit('{').next().is_some_and(|inside| inside.starts_with(char::is_uppercase));
+            next.is_none_or(|c| !c.is_alphanumeric()) && code[..at].contains('"') && !limit
+        })
+    };
+    MANY.into_iter().any(behind)
+}
+
+#[test]
+fn numbers_and_their_nouns_go_together() {
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.is_rust() && !t.is_test()) {
+        for (line, _) in text.code().filter(|(_, code)| counts_by_hand(code)) {
+            faults.push(text.at(line, "`cob_types::words::count` knows `1 host` from `2 hosts`"));
+        }
+    }
+    assert_none(&faults);
+}
+
 #[test]
 fn every_example_is_used_by_a_test() {
     let texts = texts();
@@ -385,6 +411,8 @@ fn the_rules_find_what_they_are_for() {
     assert!(!mentions("use my_cobd::run;", "cobd::") && !mentions("crate::cobd::run", "cobd::"));
     assert_eq!(public_type("    pub struct LockNeeds<'a> {"), Some("LockNeeds"));
     assert_eq!(public_type("pub(crate) struct Task;"), None);
+    assert!(counts_by_hand("format!(\"{n} hosts\")") && counts_by_hand("(\"{} change objects;\", n)"));
+    assert!(!counts_by_hand("count(n, \"host\")") && !counts_by_hand("\"more than {MAX} hosts\""));
     assert_eq!(words_of("LockNeeds"), ["Lock", "Needs"]);
     let line = "[a](x.md#y), [b](#z), [c](http://x/y.md) and [`d`](../w)";
     assert_eq!(links(line).collect::<Vec<_>>(), ["x.md", "../w"]);

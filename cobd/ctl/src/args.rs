@@ -1,9 +1,11 @@
 //! The command line: what may be said, and how it is explained.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 
 use crate::targets::HostArg;
@@ -44,9 +46,14 @@ pub struct Global {
     #[arg(long = "host", global = true, value_name = "ADDR")]
     pub hosts: Vec<HostArg>,
 
-    /// The local daemon's socket, asked when neither a depot nor a host is named
+    /// Only the daemon with this socket. COB_SOCKET says where the local one has it if it is to be asked: when neither a
+    /// depot nor a host is named
     #[arg(long, global = true, env = "COB_SOCKET", value_name = "PATH", default_value = "/run/cob/cobd.sock")]
     pub socket: PathBuf,
+
+    /// Which of these stood in the command line itself
+    #[arg(skip)]
+    pub explicit: Explicit,
 
     /// The key that the daemon at --host must prove to hold; else it is looked up in the depot
     #[arg(long = "host-key", global = true, value_name = "KEY")]
@@ -83,6 +90,43 @@ pub struct Global {
     /// When to use colour; `auto` means on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
+}
+
+/// Options that stood in the command line itself, and not in the environment: these go before those.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Explicit {
+    /// `--socket`.
+    pub socket: bool,
+    /// `--depot`.
+    pub depot: bool,
+}
+
+impl Args {
+    /// The command line as it is explained: the demo has daemons of its own, so it does not show the options
+    /// that choose others.
+    #[must_use]
+    pub fn described() -> clap::Command {
+        let command = Self::command();
+        let chosen: Vec<_> = command
+            .get_arguments()
+            .filter(|arg| arg.is_global_set() && arg.get_id() != "color")
+            .map(|arg| arg.clone().hide(true))
+            .collect();
+        command.mut_subcommand("demo", |demo| demo.args(chosen))
+    }
+
+    /// Reads a command line, the program's name first. A variable that is set to nothing counts as not set.
+    ///
+    /// # Errors
+    /// What is wrong with it; or the help that was asked for.
+    pub fn read<T: Into<OsString> + Clone>(line: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
+        let command = cobgen::cli::without_empty_variables(Self::described());
+        let matches = command.try_get_matches_from(line)?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        let told = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        args.global.explicit = Explicit { socket: told("socket"), depot: told("depot") };
+        Ok(args)
+    }
 }
 
 /// When to use colour.
@@ -223,7 +267,8 @@ pub struct SwitchArgs {
     /// The generation, or `latest`: the newest in the depot
     #[arg(value_name = "N|latest")]
     pub generation: Wanted,
-    /// Wait until it has converged, at most so long from now on
+    /// Wait until it has converged, at most so long from now on; without a DURATION, at most 10 minutes. Hosts that can't
+    /// be reached are tried until then; if one never could be, the exit status is 3
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
     pub wait: Option<Duration>,
     /// How long hosts may take to get ready before those that are not are left behind [default: 30s; hosts that do not
@@ -381,13 +426,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory as _;
-        Args::command().debug_assert();
+        Args::described().debug_assert();
     }
 
     #[test]
     fn waits_and_generations_are_read() {
-        let parse = |line: &str| Args::try_parse_from(line.split(' '));
+        let parse = |line: &str| Args::read(line.split(' '));
         let wait = |line: &str| {
             let Command::Switch(args) = parse(line).expect(line).command else { panic!("{line}") };
             (args.generation, args.wait)
@@ -400,6 +444,10 @@ mod tests {
         {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        let explicit = |line: &str| parse(line).expect(line).global.explicit;
+        assert_eq!(explicit("cobctl status"), Explicit::default(), "a default is not said by anybody");
+        assert_eq!(explicit("cobctl status --socket /x"), Explicit { socket: true, depot: false });
+        assert_eq!(explicit("cobctl --depot /x status"), Explicit { socket: false, depot: true });
         let args = parse("cobctl status n1 n2/db --host unix:/x --host n3=tcp://127.0.0.1:1 --json").expect("parses");
         assert_eq!((args.global.hosts.len(), args.global.json), (2, true));
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cob_trust::tls::{self, Identity, OtherKey};
 use cob_types::PublicKey;
+use cob_types::words::form;
 use cobd::web::{Done, RefusalBody};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -36,7 +37,8 @@ const ORDER: Duration = Duration::from_secs(60);
 
 /// What to do about a host with another key.
 const OTHER_KEY: &str = "somebody may be attacking you there, and nothing was sent. If the host was installed anew, compare \
-    that key with the one on the host itself, put it into the model, and publish and switch by the other hosts first";
+    that key with the one that `cobd init` prints on the host itself, and enrol it again (`cobgen enroll`); it may also be the \
+    wrong address. `cobctl trust doctor` with this host and another one says more";
 /// What to do about a key that a host does not know.
 const KEY_REFUSED: &str = "`cobctl trust key` shows your key; an administrator names it under `operators` in the model. \
     Is it the right one (--key)?";
@@ -153,10 +155,10 @@ impl AskError {
         clean(&text)
     }
 
-    /// Whether a daemon has answered, if only with a refusal.
+    /// Whether the daemon has answered, if only with a refusal: it had proved who it is before it sent us away.
     #[must_use]
     pub fn is_from_daemon(&self) -> bool {
-        matches!(self, AskError::Refused { .. })
+        matches!(self, AskError::Refused { .. } | AskError::KeyRefused { .. })
     }
 
     /// Whether a daemon says that it has no such thing.
@@ -170,9 +172,9 @@ impl AskError {
     pub fn is_passing(&self) -> bool {
         match self {
             AskError::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE.as_u16(),
+            AskError::KeyRefused { .. } => false,
             AskError::Connect { .. }
             | AskError::OtherKey { .. }
-            | AskError::KeyRefused { .. }
             | AskError::Late { .. }
             | AskError::Broken { .. }
             | AskError::TooLong { .. }
@@ -466,7 +468,7 @@ async fn timely<T>(
 }
 
 fn parse<T: DeserializeOwned>(at: &Endpoint, bytes: &[u8]) -> Result<T, AskError> {
-    serde_json::from_slice(bytes).map_err(|e| not_understood(at, &e.to_string()))
+    serde_json::from_slice(bytes).map_err(|e| not_understood(at, &form(e)))
 }
 
 fn not_understood(at: &Endpoint, what: &str) -> AskError {

@@ -118,10 +118,9 @@ impl From<AskError> for Failure {
     fn from(error: AskError) -> Self {
         let hint = error.hint();
         let blame = match &error {
-            AskError::Refused { .. } => Blame::Refused,
+            AskError::Refused { .. } | AskError::KeyRefused { .. } => Blame::Refused,
             AskError::Connect { .. }
             | AskError::OtherKey { .. }
-            | AskError::KeyRefused { .. }
             | AskError::Late { .. }
             | AskError::Broken { .. }
             | AskError::TooLong { .. }

@@ -58,10 +58,26 @@ pub async fn cluster(client: &Client, targets: &[Target]) -> ClusterStatus {
 /// The status of one target; if it can't be had, one that says why.
 pub async fn status(client: &Client, target: &Target) -> HostStatus {
     let answer = client.get::<HostStatus>(&target.endpoint, "/v1/status").await;
-    match answer.map_err(|e| e.in_a_line()).and_then(|status| own(target, status)) {
+    match answer.map_err(|e| why_silent(&e)).and_then(|status| own(target, status)) {
         Ok(status) => status,
         Err(error) => unreachable(target.stand_in(), error),
     }
+}
+
+/// What stands before the reason of a host that tells nothing because it refuses to.
+const REFUSES: &str = "refuses: ";
+
+/// Why there is no status, in a line; [`refusal`] finds a refusal again.
+#[must_use]
+pub fn why_silent(error: &AskError) -> String {
+    let why = error.in_a_line();
+    if is_refusal(error) { format!("{REFUSES}{why}") } else { why }
+}
+
+/// Why a host tells nothing, if it was reached and has refused to.
+#[must_use]
+pub fn refusal(host: &HostStatus) -> Option<&str> {
+    host.error.as_deref().filter(|_| !host.reachable)?.strip_prefix(REFUSES)
 }
 
 /// A host of which nothing is known but why.
@@ -73,7 +89,7 @@ pub fn unreachable(name: HostName, error: String) -> HostStatus {
 /// Whether a daemon refused, as far as a switch or an order is concerned; else it was not reached.
 #[must_use]
 pub fn is_refusal(error: &AskError) -> bool {
-    matches!(error, AskError::Refused { .. }) && !error.is_passing()
+    error.is_from_daemon() && !error.is_passing()
 }
 
 fn own(target: &Target, mut status: HostStatus) -> Result<HostStatus, String> {
@@ -101,7 +117,7 @@ pub fn picture(answers: impl Iterator<Item = HostStatus>) -> ClusterStatus {
         }
     }
     hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    ClusterStatus { hosts }
+    ClusterStatus { hosts, ..ClusterStatus::default() }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! order. A yes is said by [`verdict`] alone.
 
 pub mod args;
+mod backoff;
 pub mod client;
 mod commands;
 pub mod demo;

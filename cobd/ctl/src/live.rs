@@ -1,8 +1,8 @@
 //! The cluster as it changes: each daemon is watched, and asked for its status when it says that
 //! something has changed.
 //!
-//! A daemon that can't be watched is asked at intervals. What is shown is never older than
-//! [`REFRESH`]: a daemon that has stopped answering shows as unreachable.
+//! A daemon that can't be watched is asked at intervals, which grow while it can't be reached ([`Backoff`]).
+//! What is shown is never older than [`REFRESH`]: a daemon that has stopped answering shows as unreachable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::client::Client;
-use crate::gather::{picture, status, unreachable};
+use crate::gather::{picture, status, unreachable, why_silent};
 use crate::targets::Target;
 
 /// The least time between two questions to one daemon.
 const PACE: Duration = Duration::from_millis(100);
 /// When a daemon that said nothing is asked all the same.
 const REFRESH: Duration = Duration::from_secs(5);
-/// When one that was not reached, or can't be watched, is tried again.
-const AGAIN: Duration = Duration::from_millis(400);
 
 /// A live picture of some daemons. Ends with its value.
 #[derive(Debug)]
@@ -87,11 +86,15 @@ impl Live {
 }
 
 async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
+    let mut backoff = Backoff::default();
     loop {
         let news = match client.watch(&target.endpoint).await {
             Ok(mut changes) => loop {
                 let news = status(&client, &target).await;
                 let reachable = news.reachable;
+                if reachable {
+                    backoff.answered();
+                }
                 if tell.send((at, news)).await.is_err() || !reachable {
                     break None;
                 }
@@ -101,7 +104,7 @@ async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(u
                 }
             },
             Err(error) if error.is_from_daemon() => Some(status(&client, &target).await),
-            Err(error) => Some(unreachable(target.stand_in(), error.in_a_line())),
+            Err(error) => Some(unreachable(target.stand_in(), why_silent(&error))),
         };
         if let Some(news) = news
             && tell.send((at, news)).await.is_err()
@@ -111,6 +114,6 @@ async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(u
         if tell.is_closed() {
             return;
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(backoff.pause()).await;
     }
 }

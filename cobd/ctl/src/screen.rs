@@ -9,8 +9,12 @@ use std::sync::{Arc, Mutex};
 use comfy_table::{ContentArrangement, Table};
 
 use crate::args::ColorChoice;
-use crate::words::clean;
+use crate::words::clean_to;
 
+/// How often it is looked whether somebody still reads what is written.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+/// The longest problem or hint, in characters: it is told once, and with all that helps.
+const PROBLEM: usize = 1000;
 /// Lines are not made narrower than this for a small terminal.
 const NARROWEST: usize = 40;
 
@@ -18,6 +22,8 @@ const NARROWEST: usize = 40;
 pub struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
+    /// They are those of this process.
+    standard: bool,
     out_terminal: bool,
     err_terminal: bool,
     colour: bool,
@@ -94,6 +100,7 @@ impl Screen {
         let (out, err) = (io::stdout(), io::stderr());
         let width = |fd| rustix::termios::tcgetwinsize(fd).ok().map(|size| usize::from(size.ws_col));
         Self {
+            standard: true,
             out_terminal: out.is_terminal(),
             err_terminal: err.is_terminal(),
             colour: false,
@@ -110,6 +117,7 @@ impl Screen {
         let screen = Self {
             out: Box::new(Tap(Arc::clone(&written.out))),
             err: Box::new(Tap(Arc::clone(&written.err))),
+            standard: false,
             out_terminal: false,
             err_terminal: false,
             colour: false,
@@ -144,6 +152,17 @@ impl Screen {
     #[must_use]
     pub fn is_err_live(&self) -> bool {
         self.err_terminal
+    }
+
+    /// Waits until nobody can read the answer any more: the reader of a pipe has gone.
+    pub fn abandoned(&self) -> impl Future<Output = io::Error> + use<> {
+        let standard = self.standard;
+        async move {
+            while !(standard && reader_has_gone(&io::stdout())) {
+                tokio::time::sleep(LOOK).await;
+            }
+            io::ErrorKind::BrokenPipe.into()
+        }
     }
 
     /// The width to keep to; none: nothing is wrapped or cut.
@@ -219,7 +238,7 @@ impl Screen {
     pub fn problem(&mut self, label: &str, text: &str) {
         let paint = if label == "hint" { Paint::Good } else { Paint::Bad };
         let label = self.paint(paint, &format!("{label}:"));
-        self.say(&format!("{label} {}", clean(text)));
+        self.say(&format!("{label} {}", clean_to(text, PROBLEM)));
     }
 
     /// A table without lines, as wide as the screen.
@@ -286,6 +305,14 @@ impl Written {
 
 fn text(bytes: &Mutex<Vec<u8>>) -> String {
     String::from_utf8_lossy(&bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)).into_owned()
+}
+
+/// Whether the other end of a pipe is closed.
+fn reader_has_gone(out: &impl std::os::fd::AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut one = [PollFd::new(out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut one, Some(&now)).is_ok() && one[0].revents().contains(PollFlags::ERR)
 }
 
 struct Tap(Arc<Mutex<Vec<u8>>>);

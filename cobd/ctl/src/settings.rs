@@ -207,14 +207,12 @@ fn bearer(token: &str) -> Result<HeaderValue, Failure> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use clap::Parser as _;
-
     use super::*;
     use crate::args::Args;
 
     fn global(line: &[&str]) -> Global {
         let line = ["cobctl"].iter().chain(line).chain(&["pause"]);
-        Args::try_parse_from(line).expect("parses").global
+        Args::read(line).expect("parses").global
     }
 
     fn said(failure: &Failure) -> String {

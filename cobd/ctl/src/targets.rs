@@ -139,9 +139,15 @@ impl Targets {
             depot: settings.depot.clone(),
             trust: settings.trust.clone(),
             socket: global.socket.clone(),
-            narrowed: !global.hosts.is_empty(),
+            narrowed: !global.hosts.is_empty() || global.explicit.socket,
             warnings: Vec::new(),
         };
+        one_place(global)?;
+        if global.explicit.socket && global.hosts.is_empty() {
+            // What stands in the command line goes before a depot of the environment or of the settings.
+            targets.all.push(Target { name: None, endpoint: Endpoint::Unix(global.socket.clone()) });
+            return Ok(targets);
+        }
         one_address(global)?;
         let manifest = targets.newest(global)?;
         let by_name = manifest.as_ref().map(|m| endpoints(m, &global.socket)).transpose()?.unwrap_or_default();
@@ -221,6 +227,15 @@ impl Targets {
     pub fn manifest(&self, generation: GenerationNumber) -> Result<Option<Manifest>, Failure> {
         self.open_depot()?.map(|depot| depot.manifest(generation)).transpose()
     }
+}
+
+/// The hosts of a depot and the daemon of a socket are not both meant.
+fn one_place(global: &Global) -> Result<(), Failure> {
+    if !(global.explicit.socket && global.explicit.depot && global.hosts.is_empty()) {
+        return Ok(());
+    }
+    Err(Failure::usage(anyhow::anyhow!("--socket names one daemon, and --depot the hosts of its newest generation"))
+        .hint("leave one of the two out; with --host unix:PATH --depot DIR one daemon is asked and the depot is known"))
 }
 
 /// A key that was named is one host's.

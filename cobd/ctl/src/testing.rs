@@ -31,7 +31,7 @@ pub(crate) fn host(name: &str, generation: u64, cobs: Vec<CobStatus>) -> HostSta
 }
 
 pub(crate) fn cluster(hosts: Vec<HostStatus>) -> ClusterStatus {
-    ClusterStatus { hosts }
+    ClusterStatus { hosts, ..ClusterStatus::default() }
 }
 
 pub(crate) fn settled(cob: &str, at: &str) -> CobStatus {

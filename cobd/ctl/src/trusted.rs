@@ -1,6 +1,8 @@
 //! The depot as far as it is believed: its manifests say where hosts are, and by which keys they prove
 //! it, so a wrong one leads astray.
 
+use std::path::Path;
+
 use cob_depot::Depot;
 use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_MANIFEST};
@@ -32,6 +34,12 @@ impl TrustedDepot {
     #[must_use]
     pub fn new(depot: Depot, trust: Option<Publishers>) -> Self {
         Self { depot, trust }
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.depot.path()
     }
 
     /// The number of the newest generation, accepted or not.

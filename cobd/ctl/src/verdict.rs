@@ -10,6 +10,7 @@ use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, Trouble, Wa
 use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 
 use crate::failure::Exit;
+use crate::gather::refusal;
 use crate::words::{count, list};
 
 /// What a yes needs beyond the hosts' own words.
@@ -58,10 +59,10 @@ impl Verdict {
 /// Judges the answers of the hosts.
 #[must_use]
 pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
-    let mut unreached: Vec<HostName> = status.hosts.iter().filter(|h| !h.reachable).map(|h| h.name.clone()).collect();
+    let mut unreached = unreached(status);
     let there: BTreeSet<&HostName> = status.hosts.iter().map(|h| &h.name).collect();
     unreached.extend(expected.cobs.keys().filter(|h| !there.contains(h)).cloned());
-    let mut wrong: Vec<String> = Vec::new();
+    let mut wrong = refusing(status);
     let reached = || status.hosts.iter().filter(|h| h.reachable);
     let generations: BTreeSet<GenerationNumber> = reached().filter_map(|h| h.generation).collect();
     let wanted = expected.generation.or_else(|| generations.last().copied());
@@ -76,6 +77,19 @@ pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
         Some(generation) if wrong.is_empty() => Verdict::Converged(generation),
         Some(_) | None => Verdict::Not(wrong),
     }
+}
+
+/// The hosts that did not answer, not even with a refusal.
+#[must_use]
+pub fn unreached(status: &ClusterStatus) -> Vec<HostName> {
+    let silent = |h: &&HostStatus| !h.reachable && refusal(h).is_none();
+    status.hosts.iter().filter(silent).map(|h| h.name.clone()).collect()
+}
+
+/// The hosts that refuse to tell anything, and why: a sentence each.
+#[must_use]
+pub fn refusing(status: &ClusterStatus) -> Vec<String> {
+    status.hosts.iter().filter_map(|h| Some(format!("{} refuses: {}", h.name, refusal(h)?))).collect()
 }
 
 fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
@@ -100,7 +114,8 @@ fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Opti
     }
     let known = u64::try_from(host.cobs.len()).unwrap_or(u64::MAX);
     if let Some(cobs) = cobs.filter(|c| *c != known) {
-        return Some(format!("{name} tells of {known} change objects; its generation has {cobs}"));
+        let known = count(host.cobs.len(), "change object");
+        return Some(format!("{name} tells of {known}; its generation has {cobs}"));
     }
     (!host.converged).then(|| format!("{name} has not finished"))
 }
@@ -164,7 +179,7 @@ fn ended(cob: &CobStatus) -> bool {
 
 fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
     cob.waits_for.iter().filter_map(|wait| match wait {
-        Wait::Lock { cob, .. } | Wait::Grant { cob, .. } => Some(cob),
+        Wait::Lock { cob, .. } | Wait::Token { cob, .. } | Wait::Grant { cob, .. } => Some(cob),
         Wait::Retry { .. } | Wait::Failed | Wait::Paused | Wait::Rest { .. } | Wait::NoRoute { .. } | Wait::Leaving => {
             None
         }
@@ -204,6 +219,14 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_refuses_is_a_no_and_not_one_that_is_away() {
+        let refusing = crate::gather::unreachable(HostName::new("n2").expect("a name"), "refuses: not you".to_owned());
+        assert_eq!(only_reason(vec![host("n1", 7, vec![]), refusing.clone()]), "n2 refuses: not you");
+        let gone = crate::gather::unreachable(HostName::new("n3").expect("a name"), "off".to_owned());
+        assert_eq!(verdict(vec![refusing, gone]).exit(), Exit::Unreached);
+    }
+
+    #[test]
     fn a_hosts_own_yes_is_not_enough() {
         assert_eq!(
             only_reason(vec![host("n1", 6, vec![]), host("n2", 7, vec![])]),
@@ -229,7 +252,7 @@ mod tests {
             cobs: [(HostName::new("n1").expect("a name"), 2)].into(),
         };
         let judged = judge(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])]), &expected);
-        assert_eq!(judged, Verdict::Not(vec!["n1 tells of 1 change objects; its generation has 2".to_owned()]));
+        assert_eq!(judged, Verdict::Not(vec!["n1 tells of 1 change object; its generation has 2".to_owned()]));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cob_types::StateName;
 use cob_types::status::{CobStatus, Phase, Trouble, Wait};
+pub use cob_types::words::count;
 
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;
@@ -94,9 +95,15 @@ fn civil(days: u64) -> (u64, u64, u64) {
 /// a bound.
 #[must_use]
 pub fn clean(text: &str) -> String {
+    clean_to(text, LINE)
+}
+
+/// The same with another bound.
+#[must_use]
+pub fn clean_to(text: &str, longest: usize) -> String {
     let mut shown = String::new();
     for (at, c) in text.trim_end().chars().enumerate() {
-        if at == LINE {
+        if at == longest {
             shown.push('…');
             break;
         }
@@ -127,12 +134,6 @@ pub fn clean_lines(text: &str) -> String {
 /// Control characters, and those that turn the direction of what follows.
 fn is_hostile(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// `1 host`, `2 hosts`.
-#[must_use]
-pub fn count(n: usize, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
 }
 
 /// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
@@ -228,6 +229,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
             format!("{cob} {} again (asked back)", states(wanted))
         }
         Wait::Lock { cob, states: wanted, .. } => format!("{cob} {}", states(wanted)),
+        Wait::Token { cob, .. } => format!("a token of {cob}"),
         Wait::Grant { cob, state, .. } => format!("{cob} to give back {state}"),
         Wait::Retry { at_ns, attempt, of } => {
             format!("attempt {attempt} of {of} in {}", span(at_ns.saturating_sub(now_ns)))
@@ -245,9 +247,11 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
 pub fn trouble(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Stuck { circle: round, more } => format!("stuck in a circle: {}", circle(round, *more)),
-        Trouble::Chase { cob, times } => format!("asked {cob} and withdrew {times} times"),
-        Trouble::Flap { state, times, because_of: Some(cob) } => format!("left {state} {times} times for {cob}"),
-        Trouble::Flap { state, times, because_of: None } => format!("left {state} {times} times by itself"),
+        Trouble::Chase { cob, times } => format!("asked {cob} and withdrew {}", count(*times, "time")),
+        Trouble::Flap { state, times, because_of: Some(cob) } => {
+            format!("left {state} {} for {cob}", count(*times, "time"))
+        }
+        Trouble::Flap { state, times, because_of: None } => format!("left {state} {} by itself", count(*times, "time")),
     }
 }
 

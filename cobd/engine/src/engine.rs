@@ -98,12 +98,21 @@ pub struct Faults {
     /// The locks under a grant are not written with it.
     #[cfg(feature = "planted-faults")]
     pub forgets_locks_under_grants: bool,
+    /// A budget gives a token to everybody.
+    #[cfg(feature = "planted-faults")]
+    pub gives_any_number: bool,
+    /// The token under which a member left is forgotten at a restart.
+    #[cfg(feature = "planted-faults")]
+    pub forgets_tokens: bool,
 }
 
 impl Engine {
     /// Some fault is planted, so that records and engine may differ.
     pub(crate) fn has_faults(&self) -> bool {
-        self.faults.grants_not_durable() || self.faults.forgets_actions() || self.faults.takes_any_grant()
+        self.faults.grants_not_durable()
+            || self.faults.forgets_actions()
+            || self.faults.takes_any_grant()
+            || self.faults.forgets_tokens()
     }
 }
 
@@ -127,7 +136,9 @@ faults!(
     takes_any_grant,
     hello_names_nothing,
     forgets_actions,
-    forgets_locks_under_grants
+    forgets_locks_under_grants,
+    gives_any_number,
+    forgets_tokens
 );
 
 impl Engine {
@@ -444,7 +455,7 @@ impl Engine {
             Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
             Msg::Refused { number, reason } => o.on_refused(from, number, reason),
             Msg::Probe { initiator, number, generation, path, more, wide } => {
-                o.on_probe(cx, Probed { initiator, number, generation, path, more, wide });
+                o.on_probe(cx, from, Probed { initiator, number, generation, path, more, wide });
             }
         });
     }

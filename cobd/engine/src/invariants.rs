@@ -19,7 +19,11 @@ pub fn check(engine: &Engine) -> Result<(), String> {
         unsettled += usize::from(!is_settled(object));
     }
     if unsettled != engine.unsettled() {
-        return Err(format!("{unsettled} change objects are not settled, but {} are counted", engine.unsettled()));
+        return Err(format!(
+            "{} not settled, but {} counted",
+            cob_types::words::count(unsettled, "change object"),
+            engine.unsettled()
+        ));
     }
     Ok(())
 }
@@ -35,6 +39,9 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
         }
         if o.has_grants_out() {
             return Err("it acts with a promise out".to_owned());
+        }
+        if o.needs_token_to_leave(t.from) && o.token_held(&engine.names).is_none() {
+            return Err("it leaves without a token of its budget".to_owned());
         }
         for need in o.spec.hop_needs(transition) {
             let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);
@@ -77,6 +84,9 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
         let grants = |c: &crate::record::DurableCob| -> Vec<(CobId, _, _)> {
             c.grants.iter().map(|(to, g)| (to.clone(), g.number, g.state.clone())).collect()
         };
+        if was.token.as_ref().map(|t| t.number) != now.token.as_ref().map(|t| t.number) {
+            differs("the token of its budget")?;
+        }
         if grants(was) != grants(now) {
             differs("a promise")?;
         }

@@ -79,6 +79,9 @@ pub struct Begun {
     pub process: bool,
     /// The locks that it runs under.
     pub locks: Vec<HeldLock>,
+    /// The token of its budget that it has taken to leave, and keeps until it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<HeldLock>,
 }
 
 /// What is written. `cob` is always the change object of this host that it is about.
@@ -124,6 +127,9 @@ pub enum Body {
         /// When the action itself began and ended.
         span: (u64, u64),
         error: String,
+        /// The token of its budget that it still keeps: it is not back yet.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<HeldLock>,
     },
     /// A check has ended.
     Checked {
@@ -183,6 +189,8 @@ pub enum Note {
     Flap { state: StateName, times: u32, because_of: Option<CobId> },
     /// It goes by rank from now on.
     Ordered,
+    /// A budget has given a token beyond its number: those who have one can't be back before this one moves.
+    Overdrawn { by: CobId, at_most: u32 },
 }
 
 impl Body {
@@ -248,6 +256,9 @@ pub struct DurableCob {
     pub grants: BTreeMap<CobId, GrantOut>,
     /// When its state last changed.
     pub since: Time,
+    /// The token of its budget under which it left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<HeldLock>,
 }
 
 impl Durable {
@@ -275,10 +286,15 @@ impl Durable {
                     grants.remove(from);
                 }
             }
-            Body::Begun { cob, begun } => self.cob(cob).action = Some(begun.clone()),
-            Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, .. } => {
+            Body::Begun { cob, begun } => {
+                let c = self.cob(cob);
+                c.action = Some(begun.clone());
+                c.token.clone_from(&begun.token);
+            }
+            Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, token, .. } => {
                 let c = self.cob(cob);
                 c.action = None;
+                c.token.clone_from(token);
                 c.state.clone_from(state);
                 c.failures = *failures;
                 c.failed = *failed;

@@ -20,7 +20,8 @@ fn one_of_each() -> Vec<Body> {
     let number = Number { start: 1, counter: 2 };
     let cob = || id("n1/a");
     let life = Incarnation { id: 1, start: 2 };
-    let begun = Begun { job: number, from: state(), to: state(), attempt: 1, process: true, locks: Vec::new() };
+    let begun =
+        Begun { job: number, from: state(), to: state(), attempt: 1, process: true, locks: Vec::new(), token: None };
     let grant = GrantOut {
         number,
         set: vec![state()],
@@ -41,6 +42,7 @@ fn one_of_each() -> Vec<Body> {
         Note::Chase { of: cob(), times: 1 },
         Note::Flap { state: state(), times: 1, because_of: None },
         Note::Ordered,
+        Note::Overdrawn { by: cob(), at_most: 1 },
     ];
     let orders = [
         OrderRecord::Pause,
@@ -73,6 +75,7 @@ fn one_of_each() -> Vec<Body> {
             rests_on: Some(CONTENT),
             span: (1, 2),
             error: String::new(),
+            token: None,
         },
         Body::Checked {
             cob: cob(),
@@ -121,6 +124,7 @@ fn place(body: &Body) -> usize {
             Note::Chase { .. } => 22,
             Note::Flap { .. } => 23,
             Note::Ordered => 24,
+            Note::Overdrawn { .. } => 25,
         },
     }
 }
@@ -133,7 +137,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=24).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=25).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -168,5 +172,6 @@ fn records_are_written_as_ever() {
     <a1><0c><a2><00>dn1/a<01><a1><06><a2><00>dn1/a<01><01>
     <a1><0c><a2><00>dn1/a<01><a1><07><a3><00>bup<01><01><02><f6>
     <a1><0c><a2><00>dn1/a<01><08>
+    <a1><0c><a2><00>dn1/a<01><a1><09><a2><00>dn1/a<01><01>
     "#);
 }

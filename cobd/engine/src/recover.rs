@@ -104,6 +104,7 @@ impl Engine {
         let mut held: Vec<&HeldLock> = was.grants.values().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));
+        held.extend(was.token.as_ref().filter(|_| !self.faults.forgets_tokens()));
         let locks: Vec<_> = held.into_iter().map(|l| self.restored_lock(cob, l, now)).collect();
         for lock in &locks {
             let host = self.names.host_of(lock.asked);
@@ -130,6 +131,9 @@ impl Engine {
             o.values = Arc::new(was.values.clone());
             o.applied = was.applied;
             o.rested_on = was.rests_on;
+            if !cx.faults.forgets_tokens() {
+                o.left_under.clone_from(&was.token);
+            }
             o.since = if was.since == Time(0) { now } else { was.since };
             o.check_at = if o.state.is_some() { Time::NEVER } else { Time(0) };
             for request in grants {
@@ -171,6 +175,7 @@ impl Engine {
             lapsed: false,
             restored: true,
             refused: false,
+            beyond: false,
             since: now,
         }
     }
@@ -276,6 +281,7 @@ impl Engine {
                     attempt: object.last.as_ref().map_or(1, |l| l.attempt),
                     process: object.spec.kind.process,
                     locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
+                    token: object.left_under.clone(),
                 })
             }
             Activity::Idle | Activity::Checking { .. } => None,
@@ -301,6 +307,7 @@ impl Engine {
             applied: object.applied,
             rests_on: object.rested_on,
             action,
+            token: object.left_under.clone(),
             grants: granted.collect(),
             since: object.since,
         }

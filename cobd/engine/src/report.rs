@@ -94,6 +94,10 @@ impl Engine {
         }
         let away = o.view.target.is_some() && o.state != o.view.target;
         for lock in o.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()) {
+            if o.view.gated {
+                waits.push(Wait::Token { cob: self.names.cob_id(lock.asked).clone(), since_ns: lock.since.0 });
+                continue;
+            }
             waits.push(Wait::Lock {
                 cob: self.names.cob_id(lock.asked).clone(),
                 states: self.names.state_names(&lock.set),
@@ -102,7 +106,7 @@ impl Engine {
                 refused: lock.refused.as_ref().map(ToString::to_string),
             });
         }
-        if away {
+        if away && !o.view.gated {
             for r in &o.requests {
                 if let Some(state) = r.granted {
                     waits.push(Wait::Grant {

@@ -151,6 +151,10 @@ pub(crate) struct Spec {
     locks: Box<[(StateIx, Box<[NeedSpec]>)]>,
     ranks: Box<[u64]>,
     expects: Box<[(CobRef, Fingerprint)]>,
+    /// The state lock that it takes before it leaves its preferred state, or `outdated`.
+    pub(crate) budget: Option<NeedSpec>,
+    /// It promises its state to so many at a time.
+    pub(crate) at_most: Option<u32>,
 }
 
 impl Spec {
@@ -184,6 +188,8 @@ impl Spec {
                 .map(|s| cob.ranks.get(names.state_name(*s)).copied().unwrap_or(u64::MAX))
                 .collect(),
             expects: expects.into_boxed_slice(),
+            budget: cob.budget.as_ref().map(|token| sets.needs(std::slice::from_ref(token), names).remove(0)),
+            at_most: cob.at_most,
             kind,
         }
     }
@@ -214,7 +220,7 @@ impl Spec {
     pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
         let hops = self.hops.iter().flat_map(|h| h.1.iter());
         let locks = self.locks.iter().flat_map(|l| l.1.iter());
-        hops.chain(locks).map(|n| n.cob)
+        hops.chain(locks).chain(&self.budget).map(|n| n.cob)
     }
 }
 

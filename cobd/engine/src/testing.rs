@@ -2,7 +2,8 @@
 //! whole list of effects comes back as text.
 //!
 //! ```text
-//! h/b: 0 1, is 1, prefers 0, hop 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, expects d/d
+//! h/b: 0 1, is 1, prefers 0, hop 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, budget d/b
+//! h/b: open, prefers open, at most 1
 //! ```
 //! States in the order of their priority; both hops of each two; 0 is the pre-remove state. A message:
 //! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c`, `grant d/d@1 to h/b #1.4 rev 0`,
@@ -190,15 +191,17 @@ fn tell_record(body: &Body) -> String {
         }
         Body::Returned { cob, from, number } => format!("write: {cob} back from {from} {}", num(*number)),
         Body::Begun { cob, begun } => {
-            format!("write: {cob} begins {} -> {}{}", begun.from, begun.to, tell_held(&begun.locks))
+            let locks = tell_held(&begun.locks);
+            format!("write: {cob} begins {} -> {}{locks}{}", begun.from, begun.to, tell_token(begun.token.as_ref()))
         }
-        Body::Ended { cob, ok, state: now, failed, .. } => {
+        Body::Ended { cob, ok, state: now, failed, token, .. } => {
             let how = match ok {
                 Some(true) => "well",
                 Some(false) => "badly",
                 None => "nobody knows how",
             };
-            format!("write: {cob} ended {how}, is {}{}", state(now), if *failed { ", gave up" } else { "" })
+            let gave_up = if *failed { ", gave up" } else { "" };
+            format!("write: {cob} ended {how}, is {}{gave_up}{}", state(now), tell_token(token.as_ref()))
         }
         Body::Checked { cob, state: now, drift, .. } => {
             format!("write: {cob} found {}{}", state(now), if *drift { ", drifted" } else { "" })
@@ -225,7 +228,12 @@ fn tell_note(cob: &CobId, note: &Note) -> String {
         Note::Chase { of, times } => format!("note: {cob} has asked {of} {times} times"),
         Note::Flap { state, times, .. } => format!("note: {cob} has left {state} {times} times"),
         Note::Ordered => format!("note: {cob} goes by rank"),
+        Note::Overdrawn { by, .. } => format!("note: {cob} is overdrawn by {by}"),
     }
+}
+
+fn tell_token(token: Option<&HeldLock>) -> String {
+    token.map(|t| format!(", with a token of {} {}", t.cob, num(t.number))).unwrap_or_default()
 }
 
 fn tell_held(locks: &[HeldLock]) -> String {
@@ -368,10 +376,7 @@ pub(crate) fn bundle(cobs: &[&str]) -> Bundle {
 }
 
 fn others(bundle: &Bundle) -> BTreeSet<String> {
-    let needs = bundle.cobs.values().flat_map(|c| {
-        let hops = c.transitions.iter().flat_map(|t| &t.needs);
-        hops.chain(c.locks.iter().flat_map(|l| &l.needs))
-    });
+    let needs = bundle.cobs.values().flat_map(Cob::needs);
     needs.map(|n| n.cob.host_str().to_owned()).filter(|h| h != "h").collect()
 }
 
@@ -398,7 +403,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         name: KindName::new(&cob.replace('/', ".")).expect("a kind's name"),
         backend: "command".to_owned(),
         preferred: preferred.clone(),
-        pre_remove: label("0"),
+        pre_remove: states.iter().find(|s| **s == *"0").unwrap_or(&states[0]).clone(),
         priority: states.clone(),
         check: Check { run: None, timeout_ms: 1000, interval_ms: None },
         transitions: pairs.map(transition).collect(),
@@ -425,6 +430,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
             other => panic!("no such dependency: {other:?}"),
         }
     }
+    let budget = part("budget").map(|cob| Need { cob: id(cob), states: vec![label("open")] });
     let ranks = kind.states.iter().zip(0u64..).map(|(s, r)| (s.clone(), 10 + r)).collect();
     let cob = Cob {
         id: id(cob),
@@ -437,6 +443,8 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         locks,
         ranks,
         expects,
+        budget,
+        at_most: part("at most").map(|n| n.parse().expect("a number")),
         files: BTreeMap::new(),
     };
     (kind, cob)

@@ -11,6 +11,7 @@ use notify_debouncer_full::notify::RecursiveMode;
 use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
 
+use super::start::AbortOnDrop;
 use crate::config::Config;
 use crate::generations::{FetchError, Generations};
 use crate::remote::Remote;
@@ -97,6 +98,54 @@ async fn listen(remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
     }
 }
 
+/// The newest generation could not be had or is not accepted yet: it is tried again, with growing pauses.
+/// A server may come back, a signature may still be added, and neither makes a new generation to hear of.
+#[derive(Debug)]
+pub(super) struct Again {
+    tell: mpsc::Sender<GenerationNumber>,
+    /// What failed last, and in which words.
+    failed: Option<(GenerationNumber, String)>,
+    /// The first pause and the longest.
+    bounds: [Duration; 2],
+    pause: Duration,
+    timer: Option<AbortOnDrop>,
+}
+
+impl Again {
+    /// Tells of the generation here, as [`follow`] does.
+    pub(super) fn new(tell: mpsc::Sender<GenerationNumber>) -> Self {
+        Self::within(tell, AGAIN)
+    }
+
+    fn within(tell: mpsc::Sender<GenerationNumber>, bounds: [Duration; 2]) -> Self {
+        Self { tell, failed: None, bounds, pause: bounds[0], timer: None }
+    }
+
+    /// It failed. Whether that is news: another generation, or another reason.
+    pub(super) fn failed(&mut self, generation: GenerationNumber, error: &FetchError) -> bool {
+        if self.failed.as_ref().is_none_or(|(other, _)| *other != generation) {
+            self.pause = self.bounds[0];
+        }
+        let failed = Some((generation, error.to_string()));
+        let is_news = failed != self.failed;
+        self.failed = failed;
+        let (pause, tell) = (self.pause, self.tell.clone());
+        self.pause = (pause * 2).min(self.bounds[1]);
+        // One timer, whoever asked: hints from elsewhere make no further ones.
+        self.timer = Some(AbortOnDrop(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            // Without a receiver the daemon is ending.
+            let _ = tell.send(generation).await;
+        })));
+        is_news
+    }
+
+    /// One was taken: there is nothing to try again.
+    pub(super) fn taken(&mut self) {
+        *self = Self::within(self.tell.clone(), self.bounds);
+    }
+}
+
 /// Runs what blocks in a thread of its own.
 async fn beside<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, FetchError> + Send + 'static,
@@ -129,5 +178,37 @@ impl Trouble {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn untrusted(generation: u64) -> FetchError {
+        FetchError::Bad { generation: GenerationNumber(generation), what: "nobody has signed it".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn what_failed_is_tried_again_with_growing_pauses_until_one_is_taken() {
+        let (tell, mut told) = mpsc::channel(1);
+        let ms = Duration::from_millis;
+        let mut again = Again::within(tell, [ms(10), ms(80)]);
+        let (one, two) = (GenerationNumber(1), GenerationNumber(2));
+        for (n, pause) in [10, 20, 40, 80, 80].into_iter().enumerate() {
+            let began = tokio::time::Instant::now();
+            assert_eq!(again.failed(one, &untrusted(1)), n == 0, "told once");
+            assert_eq!(told.recv().await, Some(one));
+            assert!(began.elapsed() >= ms(pause), "{pause} ms");
+        }
+        // Another generation begins anew, and the timer of the first one is gone.
+        again.failed(one, &untrusted(1));
+        assert!(again.failed(two, &untrusted(2)), "that is news");
+        assert_eq!(again.pause, ms(20));
+        assert_eq!(told.recv().await, Some(two));
+        again.failed(two, &untrusted(2));
+        again.taken();
+        assert_eq!(again.pause, ms(10));
+        assert!(tokio::time::timeout(ms(200), told.recv()).await.is_err(), "nothing more is tried");
     }
 }

@@ -105,6 +105,8 @@ pub struct Daemon {
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     depot_changes: mpsc::Receiver<GenerationNumber>,
+    /// What is followed to and could not be had yet.
+    again: follow::Again,
     /// Kept alive: they stop when they are dropped.
     _guards: Vec<Box<dyn std::any::Any>>,
     busy_hosts: BTreeSet<HostName>,

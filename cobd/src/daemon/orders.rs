@@ -166,14 +166,18 @@ impl Daemon {
         let Fetched { generation, result, go, asked } = fetched;
         let prepared = match result {
             Ok(prepared) => prepared,
-            Err(error) => return self.refuse_generation(generation, &error, asked.map(|a| a.reply)),
+            Err(error) => return self.not_fetched(generation, &error, asked),
         };
+        if asked.is_none() {
+            self.again.taken();
+        }
         if !go {
             if let Some(Asked { who, reply }) = asked {
                 self.note_prepared(generation, who);
                 let detail = format!("generation {generation} is here and verified");
                 self.done(reply, false, detail);
-            } else if self.waits_for_the_first() {
+            } else if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation)
+            {
                 info!(%generation, "its operators may give the first order");
                 self.introduction = Some(prepared.manifest);
                 self.tell_roster();
@@ -194,6 +198,13 @@ impl Daemon {
                 }
             }
             Err(error) => self.refuse_generation(generation, &error, asked.map(|a| a.reply)),
+        }
+    }
+
+    /// A generation could not be had. Who ordered it is told; what is followed to is tried again.
+    fn not_fetched(&mut self, generation: GenerationNumber, error: &FetchError, asked: Option<Asked>) {
+        if asked.is_some() || self.again.failed(generation, error) {
+            self.refuse_generation(generation, error, asked.map(|a| a.reply));
         }
     }
 

@@ -15,7 +15,7 @@ use cob_types::{CobId, GenerationNumber, Manifest, Number, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::follow::follow;
+use super::follow::{Again, follow};
 use super::indexing::Indexing;
 use super::service_manager::ServiceManager;
 use super::{Daemon, Turn, job_number, trust};
@@ -154,6 +154,7 @@ impl Daemon {
         let (depot_tx, depot_changes) = mpsc::channel(1);
         let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
         let waits_for_the_first = config.trust.is_some() && active.is_none() && coming.is_none();
+        let again = Again::new(depot_tx.clone());
         if config.follow || waits_for_the_first {
             guards.extend(follow(&config, &generations, depot_tx));
         }
@@ -206,6 +207,7 @@ impl Daemon {
             asks,
             fetched: mpsc::channel(16),
             depot_changes,
+            again,
             _guards: guards,
             busy_hosts: BTreeSet::new(),
             busy_at: Time(0),
@@ -257,8 +259,9 @@ pub(super) fn access(config: &Config, active: Option<&Manifest>, coming: Option<
     Access::of(&config.host, config.trust.is_some(), active, coming)
 }
 
-/// A task that ends with the daemon.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
+/// A task that ends with its owner.
+#[derive(Debug)]
+pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {

@@ -68,6 +68,13 @@ fn read(text: &str) -> Result<Page, String> {
     if authority.as_str().contains('@') {
         return fault("user and password are not sent");
     }
+    let rest = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    if !rest.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+        return fault("its port is no number from 1 to 65535");
+    }
+    if !(100..=599).contains(&content.status) {
+        return Err(format!("content: status {} is none of 100 to 599", content.status));
+    }
     Ok(Page {
         host: authority.host().trim_matches(['[', ']']).to_owned(),
         port: authority.port_u16().unwrap_or(80),

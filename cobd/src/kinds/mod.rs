@@ -14,6 +14,7 @@
 //! file here, its tests, and one line of the registry.
 
 mod backend;
+mod budget;
 mod command;
 mod content;
 mod gate;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::backend::Backend;
-use super::{command, http_check, noop, service, tcp_check, wait};
+use super::{budget, command, http_check, noop, service, tcp_check, wait};
 
 /// Every back end there is.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
     vec![
+        Arc::new(budget::Budget),
         Arc::new(command::CommandKind),
         Arc::new(http_check::HttpCheck::default()),
         Arc::new(noop::Noop::default()),

@@ -44,7 +44,7 @@ fn read(text: &str) -> Result<Content, String> {
     let content: Content = content::read(text)?;
     let port = content.address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
     match port {
-        Some((host, port)) if !host.is_empty() && port != 0 => Ok(content),
+        Some((host, port)) if !host.is_empty() && !host.contains('/') && port != 0 => Ok(content),
         Some(_) | None => Err(format!("content: address {:?} is not HOST:PORT", content.address)),
     }
 }

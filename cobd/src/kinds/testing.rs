@@ -97,6 +97,8 @@ impl Bench {
             locks: Vec::new(),
             ranks: BTreeMap::new(),
             expects: BTreeMap::new(),
+            budget: None,
+            at_most: None,
             files: BTreeMap::new(),
         };
         Context {

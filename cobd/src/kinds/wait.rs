@@ -35,7 +35,8 @@ fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Op
 fn time(text: &str) -> Result<Duration, String> {
     let content: Content = content::read(text)?;
     match (content.ms, content.seconds) {
-        (Some(ms), None) => Ok(Duration::from_millis(ms)),
+        (Some(ms), None) if Duration::from_millis(ms) <= content::LONGEST => Ok(Duration::from_millis(ms)),
+        (Some(ms), None) => Err(format!("content: {ms} ms are longer than a week")),
         (None, Some(seconds)) => Ok(seconds),
         (None, None) | (Some(_), Some(_)) => Err("content: name the time once, as `seconds` or as `ms`".to_owned()),
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cob_types::link::{Frame, Hello};
 use cob_types::message::{MAX_BATCH, PROTOCOL};
+use cob_types::status::Refused;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -204,8 +205,14 @@ async fn a_host_with_the_higher_name_must_not_dial() {
     stage.goes_on().await;
 }
 
-/// Sends this on a link that is up.
+/// Sends this on a link that is up; the link is cut, and that counts as a broken rule.
 async fn cut_when_up(bytes: &[u8], why: &str) {
+    let refused = ended_when_up(bytes, why).await;
+    assert_eq!(refused, Refused { broken: 1, ..Refused::default() }, "{why}");
+}
+
+/// The same; returns what was counted.
+async fn ended_when_up(bytes: &[u8], why: &str) -> Refused {
     let mut stage = Stage::set().await;
     let mut raw = Raw::connect(&stage.b).await;
     raw.write(&said(hello())).await;
@@ -218,6 +225,7 @@ async fn cut_when_up(bytes: &[u8], why: &str) {
     let status = stage.b.links.status().into_iter().find(|peer| peer.host == "0evil").expect("in the roster");
     assert!(!status.up && status.error.is_some_and(|error| error == told));
     stage.goes_on().await;
+    stage.b.links.refused()
 }
 
 #[tokio::test]
@@ -233,9 +241,14 @@ async fn who_breaks_the_rules_on_a_link_is_cut() {
     cut_when_up(b"\x01\x00", "flags 0x01").await;
     cut_when_up(&long_header(2, 1 << 63), "a frame of 9223372036854775808 bytes").await;
     cut_when_up(&data(1, 0, MAX_BATCH + 1), "a frame of 1048595 bytes").await;
+}
+
+#[tokio::test]
+async fn who_falls_silent_or_says_goodbye_has_broken_no_rule() {
     let beat = zmtp(&Frame::Beat { ack: 0, interval_ms: 30 });
-    cut_when_up(&[&beat[..], b"\x00\xff\x01\x02"].concat(), "said nothing for 0.12 s").await;
-    cut_when_up(&zmtp(&Frame::Bye), "the other side shut down").await;
+    let silent = ended_when_up(&[&beat[..], b"\x00\xff\x01\x02"].concat(), "said nothing for 0.12 s").await;
+    let bye = ended_when_up(&zmtp(&Frame::Bye), "the other side shut down").await;
+    assert!(silent.is_nothing() && bye.is_nothing(), "{silent:?}, {bye:?}");
 }
 
 #[tokio::test]
@@ -248,6 +261,7 @@ async fn an_earlier_life_can_not_take_the_place_of_a_link() {
     late.write(&said(Hello { session: life(66, 4), ..hello() })).await;
     late.until_cut().await;
     stage.said_once("no link", "an earlier life (4)");
+    assert_eq!(stage.b.links.refused(), Refused { replayed: 1, ..Refused::default() });
     raw.write(&zmtp(&Frame::Data { number: 1, ack: 0, payload: b"still here" })).await;
     assert_eq!(stage.b.received().await, "still here");
 }

@@ -235,7 +235,7 @@ impl Keeper {
                                     break (LinkEnd::Moved, None);
                                 }
                             }
-                            Wish::Absent => break (LinkEnd::Dismissed, None),
+                            Wish::Absent => break (self.dismissed(key), None),
                             Wish::Leave => break ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
                         }
                     }
@@ -253,8 +253,19 @@ impl Keeper {
         }
     }
 
+    /// Why the link of a host that has left the roster ends.
+    fn dismissed(&self, key: Option<PublicKey>) -> LinkEnd {
+        match key {
+            Some(key) if self.shared.gate().is_revoked(&key) => LinkEnd::KeyGone(key),
+            Some(_) | None => LinkEnd::Dismissed,
+        }
+    }
+
     async fn note_down(&self, number: u64, end: &LinkEnd) {
         let why = end.to_string();
+        if let Some(reason) = end.reason() {
+            self.shared.refusals.add(reason);
+        }
         self.shared.quiet.say(Topic::Down, Some(&self.peer.host), |more| {
             let host = &self.peer.host;
             if end.is_planned() {
@@ -271,10 +282,12 @@ impl Keeper {
     }
 
     fn note_failure(&self, error: &SetupError) {
-        if let Some(reason) = error.reason() {
+        let reason = error.reason();
+        if let Some(reason) = reason {
             self.shared.refusals.add(reason);
         }
-        self.shared.quiet.say(Topic::Dial, Some(&self.peer.host), |more| {
+        // What was refused is said, also where it could not be reached a moment ago.
+        self.shared.quiet.say(reason.map_or(Topic::Dial, Topic::Refused), Some(&self.peer.host), |more| {
             tracing::warn!(host = %self.peer.host, "no link: {error}{more}");
         });
         let mut state = self.peer.lock();

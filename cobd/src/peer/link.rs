@@ -22,6 +22,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::config::Limits;
 use super::event::LinkEvent;
 use super::peer_state::Peer;
+use super::refusals::{self, Reason};
+use super::relay::RelayEnd;
 use super::session::{Fault, Verdict};
 use super::wire::{Wire, WireEnd};
 
@@ -79,6 +81,25 @@ pub(super) enum LinkEnd {
 }
 
 impl LinkEnd {
+    /// Under what it is counted, if the other side is to blame.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        match self {
+            LinkEnd::Fault(_) | LinkEnd::Wire(WireEnd::Relay(RelayEnd::Refused(_))) => Some(Reason::Broken),
+            LinkEnd::Wire(WireEnd::Relay(RelayEnd::Failed(error))) => refusals::of_handshake(error),
+            LinkEnd::Wire(_)
+            | LinkEnd::Silent(_)
+            | LinkEnd::Bye
+            | LinkEnd::Left
+            | LinkEnd::Replaced
+            | LinkEnd::Moved
+            | LinkEnd::Dismissed
+            | LinkEnd::KeyGone(_)
+            | LinkEnd::OtherProtection
+            | LinkEnd::Encode(_)
+            | LinkEnd::Panic(_) => None,
+        }
+    }
+
     /// Whether somebody wanted it so.
     pub(super) fn is_planned(&self) -> bool {
         match self {

@@ -242,6 +242,21 @@ async fn what_was_recorded_is_worth_nothing() {
 }
 
 #[tokio::test]
+async fn what_is_slipped_into_a_link_on_its_way_cuts_it_and_is_counted() {
+    let mut stage = Stage::set().await;
+    let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
+    stream.write_all(&hello("0evil")).await.expect("writes");
+    stage.b.up().await;
+    // A record of TLS that nobody has encrypted with this connection's keys.
+    let record = [&[0x17, 3, 3, 0, 40][..], &[7; 40]].concat();
+    stream.get_mut().0.write_all(&record).await.expect("writes");
+    until_cut(stream).await;
+    stage.b.down().await;
+    assert_eq!(stage.b.links.refused(), Refused { replayed: 1, ..Refused::default() });
+    stage.goes_on().await;
+}
+
+#[tokio::test]
 async fn half_and_damaged_handshakes_leave_nothing_behind() {
     let mut stage = Stage::set().await;
     let said = recorded(&mut stage).await;
@@ -325,6 +340,17 @@ async fn a_revoked_key_is_cut_at_once_and_stays_out() {
     stage.a.up().await;
     stage.b.up().await;
     assert_eq!(stage.b.received().await, "with the new key");
+}
+
+#[tokio::test]
+async fn of_a_host_that_leaves_because_its_key_is_revoked_that_is_said() {
+    for (revoked, why) in [(&[1][..], "revoked or replaced"), (&[], "not in the roster any more")] {
+        let mut stage = Stage::set().await;
+        let hosts: &[(&str, SocketAddr, &[u8])] = &[("b", stage.b.address(), &[2])];
+        stage.b.trust(2, hosts, revoked);
+        let told = stage.b.down().await;
+        assert!(told.contains(why), "not {why:?}: {told}");
+    }
 }
 
 #[tokio::test]

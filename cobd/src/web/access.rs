@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cob_types::canonical::blob_hash;
-use cob_types::generation::Security;
+use cob_types::generation::{BlobHash, Security};
 use cob_types::trust::{Operator, PublicKey, Role};
 use cob_types::{HostName, Manifest};
 
@@ -67,6 +67,20 @@ pub enum Proof {
     Nothing,
 }
 
+/// A bearer token as far as it has to be kept to know it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    hash: BlobHash,
+    is_too_long: bool,
+}
+
+impl Token {
+    /// Of what stands behind `Bearer`.
+    pub(super) fn new(bearer: &[u8]) -> Self {
+        Self { hash: blob_hash(bearer), is_too_long: bearer.len() > MAX_TOKEN }
+    }
+}
+
 /// Why a caller is not let in, and whether it may have been a guess.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Denied {
@@ -101,8 +115,8 @@ impl Access {
         }
     }
 
-    /// Who a caller is. `bearer` is the token that it gave, if any.
-    pub(super) fn identify(&self, caller: &Caller, bearer: Option<&[u8]>) -> Result<Who, Denied> {
+    /// Who a caller is. `token` is what it gave, if anything.
+    pub(super) fn identify(&self, caller: &Caller, token: Option<&Token>) -> Result<Who, Denied> {
         match (caller, self) {
             (Caller::Unix { uid }, _) => local(*uid),
             (Caller::Tcp { peer }, Self::LoopbackOnly) => {
@@ -112,15 +126,27 @@ impl Access {
                 "this host takes no request without TLS: its generation says `security: identities`",
                 "use TLS with your key, as `cobctl --key` does, or the daemon's unix socket as root",
             )),
-            (Caller::Tls { key, .. }, Self::Operators(operators)) => operators.identify(key.as_ref(), bearer),
+            (Caller::Tls { key, .. }, Self::Operators(operators)) => operators.identify(key.as_ref(), token),
             (Caller::Tls { .. }, Self::LoopbackOnly) => Err(forbidden(
                 "this host knows no keys: its generation says `security: loopback-only`",
                 "ask from the host itself, without TLS",
             )),
             (Caller::Tcp { .. } | Caller::Tls { .. }, Self::Nobody) => Err(forbidden(
-                "no generation is active here that names operators: only root on this host may ask and order",
-                "switch this host to its first generation as root on it: `cobctl switch latest`",
+                "this host has no generation yet that says who its operators are: neither an active one nor, in its depot, one \
+                 that enough of the publishers whom it trusts have signed",
+                "publish a signed one (`cobgen generate MODEL --depot DIR --sign-with FILE`): as soon as this host has fetched it, \
+                 its operators may give the first order. Root on this host may order at any time",
             )),
+        }
+    }
+
+    /// Whether this is the key of somebody who may ask for something.
+    pub(super) fn is_operator(&self, key: &PublicKey) -> bool {
+        match self {
+            Self::Operators(operators) => {
+                !operators.revoked.contains(key) && operators.named.values().any(|who| who.keys.contains(key))
+            }
+            Self::Nobody | Self::LoopbackOnly => false,
         }
     }
 
@@ -134,7 +160,7 @@ impl Access {
 }
 
 impl Operators {
-    fn identify(&self, key: Option<&PublicKey>, bearer: Option<&[u8]>) -> Result<Who, Denied> {
+    fn identify(&self, key: Option<&PublicKey>, token: Option<&Token>) -> Result<Who, Denied> {
         if let Some(key) = key.filter(|k| self.revoked.contains(k)) {
             return Err(forbidden(
                 &format!("the key {key} is revoked"),
@@ -144,8 +170,8 @@ impl Operators {
         if let Some(who) = key.and_then(|key| self.by_key(key)) {
             return Ok(who);
         }
-        if let Some(bearer) = bearer {
-            return self.by_token(bearer).ok_or_else(|| Denied {
+        if let Some(token) = token {
+            return self.by_token(token).ok_or_else(|| Denied {
                 refusal: Refusal::new(
                     RefusalKind::Unauthorized,
                     "the token is nobody's",
@@ -166,8 +192,8 @@ impl Operators {
             None => Err(Denied {
                 refusal: Refusal::new(
                     RefusalKind::Unauthorized,
-                    "nobody is known by no key and no token",
-                    "show an operator's key (`cobctl --key`) or token (`cobctl --token-file`)",
+                    "the request came without a key and without a token, so it is not known who asks",
+                    "show an operator's key (`cobctl --key FILE`) or token (`cobctl --token-file FILE`)",
                 ),
                 guess: false,
             }),
@@ -181,12 +207,11 @@ impl Operators {
     }
 
     /// Looks at every token, in the same time whichever it is.
-    fn by_token(&self, bearer: &[u8]) -> Option<Who> {
-        let given = blob_hash(bearer);
+    fn by_token(&self, given: &Token) -> Option<Who> {
         let mut found = None;
         for (name, operator) in &self.named {
             let Some(token) = &operator.token else { continue };
-            if same(&token.0, &given.0) && bearer.len() <= MAX_TOKEN {
+            if same(&token.0, &given.hash.0) && !given.is_too_long {
                 found = Some(Who { name: name.clone(), role: operator.role, proof: Proof::Token });
             }
         }
@@ -313,10 +338,10 @@ mod tests {
         active.revoked.insert(PublicKey([2; 32]));
         let access = Access::of(&me(), true, Some(&active), None);
         let caller = |key| Caller::Tls { peer: ([10, 0, 0, 9], 1).into(), key };
-        assert!(access.identify(&caller(Some(PublicKey([2; 32]))), Some(b"sesame")).is_err());
-        let who = access.identify(&caller(None), Some(b"sesame")).expect("known");
+        assert!(access.identify(&caller(Some(PublicKey([2; 32]))), Some(&Token::new(b"sesame"))).is_err());
+        let who = access.identify(&caller(None), Some(&Token::new(b"sesame"))).expect("known");
         assert_eq!((who.name.as_str(), who.proof), ("alice", Proof::Token));
-        assert!(access.identify(&caller(None), Some(b"sesam")).expect_err("a guess").guess);
+        assert!(access.identify(&caller(None), Some(&Token::new(b"sesam"))).expect_err("a guess").guess);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Every path of the API, asked by everybody there may be, over real TLS and real sockets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cob_trust::tls::{self, Identity};
 use cob_trust::{SecretKey, tls::HTTP};
@@ -8,12 +9,13 @@ use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, ManifestHost, Security};
 use cob_types::trust::{Operator, PublicKey, Role};
 use cob_types::{GenerationNumber, HostName, Manifest};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tower::ServiceExt as _;
 
 use super::tests::{Fake, exchange, fake, posted};
-use super::{Access, Api, Caller, router, serve_connection};
+use super::{Access, Api, Caller, UnixServer, router, serve_connection};
 use crate::peer::HttpStream;
 
 const TOKEN: &str = "open-sesame";
@@ -206,6 +208,38 @@ async fn without_tls_nothing_goes_under_identities_nor_before_the_first_generati
 }
 
 #[tokio::test]
+async fn connections_that_ask_for_nothing_keep_nobody_out() {
+    let mut fake = secured();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let api = fake.api.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve_connection(HttpStream::Plain(stream), api.clone()));
+        }
+    });
+    let mut crowd = Vec::new();
+    for _ in 0..300 {
+        crowd.push(TcpStream::connect(address).await.expect("connects"));
+    }
+    // The last of them is served: a newcomer gets the place of one who has said nothing.
+    let last = crowd.pop().expect("300");
+    assert_eq!(exchange(last, &request("GET /v1/status", "", "127.0.0.1", "")).await.0, 403);
+    let order = |more: &str| request("POST /v1/pause", "{}", "127.0.0.1", more);
+    for (mine, more) in [(Some(key(4)), String::new()), (None, format!("authorization: Bearer {TOKEN}\r\n"))] {
+        let (code, answer) = over_tls(&fake.api, mine.as_ref(), &order(&more)).await;
+        assert_eq!(code, 200, "{answer}");
+        fake.orders.try_recv().expect("ordered");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let server = UnixServer::bind(&socket).await.expect("bound");
+    tokio::spawn(server.run(fake.api.clone()));
+    let stream = UnixStream::connect(&socket).await.expect("connects");
+    assert_ne!(exchange(stream, &request("GET /v1/version", "", "localhost", "")).await.0, 503);
+}
+
+#[tokio::test]
 async fn orders_bear_the_operators_name_whatever_they_say() {
     let mut fake = secured();
     let order = |more: &str| request("POST /v1/pause", "{\"who\":\"root\"}", "127.0.0.1", more);
@@ -254,6 +288,99 @@ async fn guessing_tokens_is_held_up_and_counted_and_keys_are_not() {
     assert_eq!(over_tls(&fake.api, None, &ask(TOKEN)).await.0, 429);
     assert_eq!(over_tls(&fake.api, Some(&key(3)), &ask("guess")).await.0, 200, "the key is enough");
     assert_eq!(fake.api.denied(), 11);
+}
+
+/// An open connection of an operator, after the head of this request.
+async fn opened(api: &Api, mine: Option<&SecretKey>, head: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let host = Identity::new(&key(1)).expect("made");
+    let settings = tls::server(&host, Arc::new(|_: &PublicKey| true), true, &[HTTP]).expect("settings");
+    let api = api.clone();
+    tokio::spawn(async move {
+        let (stream, peer) = listener.accept().await.expect("a connection");
+        let stream = TlsAcceptor::from(settings).accept(stream).await.expect("a handshake");
+        let key = tls::peer_key(stream.get_ref().1.peer_certificates());
+        serve_connection(HttpStream::Tls { stream: Box::new(stream), peer, key }, api).await;
+    });
+    let mine = mine.map(|key| Identity::new(key).expect("made"));
+    let settings = tls::client(mine.as_ref(), &[key(1).public()], HTTP).expect("settings");
+    let stream = TcpStream::connect(address).await.expect("connects");
+    let mut stream = TlsConnector::from(settings).connect(tls::name(), stream).await.expect("a handshake");
+    stream.write_all(head.as_bytes()).await.expect("written");
+    stream
+}
+
+/// Watches, and has read the first event.
+async fn watching(api: &Api, mine: Option<&SecretKey>, more: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let mut stream = opened(api, mine, &request("GET /v1/events", "", "127.0.0.1", more)).await;
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains("\"change\"") {
+        assert!(stream.read_buf(&mut read).await.expect("read") > 0, "{}", String::from_utf8_lossy(&read));
+    }
+    stream
+}
+
+/// Whether a connection ends within a time in which nothing else would end it.
+async fn is_cut(stream: &mut tokio_rustls::client::TlsStream<TcpStream>, within: Duration) -> bool {
+    let mut rest = Vec::new();
+    let ended = async {
+        // Broken off without a farewell is an end, too.
+        while matches!(stream.read_buf(&mut rest).await, Ok(n) if n > 0) {}
+    };
+    tokio::time::timeout(within, ended).await.is_ok()
+}
+
+#[tokio::test]
+async fn open_connections_are_cut_when_their_caller_may_no_longer_have_them() {
+    let fake = secured();
+    let me = HostName::new("n1").expect("a name");
+    let (soon, late) = (Duration::from_secs(5), Duration::from_millis(300));
+    let good = format!("authorization: Bearer {TOKEN}\r\n");
+    let mut lou = watching(&fake.api, Some(&key(3)), "").await;
+    let mut olga = watching(&fake.api, Some(&key(4)), "").await;
+    let mut ada = watching(&fake.api, Some(&key(5)), "").await;
+    let mut bot = watching(&fake.api, None, &good).await;
+    // The coming generation revokes olga's key; without a role taken away, nobody else is touched.
+    let mut coming = manifest();
+    coming.revoked.insert(key(4).public());
+    fake.api.set_access(Access::of(&me, true, Some(&manifest()), Some(&coming)));
+    assert!(is_cut(&mut olga, soon).await, "the key is revoked");
+    assert!(!is_cut(&mut lou, late).await && !is_cut(&mut ada, late).await && !is_cut(&mut bot, late).await);
+    // The next one lacks lou, names another token, and lets ada look alone: enough for watching.
+    let mut next = coming.clone();
+    next.operators.remove("lou");
+    next.operators.get_mut("bot").expect("there").token = Some(blob_hash(b"another"));
+    next.operators.get_mut("ada").expect("there").role = Role::Look;
+    fake.api.set_access(Access::of(&me, true, Some(&next), None));
+    assert!(is_cut(&mut lou, soon).await && is_cut(&mut bot, soon).await);
+    assert!(!is_cut(&mut ada, late).await, "she may still look");
+    fake.changes.send_modify(|n| *n += 1);
+    let mut event = Vec::new();
+    assert!(ada.read_buf(&mut event).await.expect("read") > 0, "and hears of what happens");
+    fake.api.set_access(Access::Nobody);
+    assert!(is_cut(&mut ada, soon).await);
+}
+
+#[tokio::test]
+async fn an_order_whose_author_lost_the_role_while_it_came_in_is_not_given() {
+    let mut fake = secured();
+    let me = HostName::new("n1").expect("a name");
+    let head =
+        "POST /v1/pause HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n";
+    let mut stream = opened(&fake.api, Some(&key(4)), head).await;
+    // The head has been seen: it was let in.
+    let waiting = || fake.api.places.operators() > 0;
+    while !waiting() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut next = manifest();
+    next.operators.get_mut("olga").expect("there").role = Role::Look;
+    fake.api.set_access(Access::of(&me, true, Some(&next), None));
+    let _ = stream.write_all(b"{}").await;
+    assert!(is_cut(&mut stream, Duration::from_secs(5)).await);
+    assert!(fake.orders.try_recv().is_err(), "nothing was ordered");
 }
 
 #[tokio::test]

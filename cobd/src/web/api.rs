@@ -3,8 +3,9 @@
 //! The loop owns the other end of the queue and answers each [`Ask`] when it comes to it. A loop that
 //! is slow or gone shows as a refusal after a while, never as a request that hangs.
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
@@ -14,15 +15,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::access::Access;
 use super::brake::Brake;
+use super::places::Places;
 use super::wire::{Done, Refusal, RefusalKind};
 
 /// How long a question may wait for the loop. It answers between two commits, so a second is long.
 const QUESTION: Duration = Duration::from_secs(10);
 /// How long an order may take: `prepare` fetches a bundle.
 const ORDER: Duration = Duration::from_secs(60);
-/// Connections served at once, of both sockets.
-const CONNECTIONS: usize = 128;
-/// Watchers among them; the rest stays free for questions and orders.
+/// Watchers among all connections; the rest stays free for questions and orders.
 const WATCHERS: usize = 64;
 
 /// A question to the loop, or an order, with a place for the answer.
@@ -125,16 +125,25 @@ pub enum Caller {
     },
 }
 
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid } => write!(f, "uid {uid}"),
+            Self::Tcp { peer } | Self::Tls { peer, .. } => peer.fmt(f),
+        }
+    }
+}
+
 /// The handle; clones share the queue and the limits.
 #[derive(Debug, Clone)]
 pub struct Api {
     tx: mpsc::Sender<Ask>,
-    /// Connections that may still be opened.
-    pub(super) connections: Arc<Semaphore>,
+    /// How many connections there may be.
+    pub(super) places: Arc<Places>,
     /// Watchers that may still come.
     pub(super) watchers: Arc<Semaphore>,
-    /// Who may look and order.
-    access: Arc<RwLock<Arc<Access>>>,
+    /// Who may look and order, and word of it to the connections that are open.
+    access: Arc<watch::Sender<Arc<Access>>>,
     /// What slows down those who guess.
     pub(super) brake: Arc<Brake>,
 }
@@ -146,22 +155,34 @@ impl Api {
     pub fn new(tx: mpsc::Sender<Ask>) -> Self {
         Self {
             tx,
-            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            places: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
-            access: Arc::default(),
+            access: Arc::new(watch::Sender::default()),
             brake: Arc::default(),
         }
     }
 
-    /// From now on these may look and order. Requests under way end as they began.
+    /// From now on these may look and order. Connections of others are cut, but for those that have given
+    /// an order and wait for the answer.
     pub fn set_access(&self, access: Access) {
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+        self.access.send_if_modified(|now| {
+            let changed = **now != access;
+            if changed {
+                *now = Arc::new(access);
+            }
+            changed
+        });
+    }
+
+    /// Hears of changes of the access from now on.
+    pub(super) fn access_changes(&self) -> watch::Receiver<Arc<Access>> {
+        self.access.subscribe()
     }
 
     /// Who may look and order.
     #[must_use]
     pub fn access(&self) -> Arc<Access> {
-        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.access.borrow().clone()
     }
 
     /// Requests that were refused because their caller had no right to them.

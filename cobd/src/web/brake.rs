@@ -96,7 +96,7 @@ impl Brake {
 }
 
 /// What one who guesses can easily have many of counts as one source: a network of IPv6.
-fn block(source: IpAddr) -> IpAddr {
+pub(super) fn block(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
         v4 @ IpAddr::V4(_) => v4,

@@ -16,14 +16,19 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cob_types::trust::Role;
 
-use super::access::{Access, Who};
+use super::access::{Access, Token, Who};
 use super::api::{Api, Caller};
+use super::places::LetIn;
+use super::standing::Standing;
 use super::wire::{Refusal, RefusalKind};
 
 /// Lets a request through, or answers it.
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&api, &request) {
         Ok(who) => {
+            if let Some(place) = request.extensions().get::<LetIn>() {
+                place.now();
+            }
             request.extensions_mut().insert(who);
             next.run(request).await
         }
@@ -51,8 +56,17 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
     let Some(caller) = request.extensions().get::<Caller>() else {
         return Err(Refusal::new(RefusalKind::Forbidden, "it is not known where this request comes from", ""));
     };
+    let token = match caller {
+        Caller::Tls { .. } => bearer(request.headers())?.map(Token::new),
+        Caller::Unix { .. } | Caller::Tcp { .. } => None,
+    };
+    let needed = needed(request.method(), request.uri().path());
+    if let Some(standing) = request.extensions().get::<Standing>() {
+        standing.asks(token.clone(), needed);
+    }
     let access = api.access();
-    let who = identify(api, &access, caller, request)?;
+    let who = identify(api, &access, caller, token.as_ref())?;
+    who.may(needed)?;
     match caller {
         Caller::Unix { .. } => {}
         Caller::Tcp { peer } => from_here(*peer, request)?,
@@ -62,20 +76,16 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
     Ok(who)
 }
 
-/// Who asks, if it may ask for this.
-fn identify(api: &Api, access: &Access, caller: &Caller, request: &Request) -> Result<Who, Refusal> {
+/// Who asks.
+fn identify(api: &Api, access: &Access, caller: &Caller, token: Option<&Token>) -> Result<Who, Refusal> {
     let source = match caller {
         Caller::Unix { .. } => None,
         Caller::Tcp { peer } | Caller::Tls { peer, .. } => Some(peer.ip()),
     };
     let now = Instant::now();
-    let bearer = match caller {
-        Caller::Tls { .. } => bearer(request.headers())?,
-        Caller::Unix { .. } | Caller::Tcp { .. } => None,
-    };
     let known = access.identify(caller, None);
-    let who = match (known, bearer, source) {
-        (Err(_), Some(bearer), Some(source)) => {
+    let who = match (known, token, source) {
+        (Err(_), Some(token), Some(source)) => {
             if !api.brake.lets_try(source, now) {
                 return Err(Refusal::new(
                     RefusalKind::TooMany,
@@ -83,7 +93,7 @@ fn identify(api: &Api, access: &Access, caller: &Caller, request: &Request) -> R
                     "wait a minute; a key is not held up",
                 ));
             }
-            access.identify(caller, Some(bearer)).inspect_err(|denied| {
+            access.identify(caller, Some(token)).inspect_err(|denied| {
                 if denied.guess {
                     api.brake.wrong(source, now);
                 }
@@ -91,9 +101,7 @@ fn identify(api: &Api, access: &Access, caller: &Caller, request: &Request) -> R
         }
         (known, _, _) => known,
     };
-    let who = who.map_err(|denied| denied.refusal)?;
-    who.may(needed(request.method(), request.uri().path()))?;
-    Ok(who)
+    who.map_err(|denied| denied.refusal)
 }
 
 /// Counts a refusal for want of a right, and writes it to the log now and then. Nothing of the headers
@@ -104,11 +112,7 @@ fn note(api: &Api, request: &Request, why: &Refusal) {
     }
     let Some(more) = api.brake.refused(Instant::now()) else { return };
     let more = if more == 0 { String::new() } else { format!(" (and {more} more since the last line)") };
-    let from = match request.extensions().get::<Caller>() {
-        Some(Caller::Unix { uid }) => format!("uid {uid}"),
-        Some(Caller::Tcp { peer } | Caller::Tls { peer, .. }) => peer.to_string(),
-        None => "nowhere".to_owned(),
-    };
+    let from = request.extensions().get::<Caller>().map_or("nowhere".to_owned(), ToString::to_string);
     tracing::warn!(from, path = request.uri().path(), "a request to the API is refused: {}{more}", why.error);
 }
 

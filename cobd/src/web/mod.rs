@@ -10,7 +10,8 @@
 //! place for the answer. The reference for users is `docs/api.md`.
 //!
 //! [`Access`] says who may do what, as the active generation has it; the guard asks it about every
-//! request before anything of the request is looked at.
+//! request before anything of the request is looked at. When it changes, connections are cut whose callers
+//! may no longer have what they are being given (`standing`).
 //!
 //! Rules: every queue, body, connection count and wait has a bound; nothing here changes anything but
 //! through an [`Ask::Order`]; a page of another origin can neither read nor order.
@@ -19,8 +20,10 @@ mod access;
 mod api;
 mod brake;
 mod guard;
+mod places;
 mod routes;
 mod serve;
+mod standing;
 mod wire;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use cob_types::CobId;
 use cob_types::status::{CobStatus, HostStatus};
+use cob_types::words::form;
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,7 @@ use super::access::Who;
 use super::api::{Api, Ask, Command};
 use super::guard::guard;
 use super::serve::LongLived;
+use super::standing::Standing;
 use super::wire::{
     API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalKind, Version, Whoami,
 };
@@ -152,32 +154,32 @@ async fn events(
 type Answer = Result<Json<Done>, Refusal>;
 
 async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GenerationOrder { generation, who } = body(request).await?;
+    let GenerationOrder { generation, who } = body(&api, request).await?;
     order(&api, Command::Prepare { generation }, &author, who).await
 }
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GenerationOrder { generation, who } = body(request).await?;
+    let GenerationOrder { generation, who } = body(&api, request).await?;
     order(&api, Command::Switch { generation }, &author, who).await
 }
 
 async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let CobOrder { cob, who } = body(request).await?;
+    let CobOrder { cob, who } = body(&api, request).await?;
     order(&api, Command::Retry { cob }, &author, who).await
 }
 
 async fn pause(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let PlainOrder { who } = body(request).await?;
+    let PlainOrder { who } = body(&api, request).await?;
     order(&api, Command::Pause, &author, who).await
 }
 
 async fn resume(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let PlainOrder { who } = body(request).await?;
+    let PlainOrder { who } = body(&api, request).await?;
     order(&api, Command::Resume, &author, who).await
 }
 
 async fn fence(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let HostOrder { host, who } = body(request).await?;
+    let HostOrder { host, who } = body(&api, request).await?;
     order(&api, Command::Fence { host }, &author, who).await
 }
 
@@ -202,15 +204,21 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 }
 
 /// Reads and parses a body within its limits. An empty one is `{}`.
-async fn body<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+///
+/// A body may be long in coming: whether its author still may order is looked at again when it is there.
+async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Refusal> {
+    let standing = request.extensions().get::<Standing>().cloned();
     let bytes = tokio::time::timeout(BODY, collect(request.into_body())).await.map_err(|_| {
         Refusal::new(RefusalKind::Invalid, format!("the body did not arrive within {} s", BODY.as_secs()), "")
     })??;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    if let Some(standing) = standing {
+        standing.orders(&api.access())?;
+    }
     serde_json::from_slice(text).map_err(|e| {
         Refusal::new(
             RefusalKind::Invalid,
-            format!("the body is not what this order takes: {e}"),
+            format!("the body is not what this order takes: {}", form(e)),
             "docs/api.md shows it",
         )
     })

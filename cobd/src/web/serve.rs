@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,7 +21,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use super::api::{Api, Caller};
+use super::places::Place;
 use super::routes::router;
+use super::standing::Standing;
 use crate::peer::HttpStream;
 
 /// How long the head of a request may take to arrive.
@@ -111,9 +112,8 @@ impl UnixServer {
 
     /// Serves until the returned future is dropped; then the socket's name is gone.
     pub async fn run(self, api: Api) {
-        let app = router(api.clone());
         loop {
-            let Ok(place) = api.connections.clone().acquire_owned().await else { return };
+            let Some(place) = api.places.local().await else { return };
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -123,10 +123,9 @@ impl UnixServer {
                 }
             };
             let Ok(peer) = stream.peer_cred() else { continue };
-            let app = app.clone();
+            let api = api.clone();
             tokio::spawn(async move {
-                connection(stream, app, Caller::Unix { uid: peer.uid() }).await;
-                drop(place);
+                connection(stream, api, Caller::Unix { uid: peer.uid() }, place).await;
             });
         }
     }
@@ -151,20 +150,27 @@ impl Drop for SocketName {
 /// Serves one request on a TCP connection that was accepted elsewhere; nothing of it may have been
 /// consumed.
 pub async fn serve_connection(stream: HttpStream, api: Api) {
-    let Ok(place) = api.connections.clone().try_acquire_owned() else {
+    let place = match &stream {
+        HttpStream::Plain(stream) => match stream.peer_addr() {
+            Ok(peer) => api.places.unknown(peer.ip()),
+            Err(_) => return,
+        },
+        HttpStream::Tls { key: Some(key), .. } if api.access().is_operator(key) => api.places.known(),
+        HttpStream::Tls { peer, .. } => api.places.unknown(peer.ip()),
+    };
+    let Some(place) = place else {
         tracing::debug!("too many connections to the API: one is closed unanswered");
         return;
     };
     match stream {
         HttpStream::Plain(stream) => {
             let Ok(peer) = stream.peer_addr() else { return };
-            connection(stream, router(api), Caller::Tcp { peer }).await;
+            connection(stream, api, Caller::Tcp { peer }, place).await;
         }
         HttpStream::Tls { stream, peer, key } => {
-            connection(*stream, router(api), Caller::Tls { peer, key }).await;
+            connection(*stream, api, Caller::Tls { peer, key }, place).await;
         }
     }
-    drop(place);
 }
 
 /// Set by a request whose answer does not end by itself.
@@ -181,13 +187,21 @@ impl LongLived {
     }
 }
 
-async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, app: Router, caller: Caller) {
-    let long_lived = LongLived::default();
-    let flag = long_lived.clone();
+async fn connection<S>(stream: S, api: Api, caller: Caller, place: Place)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (long_lived, standing) = (LongLived::default(), Standing::new(caller.clone()));
+    let (flag, let_in, noted) = (long_lived.clone(), place.let_in(), standing.clone());
+    let changes = api.access_changes();
+    let from = format!("{caller}");
+    let app = router(api);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(flag.clone());
+        request.extensions_mut().insert(let_in.clone());
+        request.extensions_mut().insert(noted.clone());
         app.clone().oneshot(request)
     });
     let serving = http1::Builder::new()
@@ -208,5 +222,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: 
             tracing::debug!(%error, "a connection to the API broke off");
         },
         () = deadline => tracing::debug!("a connection to the API took too long"),
+        () = place.needed() => tracing::debug!("a connection to the API asked for nothing, and others were waiting"),
+        why = standing.lost(changes) => tracing::info!(from, "a connection to the API is cut: {}", why.error),
     }
 }

@@ -45,7 +45,7 @@ fn entry(seq: u64) -> HistoryEntry {
 /// A loop that takes every order once and knows 20 entries of history.
 pub(super) struct Fake {
     pub(super) api: Api,
-    changes: watch::Sender<u64>,
+    pub(super) changes: watch::Sender<u64>,
     pub(super) orders: mpsc::Receiver<(Command, String)>,
 }
 
@@ -229,11 +229,14 @@ async fn bodies_that_are_not_orders_change_nothing() {
         ("/v1/switch", "{\"generation\":-1}", 400),
         ("/v1/switch", "{\"generation\":1,\"force\":true}", 400),
         ("/v1/switch", "[[[[", 400),
+        ("/v1/switch", "[]", 400),
+        ("/v1/switch", "8", 400),
         ("/v1/retry", "{\"cob\":\"n1\"}", 400),
         ("/v1/fence", "{\"host\":\"a/b\"}", 400),
     ] {
         let (found, answer) = served.post(path, body).await;
         assert!(found == code && answer.contains("\"error\":"), "{path} {body}: {found} {answer}");
+        assert!(!answer.contains("struct") && !answer.contains("Order"), "names of our own: {answer}");
     }
     let long = format!("{{\"who\":\"{}\"}}", "x".repeat(70_000));
     assert_eq!(served.post("/v1/pause", &long).await.0, 413);

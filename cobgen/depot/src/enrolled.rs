@@ -111,7 +111,7 @@ fn entries(depot: &Path) -> Result<BTreeMap<HostName, Entry>, DepotError> {
         return Err(damaged(depot, format!("it is longer than {MAX_FILE} bytes")));
     }
     let all: BTreeMap<HostName, Entry> =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(depot, error.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|error| damaged(depot, cob_types::words::form(error)))?;
     for (host, entry) in &all {
         if entry.check.as_ref().is_some_and(|check| *check != entry.sum(host)) {
             return Err(damaged(depot, format!("the entry of {host} was altered; let the host enrol again")));

@@ -100,8 +100,8 @@ impl Depot {
             Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
             Err(error) => return Err(DepotError::object(number, &what, error)),
         };
-        let written: Written =
-            serde_json::from_slice(&self.small_blob(number, id, &what)?).map_err(|e| damaged(&e.to_string()))?;
+        let written: Written = serde_json::from_slice(&self.small_blob(number, id, &what)?)
+            .map_err(|e| damaged(&cob_types::words::form(e)))?;
         if digits(&written.signed.key.0) != key {
             return Err(damaged("it is filed under another key than its own"));
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use cob_types::generation::BlobHash;
 use cob_types::remote::Standing;
+use cob_types::status::RefusedTokens;
 use cob_types::{HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -203,11 +204,24 @@ pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(damaged(format!("it is longer than {MAX_FILE} bytes")));
     }
-    let all: Tokens = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let all: Tokens = serde_json::from_slice(&bytes).map_err(|error| damaged(cob_types::words::form(error)))?;
     if all.format > FORMAT {
         return Err(DepotError::Newer { what: path.display().to_string(), found: all.format, known: FORMAT });
     }
     Ok(all)
+}
+
+impl Tokens {
+    /// How often they were shown in vain.
+    #[must_use]
+    pub fn refused(&self) -> RefusedTokens {
+        let mut refused = RefusedTokens { unknown: self.unknown, ..RefusedTokens::default() };
+        for token in self.tokens.iter().filter(|token| token.refused > 0) {
+            let count = refused.hosts.entry(token.host.clone()).or_default();
+            *count = count.saturating_add(token.refused);
+        }
+        refused
+    }
 }
 
 /// Reads, changes and writes the file, alone.
@@ -276,6 +290,7 @@ mod tests {
         let all = read(depot).expect("read");
         assert_eq!(all.unknown, 1);
         assert_eq!(all.tokens.iter().map(|t| t.refused).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(all.refused(), RefusedTokens { hosts: [(host("h1"), 2), (host("h2"), 1)].into(), unknown: 1 });
         let keys = enrolled::read(depot).expect("read");
         assert_eq!(keys, [(host("h1"), vec![PublicKey([1; 32])])].into());
     }

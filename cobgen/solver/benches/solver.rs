@@ -2,7 +2,10 @@
 //!
 //! `cargo bench -p cob-solver`
 
-use cob_solver::{Budget, Nodes, Outcome, Quantities, Ratio, Request, RuleId, Ruled, ServiceRule, TypeOption, solve};
+use cob_solver::{
+    Budget, ExistingNode, NodeRef, Nodes, Outcome, Quantities, Ratio, Request, RuleId, Ruled, ServiceRule, TypeOption,
+    solve,
+};
 use divan::Bencher;
 
 fn main() {
@@ -71,9 +74,9 @@ fn hadoop(nodes: u64) -> Request {
 }
 
 /// Every service with rules of its own: quantities, types, and some that it can't be with.
-fn constrained(services: u64, hardware: u64, images: u64, nodes: u64) -> Request {
+fn constrained(seed: u64, services: u64, hardware: u64, images: u64, nodes: u64) -> Request {
     let mut rules = Rules::default();
-    let mut seed = services;
+    let mut seed = seed.wrapping_mul(1_000_003) ^ services;
     let mut below = |end: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % end
@@ -135,14 +138,64 @@ fn hadoop_100_000_nodes_written_out(bencher: Bencher<'_, '_>) {
     });
 }
 
+/// Ten different requests an iteration, with and without a layout.
 #[divan::bench]
-fn twelve_services_on_5_by_4_types(bencher: Bencher<'_, '_>) {
-    let request = constrained(12, 5, 4, 60);
-    bencher.bench(|| solve(&request, Budget::default()));
+fn ten_times_twelve_services_on_5_by_4_types(bencher: Bencher<'_, '_>) {
+    let requests: Vec<_> = (0..10).map(|seed| constrained(seed, 12, 5, 4, 60)).collect();
+    bencher.bench(|| requests.iter().map(|r| solve(r, Budget::default())).filter(Result::is_ok).count());
 }
 
+/// Ten different requests an iteration, all of which have a layout.
 #[divan::bench(args = [16, 18, 20, 22, 30])]
-fn constrained_services(bencher: Bencher<'_, '_>, services: u64) {
-    let request = constrained(services, 3, 2, 100);
-    bencher.bench(|| solve(&request, Budget::default()));
+fn ten_times_constrained_services(bencher: Bencher<'_, '_>, services: u64) {
+    let requests = ten(services, |outcome| matches!(outcome, Outcome::Layout(_)));
+    bencher.bench(|| requests.iter().map(layout).sum::<u64>());
+}
+
+/// Ten different requests an iteration, none of which has one.
+#[divan::bench(args = [12, 16, 22, 30])]
+fn ten_times_impossible_with_explanation(bencher: Bencher<'_, '_>, services: u64) {
+    let requests = ten(services, |outcome| matches!(outcome, Outcome::None(_)));
+    bencher.bench(|| requests.iter().map(core).sum::<usize>());
+}
+
+fn ten(services: u64, wanted: impl Fn(&Outcome) -> bool) -> Vec<Request> {
+    let all = (0..).map(|seed| constrained(seed, services, 3, 2, 20 + seed % 5 * 40));
+    all.filter(|r| wanted(&solve(r, Budget::default()).expect("a sound request"))).take(10).collect()
+}
+
+fn core(request: &Request) -> usize {
+    match solve(request, Budget::default()).expect("a sound request") {
+        Outcome::None(explanation) => explanation.core.len(),
+        other @ (Outcome::Layout(_) | Outcome::Undecided) => panic!("{other:?}"),
+    }
+}
+
+/// More masters than nodes that could be without workers.
+#[divan::bench(args = [5, 10_000])]
+fn impossible_hadoop_with_explanation(bencher: Bencher<'_, '_>, nodes: u64) {
+    let mut request = hadoop(nodes);
+    for service in request.services.iter_mut().filter(|s| s.name == "datanode") {
+        service.quantities.min = Some(Ruled::new(nodes, RuleId(1_000)));
+    }
+    bencher.bench(|| core(&request));
+}
+
+#[divan::bench(args = [1_000, 10_000])]
+fn hadoop_grows_by_ten_nodes(bencher: Bencher<'_, '_>, nodes: u64) {
+    let mut request = hadoop(nodes);
+    let Ok(Outcome::Layout(layout)) = solve(&request, Budget::default()) else { panic!("there is a layout") };
+    let name = |node| match node {
+        NodeRef::New(at) => format!("n{at}"),
+        NodeRef::Named(name) => name.to_owned(),
+    };
+    let existing = layout.nodes().map(|(node, layout)| ExistingNode {
+        name: name(node),
+        services: layout.services.clone(),
+        hardware: layout.hardware.clone(),
+        image: layout.image.clone(),
+    });
+    request.existing = existing.collect();
+    request.nodes = Nodes::Count(nodes + 10);
+    bencher.bench(|| self::layout(&request));
 }

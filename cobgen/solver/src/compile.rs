@@ -25,8 +25,8 @@ pub(crate) struct Compiled {
 pub(crate) enum Source {
     /// Existing nodes, by place.
     Existing(Vec<usize>),
-    /// An existing node that may become anything.
-    Released(usize),
+    /// Existing nodes that may become anything, by place.
+    Released(Vec<usize>),
     /// Hosts of the inventory, by place.
     Hosts(Vec<usize>),
     /// Nodes that are to be made.
@@ -151,7 +151,11 @@ impl Facts {
             Kind::Image(s, names) => drop(self.images.insert(*s, names.clone())),
             Kind::MustCoexist(all) => self.musts.push(all.clone()),
             Kind::CantCoexist(all) => self.cants.push(all.clone()),
-            Kind::Existing(at) => self.kept[*at] = true,
+            Kind::Existing(at) => {
+                for node in &spec.alike[*at] {
+                    self.kept[*node] = true;
+                }
+            }
             // Looked at when a solution is there.
             Kind::Excluded(_) => {}
         }
@@ -231,15 +235,9 @@ impl Builder<'_> {
         }
         match &self.spec.nodes {
             SpecNodes::Count(nodes) => {
-                for (at, node) in self.spec.existing.iter().enumerate().filter(|(at, _)| !self.facts.kept[*at]) {
-                    let mut modes = open.clone();
-                    let own = (node.host.hardware, node.host.image);
-                    if !modes.iter().any(|(types, _)| *types == own) {
-                        modes.extend(self.modes_of(&node.host));
-                    }
-                    modes.sort_by_key(|(types, _)| order.key(*types));
-                    let draft = Draft { base: self.nothing(), modes };
-                    slots.push((draft, Source::Released(at), u64::from(!shrinks), 1));
+                for (draft, places) in self.released_nodes(&open, &order) {
+                    let count = places.len() as u64;
+                    slots.push((draft, Source::Released(places), if shrinks { 0 } else { count }, count));
                 }
                 let fresh = nodes.saturating_sub(wanted.max(kept));
                 if fresh > 0 {
@@ -331,6 +329,23 @@ impl Builder<'_> {
             drafts.entry(Draft { base, modes }).or_default().push(at);
         }
         Ok(drafts)
+    }
+
+    /// Existing nodes that keep nothing: they may be as new ones, or of the types that they have.
+    fn released_nodes(&self, open: &Modes, order: &TypeOrder<'_>) -> Vec<(Draft, Vec<usize>)> {
+        let mut by_types: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+        for (at, node) in self.spec.existing.iter().enumerate().filter(|(at, _)| !self.facts.kept[*at]) {
+            by_types.entry((node.host.hardware, node.host.image)).or_default().push(at);
+        }
+        let draft = |(own, places): ((usize, usize), Vec<usize>)| {
+            let mut modes = open.clone();
+            if !modes.iter().any(|(types, _)| *types == own) {
+                modes.extend(self.modes_of(&self.spec.existing[places[0]].host));
+            }
+            modes.sort_by_key(|(types, _)| order.key(*types));
+            (Draft { base: self.nothing(), modes }, places)
+        };
+        by_types.into_iter().map(draft).collect()
     }
 
     /// Hosts on which nothing is that has to stay, by their types.

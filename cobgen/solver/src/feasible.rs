@@ -12,6 +12,14 @@ use crate::relaxation::{Certificate, Rows};
 use crate::simplex::Tableau;
 use crate::steps::{OutOfSteps, Steps};
 
+/// Whether a quick construction is tried before the relaxation. Without, the verdicts are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Construct {
+    First,
+    #[cfg(test)]
+    Never,
+}
+
 /// Deeper than this no search has ever had to go; the stack is finite.
 const DEPTH: u32 = 400;
 
@@ -41,7 +49,7 @@ pub(crate) fn solve(problem: &Problem, steps: &mut Steps) -> Result<Option<Solut
 /// When the steps run out.
 pub(crate) fn decide(problem: Problem, steps: &mut Steps) -> Result<Verdict, OutOfSteps> {
     let mut reason = None;
-    let found = branch(problem, DEPTH, &mut reason, steps)?;
+    let found = branch(problem, DEPTH, Construct::First, &mut reason, steps)?;
     Ok(found.map_or(Verdict::Refuted(reason), Verdict::Solvable))
 }
 
@@ -49,6 +57,7 @@ pub(crate) fn decide(problem: Problem, steps: &mut Steps) -> Result<Verdict, Out
 fn branch(
     mut problem: Problem,
     depth: u32,
+    construct: Construct,
     reason: &mut Option<Certificate>,
     steps: &mut Steps,
 ) -> Result<Option<Solution>, OutOfSteps> {
@@ -59,7 +68,9 @@ fn branch(
     if problem.nodes == 0 {
         return Ok(Some(Vec::new()));
     }
-    if let Some(found) = greedy::construct(&problem, steps)? {
+    if construct == Construct::First
+        && let Some(found) = greedy::construct(&problem, steps)?
+    {
         return Ok(Some(found));
     }
     let depth = depth.checked_sub(1).ok_or(OutOfSteps)?;
@@ -74,14 +85,16 @@ fn branch(
         let solution = fractions.floors();
         return match wrong_parity(&problem, &solution) {
             None => Ok(Some(solution)),
-            Some((group, count)) => split_group(&problem, group, count, depth, steps),
+            Some((group, count)) => split_group(&problem, (group, count), depth, construct, steps),
         };
     }
-    if let Some(found) = round(&problem, &fractions, steps)? {
+    if construct == Construct::First
+        && let Some(found) = round(&problem, &fractions, steps)?
+    {
         return Ok(Some(found));
     }
     let (column, below) = fractions.most_fractional();
-    split_column(&problem, &column, below, depth, steps)
+    split_column(&problem, (&column, below), depth, construct, steps)
 }
 
 /// Takes the whole parts and looks whether the small rest comes out.
@@ -99,39 +112,39 @@ fn round(problem: &Problem, fractions: &Relaxation, steps: &mut Steps) -> Result
 
 fn split_column(
     problem: &Problem,
-    column: &Column,
-    below: u64,
+    (column, below): (&Column, u64),
     depth: u32,
+    construct: Construct,
     steps: &mut Steps,
 ) -> Result<Option<Solution>, OutOfSteps> {
     let mut more = problem.clone();
     if more.take(column, below + 1)
-        && let Some(mut found) = branch(more, depth, &mut None, steps)?
+        && let Some(mut found) = branch(more, depth, construct, &mut None, steps)?
     {
         found.push((column.clone(), below + 1));
         return Ok(Some(merge(found)));
     }
     let mut fewer = problem.clone();
     fewer.cap(column, below);
-    branch(fewer, depth, &mut None, steps)
+    branch(fewer, depth, construct, &mut None, steps)
 }
 
 fn split_group(
     problem: &Problem,
-    group: usize,
-    count: u64,
+    (group, count): (usize, u64),
     depth: u32,
+    construct: Construct,
     steps: &mut Steps,
 ) -> Result<Option<Solution>, OutOfSteps> {
     let mut more = problem.clone();
     more.groups[group].lo = count + 1;
-    if let Some(found) = branch(more, depth, &mut None, steps)? {
+    if let Some(found) = branch(more, depth, construct, &mut None, steps)? {
         return Ok(Some(found));
     }
     let mut fewer = problem.clone();
     let Some(less) = count.checked_sub(1) else { return Ok(None) };
     fewer.groups[group].hi = less;
-    branch(fewer, depth, &mut None, steps)
+    branch(fewer, depth, construct, &mut None, steps)
 }
 
 /// A group whose count has the wrong parity, and the count.
@@ -219,5 +232,130 @@ impl Relaxation {
         let (column, value) =
             self.values.iter().max_by_key(|(column, value)| (far(*value), std::cmp::Reverse(column))).expect("some");
         (column.clone(), u64::try_from(value / self.denominator).expect("counts are bounded by the nodes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::{Group, Mode, Slot};
+    use crate::set::Set;
+
+    /// The same small problem for the same seed.
+    fn random(seed: u64) -> Problem {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % end
+        };
+        let groups = usize::try_from(2 + below(4)).expect("small");
+        let mut set = |percent: u64| Set::of(groups, (0..groups).filter(|_| below(100) < percent));
+        let mut conflicts: Vec<_> = (0..groups + 1).map(|_| set(40)).filter(|c| c.len() > 1).collect();
+        conflicts.sort();
+        conflicts.dedup();
+        let allowed: Vec<_> = (0..4).map(|_| set(80)).collect();
+        let base = set(20);
+        let mut slots = vec![Slot {
+            base: Set::empty(groups),
+            modes: (0..2).map(|rank| Mode { rank, allowed: allowed[rank].clone() }).collect(),
+            min: 0,
+            max: 1 + below(4),
+            size: (0, usize::MAX),
+        }];
+        slots[0].min = if below(2) == 0 { slots[0].max } else { below(2) };
+        if below(2) == 0 {
+            let max = below(4);
+            let modes = vec![Mode { rank: 2, allowed: allowed[2].clone() }];
+            slots.push(Slot { base, modes, min: below(max + 1), max, size: (0, usize::MAX) });
+        }
+        let most: u64 = slots.iter().map(|s| s.max).sum();
+        let nodes = 1 + below(most);
+        let mut domains = || {
+            let (lo, more) = (below(3), below(4));
+            let odd = [None, None, Some(true), Some(false)][usize::try_from(below(4)).expect("small")];
+            Group { lo, hi: (lo + more).min(nodes), odd, size: 1 }
+        };
+        let all = (0..groups).map(|_| domains()).collect();
+        let of = |g| (0..conflicts.len()).filter(|c| conflicts[*c].contains(g)).collect();
+        let conflicts_of = (0..groups).map(of).collect();
+        Problem { groups: all, conflicts, conflicts_of, slots, nodes, caps: Vec::new() }
+    }
+
+    /// Every column, if there are few.
+    fn columns(problem: &Problem) -> Vec<Column> {
+        let n = problem.groups.len();
+        let sets = (1u32..1 << n).map(|mask| Set::of(n, (0..n).filter(|g| mask >> g & 1 == 1)));
+        let all = sets.flat_map(|set| (0..problem.slots.len()).map(move |slot| Column { slot, set: set.clone() }));
+        all.filter(|c| problem.is_column(c)).collect()
+    }
+
+    /// All counts of all columns.
+    fn exists(problem: &Problem, columns: &[Column], solution: &mut Solution, left: u64) -> bool {
+        let Some((first, rest)) = columns.split_first() else { return left == 0 && problem.satisfied_by(solution) };
+        (0..=left).any(|count| {
+            solution.push((first.clone(), count));
+            let found = exists(problem, rest, solution, left - count);
+            solution.pop();
+            found
+        })
+    }
+
+    #[test]
+    fn branching_alone_decides_as_enumeration_does() {
+        let (mut yes, mut no) = (0, 0);
+        for seed in 0..3_000 {
+            let mut problem = random(seed);
+            let columns = columns(&problem);
+            if columns.len() > 14 || problem.nodes > 5 {
+                continue;
+            }
+            if seed % 3 == 0 && !columns.is_empty() {
+                problem.cap(&columns[usize::try_from(seed).expect("small") % columns.len()], seed % 2);
+            }
+            let expected = exists(&problem, &columns, &mut Vec::new(), problem.nodes);
+            for construct in [Construct::Never, Construct::First] {
+                let steps = &mut Steps::new(10_000_000);
+                let found = branch(problem.clone(), DEPTH, construct, &mut None, steps).expect("steps");
+                assert_eq!(found.is_some(), expected, "seed {seed} {construct:?}: {problem:?}");
+                assert!(found.is_none_or(|s| problem.satisfied_by(&s)), "seed {seed}");
+            }
+            if expected { yes += 1 } else { no += 1 }
+        }
+        assert!(yes > 300 && no > 300, "{yes} with and {no} without a solution");
+    }
+
+    /// What a certificate refutes has no solution, although it was made for another problem.
+    #[test]
+    fn certificates_refute_only_what_has_no_solution() {
+        let (mut refuted, mut spared) = (0, 0);
+        for seed in 0..4_000 {
+            let problem = random(seed);
+            let steps = &mut Steps::new(10_000_000);
+            let Ok(Verdict::Refuted(Some(certificate))) = decide(problem.clone(), steps) else { continue };
+            for change in 0..8 {
+                let mut other = problem.clone();
+                let at = change % other.groups.len();
+                match change {
+                    0..3 => other.groups[at].lo = 0,
+                    3..5 => other.groups[at].hi = 5,
+                    5 => other.nodes += 1,
+                    _ => {
+                        let last = other.slots.len() - 1;
+                        other.slots[last].max += 1;
+                        other.slots[last].min = 0;
+                    }
+                }
+                if !other.tighten() {
+                    continue;
+                }
+                if certificate.refutes(&other) {
+                    refuted += 1;
+                    assert!(solve(&other, steps).expect("steps").is_none(), "seed {seed}, change {change}: {other:?}");
+                } else {
+                    spared += 1;
+                }
+            }
+        }
+        assert!(refuted > 300 && spared > 300, "{refuted} refuted, {spared} not");
     }
 }

@@ -27,18 +27,31 @@ pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<S
         solution.push((column, count));
     }
     let solution = crate::feasible::merge(solution);
-    steps.spend((solution.len() * (problem.groups.len() + problem.slots.len())) as u64)?;
+    let conflicts = problem.conflicts.len() as u64 * problem.empty_set().words();
+    steps.spend(
+        (solution.len() as u64).saturating_mul(2 * (problem.groups.len() + problem.slots.len()) as u64 + conflicts),
+    )?;
     Ok(problem.satisfied_by(&solution).then_some(solution))
 }
 
 /// The next column and how many nodes of it.
 fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, OutOfSteps> {
-    // What has to be filled first; of that, what has the least choice.
+    // What has to be filled comes first, and of that what has the least choice; else what helps most.
     let choice = |slot: &Slot| slot.modes.iter().map(|m| m.allowed.len()).max().unwrap_or(0);
-    let slots = rest.slots.iter().enumerate().filter(|(_, slot)| slot.max > 0);
-    let Some((at, slot)) = slots.min_by_key(|(_, slot)| (slot.min == 0, choice(slot))) else { return Ok(None) };
+    let live = || rest.slots.iter().enumerate().filter(|(_, slot)| slot.max > 0);
+    let due = live().filter(|(_, slot)| slot.min > 0).min_by_key(|(_, slot)| choice(slot));
+    let mut best: Option<((u64, u64), usize, Set)> = None;
+    for (at, slot) in due.map_or_else(|| live().collect(), |due| vec![due]) {
+        let Some((worth, set)) = fill(rest, slot, steps)? else { continue };
+        let column = Column { slot: at, set };
+        let key = (worth, rest.most(&column));
+        if best.as_ref().is_none_or(|(before, ..)| key > *before) {
+            best = Some((key, at, column.set));
+        }
+    }
+    let Some((_, at, set)) = best else { return Ok(None) };
+    let slot = &rest.slots[at];
     let room = if slot.min > 0 { slot.min } else { slot.max.min(rest.nodes) };
-    let Some(set) = fill(rest, slot, steps)? else { return Ok(None) };
     let column = Column { slot: at, set };
     let mut count = room.min(rest.most(&column));
     let demands = column.set.iter().filter(|g| !slot.base.contains(*g)).map(|g| rest.groups[g].lo);
@@ -65,18 +78,20 @@ fn slack(rest: &Problem) -> u64 {
     placements.saturating_sub(needy.min(rest.nodes))
 }
 
-/// The groups for one node of a slot.
-fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<Set>, OutOfSteps> {
+/// The groups for one node of a slot, and how much is lacking of them.
+fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<(u64, Set)>, OutOfSteps> {
+    steps.spend((rest.groups.len() * (4 + slot.modes.len())) as u64)?;
     let mut order: Vec<_> = (0..rest.groups.len()).filter(|g| rest.groups[*g].hi > 0).collect();
     order.sort_by_key(|g| (std::cmp::Reverse(rest.groups[*g].lo), *g));
     let most = slack(rest).saturating_add(1);
     let mut best: Option<(u64, Set)> = None;
     for mode in &slot.modes {
         let mut set = slot.base.clone();
-        let (mut worth, mut added, mut size) = (0u64, 0, rest.size_of(&set));
+        let mut worth = set.iter().fold(0u64, |sum, g| sum.saturating_add(rest.groups[g].lo));
+        let (mut added, mut size) = (0, rest.size_of(&set));
         let wanted = order.iter().filter(|g| rest.groups[**g].lo > 0 && mode.allowed.contains(**g));
         for g in wanted {
-            steps.spend(rest.conflicts_of[*g].len() as u64 + 1)?;
+            steps.spend(rest.conflicts_of[*g].len() as u64 * set.words() + 1)?;
             let fits = added < most && size + rest.groups[*g].size <= slot.size.1;
             if fits && !set.contains(*g) && !rest.clashes(&set, *g) {
                 set.insert(*g);
@@ -94,5 +109,5 @@ fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<Set>, O
             best = Some((worth, set));
         }
     }
-    Ok(best.map(|(_, set)| set))
+    Ok(best)
 }

@@ -16,9 +16,6 @@ use crate::set::Set;
 use crate::steps::{OutOfSteps, Steps};
 use crate::tier::{TierKey, TierOrder};
 
-/// Deeper than this the tree is not walked: the stack is finite.
-const DEPTH: usize = 4_000;
-
 /// The most preferred solution, its columns in order of preference; `None` if there is no solution.
 ///
 /// # Errors
@@ -35,7 +32,7 @@ pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> R
         }
         search.tier(services, rank, steps)?;
     }
-    debug_assert!(search.rest.nodes == 0, "a solvable rest has a next column");
+    assert!(search.rest.nodes == 0, "a solvable rest has a next column, and every column is in a tier");
     debug_assert!(problem.satisfied_by(&search.taken), "a solution keeps all rules");
     Ok(Some(search.taken))
 }
@@ -93,6 +90,18 @@ struct Tree {
     slots: Vec<usize>,
 }
 
+/// All sets of a tier that begin alike.
+struct Subtree {
+    /// Candidates before this one are decided:
+    at: usize,
+    /// these are on the node, the others not.
+    set: Set,
+    /// How many services that is.
+    size: usize,
+    /// Slots that may have such a node.
+    slots: Vec<usize>,
+}
+
 impl Tree {
     fn new(rest: &Problem, services: usize, rank: usize) -> Self {
         let of_rank = |slot: &Slot| slot.max > 0 && slot.modes.iter().any(|m| m.rank == rank);
@@ -146,81 +155,78 @@ impl Search {
         steps.spend((self.rest.slots.len() + self.rest.groups.len()) as u64 + 4)?;
         let tree = Tree::new(&self.rest, services, rank);
         steps.spend(tree.candidates.len() as u64 * (self.rest.conflicts.len() as u64 / 8 + 1))?;
-        if tree.slots.is_empty() || tree.promise[0] < services || tree.candidates.len() > DEPTH {
-            return if tree.candidates.len() > DEPTH { Err(OutOfSteps) } else { Ok(()) };
+        if tree.slots.is_empty() || tree.promise[0] < services {
+            return Ok(());
         }
         self.failures = 0;
         self.hint = None;
-        let set = self.rest.empty_set();
-        let slots = tree.slots.clone();
-        self.walk(&tree, 0, &set, 0, &slots, steps)
+        let root = Subtree { at: 0, set: self.rest.empty_set(), size: 0, slots: tree.slots.clone() };
+        self.walk(&tree, root, steps)
     }
 
-    /// Walks through all sets that begin as this one does, in order of names. Answers whether the
-    /// tree is done with.
-    fn walk(
-        &mut self,
-        tree: &Tree,
-        at: usize,
-        set: &Set,
-        size: usize,
-        slots: &[usize],
-        steps: &mut Steps,
-    ) -> Result<(), OutOfSteps> {
-        steps.spend(slots.len() as u64 + set.words() + 2)?;
-        if self.rest.nodes == 0 || size + tree.promise[at] < tree.services || size > tree.services {
-            return Ok(());
-        }
-        if size == tree.services {
-            return self.leaf(tree, set, slots, steps);
-        }
-        let slots = &self.usable(tree, at, set, slots);
-        if slots.is_empty() {
-            return Ok(());
-        }
-        if self.failures > 0 && !self.is_promising(tree, at, set, slots, steps)? {
-            return Ok(());
-        }
-        let group = tree.candidates[at];
-        let open = self.rest.groups[group].hi > 0 && !self.rest.clashes(set, group);
-        if open {
-            let mode = |slot: &Slot| slot.modes.iter().any(|m| m.rank == tree.rank && m.allowed.contains(group));
-            let with_it: Vec<_> = slots.iter().copied().filter(|s| mode(&self.rest.slots[*s])).collect();
-            if !with_it.is_empty() {
-                let mut with = set.clone();
-                with.insert(group);
-                self.walk(tree, at + 1, &with, size + self.rest.groups[group].size, &with_it, steps)?;
+    /// Walks through all sets that begin as this one does, in order of names. The subtrees to come are kept
+    /// on a stack of their own: there may be thousands of groups.
+    fn walk(&mut self, tree: &Tree, root: Subtree, steps: &mut Steps) -> Result<(), OutOfSteps> {
+        let mut stack = vec![root];
+        while let Some(mut subtree) = stack.pop() {
+            steps.spend((subtree.slots.len() as u64 + subtree.set.words()) * 2 + 2)?;
+            let possible = subtree.size + tree.promise[subtree.at] >= tree.services && subtree.size <= tree.services;
+            if self.rest.nodes == 0 || !possible {
+                continue;
             }
+            if subtree.size == tree.services {
+                self.leaf(tree, &subtree, steps)?;
+                continue;
+            }
+            subtree.slots = self.usable(tree, &subtree);
+            if subtree.slots.is_empty() || (self.failures > 0 && !self.is_promising(tree, &subtree, steps)?) {
+                continue;
+            }
+            let group = tree.candidates[subtree.at];
+            let with = self.with(tree, &subtree, group);
+            subtree.at += 1;
+            subtree.slots.retain(|s| !self.rest.slots[*s].base.contains(group));
+            stack.extend((!subtree.slots.is_empty()).then_some(subtree));
+            stack.extend(with);
         }
-        let without: Vec<_> = slots.iter().copied().filter(|s| !self.rest.slots[*s].base.contains(group)).collect();
-        if without.is_empty() { Ok(()) } else { self.walk(tree, at + 1, set, size, &without, steps) }
+        Ok(())
+    }
+
+    /// The subtree in which this group is on the node, if it can be.
+    fn with(&self, tree: &Tree, subtree: &Subtree, group: usize) -> Option<Subtree> {
+        if self.rest.groups[group].hi == 0 || self.rest.clashes(&subtree.set, group) {
+            return None;
+        }
+        let may = |slot: &Slot| slot.modes.iter().any(|m| m.rank == tree.rank && m.allowed.contains(group));
+        let slots: Vec<_> = subtree.slots.iter().copied().filter(|s| may(&self.rest.slots[*s])).collect();
+        if slots.is_empty() {
+            return None;
+        }
+        let mut set = subtree.set.clone();
+        set.insert(group);
+        Some(Subtree { at: subtree.at + 1, set, size: subtree.size + self.rest.groups[group].size, slots })
     }
 
     /// Slots whose nodes, whatever is added, are not all of types that are more preferred than the tier's.
-    fn usable(&self, tree: &Tree, at: usize, set: &Set, slots: &[usize]) -> Vec<usize> {
-        let undecided = || tree.candidates[at..].iter().copied();
+    fn usable(&self, tree: &Tree, subtree: &Subtree) -> Vec<usize> {
+        let set = &subtree.set;
+        let undecided = || tree.candidates[subtree.at..].iter().copied();
         let of_tier = |s: &usize| {
             let slot = &self.rest.slots[*s];
             let mut before = slot.modes.iter().take_while(|m| m.rank < tree.rank);
             slot.max > 0 && before.all(|m| !set.is_subset(&m.allowed) || undecided().any(|g| !m.allowed.contains(g)))
         };
-        slots.iter().copied().filter(of_tier).collect()
+        subtree.slots.iter().copied().filter(of_tier).collect()
     }
 
     /// Whether some solution of the rest has a node of this tier that begins as the set does.
-    fn is_promising(
-        &mut self,
-        tree: &Tree,
-        at: usize,
-        set: &Set,
-        slots: &[usize],
-        steps: &mut Steps,
-    ) -> Result<bool, OutOfSteps> {
-        let decided = &tree.candidates[..at];
+    fn is_promising(&mut self, tree: &Tree, subtree: &Subtree, steps: &mut Steps) -> Result<bool, OutOfSteps> {
+        let Subtree { at, set, slots, .. } = subtree;
+        let (decided, undecided) = tree.candidates.split_at(*at);
         if self.hint.as_ref().is_some_and(|hint| decided.iter().all(|g| hint.contains(*g) == set.contains(*g))) {
             return Ok(true);
         }
-        let undecided: BTreeSet<_> = tree.candidates[at..].iter().collect();
+        let undecided: BTreeSet<_> = undecided.iter().collect();
         for s in slots {
             let own = &self.rest.slots[*s];
             let mode = own.modes.iter().find(|m| m.rank == tree.rank);
@@ -251,9 +257,10 @@ impl Search {
     }
 
     /// Takes as many nodes of this set as can be.
-    fn leaf(&mut self, tree: &Tree, set: &Set, slots: &[usize], steps: &mut Steps) -> Result<(), OutOfSteps> {
+    fn leaf(&mut self, tree: &Tree, subtree: &Subtree, steps: &mut Steps) -> Result<(), OutOfSteps> {
+        let set = &subtree.set;
         let mut found = false;
-        for s in slots {
+        for s in &subtree.slots {
             let slot = &self.rest.slots[*s];
             let fits = slot.base.is_subset(set) && slot.mode_of(set).is_some_and(|m| m.rank == tree.rank);
             if !fits {

@@ -115,8 +115,8 @@ pub enum RuleKind {
     CantCoexist(Vec<String>),
     /// A service that no rule names goes on every node.
     Everywhere(String),
-    /// An existing node keeps its hardware, image and services.
-    Existing(String),
+    /// Existing nodes, all alike, keep their hardware, image and services.
+    Existing(Vec<String>),
     /// A layout is not wanted: its index in the request.
     Excluded(usize),
 }
@@ -175,7 +175,17 @@ impl fmt::Display for RuleKind {
             Self::MustCoexist(services) => write!(f, "{} must coexist", services.join(", ")),
             Self::CantCoexist(services) => write!(f, "{} can't coexist", services.join(", ")),
             Self::Everywhere(service) => write!(f, "{service}, which no rule names, on every node"),
-            Self::Existing(node) => write!(f, "{node} keeps its hardware, image and services"),
+            Self::Existing(nodes) => match nodes.as_slice() {
+                [node] => write!(f, "{node} keeps its hardware, image and services"),
+                [first @ .., last] if first.len() < 4 => {
+                    write!(f, "{} and {last} keep their hardware, image and services", first.join(", "))
+                }
+                _ => {
+                    let (first, more) = nodes.split_at(nodes.len().min(3));
+                    let (first, more) = (first.join(", "), more.len());
+                    write!(f, "{first} and {more} more like them keep their hardware, image and services")
+                }
+            },
             Self::Excluded(at) => write!(f, "excluded layout {}", at + 1),
         }
     }

@@ -20,10 +20,14 @@ pub(crate) fn best_set(
 ) -> Result<Option<(Set, i128)>, OutOfSteps> {
     let mut best = None;
     let mut floor = floor;
-    for mode in &problem.slots[slot].modes {
+    let base = &problem.slots[slot].base;
+    if !base.is_empty() && problem.conflicts.iter().any(|c| c.is_subset(base)) {
+        return Ok(None);
+    }
+    for mode in problem.slots[slot].modes.iter().filter(|m| base.is_subset(&m.allowed)) {
         let mut search = Search::new(problem, slot, &mode.allowed, weights, floor);
         steps.spend(search.candidates.len() as u64 + 4)?;
-        let base = problem.slots[slot].base.clone();
+        let base = base.clone();
         let weight = base.iter().fold(0i128, |sum, g| sum.saturating_add(weights[g]));
         let size = problem.size_of(&base);
         search.extend(0, base, weight, size, steps)?;
@@ -52,7 +56,7 @@ struct Search<'a> {
 }
 
 /// Deeper than this the search does not go: the stack is finite.
-const DEPTH: u32 = 2_000;
+const DEPTH: u32 = 1_000;
 
 impl<'a> Search<'a> {
     fn new(problem: &'a Problem, slot: usize, allowed: &Set, weights: &'a [i128], floor: i128) -> Self {

@@ -15,6 +15,9 @@ const NEAR: u64 = 48;
 /// What it costs to give up a rule; a number costs as much as it changes.
 const DROP: u64 = 1_000;
 
+/// Who would have to give up more rules than this has another cluster in mind.
+const MOST_TOGETHER: usize = 6;
+
 /// Changes that make the request solvable, the cheapest first, as far as the steps go.
 pub(crate) fn relaxations(spec: &Spec, core: &[usize], prover: &mut Prover, steps: &mut Steps) -> Vec<Relaxation> {
     let mut found: Vec<(u64, Change)> = Vec::new();
@@ -183,6 +186,9 @@ fn together(
         let Some(next) = core.iter().copied().max_by_key(|at| (yields(&spec.rules[*at].kind), *at)) else {
             return Ok(Vec::new());
         };
+        if given_up.len() == MOST_TOGETHER {
+            return Ok(Vec::new());
+        }
         given_up.push(next);
         let mut active = all_but(spec, &given_up);
         if prover.solvable(spec, &active, steps)? {

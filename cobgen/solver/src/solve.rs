@@ -109,10 +109,11 @@ fn layout(spec: &Spec, compiled: &Compiled, solution: &Solution, steps: &mut Ste
         let whose = used[column.slot]..;
         let many = usize::try_from(*count).unwrap_or(usize::MAX);
         match &compiled.sources[column.slot] {
-            Source::Existing(nodes) => named.extend(nodes[whose].iter().take(many).map(|n| (existing(spec, *n), at))),
+            Source::Existing(nodes) | Source::Released(nodes) => {
+                named.extend(nodes[whose].iter().take(many).map(|n| (existing(spec, *n), at)))
+            }
             Source::Hosts(hosts) => named.extend(hosts[whose].iter().take(many).map(|h| (host(spec, *h), at))),
             Source::New => new.push((at, *count)),
-            Source::Released(node) => named.push((existing(spec, *node), at)),
         }
         used[column.slot] = used[column.slot].saturating_add(many);
     }

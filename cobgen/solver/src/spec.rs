@@ -26,6 +26,8 @@ pub(crate) struct Spec {
     pub(crate) nodes: SpecNodes,
     /// In natural order of names.
     pub(crate) existing: Vec<Existing>,
+    /// Existing nodes that stay if they can, those that are alike together: what [`Kind::Existing`] counts.
+    pub(crate) alike: Vec<Vec<usize>>,
     /// By service: whether it may come to existing nodes and leave them.
     pub(crate) changed: Vec<bool>,
     /// What [`Kind::Excluded`] counts.
@@ -149,13 +151,13 @@ impl Spec {
         let mut excluded: Vec<_> = request.excluded.iter().enumerate().map(|(at, e)| Excluded::new(at, e)).collect();
         excluded.sort();
         let mut rules = rules(request, &known);
-        let wanted = existing.iter().enumerate().filter(|(_, node)| node.wanted);
-        rules.extend(wanted.map(|(at, _)| SpecRule { kind: Kind::Existing(at), id: None }));
+        let alike = alike(&existing);
+        rules.extend((0..alike.len()).map(|at| SpecRule { kind: Kind::Existing(at), id: None }));
         rules.extend((0..excluded.len()).map(|at| SpecRule { kind: Kind::Excluded(at), id: None }));
         rules.sort();
         drop(known);
         let preference = request.preference.clone();
-        Ok(Self { services, hardware, images, rules, nodes, existing, changed, excluded, preference })
+        Ok(Self { services, hardware, images, rules, nodes, existing, alike, changed, excluded, preference })
     }
 
     /// A rule as it is told to people.
@@ -176,7 +178,10 @@ impl Spec {
             Kind::MustCoexist(all) => RuleKind::MustCoexist(names(all)),
             Kind::CantCoexist(all) => RuleKind::CantCoexist(names(all)),
             Kind::Everywhere(s) => RuleKind::Everywhere(name(s)),
-            Kind::Existing(at) => RuleKind::Existing(self.existing[*at].host.name.clone()),
+            Kind::Existing(at) => {
+                let nodes = self.alike[*at].iter().map(|node| self.existing[*node].host.name.clone());
+                RuleKind::Existing(nodes.collect())
+            }
             Kind::Excluded(at) => RuleKind::Excluded(self.excluded[*at].index),
         };
         Rule { kind, id: rule.id }
@@ -194,6 +199,17 @@ impl Excluded {
         }
         Self { counts, index }
     }
+}
+
+/// Nodes of an inventory's or template's cluster by what they are, in order of their first names.
+fn alike(existing: &[Existing]) -> Vec<Vec<usize>> {
+    let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (at, node) in existing.iter().enumerate().filter(|(_, node)| node.wanted) {
+        alike.entry((node.host.hardware, node.host.image, &node.services)).or_default().push(at);
+    }
+    let mut alike: Vec<_> = alike.into_values().collect();
+    alike.sort_unstable();
+    alike
 }
 
 fn check_limits(request: &Request) -> Result<(), RequestError> {

@@ -8,12 +8,13 @@
 //! the four conditions under which every change object comes to its preferred state: P1 no traps
 //! (`traps`), P2 no circle of goals (`goals`), P3 no move whose needs contradict themselves
 //! (`holds`), P4 no change objects that undo each other (`rest`). Γ, in these, is all the goals that
-//! follow from the preferred ones. `leaving` asks the first three of what leaves the model.
+//! follow from the preferred ones. `leaving` asks the first three of what leaves the model, `budgets` whether they can be kept.
 //!
 //! A failed condition is an error where there are states, such as checks may find, from which no
 //! order of moves leads on; a warning where a way always exists but only a simulation can tell
 //! whether it is taken.
 
+mod budgets;
 mod circles;
 mod demand;
 mod finding;

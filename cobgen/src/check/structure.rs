@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use cob_types::generation::{FORMAT, Security};
+use cob_types::words::count;
 use cob_types::{Bundle, Cob, CobId, Generation, Kind, Need, StateName};
 use cob_types::{canonical, codec};
 
@@ -65,7 +66,7 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
     }
     let all: u64 = generation.bundles.values().map(|bundle| bundle.cobs.len() as u64).sum();
     if manifest.cobs != all {
-        fault(format!("the manifest counts {} change objects; the bundles hold {all}", manifest.cobs));
+        fault(format!("the manifest counts {}; the bundles hold {all}", count(manifest.cobs, "change object")));
     }
     for host in manifest.hosts.keys().filter(|host| !generation.bundles.contains_key(*host)) {
         fault(format!("the host {host} has no bundle"));
@@ -80,8 +81,8 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
         };
         if entry.cobs != bundle.cobs.len() as u64 {
             fault(format!(
-                "the manifest counts {} change objects on {host}; its bundle holds {}",
-                entry.cobs,
+                "the manifest counts {} on {host}; its bundle holds {}",
+                count(entry.cobs, "change object"),
                 bundle.cobs.len()
             ));
         }
@@ -150,7 +151,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
     }
     let mut silent: BTreeMap<&str, (&CobId, &CobId)> = BTreeMap::new();
     for cob in generation.bundles.values().flat_map(|bundle| bundle.cobs.values()) {
-        for on in needs_of(cob).map(|need| &need.cob).filter(|on| on.host_str() != cob.id.host_str()) {
+        for on in cob.needs().map(|need| &need.cob).filter(|on| on.host_str() != cob.id.host_str()) {
             for end in [&cob.id, on] {
                 if hosts.get(end.host_str()).is_some_and(|host| host.address.is_none()) {
                     silent.entry(end.host_str()).or_insert((&cob.id, on));
@@ -169,10 +170,6 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
             help: format!("give {host} an address: tcp://IP:PORT"),
         });
     }
-}
-
-fn needs_of(cob: &Cob) -> impl Iterator<Item = &Need> {
-    cob.transitions.iter().flat_map(|t| &t.needs).chain(cob.locks.iter().flat_map(|l| &l.needs))
 }
 
 /// All names that exist, and what was found wrong with those that are used.

@@ -390,6 +390,37 @@ fn a_failure_that_leads_into_a_circle_is_warned_of() {
 }
 
 #[test]
+fn who_takes_more_members_of_a_budget_along_than_it_lets_is_warned_of() {
+    let mut sketch = Sketch::new();
+    sketch.cob("a/db", "up").cob("b/gate", "up").cob("b/app", "up").cob("c/app", "up").cob("c/conf", "up");
+    sketch.requires("b/gate", "a/db").requires("b/app", "b/gate").requires("c/app", "b/gate");
+    sketch.after("c/app", "c/conf").budget("b/limit", 1, &["b/app", "c/app"]);
+    // The gate says it; the database behind it would say the same.
+    insta::assert_snapshot!(told(&sketch), @r#"
+    warning[budget]: b/gate takes 2 members of the budget b/limit along when it restarts, and that lets 1 at a time: b/app, c/app
+      at model.yaml:5:5
+      - b/gate needs b/app down to go outdated -> down (requires: [b/gate], model.yaml:11:5)
+      - b/gate needs c/app down to go outdated -> down (requires: [b/gate], model.yaml:12:5)
+      help: they will be disturbed together, and the history says `overdrawn`; raise `at_most`, or write `after` instead of `requires` if they can go on without it
+    "#);
+    sketch.budget("b/limit", 2, &[]);
+    assert_eq!(told(&sketch), "");
+}
+
+#[test]
+fn members_of_a_budget_that_require_one_another_are_refused() {
+    let mut sketch = Sketch::new();
+    sketch.cob("a/db", "up").cob("b/app", "up").requires("b/app", "a/db");
+    sketch.budget("b/limit", 2, &["a/db", "b/app"]);
+    insta::assert_snapshot!(told(&sketch), @r#"
+    error[budget]: a/db and b/app are members of one budget, b/limit, but a/db can't be disturbed without b/app
+      at model.yaml:3:5
+      - a/db needs b/app down to go outdated -> down (requires: [a/db], model.yaml:6:5)
+      help: leave `budget` away on one of them, or write `after` instead of `requires` if it can go on without the other
+    "#);
+}
+
+#[test]
 fn unknown_names_are_told_with_place_and_suggestion() {
     let mut sketch = Sketch::new();
     sketch.cob("a/app", "up").cob("b/db", "upp").cob("b/cache", "up");

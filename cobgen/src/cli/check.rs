@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use cob_types::words::count;
 use cob_types::{Cob, Generation};
 use serde_json::json;
 
@@ -45,7 +46,9 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         tell(&args.model, &made.diagnostics, &made.sources, terminal)?;
         if ok {
             let model = args.model.display();
-            writeln!(terminal.out, "{model}: ok: {hosts} hosts, {cobs} change objects, {dependencies} dependencies")?;
+            let all =
+                [count(hosts, "host"), count(cobs, "change object"), count(dependencies, "dependency")].join(", ");
+            writeln!(terminal.out, "{model}: ok: {all}")?;
         }
     }
     Ok(if ok { Answer::Done } else { Answer::Bad })

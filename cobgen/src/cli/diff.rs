@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(value_name = "M")]
     to: Option<u64>,
     /// Where generations are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     #[command(flatten)]
     keys: Keys,

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cob_depot::tokens::{self, Issued};
 use cob_depot::{PublishError, enrolled};
 use cob_trust::enrol::Token;
+use cob_types::words::count;
 use cob_types::{HostName, PublicKey};
 use serde_json::json;
 
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(value_name = "HOST", required_unless_present = "list")]
     hosts: Vec<String>,
     /// Where generations are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Where the new hosts reach `cobgen serve`
     #[arg(long, value_name = "ADDRESS", value_parser = address, required_unless_present_any = ["list", "accept"])]
@@ -177,11 +178,11 @@ fn list(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     for token in &all.tokens {
         let Issued { host, expires, key, refused, .. } = token;
         let key = key.map(|key| format!("  {key}")).unwrap_or_default();
-        let refused = if *refused > 0 { format!("  REFUSED {refused} times") } else { String::new() };
+        let refused = if *refused > 0 { format!("  REFUSED {}", count(*refused, "time")) } else { String::new() };
         writeln!(terminal.out, "{host}  {}  until {}{key}{refused}", state(token, now), utc(signed(*expires)))?;
     }
     if all.unknown > 0 {
-        writeln!(terminal.out, "{} times a token was shown that nobody here has made", all.unknown)?;
+        writeln!(terminal.out, "{} a token was shown that nobody here has made", count(all.unknown, "time"))?;
     }
     Ok(Answer::Done)
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use cob_trust::SecretKey;
 use cob_types::CobId;
+use cob_types::PublicKey;
 use cob_types::generation::Security;
+use cob_types::words::count;
 use serde_json::json;
 
 use super::key::tell_key;
@@ -14,6 +16,7 @@ use super::sign::names;
 use super::{Answer, Terminal, tell, tell_publish};
 use crate::diagnostic::to_json;
 use crate::publish::{Options, Published, Refused, publish_with};
+use crate::serve::{TRUST, read_trust};
 
 /// Where a publisher's key is that needs not be named, seen from the model's folder.
 const PUBLISHER_KEY: &str = "keys/publisher.key";
@@ -37,7 +40,7 @@ pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
     /// Where generations are kept; made if there is nothing
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// What to say of it in the log
     #[arg(long, short, default_value = "", hide_default_value = true)]
@@ -96,6 +99,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             "new_keys": new_keys.iter().map(|(host, key)| json!({"host": host, "key": key})).collect::<Vec<_>>(),
         });
         writeln!(terminal.out, "{answer:#}")?;
+        warn_of_publishers(args, &published, terminal)?;
         return Ok(Answer::Done);
     }
     in_words(args, &published, terminal)?;
@@ -112,7 +116,8 @@ fn key_beside(model: &Path) -> Option<PathBuf> {
 fn signatures_in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, security, signers, .. } = published;
     if !signers.is_empty() {
-        return writeln!(terminal.out, "  signed by {}", names(signers));
+        writeln!(terminal.out, "  signed by {}", names(signers))?;
+        return warn_of_publishers(args, published, terminal);
     }
     match security {
         Security::LoopbackOnly => Ok(()),
@@ -127,6 +132,43 @@ fn signatures_in_words(args: &Args, published: &Published, terminal: &mut Termin
     }
 }
 
+/// Says so when the signatures are not those that hosts are told to ask for, as far as the depot knows.
+fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+    let Published { generation, signers, security, .. } = published;
+    if *security == Security::LoopbackOnly || signers.is_empty() {
+        return Ok(());
+    }
+    let (depot, file) = (args.depot.display(), args.depot.join(TRUST).display().to_string());
+    let trust = match read_trust(&args.depot) {
+        Ok(Some(trust)) => trust,
+        Ok(None) => return Ok(()),
+        Err(error) => return writeln!(terminal.err, "warning: {error}: new hosts can't be told whom to believe"),
+    };
+    let known = signers.iter().filter(|key| trust.keys().contains(key)).count();
+    if known >= trust.threshold() {
+        return Ok(());
+    }
+    let believed: Vec<PublicKey> = trust.keys().iter().copied().collect();
+    let ask = format!("hosts that enrol in this depot ask for {} of {} ({file})", trust.threshold(), names(&believed));
+    if known > 0 {
+        writeln!(
+            terminal.err,
+            "warning: generation {generation} lacks signatures, so no host will take it yet: {ask}"
+        )?;
+        return writeln!(
+            terminal.err,
+            "  help: `cobgen sign {generation} --key FILE --depot {depot}` with another of these keys"
+        );
+    }
+    writeln!(terminal.err, "warning: nobody will take the signature on generation {generation}: {ask}")?;
+    writeln!(
+        terminal.err,
+        "  help: `cobgen sign {generation} --key FILE --depot {depot}` with one of these keys; if {} is to count, put it into \
+         {TRUST}, and into `trust` of every host's cobd.toml",
+        names(signers)
+    )
+}
+
 fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, new, hosts, cobs, difference, .. } = published;
     let depot = args.depot.display();
@@ -137,7 +179,9 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
     let (added, changed, removed) = (difference.added.len(), difference.changed.len(), difference.removed.len());
     writeln!(
         terminal.out,
-        "generation {generation}: {hosts} hosts, {cobs} change objects; {added} added, {changed} changed, {removed} removed"
+        "generation {generation}: {}, {}; {added} added, {changed} changed, {removed} removed",
+        count(*hosts, "host"),
+        count(*cobs, "change object")
     )?;
     let added = difference.added.keys().map(|id| ('+', id));
     let changed = difference.changed.keys().map(|id| ('~', id));
@@ -153,7 +197,7 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
         writeln!(terminal.out, "  {host} has the new key {key}")?;
     }
     if let Some(more) = published.new_keys.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
-        writeln!(terminal.out, "  and {more} more new keys of hosts")?;
+        writeln!(terminal.out, "  and {} of hosts", count(more, "more new key"))?;
     }
     signatures_in_words(args, published, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")

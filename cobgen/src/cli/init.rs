@@ -84,3 +84,41 @@ fn write_all(dir: &Path, model: &str) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs one of the scripts as a daemon does; what it printed.
+    fn run(dir: &Path, script: &str) -> String {
+        let mut line = Command::new("sh");
+        line.arg(dir.join(script)).env("COB_CONTENT", dir.join("memory")).env("COB_STATE_DIR", dir.join("state"));
+        let ran = line.envs([("COB_ID", "n1/x"), ("COB_FROM", "a"), ("COB_TO", "b")]).output().expect("runs");
+        assert!(ran.status.success(), "{ran:?}");
+        String::from_utf8(ran.stdout).expect("text").trim().to_owned()
+    }
+
+    #[test]
+    fn the_scripts_know_the_content_again_and_keep_none_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path();
+        write_all(dir, FILES[0].2).expect("written");
+        fs::create_dir(dir.join("state")).expect("made");
+        fs::write(dir.join("memory"), "{\"password\":\"open-sesame\"}").expect("written");
+        assert_eq!(run(dir, "check.sh"), "down");
+        run(dir, "start.sh");
+        run(dir, "start.sh");
+        assert_eq!(run(dir, "check.sh"), "up");
+        for entry in fs::read_dir(dir.join("state")).expect("there") {
+            let text = fs::read_to_string(entry.expect("there").path()).expect("text");
+            assert!(!text.contains("sesame"), "{text}");
+        }
+        fs::write(dir.join("memory"), "{}").expect("written");
+        assert_eq!(run(dir, "check.sh"), "outdated");
+        run(dir, "stop.sh");
+        assert_eq!(run(dir, "check.sh"), "down");
+    }
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use cob_depot::{Depot, DepotError, LogEntry};
 use cob_types::PublicKey;
+use cob_types::words::count;
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
@@ -19,7 +20,7 @@ Examples:
   cobgen log --depot depot --json | jq '.generations[0].generation'")]
 pub struct Args {
     /// Where generations are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Print {"generations": [{"generation", "time", "author", "message", "hosts", "cobs",
     /// "signed_by"}]}, the newest first; the time is in seconds since 1970-01-01 UTC
@@ -41,12 +42,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         writeln!(terminal.err, "{} has no generation yet.", args.depot.display())?;
     }
     for (LogEntry { generation, message, time, author, counts }, signers) in &entries {
-        let (hosts, cobs) = (counts.hosts, counts.cobs);
-        writeln!(
-            terminal.out,
-            "generation {generation}   {}   {hosts} hosts, {cobs} change objects   {author}",
-            utc(*time)
-        )?;
+        let (hosts, cobs) = (count(counts.hosts, "host"), count(counts.cobs, "change object"));
+        writeln!(terminal.out, "generation {generation}   {}   {hosts}, {cobs}   {author}", utc(*time))?;
         for line in message.lines() {
             writeln!(terminal.out, "    {}", line.replace(char::is_control, " "))?;
         }

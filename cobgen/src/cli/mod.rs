@@ -18,15 +18,17 @@ mod serve;
 mod show;
 mod sign;
 mod solve;
+mod variables;
 mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cob_depot::{Depot, DepotError, PublishError};
 use cob_types::GenerationNumber;
+pub use variables::without_empty_variables;
 
 use crate::diagnostic::{Diagnostic, render, summary};
 use crate::model::Sources;
@@ -144,7 +146,8 @@ impl Command {
 
 /// Reads the command line, does what it says, and gives the exit status.
 pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
+    let parsed = without_empty_variables(Cli::command()).try_get_matches_from(args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help that was asked for is data.

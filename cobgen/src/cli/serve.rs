@@ -28,7 +28,7 @@ foreground until SIGTERM or SIGINT, and logs to the error output.
 Exit status: 0 ended as told; 2 wrong options or files; 3 it could not listen.")]
 pub struct Args {
     /// Where generations are kept; made if there is nothing
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "tcp://0.0.0.0:7070", value_parser = address)]

@@ -162,6 +162,9 @@ impl<'a> View<'a> {
         }
         let mut dependents: BTreeMap<&CobId, Vec<String>> = BTreeMap::new();
         for (cob, _) in all() {
+            if let Some(token) = &cob.budget {
+                dependents.entry(&token.cob).or_default().push(cob.id.to_string());
+            }
             for arrow in self.arrows(cob) {
                 dependents.entry(&arrow.need.cob).or_default().push(notation(&cob.id, &arrow));
             }
@@ -200,6 +203,9 @@ impl<'a> View<'a> {
             let names: Vec<&str> = rests_on.iter().map(CobId::as_str).collect();
             writeln!(out, "  rests on   {}", names.join(", "))?;
         }
+        if let Some(token) = &cob.budget {
+            writeln!(out, "  budget     {}", token.cob)?;
+        }
         for arrow in self.arrows(cob) {
             let text = notation(&cob.id, &arrow);
             let mut lines = arrow.sources.iter().map(|s| format!("{}   {}", s.words, shown(&s.place)));
@@ -235,6 +241,9 @@ impl<'a> View<'a> {
             "transitions": transitions,
             "locks": locks,
         });
+        if let (Some(token), Value::Object(fields)) = (&cob.budget, &mut value) {
+            fields.insert("budget".to_owned(), json!(token.cob));
+        }
         if let (Some(place), Value::Object(fields)) = (self.place(&cob.id), &mut value) {
             fields.insert("place".to_owned(), place_json(place));
         }

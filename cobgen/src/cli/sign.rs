@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
     key: PathBuf,
     /// Where generations are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Print {"generation", "manifest", "signed_by", "back"}: the hash of what was signed, the keys of all
     /// who have signed it, and the numbers of the generations that it lets hosts return to

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use cob_depot::Depot;
 use cob_types::status::Trouble;
+use cob_types::words::count;
 use cob_types::{Generation, GenerationNumber};
 
 use super::{Answer, Terminal, tell};
@@ -67,7 +68,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let verified = verify(&generation, args.runs, args.seed, |seed| {
         if live && seed.is_multiple_of(10) {
             // Progress is worth no failure.
-            let _ = write!(terminal.err, "\r{} of {} runs", seed - args.seed + 1, args.runs);
+            let _ = write!(terminal.err, "\r{} of {}", seed - args.seed + 1, count(args.runs, "run"));
         }
     });
     if live {
@@ -92,7 +93,12 @@ fn from_depot(path: &std::path::Path, number: Option<u64>) -> Result<Generation,
 
 fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Verified { runs, converged, deadlocks, violations } = verified;
-    writeln!(terminal.out, "{converged} of {runs} runs converged; {} violations", violations.len())?;
+    writeln!(
+        terminal.out,
+        "{converged} of {} converged; {}",
+        count(*runs, "run"),
+        count(violations.len(), "violation")
+    )?;
     for deadlock in deadlocks {
         writeln!(terminal.out, "  seed {}: does not come to rest", deadlock.seed)?;
         for named in &deadlock.troubles {
@@ -116,10 +122,10 @@ fn words(trouble: &Trouble) -> String {
             let names: Vec<_> = circle.iter().map(|c| c.as_str()).collect();
             format!("stuck in the circle {}{}", names.join(" -> "), if *more { " -> …" } else { "" })
         }
-        Trouble::Chase { cob, times } => format!("asked {cob} {times} times and took it back"),
+        Trouble::Chase { cob, times } => format!("asked {cob} {} and took it back", count(*times, "time")),
         Trouble::Flap { state, times, because_of } => {
             let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
-            format!("left {state} {times} times, last because of {why}")
+            format!("left {state} {}, last because of {why}", count(*times, "time"))
         }
     }
 }

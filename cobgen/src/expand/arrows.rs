@@ -40,15 +40,9 @@ impl Arrows {
 
     /// A dependency across hosts needs a link, and a link needs both addresses.
     pub(super) fn check_addresses(&self, hosts: &Hosts, report: &mut Report<'_>) {
-        let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
         for (cob, list) in &self.0 {
-            for found in list.iter().filter(|f| f.need.cob.host_str() != cob.host_str()) {
-                for host in [cob.host_str(), found.need.cob.host_str()].into_iter().filter_map(lacks) {
-                    match host.implied {
-                        true => no_addresses(host.mark, report),
-                        false => no_address(&host.name, host.mark, found.mark, report),
-                    }
-                }
+            for found in list {
+                check_addresses_of(cob, &found.need.cob, found.mark, hosts, report);
             }
         }
     }
@@ -57,6 +51,20 @@ impl Arrows {
     /// a state in common.
     pub(super) fn checked(self, report: &mut Report<'_>) -> ByCob<Vec<Arrow>> {
         self.0.into_iter().map(|(cob, list)| (cob.clone(), checked(&cob, list, report))).collect()
+    }
+}
+
+/// A dependency across hosts takes an address of both.
+pub(super) fn check_addresses_of(cob: &CobId, on: &CobId, mark: Mark, hosts: &Hosts, report: &mut Report<'_>) {
+    if cob.host_str() == on.host_str() {
+        return;
+    }
+    let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
+    for host in [cob.host_str(), on.host_str()].into_iter().filter_map(lacks) {
+        match host.implied {
+            true => no_addresses(host.mark, report),
+            false => no_address(&host.name, host.mark, mark, report),
+        }
     }
 }
 

@@ -11,14 +11,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cob_types::{Kind, KindName};
+use cob_types::{Kind, KindName, secret};
+use hyper::Uri;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::Report;
 use super::files::{Files, Payload};
-use super::kinds::{build, builtin_state, check_duration, plain_check, plain_transition};
+use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     self, CheckEntry, Duration, KindEntry, Label, Map, Mark, Marked, Named, Node, Run, TransitionEntry, Value,
@@ -50,6 +51,7 @@ enum Content {
     TcpCheck,
     HttpCheck,
     Noop,
+    Budget,
 }
 
 /// All built-in kinds.
@@ -114,6 +116,16 @@ pub(super) const ALL: &[Builtin] = &[
         gate: true,
         content: Content::Noop,
     },
+    Builtin {
+        name: "budget",
+        backend: "budget",
+        states: &["open"],
+        preferred: "open",
+        pre_remove: "open",
+        transitions: &[],
+        gate: false,
+        content: Content::Budget,
+    },
 ];
 
 /// What came of a change object's content.
@@ -127,13 +139,18 @@ pub(super) struct Settled {
     pub(super) env: Option<BTreeMap<String, String>>,
 }
 
+/// A built-in kind that the expansion itself makes change objects of.
+pub(super) fn named(name: &str) -> &'static Builtin {
+    ALL.iter().find(|b| b.name == name).expect("it is in the table")
+}
+
 impl Builtin {
     /// What can end by itself is looked at again and again.
     fn recheck_ms(&self) -> Option<u64> {
         match self.content {
             Content::Service => Some(10_000),
             Content::TcpCheck | Content::HttpCheck => Some(30_000),
-            Content::Script | Content::Wait | Content::Noop => None,
+            Content::Script | Content::Wait | Content::Noop | Content::Budget => None,
         }
     }
 
@@ -141,7 +158,8 @@ impl Builtin {
     pub(super) fn kind(&self) -> Kind {
         let states: Vec<_> = self.states.iter().map(|s| builtin_state(s)).collect();
         let (preferred, pre_remove) = (builtin_state(self.preferred), builtin_state(self.pre_remove));
-        let mut priority = vec![pre_remove.clone(), preferred.clone()];
+        let mut priority = vec![pre_remove.clone()];
+        priority.extend((preferred != pre_remove).then(|| preferred.clone()));
         priority.extend(states.iter().filter(|s| **s != preferred && **s != pre_remove).cloned());
         Kind {
             name: KindName::new(self.name).expect("the table holds well-formed names"),
@@ -160,6 +178,14 @@ impl Builtin {
     pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
         match self.content {
             Content::Noop => settle_noop(content, report),
+            Content::Budget => {
+                let fault = Diagnostic::error("bad-content", "a budget is no change object that is written by hand");
+                report.push(
+                    content.mark,
+                    fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
+                );
+                None
+            }
             Content::Script => script(content, files, report),
             Content::Service => service(content, files, report),
             Content::Wait => {
@@ -168,6 +194,11 @@ impl Builtin {
                     let fault =
                         Diagnostic::error("bad-content", "the content of `wait` takes exactly one of `seconds`, `ms`");
                     report.push(content.mark, fault.help("write `content: {seconds: 5}`"));
+                    return None;
+                }
+                let ms = wait.ms.map_or_else(|| wait.seconds.map_or(0, |s| u64::from(s) * 1000), u64::from);
+                if ms > MAX_CONTENT_MS {
+                    report.push(content.mark, Diagnostic::error("bad-duration", "the wait is longer than 7 days"));
                     return None;
                 }
                 Some(Settled::default())
@@ -194,14 +225,36 @@ impl Builtin {
                     check_duration(time.as_ref(), report);
                 }
                 let Marked { mark, value } = check.url?;
-                if !value.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/')) {
-                    let fault = Diagnostic::error("bad-url", format!("{value:?} is no URL that can be checked"));
+                // A secret in it is a fault that is told elsewhere.
+                if secret::marks(&value).next().is_none()
+                    && let Err(why) = can_be_asked_for(&value)
+                {
+                    let fault = Diagnostic::error("bad-url", format!("{value:?} is no URL that can be checked: {why}"));
                     report.push(mark, fault.help("write http://HOST:PORT/PATH"));
                     return None;
                 }
                 Some(Settled::default())
             }
         }
+    }
+}
+
+/// Whether the daemon can ask for a page.
+fn can_be_asked_for(url: &str) -> Result<(), &'static str> {
+    let uri: Uri = url.parse().map_err(|_| "it is not of the form of one")?;
+    if uri.scheme_str() != Some("http") {
+        return Err("only http:// can be asked for");
+    }
+    let authority = uri.authority().filter(|a| !a.host().is_empty()).ok_or("it names no host")?;
+    if authority.as_str().contains('@') {
+        return Err("user and password are not sent");
+    }
+    // Of `http://h:port` the parser keeps the text and knows no number.
+    let rest = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    if rest.is_empty() || authority.port_u16().is_some_and(|port| port > 0) {
+        Ok(())
+    } else {
+        Err("its port is no number from 1 to 65535")
     }
 }
 

@@ -129,7 +129,7 @@ fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: M
         .filter_map(|n| CobId::on(&first.host(), &name(n)).ok())
         .find(|id| objects.get(id).is_none())
         .expect("there are more numbers than change objects");
-    let builtin = builtin::ALL.iter().find(|b| b.name == "noop").expect("noop is built in");
+    let builtin = builtin::named("noop");
     let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
     let object = Object {
         mark,
@@ -140,6 +140,8 @@ fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: M
         files: Payload::new(),
         explicit: Vec::new(),
         words: Vec::new(),
+        budget: None,
+        at_most: None,
     };
     objects.all.insert(id.clone(), object);
     id

@@ -24,7 +24,7 @@ const RETRY_DELAY_MS: u64 = 1000;
 /// The longest time that a model may name; beyond it is a slip of the pen.
 const MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 /// The longest time in a content that daemons read.
-const MAX_CONTENT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+pub(super) const MAX_CONTENT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// A kind that change objects can be of.
 #[derive(Debug, Clone)]

@@ -3,11 +3,12 @@
 //! `hosts`, `kinds` and `clusters` first; `objects` makes every change object, by hand or of a
 //! service, and renders its templates; `targets` finds what a dependency's words name; `words`
 //! turns the short words into transition and lock dependencies, `gates` thins out those between
-//! two large services, and `arrows` gathers what came out. Every step reports all that it finds wrong and
+//! two large services, `budgets` adds what gives out tokens, and `arrows` gathers what came out. Every step reports all that it finds wrong and
 //! goes on with the rest; only a model without errors gives a [`Draft`].
 
 mod actions;
 mod arrows;
+mod budgets;
 mod builtin;
 mod clusters;
 mod files;
@@ -61,8 +62,15 @@ pub struct Known<'a> {
     pub previous: &'a BTreeSet<CobId>,
     /// The keys of hosts that have enrolled; none: it is not known who has.
     pub enrolled: Option<&'a Enrolled>,
+    /// The keys that the generation before named for its hosts, as far as they counted.
+    pub before: &'a Enrolled,
     /// The layouts of clusters as they are.
     pub given: &'a Given,
+}
+
+/// The names of the built-in kinds.
+pub fn builtin_kinds() -> impl Iterator<Item = &'static str> {
+    builtin::ALL.iter().map(|kind| kind.name)
 }
 
 /// Loads a model and expands it.
@@ -83,7 +91,8 @@ pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
-    expand_knowing(model, &Known { previous, enrolled: None, given: &Given::default() })
+    let (before, given) = (&Enrolled::new(), &Given::default());
+    expand_knowing(model, &Known { previous, enrolled: None, before, given })
 }
 
 fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
@@ -109,11 +118,12 @@ fn draft(
     let ground = Ground::read(sections, report);
     let ground::Placed { security, templates, hosts, clusters, needs, .. } =
         ground.place(sections, known.given, layouts, report);
-    let mut trust = trust::Trust::read(sections, security, &hosts, known.enrolled, report);
+    let mut trust = trust::Trust::read(sections, security, &hosts, known, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
     let secrets = secrets::Secrets::read(&sections.secrets, report);
     let world = scope::World::new(sections, templates, hosts, clusters, secrets, needs, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
+    let tokens = budgets::give_out(sections, &world.hosts, &mut objects, report);
     let (links, many) = targets::links(&world, &objects, report);
     let links = gates::thin_out(links, many, &mut objects);
     let mut arrows = arrows::Arrows::default();
@@ -129,7 +139,7 @@ fn draft(
         (host.name.clone(), At { value, place: report.place(host.mark) })
     });
     let hosts = hosts.collect();
-    let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, report);
+    let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, tokens, report);
     let trust::Trust { revoked, operators, .. } = trust;
     let secrets = world.secrets.into_draft(&cobs, files, report);
     let (blobs, sealed) = (BTreeMap::new(), BTreeMap::new());

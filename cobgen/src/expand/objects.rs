@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::{CobId, HostName, Kind, KindName, StateName};
+use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 use minijinja::value::Value as Jinja;
 
 use super::actions;
@@ -70,6 +70,10 @@ pub(super) struct Object {
     /// Explicit dependencies: transition or state, and the needs.
     pub(super) explicit: Vec<Explicit>,
     pub(super) words: Vec<(Word, Target)>,
+    /// The budget that it takes tokens of, by name.
+    pub(super) budget: Option<Marked<String>>,
+    /// It is a budget of so many tokens.
+    pub(super) at_most: Option<u32>,
 }
 
 /// Where an object is from.
@@ -138,6 +142,7 @@ impl Objects {
         self,
         arrows: &mut ByCob<Vec<Arrow>>,
         mut restarts_on: ByCob<Vec<CobId>>,
+        mut tokens: ByCob<At<Need>>,
         report: &Report<'_>,
     ) -> (BTreeMap<KindName, At<Kind>>, BTreeMap<CobId, At<DraftCob>>) {
         let mut kinds = BTreeMap::new();
@@ -156,6 +161,8 @@ impl Objects {
                 content: object.content,
                 files: object.files,
                 restarts_on: restarts_on.remove(&id).unwrap_or_default(),
+                budget: tokens.remove(&id),
+                at_most: object.at_most,
                 arrows: arrows.remove(&id).unwrap_or_default(),
             };
             cobs.insert(id, At { value, place });
@@ -314,6 +321,8 @@ impl Maker<'_> {
                     files: Payload::new(),
                     explicit: Vec::new(),
                     words: Vec::new(),
+                    budget: None,
+                    at_most: None,
                 };
                 if let Some(instance) = self.objects.instances.get_mut(&(*cluster, service.value.clone())) {
                     instance.cobs.entry(actions::COB.to_owned()).or_default().push((node.clone(), id.clone()));
@@ -521,6 +530,8 @@ impl Maker<'_> {
             files: Payload::new(),
             explicit: Vec::new(),
             words: Vec::new(),
+            budget: entry.budget.as_ref().and_then(|name| text(name, report)),
+            at_most: None,
         };
         self.files.named(&entry.files, &mut object.files, report);
         if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object, report)) {

@@ -9,8 +9,8 @@ use cob_types::BlobHash;
 use cob_types::generation::Security;
 use cob_types::trust::{Operator, PublicKey, Role};
 
-use super::Report;
 use super::hosts::Hosts;
+use super::{Known, Report};
 use crate::diagnostic::Diagnostic;
 use crate::model::{KeySet, Mark, Marked, OperatorEntry, RoleEntry, Sections};
 
@@ -29,12 +29,12 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Reads it. Without `enrolled` it is not known who has enrolled: the check warns of hosts without a key.
+    /// Reads it. Without `known.enrolled` it is not known who has enrolled: the check warns of hosts without a key.
     pub(super) fn read(
         sections: &Sections,
         security: Option<Security>,
         hosts: &Hosts,
-        enrolled: Option<&Enrolled>,
+        known: &Known<'_>,
         report: &mut Report<'_>,
     ) -> Self {
         let mut reader = Reader { revoked: BTreeMap::new(), owners: BTreeMap::new(), report };
@@ -53,7 +53,11 @@ impl Trust {
                 reader.without_effect(sections);
                 return Self::default();
             }
-            Some(Security::Identities) => reader.enrolled(hosts, enrolled, &mut trust.keys),
+            Some(Security::Identities) => {
+                reader.hidden(sections, known.enrolled, &trust.keys);
+                reader.enrolled(hosts, known.enrolled, &mut trust.keys);
+                reader.replaced(sections, hosts, known.before, &trust.keys);
+            }
             None => {}
         }
         trust.revoked = reader.revoked.into_keys().collect();
@@ -188,6 +192,52 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// Warns of hosts that have enrolled with another key than the model names: the model's one counts.
+    fn hidden(&mut self, sections: &Sections, enrolled: Option<&Enrolled>, keys: &Enrolled) {
+        for (host, named) in keys {
+            let newest = enrolled.and_then(|all| all.get(host)?.last());
+            let Some(newest) = newest.filter(|key| !named.contains(key) && !self.revoked.contains_key(key)) else {
+                continue;
+            };
+            let Some(mark) = key_mark(sections, host).filter(|_| !named.is_empty()) else { continue };
+            let message = format!("host {host} has enrolled with {newest}, and the model names {}", list(named));
+            let fault = Diagnostic::warning("other-key", message)
+                .note(None, "the model's key counts: a host that holds only the other one will be believed by nobody")
+                .help(format!(
+                    "see which key {host} has (`cobd init` there prints it); leave `key` out to use the enrolled one, or put \
+                     the other one under `revoked` if it is not the host's"
+                ));
+            self.report.push(mark, fault);
+        }
+    }
+
+    /// Warns of hosts all of whose keys are others than before: there is no generation in which both count.
+    fn replaced(&mut self, sections: &Sections, hosts: &Hosts, before: &Enrolled, keys: &Enrolled) {
+        for host in hosts.0.values() {
+            let (Some(old), Some(new)) = (before.get(&host.name), keys.get(&host.name)) else { continue };
+            let still = |key: &&PublicKey| !self.revoked.contains_key(*key);
+            let old: Vec<PublicKey> = old.iter().filter(still).copied().collect();
+            if old.is_empty() || new.is_empty() || old.iter().any(|key| new.contains(key)) {
+                continue;
+            }
+            let name = &host.name;
+            let message = format!("host {name} loses its key {} and gets {} at once", list(&old), list(new));
+            let fault = Diagnostic::warning("replaced-key", message)
+                .note(
+                    None,
+                    "hosts that have not switched yet don't believe the new key, and those that have don't believe the old \
+                     one: the links with this host break until all have switched",
+                )
+                .help(format!(
+                    "list both for one generation, `key: [\"{}\", \"{}\"]`, switch all hosts to it, then leave the first one \
+                     out; if the old key is lost or stolen, put it under `revoked`",
+                    old[0], new[0]
+                ));
+            let mark = key_mark(sections, name).unwrap_or(host.mark);
+            self.report.push(mark, fault);
+        }
+    }
+
     fn without_effect(&mut self, sections: &Sections) {
         let host = sections.hosts.iter().find_map(|(_, entry)| Some(entry.key.as_ref()?.0.first()?.mark));
         let operator = sections.operators.iter().map(|(name, _)| name.mark).next();
@@ -199,6 +249,16 @@ impl Reader<'_, '_> {
             self.report.push(mark, fault);
         }
     }
+}
+
+/// Where the model names the keys of a host.
+fn key_mark(sections: &Sections, host: &cob_types::HostName) -> Option<Mark> {
+    let (_, entry) = sections.hosts.iter().find(|(name, _)| name.value == host.as_str())?;
+    Some(entry.key.as_ref()?.0.first()?.mark)
+}
+
+fn list(keys: &[PublicKey]) -> String {
+    keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 fn from_hex(text: &str) -> Option<BlobHash> {

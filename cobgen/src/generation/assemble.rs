@@ -132,6 +132,8 @@ fn make_cob(
         locks: merged.locks,
         ranks: BTreeMap::new(),
         expects,
+        budget: value.budget.as_ref().map(|budget| budget.value.clone()),
+        at_most: value.at_most,
         files: value.files.clone(),
     };
     (Some(cob), origin)

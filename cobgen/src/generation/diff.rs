@@ -236,7 +236,8 @@ fn dependencies(cob: &Cob) -> BTreeSet<String> {
         .flat_map(|t| t.needs.iter().map(move |need| format!("({}, {}, {}) <- {need}", cob.id, t.from, t.to)));
     let promises =
         cob.locks.iter().flat_map(|l| l.needs.iter().map(move |need| format!("({}, {}) <- {need}", cob.id, l.state)));
-    moves.chain(promises).collect()
+    let token = cob.budget.iter().map(|token| format!("({}, away) <- {token}", cob.id));
+    moves.chain(promises).chain(token).collect()
 }
 
 fn content_changes(from: &Value, to: &Value) -> Vec<ContentChange> {

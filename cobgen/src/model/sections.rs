@@ -47,9 +47,9 @@ pub struct Sections {
     /// Which hosts work together, and with which services.
     #[serde(default)]
     pub clusters: Named<ClusterEntry>,
-    /// Disruption budgets.
-    #[schemars(extend("x-not-supported-yet" = "leave it away: budgets are not kept yet"))]
-    pub budgets: Option<Node>,
+    /// Disruption budgets: how many of a group may be disturbed at a time.
+    #[serde(default)]
+    pub budgets: Named<BudgetEntry>,
     /// Variables for templates; the nearest wins: all < label < service < cluster < host.
     #[serde(default)]
     pub variables: VariablesEntry,
@@ -78,6 +78,18 @@ pub enum Security {
     Identities,
     /// No keys, no signatures; every address is a loopback address.
     LoopbackOnly,
+}
+
+/// How many of a group may be disturbed at a time.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetEntry {
+    /// So many of those that name it in `budget` are away from their preferred state by our doing at a time.
+    #[schemars(required, range(min = 1))]
+    pub at_most: Option<u32>,
+    /// The host that keeps its tokens; default: the host of its first member, by id. While that host is
+    /// away nobody new is disturbed.
+    pub host: Option<Marked<String>>,
 }
 
 /// Somebody who may give orders from afar.
@@ -256,8 +268,8 @@ pub struct CobEntry {
     /// On only while these are off.
     #[serde(default)]
     pub excludes: Vec<Target>,
-    /// The disruption budget that it takes a token of.
-    #[schemars(extend("x-not-supported-yet" = "leave it away: budgets are not kept yet"))]
+    /// The budget of which it takes a token before it leaves its preferred state (or `outdated`), and keeps it
+    /// until it is back: no more of the budget's members than it says are disturbed at a time.
     pub budget: Option<Marked<String>>,
     /// In a service: on `each` of its nodes (default), on the `first`, on a host by name, or on those
     /// with `{label: ...}`.

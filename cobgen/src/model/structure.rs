@@ -257,12 +257,25 @@ impl<'a> Walk<'a> {
             | Value::Text(_)
             | Value::List(_)
             | Value::Map(_)
-            | Value::Invalid => self.keys(schema),
+            | Value::Invalid => self.keys(schema).or_else(|| self.example(schema)),
         };
         let fault =
             Diagnostic::error("wrong-type", format!("{what} must be {expected}, but it is {}", node.value.describe()));
         self.report(node.mark, fault.maybe_help(help));
         node.value = Value::Invalid;
+    }
+
+    /// How a list or a mapping is written whose keys are not known beforehand.
+    fn example(&self, schema: &'a Json) -> Option<String> {
+        let items = |s: &'a Json| self.resolve(s).get("items").is_some_and(|items| self.takes(items, "string"));
+        let form = match (self.takes(schema, "array"), self.takes(schema, "object")) {
+            (true, _) if items(schema) => "a list of names: [one, two], or [] for none",
+            (true, _) => "a list: [one, two], or [] for none",
+            (false, true) => "a mapping: {name: value}, or {} for none",
+            (false, false) => return None,
+        };
+        let about = self.description(schema).map(|d| format!(" ({d})")).unwrap_or_default();
+        Some(format!("write {form}{about}"))
     }
 
     /// Which keys the expected mapping has.

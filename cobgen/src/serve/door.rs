@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cob_trust::tls::{Admits, HTTP, Identity, peer_key, server};
+use cob_trust::tls::{Admits, HTTP, Identity, TlsError, peer_key, server};
 use cob_types::PublicKey;
 use cob_types::remote::{ENROL, ENROL_PATH, MAX_JSON};
 use http_body_util::{BodyExt as _, Limited};
@@ -23,8 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 use super::ServeError;
 use super::answer::{Answer, Answers, refuse};
@@ -60,12 +60,12 @@ pub(super) struct Door {
 
 /// What all connections share.
 struct Inside {
-    hosts_tls: Arc<ServerConfig>,
+    identity: Identity,
     enrol_tls: Arc<ServerConfig>,
     shelf: Arc<Shelf>,
     answers: Answers,
     desk: Desk,
-    notes: Arc<Notes>,
+    notes: Notes,
     strangers: Mutex<VecDeque<(u64, AbortHandle)>>,
     places: Arc<Semaphore>,
     of_one: Mutex<BTreeMap<PublicKey, usize>>,
@@ -74,40 +74,52 @@ struct Inside {
 /// Why a connection was ended.
 #[derive(Debug, thiserror::Error)]
 enum Unwelcome {
-    #[error("{0}")]
+    #[error("the TLS handshake failed: {0}")]
     Handshake(std::io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("it took longer than {} s", HANDSHAKE.as_secs())]
     Slow,
     #[error("it showed no key")]
     NoKey,
-    #[error("the key {0} is not known here")]
+    #[error("its key {0} is that of no host known here; a new host shows a token first: `cobgen enroll`")]
     Unknown(PublicKey),
+    #[error("its key {0} was revoked")]
+    Revoked(PublicKey),
     #[error("the host with the key {0} has more connections than one needs")]
     TooMany(PublicKey),
+}
+
+impl Unwelcome {
+    /// What shares a line in the log: nothing that a stranger can make up as he likes.
+    fn about(&self) -> String {
+        match self {
+            Self::Handshake(_) | Self::Tls(_) => "handshake".to_owned(),
+            Self::Slow => "slow".to_owned(),
+            Self::NoKey | Self::Unknown(_) => "unknown".to_owned(),
+            Self::Revoked(key) => format!("revoked {key}"),
+            Self::TooMany(_) => "too many".to_owned(),
+        }
+    }
 }
 
 impl Door {
     pub(super) async fn bind(
         address: SocketAddr,
-        identity: &Identity,
+        identity: Identity,
         shelf: Arc<Shelf>,
         desk: Desk,
     ) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let notes = Arc::new(Notes::default());
-        let admits: Admits = {
-            let (shelf, notes) = (shelf.clone(), notes.clone());
-            Arc::new(move |key| admitted(&shelf, &notes, key))
-        };
         let inside = Inside {
-            hosts_tls: server(identity, admits, false, &[HTTP])?,
-            enrol_tls: server(identity, Arc::new(|_| true), false, &[ENROL])?,
+            enrol_tls: server(&identity, Arc::new(|_| true), false, &[ENROL])?,
+            identity,
             answers: Answers::new(shelf.clone()),
             shelf,
             desk,
-            notes,
+            notes: Notes::default(),
             strangers: Mutex::default(),
             places: Arc::new(Semaphore::new(room())),
             of_one: Mutex::default(),
@@ -137,17 +149,6 @@ impl Door {
             }
         }
     }
-}
-
-/// Whether a key is a known host's. Others are told of once.
-fn admitted(shelf: &Shelf, notes: &Notes, key: &PublicKey) -> bool {
-    let known = shelf.known();
-    if known.host_of(key).is_some() {
-        return true;
-    }
-    let why = if known.is_revoked(key) { "revoked" } else { "unknown" };
-    notes.warn(&format!("key {key}"), &format_args!("a host with the {why} key {key} was refused"));
-    false
 }
 
 /// The connections of hosts that the limit of open files allows; it is raised as far as it may be.
@@ -201,8 +202,7 @@ impl Inside {
         };
         self.no_stranger(number);
         if let Err(why) = came {
-            let about = if matches!(why, Unwelcome::TooMany(_)) { "too many" } else { "handshake" };
-            self.notes.warn(about, &format_args!("a connection from {remote} was cut: {why}"));
+            self.notes.warn(&why.about(), &format_args!("a connection from {remote} was cut: {why}"));
         }
     }
 
@@ -213,18 +213,45 @@ impl Inside {
         let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await;
         let hello = hello.map_err(Unwelcome::Handshake)?;
         let enrols = hello.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == ENROL));
-        let config = if enrols { &self.enrol_tls } else { &self.hosts_tls };
-        let stream = hello.into_stream(config.clone()).await.map_err(Unwelcome::Handshake)?;
-        let key = peer_key(stream.get_ref().1.peer_certificates()).ok_or(Unwelcome::NoKey)?;
         if !enrols {
-            return Ok(Some((stream, key)));
+            return self.shake_hands(hello).await.map(Some);
         }
+        let stream = hello.into_stream(self.enrol_tls.clone()).await.map_err(Unwelcome::Handshake)?;
+        let key = peer_key(stream.get_ref().1.peer_certificates()).ok_or(Unwelcome::NoKey)?;
         let service = service_fn(|request: Request<Incoming>| async move {
             Ok::<_, std::convert::Infallible>(self.enrol(key, request).await)
         });
         // Who breaks off hears no answer.
         let _ = http().serve_connection(TokioIo::new(stream), service).await;
         Ok(None)
+    }
+
+    /// The handshake of one who says that it is a known host.
+    async fn shake_hands(
+        &self,
+        hello: StartHandshake<TcpStream>,
+    ) -> Result<(TlsStream<TcpStream>, PublicKey), Unwelcome> {
+        let shown = Arc::new(OnceLock::new());
+        let admits: Admits = {
+            let (shelf, shown) = (self.shelf.clone(), shown.clone());
+            Arc::new(move |key| shelf.known().host_of(shown.get_or_init(|| *key)).is_some())
+        };
+        let config = server(&self.identity, admits, false, &[HTTP])?;
+        let stream = match hello.into_stream(config).await {
+            Ok(stream) => stream,
+            Err(error) => return Err(self.turned_away(shown.get()).unwrap_or(Unwelcome::Handshake(error))),
+        };
+        let key = peer_key(stream.get_ref().1.peer_certificates()).ok_or(Unwelcome::NoKey)?;
+        Ok((stream, key))
+    }
+
+    /// Why this key is not let in; none: it is not for the key.
+    fn turned_away(&self, key: Option<&PublicKey>) -> Option<Unwelcome> {
+        let (known, key) = (self.shelf.known(), *key?);
+        if known.host_of(&key).is_some() {
+            return None;
+        }
+        Some(if known.is_revoked(&key) { Unwelcome::Revoked(key) } else { Unwelcome::Unknown(key) })
     }
 
     async fn enrol(&self, key: PublicKey, request: Request<Incoming>) -> Answer {
@@ -241,7 +268,8 @@ impl Inside {
         let _one = OfOne::enter(&self.of_one, key).ok_or(Unwelcome::TooMany(key))?;
         let Ok(_place) = self.places.clone().try_acquire_owned() else { return Err(Unwelcome::TooMany(key)) };
         // A key may be revoked between the handshake and the request.
-        let host = self.shelf.known().host_of(&key).cloned().ok_or(Unwelcome::Unknown(key))?;
+        let known = self.shelf.known().host_of(&key).cloned();
+        let host = known.ok_or_else(|| self.turned_away(Some(&key)).unwrap_or(Unwelcome::Unknown(key)))?;
         let (host, part) = (&host, &Mutex::new(None));
         let service = service_fn(move |request: Request<Incoming>| async move {
             let uri = request.uri();

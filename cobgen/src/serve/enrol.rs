@@ -117,7 +117,8 @@ impl Desk {
 
     /// All that can be judged without looking at what was given out.
     fn check(&self, key: PublicKey, body: &[u8]) -> Result<Token, Turned> {
-        let request: EnrolRequest = serde_json::from_slice(body).map_err(|e| Turned::Form(e.to_string()))?;
+        let request: EnrolRequest =
+            serde_json::from_slice(body).map_err(|e| Turned::Form(cob_types::words::form(e)))?;
         let token: Token = request.token.parse().map_err(|e| Turned::Form(format!("{e}")))?;
         if token.server() != self.server {
             return Err(Turned::OtherServer { theirs: token.server(), ours: self.server });

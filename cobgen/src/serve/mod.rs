@@ -31,7 +31,7 @@ use cob_trust::key::KeyFileError;
 use cob_trust::tls::{Identity, TlsError};
 use cob_trust::{Publishers, SecretKey};
 
-pub use trust::{TRUST, TrustError};
+pub use trust::{TRUST, TrustError, read as read_trust};
 
 use shelf::Shelf;
 
@@ -116,7 +116,7 @@ impl Server {
         let shelf = Arc::new(Shelf::open(&options.depot)?);
         let desk = enrol::Desk::new(shelf.clone(), key.public(), trust, options.policy);
         let identity = Identity::new(&key)?;
-        let door = door::Door::bind(options.listen, &identity, shelf.clone(), desk).await?;
+        let door = door::Door::bind(options.listen, identity, shelf.clone(), desk).await?;
         Ok(Self { door, shelf, key: key.public() })
     }
 

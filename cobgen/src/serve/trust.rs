@@ -30,7 +30,10 @@ struct File {
 }
 
 /// Reads the file; none: there is none.
-pub(super) fn read(depot: &Path) -> Result<Option<Publishers>, TrustError> {
+///
+/// # Errors
+/// When it can't be read or is wrong.
+pub fn read(depot: &Path) -> Result<Option<Publishers>, TrustError> {
     let path = depot.join(TRUST);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -41,7 +44,7 @@ pub(super) fn read(depot: &Path) -> Result<Option<Publishers>, TrustError> {
 }
 
 fn parse(text: &str) -> Result<Publishers, String> {
-    let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+    let file: File = toml::from_str(text).map_err(cob_types::words::form)?;
     Publishers::new(file.trust, file.threshold.unwrap_or(1)).map_err(|e| e.to_string())
 }
 

@@ -77,6 +77,9 @@ pub(super) fn in_one_text(fault: &Diagnostic) -> String {
     }
 }
 
+/// The most nodes that a rule about those that are alike names.
+const MOST_NODES: usize = 4;
+
 fn words(kind: &RuleKind) -> String {
     let all = |names: &[String]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
     match kind {
@@ -93,9 +96,14 @@ fn words(kind: &RuleKind) -> String {
         RuleKind::MustCoexist(services) => format!("{} are on the same nodes", all(services)),
         RuleKind::CantCoexist(services) => format!("{} are never all on one node", all(services)),
         RuleKind::Everywhere(service) => format!("`{service}`, which no rule names, is on every node"),
-        RuleKind::Existing(node) => {
-            format!("the node `{node}` is there already, and keeps its hardware, image and services")
-        }
+        RuleKind::Existing(names) => match names.as_slice() {
+            [node] => format!("the node `{node}` is there already, and keeps its hardware, image and services"),
+            alike => {
+                let (shown, more) = (&alike[..alike.len().min(MOST_NODES)], alike.len().saturating_sub(MOST_NODES));
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!("the nodes {}{more} are there already, and keep hardware, image and services", all(shown))
+            }
+        },
         RuleKind::Excluded(_) => "a layout is excluded".to_owned(),
     }
 }

@@ -11,6 +11,8 @@
 //!   retries 3                    of every hop; without end unless said
 //!   content v2                   nothing unless said
 //!   inside the daemon            where its actions run
+//!   at most 1                    it promises its state to so many at a time: it is a budget
+//!   budget h1/b                  it takes a token of this one to leave
 //! ```
 //! A change object of two states has both hops, whether they are listed or not; one of more has those
 //! that are listed.
@@ -103,6 +105,14 @@ fn read_line(system: &mut System, at: usize, text: &str) -> Result<(), String> {
         }
         "retries" => system.things[at].retries = rest.parse().map_err(|_| "not a number")?,
         "content" => rest.clone_into(&mut system.things[at].content),
+        "at" => {
+            let number = rest.strip_prefix("most ").ok_or("it must be: at most NUMBER")?;
+            system.things[at].at_most = Some(number.parse().map_err(|_| "not a number")?);
+        }
+        "budget" => {
+            let budget = (0..system.things.len()).find(|t| system.id(*t).as_str() == rest);
+            system.things[at].budget = Some(budget.ok_or_else(|| format!("there is no {rest}"))?);
+        }
         "inside" => system.things[at].in_process = true,
         _ => return Err("not understood".to_owned()),
     }
@@ -128,13 +138,14 @@ fn state_of(system: &System, thing: usize, label: &str) -> Result<usize, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::WITHIN;
+    use crate::family::{BUDGETS, WITHIN};
     use cob_engine::sim::Random;
 
     #[test]
     fn what_is_printed_is_read_again() {
         for seed in 0..50 {
-            let drawn = (WITHIN[6].draw)(&mut Random::new(seed));
+            let drawn = if seed % 2 == 0 { WITHIN[6] } else { BUDGETS[1] };
+            let drawn = (drawn.draw)(&mut Random::new(seed));
             let printed = drawn.to_string();
             let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
             let read = parse(&lines).expect("its own notation");

@@ -330,6 +330,7 @@ fn wait_text(wait: &Wait) -> String {
             let refused = refused.as_ref().map(|r| format!(", refused: {r}")).unwrap_or_default();
             format!("waits for {cob}@{}{recalled}{refused}", join(states))
         }
+        Wait::Token { cob, .. } => format!("waits for a token of {cob}"),
         Wait::Grant { cob, state, .. } => format!("wants {state} back from {cob}"),
         Wait::Retry { attempt, of, .. } => format!("attempt {attempt} of {of} comes"),
         Wait::Failed => "has given up".to_owned(),
@@ -364,6 +365,7 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         Wait::NoRoute { .. } | Wait::Lock { refused: Some(_), .. } => Some("no-route"),
         Wait::Failed => Some("failed"),
         Wait::Lock { .. }
+        | Wait::Token { .. }
         | Wait::Grant { .. }
         | Wait::Retry { .. }
         | Wait::Paused

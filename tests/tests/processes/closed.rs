@@ -41,6 +41,9 @@ ulimit -S -c > core
 echo up > state
 "#;
 
+/// How often the service manager of the tests wants a sign of life.
+const WATCHDOG: Duration = Duration::from_millis(300);
+
 fn published() -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1"]);
     let files = [("model.yaml", MODEL), CHECK, ("words.sh", WORDS), ("look.sh", LOOK)];
@@ -162,7 +165,7 @@ fn the_service_manager_hears_that_the_daemon_lives() {
         heard
     };
     cluster.start_as("n1", |command| {
-        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
     });
     assert_eq!(hear(), "READY=1\n", "nothing is said before");
     assert!(hear().contains("STATUS=no generation yet, 0 of 0 peers linked\n"));
@@ -177,9 +180,11 @@ fn the_service_manager_hears_that_the_daemon_lives() {
     cluster.until(PATIENCE, || stopped(pid), "it hangs");
     manager.set_nonblocking(true).expect("set");
     while manager.recv(&mut [0; 4096]).is_ok() {}
-    std::thread::sleep(Duration::from_millis(400));
-    assert!(manager.recv(&mut [0; 4096]).is_err(), "a sign of life of a daemon that hangs");
     manager.set_nonblocking(false).expect("set");
+    // Longer than the service manager would wait for one.
+    manager.set_read_timeout(Some(WATCHDOG + WATCHDOG / 3)).expect("set");
+    assert!(manager.recv(&mut [0; 4096]).is_err(), "a sign of life of a daemon that hangs");
+    manager.set_read_timeout(Some(PATIENCE)).expect("set");
     processes::signal(pid, Signal::CONT);
     until("WATCHDOG=1");
     cluster.stop("n1");

@@ -18,7 +18,7 @@ use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 3] = ["mds1", "oss1", "oss2"];
 
-fn from_environment(name: &str, default: u64) -> u64 {
+pub(crate) fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text:?}")))
 }
 

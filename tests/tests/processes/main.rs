@@ -5,6 +5,7 @@
 //! far more thoroughly by the simulation, which runs the same engine.
 
 mod actions;
+mod budgets;
 mod closed;
 mod disk;
 mod enrol;
@@ -16,6 +17,7 @@ mod orders;
 mod secrets;
 mod service;
 mod setup;
+mod siege;
 mod signed;
 
 use std::time::Duration;

@@ -1,8 +1,10 @@
 //! Secrets: twenty are planted, through every way in, and looked for everywhere.
 //!
 //! Each action proves that it got its secret by writing the hash of it, and does its worst to spread it.
-//! Then the depot, the state folder, the log, the API, and the process list are searched for every
-//! secret, raw, in base64 and in hex.
+//! Then the depot, the state folder, the log, the API, what the programs print, and the process list are
+//! searched for every secret, raw, in base64 and in hex.
+
+mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -301,6 +303,7 @@ fn twenty_planted_secrets_are_found_nowhere() {
     let mut planted = plant();
     let generation = planted.generation;
     planted.cluster.start_all();
+    let watch = planted.watch();
     planted.cluster.switch_all(generation);
     let go = planted.cluster.path("proof/go");
     let output = |planted: &Planted| planted.cluster.http("n1", "GET", "/v1/output/n1/slow", "").unwrap_or_default();
@@ -317,10 +320,14 @@ fn twenty_planted_secrets_are_found_nowhere() {
     );
     planted.search();
     planted.search_processes();
+    planted.search_watched(watch);
+    planted.search_programs();
     planted.cluster.until(PATIENCE, || planted.in_memory("jobs").len() == 1, "one action runs");
     assert_eq!(planted.in_memory("services").len(), 3, "three services are kept");
-    // The daemon is killed; the action goes on with what it has, and tells the next daemon.
-    planted.cluster.kill("n1");
+    // The daemon crashes; the action goes on with what it has, and tells the next daemon.
+    if !planted.crash() {
+        println!("this machine keeps no core dump of anybody: that the daemon leaves none shows nothing here");
+    }
     fs::create_dir(planted.memory.path().join("jobs/00000000000000aa")).expect("left by somebody");
     fs::write(&go, "").expect("written");
     planted.cluster.start("n1");

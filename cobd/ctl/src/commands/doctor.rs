@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::Context;
 use crate::args::DoctorArgs;
+use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Mark, Screen};
-use crate::words::clean;
+use crate::targets::Target;
+use crate::words::clean_to;
 
 /// Something that is wrong, and what helps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,6 +36,8 @@ struct Diagnosis {
 struct Side<'a> {
     status: &'a HostStatus,
     entry: &'a ManifestHost,
+    /// The key that is shown at its address, where it is not one of its own.
+    shows: Option<PublicKey>,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArgs) -> Result<Exit, Failure> {
@@ -47,25 +51,30 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArg
         return Err(Failure::usage(anyhow::anyhow!("{} has no link to itself", args.one)));
     }
     let targets = context.targets.only(&hosts)?;
-    let mut found = Vec::new();
+    let (mut found, mut shown) = (Vec::new(), Vec::new());
     for host in &hosts {
         let target = targets.iter().find(|t| t.name.as_ref() == Some(host));
         let target = target.ok_or_else(|| Failure::usage(anyhow::anyhow!("where is the host {host}?")))?;
-        found.push(gather::status(&context.client, target).await);
+        let status = gather::status(&context.client, target).await;
+        shown.push(if status.reachable { None } else { other_key(&context.client, target).await });
+        found.push(status);
     }
+    let depot = depot.path().display().to_string();
     let entry = |host: &HostName| {
         let missing = || Failure::usage(anyhow::anyhow!("generation {} has no host {host}", manifest.generation));
         manifest.hosts.get(host).ok_or_else(missing)
     };
-    let sides =
-        [Side { status: &found[0], entry: entry(&hosts[0])? }, Side { status: &found[1], entry: entry(&hosts[1])? }];
-    let diagnosis = diagnose(&manifest, &sides);
+    let sides = [
+        Side { status: &found[0], entry: entry(&hosts[0])?, shows: shown[0] },
+        Side { status: &found[1], entry: entry(&hosts[1])?, shows: shown[1] },
+    ];
+    let diagnosis = diagnose(&manifest, &depot, &sides);
     if context.json {
         screen.json(&diagnosis)?;
     } else {
         show(screen, &diagnosis)?;
     }
-    let unreached = sides.iter().any(|s| !s.status.reachable);
+    let unreached = sides.iter().any(|s| !s.status.reachable && gather::refusal(s.status).is_none());
     Ok(match (unreached, diagnosis.findings.is_empty() && diagnosis.up) {
         (true, _) => Exit::Unreached,
         (false, true) => Exit::Yes,
@@ -73,10 +82,20 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArg
     })
 }
 
+/// The key that somebody shows at a host's address, if it is not the host's.
+async fn other_key(client: &Client, target: &Target) -> Option<PublicKey> {
+    match client.get::<HostStatus>(&target.endpoint, "/v1/status").await {
+        Err(AskError::OtherKey { shown, .. }) => Some(shown),
+        Ok(_) | Err(_) => None,
+    }
+}
+
 fn show(screen: &mut Screen, diagnosis: &Diagnosis) -> Result<(), Failure> {
     for finding in &diagnosis.findings {
-        screen.line(&format!("{} {}: {}", Mark::Bad.sign(), finding.host, clean(&finding.problem)))?;
-        screen.line(&format!("    {}", finding.remedy))?;
+        screen.line(&format!("{} {}: {}", Mark::Bad.sign(), finding.host, clean_to(&finding.problem, 1000)))?;
+        for line in finding.remedy.lines() {
+            screen.line(&format!("    {line}"))?;
+        }
     }
     let [one, other] = &diagnosis.hosts;
     let line = match (diagnosis.up, diagnosis.findings.is_empty()) {
@@ -91,13 +110,16 @@ fn show(screen: &mut Screen, diagnosis: &Diagnosis) -> Result<(), Failure> {
 }
 
 /// All that is wrong between the two, the cause before what it brings about.
-fn diagnose(manifest: &Manifest, sides: &[Side<'_>; 2]) -> Diagnosis {
+fn diagnose(manifest: &Manifest, depot: &str, sides: &[Side<'_>; 2]) -> Diagnosis {
     let mut findings = Vec::new();
     for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
         let mut say = |problem: String, remedy: &str| {
             findings.push(Finding { host: side.status.name.clone(), problem, remedy: remedy.to_owned() });
         };
-        place(side, &mut say);
+        match side.shows {
+            Some(shown) => other_machine(manifest, depot, side, shown, &mut say),
+            None => place(side, &mut say),
+        }
         if side.status.reachable {
             generation(manifest, side, &mut say);
         }
@@ -113,6 +135,39 @@ fn diagnose(manifest: &Manifest, sides: &[Side<'_>; 2]) -> Diagnosis {
     Diagnosis { hosts, generation: manifest.generation, up, findings }
 }
 
+/// Somebody with another key answers at its address: what that may be, and what to do about each.
+fn other_machine(
+    manifest: &Manifest,
+    depot: &str,
+    side: &Side<'_>,
+    shown: PublicKey,
+    say: &mut impl FnMut(String, &str),
+) {
+    let host = &side.status.name;
+    let address = side.entry.address.as_deref().unwrap_or("its address");
+    let due = if side.entry.keys.is_empty() { "no key".to_owned() } else { list(&side.entry.keys) };
+    let problem = format!(
+        "who answers at {address} shows the key {shown}, and generation {} has {due} for {host}",
+        manifest.generation
+    );
+    let owner = manifest.hosts.iter().find(|(_, entry)| entry.keys.contains(&shown));
+    let remedy = match owner {
+        Some((other, _)) => format!(
+            "the key is that of {other}: a wrong address. Correct `address` of {host} or {other} in the model, \
+             `cobgen generate MODEL --depot {depot}`, `cobctl switch latest`"
+        ),
+        None => format!(
+            "Compare it first with what `cobd init` prints on {host} itself, over another way (console, ssh). Then it is one of these:\n\
+             - the same, as {host} was installed anew: let it enrol again: `cobgen enroll {host} --depot {depot} --server tcp://IP:PORT`, \
+             there the `cobd join` that this prints, `cobgen generate MODEL --depot {depot}`, `cobctl switch latest`\n\
+             - another one, as the model has the wrong address: correct `address` of {host}, `cobgen generate MODEL --depot {depot}`, \
+             `cobctl switch latest`\n\
+             - another one at the right address: somebody stands in between. Nothing was sent; accept nothing, and look at the network (`ip neigh`, `traceroute`)"
+        ),
+    };
+    say(problem, &remedy);
+}
+
 /// Whether it can be reached, and listens where it should.
 fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     if side.entry.address.is_none() {
@@ -121,7 +176,9 @@ fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
             "give it one in the model: `address`",
         );
     }
-    if !side.status.reachable {
+    if let Some(why) = gather::refusal(side.status) {
+        say(format!("its daemon refuses to tell anything: {why}"), "`cobctl trust whoami` shows who you are there");
+    } else if !side.status.reachable {
         let why = side.status.error.clone().unwrap_or_else(|| "no reason is known".to_owned());
         say(format!("its daemon can't be reached: {why}"), "look there: is the daemon running, is the port open?");
     }
@@ -274,7 +331,8 @@ mod tests {
 
     fn found(manifest: &Manifest, one: &HostStatus, other: &HostStatus) -> Diagnosis {
         let side = |status: &'static str| &manifest.hosts[&name(status)];
-        diagnose(manifest, &[Side { status: one, entry: side("n1") }, Side { status: other, entry: side("n2") }])
+        let sides = [(one, "n1"), (other, "n2")].map(|(status, name)| Side { status, entry: side(name), shows: None });
+        diagnose(manifest, "depot", &sides)
     }
 
     /// Something is done to a healthy pair; this is then found of this host.

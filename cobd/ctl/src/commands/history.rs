@@ -38,12 +38,16 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     let all = &context.targets.all;
     let mut readings: Vec<Reading> =
         all.iter().map(|target| Reading { target: target.clone(), next: 0, told: 0, lost: false }).collect();
+    let mut abandoned = std::pin::pin!(screen.abandoned());
     loop {
         to_the_end(context, screen, args, &mut readings).await?;
         if !args.follow {
             break;
         }
-        tokio::time::sleep(FOLLOW).await;
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW) => {}
+            error = &mut abandoned => return Err(error.into()),
+        }
     }
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }

@@ -5,8 +5,6 @@
 
 use std::ffi::OsString;
 
-use clap::Parser as _;
-
 use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
@@ -36,7 +34,7 @@ struct Context {
 
 /// Runs the program with this command line, the program's name first; the exit status.
 pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) -> u8 {
-    let args = match Args::try_parse_from(line) {
+    let args = match Args::read(line) {
         Ok(args) => args,
         Err(error) => {
             let text = error.render().to_string();

@@ -20,10 +20,28 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArg
     if context.json {
         screen.json(&Output { cob: &args.cob, output })?;
     } else if screen.is_live() {
-        let end = if output.ends_with('\n') || output.is_empty() { "" } else { "\n" };
-        screen.raw(&format!("{}{end}", clean_lines(&output)))?;
+        screen.raw(&whole_lines(clean_lines(&output)))?;
     } else {
         screen.raw(&output)?;
     }
     Ok(Exit::Yes)
+}
+
+/// With an end of the last line: a terminal's prompt comes behind it.
+fn whole_lines(mut text: String) -> String {
+    if !(text.is_empty() || text.ends_with('\n')) {
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_ends_too() {
+        let told = ["", "a", "a\n", "a\nb", "a\u{1b}"].map(|text| whole_lines(clean_lines(text)));
+        assert_eq!(told, ["", "a\n", "a\n", "a\nb\n", "a\\u{1b}\n"]);
+    }
 }

@@ -1,5 +1,7 @@
 //! `cobctl status`: everything, once.
 
+use cob_depot::tokens;
+
 use super::Context;
 use super::view::{self, Shown};
 use crate::args::{StatusArgs, Which};
@@ -12,6 +14,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.targets.only(&hosts)?;
     let mut cluster = gather::cluster(&context.client, &targets).await;
+    if let Some(depot) = context.targets.depot.as_deref().filter(|_| args.only.is_empty()) {
+        // They are for those alone who let hosts in; `cobgen enroll --list` tells them what is wrong with the file.
+        cluster.refused_tokens = tokens::read(depot).map(|tokens| tokens.refused()).unwrap_or_default();
+    }
     view::narrow(&mut cluster, &args.only);
     let verdict = view::answer(&cluster, &args.only, &Expected::default());
     if context.json {

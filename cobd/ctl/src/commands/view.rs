@@ -1,11 +1,13 @@
 //! Hosts and change objects as tables, for `status` and `watch`.
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, Trouble};
+use cob_types::HostName;
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, RefusedTokens, Trouble};
 use comfy_table::Table;
 
 use crate::args::Which;
+use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
-use crate::verdict::{Expected, Verdict, is_home, judge};
+use crate::verdict::{Expected, Verdict, is_home, judge, refusing, unreached};
 use crate::words::{ago, clean, count, heading, list, phase, reasons};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
@@ -46,7 +48,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
     if cobs.is_empty() {
         return judge(cluster, expected);
     }
-    let mut wrong = Vec::new();
+    let mut wrong = refusing(cluster);
     for id in cobs {
         let found = cluster.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == *id);
         match found {
@@ -55,7 +57,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
             None => wrong.push(format!("{id} was not found")),
         }
     }
-    let unreached: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| h.name.clone()).collect();
+    let unreached = unreached(cluster);
     let generation = cluster.hosts.iter().filter_map(|h| h.generation).max();
     match generation {
         _ if !unreached.is_empty() => Verdict::Unreached(unreached, wrong),
@@ -93,6 +95,7 @@ pub(super) fn lines(
     lines.extend(safety(screen, cluster));
     lines.push(String::new());
     lines.extend(cluster.hosts.iter().filter_map(refused));
+    lines.extend(refused_tokens(&cluster.refused_tokens));
     lines.extend(conclusion(screen, cluster, verdict));
     lines
 }
@@ -129,6 +132,19 @@ fn refused(host: &HostStatus) -> Option<String> {
     (!told.is_empty()).then(|| format!("{} has refused: {} (its log tells whom)", host.name, told.join(", ")))
 }
 
+/// Tokens of enrolment that were shown in vain.
+fn refused_tokens(tokens: &RefusedTokens) -> Vec<String> {
+    let times = |n: u64| count(usize::try_from(n).unwrap_or(usize::MAX), "time");
+    let of_host = |(host, n): (&HostName, &u64)| {
+        format!("`cobgen serve` has refused the token of {host} {} (`cobgen enroll --list` tells more)", times(*n))
+    };
+    let mut lines: Vec<_> = tokens.hosts.iter().map(of_host).collect();
+    if tokens.unknown > 0 {
+        lines.push(format!("`cobgen serve` has refused tokens that nobody has made {}", times(tokens.unknown)));
+    }
+    lines
+}
+
 fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
     let mut table = screen.table(&["  HOST", "GENERATION", "STATE", "SETTLED"]);
     for host in &cluster.hosts {
@@ -151,6 +167,9 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
 
 fn host_state(host: &HostStatus) -> (Mark, String) {
     if !host.reachable {
+        if let Some(why) = refusal(host) {
+            return (Mark::Bad, format!("refuses: {}", clean(why)));
+        }
         let why = host.error.as_deref().unwrap_or("no reason is known");
         return (Mark::Unknown, format!("unreachable: {}", clean(why)));
     }
@@ -227,7 +246,7 @@ fn told(screen: &Screen, head: &str, first: Vec<String>, reasons: &[String]) -> 
     let shown = 6;
     let mut all: Vec<String> = first.into_iter().chain(reasons.iter().take(shown).cloned()).collect();
     if reasons.len() > shown {
-        all.push(format!("{} more reasons", reasons.len() - shown));
+        all.push(count(reasons.len() - shown, "more reason"));
     }
     let head = screen.paint(Paint::Bad, head);
     match all.as_slice() {
@@ -297,6 +316,22 @@ mod tests {
         assert!(text.contains("n2 has refused 3 requests without the right to them"), "{text}");
         n2.denied = 0;
         assert!(!shown(&cluster(vec![n2]), &[]).contains("security"));
+    }
+
+    #[test]
+    fn what_was_refused_is_told_by_reason_and_by_token() {
+        let mut n1 = host("n1", 7, vec![]);
+        n1.refused.stranger = 200;
+        n1.refused.not_tls = 1;
+        let mut cluster = cluster(vec![n1]);
+        let text = shown(&cluster, &[]);
+        assert!(text.contains("n1 has refused: stranger 200, not tls 1 (its log tells whom)"), "{text}");
+        assert!(!text.contains("token"), "{text}");
+        cluster.refused_tokens.hosts.insert(HostName::new("n2").expect("a name"), 1);
+        cluster.refused_tokens.unknown = 7;
+        let text = shown(&cluster, &[]);
+        assert!(text.contains("refused the token of n2 1 time (`cobgen enroll --list` tells more)"), "{text}");
+        assert!(text.contains("refused tokens that nobody has made 7 times"), "{text}");
     }
 
     #[test]

@@ -12,11 +12,11 @@ use super::Context;
 use super::view::{self, Shown};
 use crate::args::{WatchArgs, Which};
 use crate::failure::{Exit, Failure};
-use crate::gather;
+use crate::gather::{self, refusal};
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
 use crate::verdict::{Expected, Verdict};
-use crate::words::{clean, heading, phase, reasons, utc};
+use crate::words::{clean, count, heading, phase, reasons, utc};
 
 /// The view is drawn anew at least this often: what it says of elapsed time goes on.
 const REDRAW: Duration = Duration::from_millis(500);
@@ -30,11 +30,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
     if drawn {
         screen.raw(ENTER)?;
     }
+    let mut abandoned = std::pin::pin!(screen.abandoned());
     let ended: Result<Verdict, Failure> = loop {
         let stopped = tokio::select! {
             () = live.changed() => false,
             () = tokio::time::sleep(REDRAW), if drawn => false,
             pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+            error = &mut abandoned => break Err(error.into()),
         };
         if !drawn && !stopped && !live.is_complete() {
             continue;
@@ -91,7 +93,7 @@ fn draw(screen: &mut Screen, cluster: &ClusterStatus, args: &WatchArgs, verdict:
     if lines.len() > height {
         let cut = lines.len() - (height - 1);
         lines.truncate(height - 1);
-        lines.push(screen.paint(Paint::Dim, &format!("{cut} more lines; name hosts to see less")));
+        lines.push(screen.paint(Paint::Dim, &format!("{}; name hosts to see less", count(cut, "more line"))));
     }
     let mut page = String::from("\u{1b}[H");
     for line in lines {
@@ -139,6 +141,9 @@ fn stamp(host: &HostStatus) -> String {
 }
 
 fn host_words(host: &HostStatus) -> String {
+    if let Some(why) = refusal(host) {
+        return format!("refuses: {}", clean(why));
+    }
     if !host.reachable {
         return format!("unreachable: {}", clean(host.error.as_deref().unwrap_or_default()));
     }

@@ -4,7 +4,7 @@ use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Trouble
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
-use crate::words::{ago, circle, clean, span, state, trouble};
+use crate::words::{ago, circle, clean, count, span, state, trouble};
 
 /// What a first cause is. In the order in which an operator should hear of them: what ends only by
 /// somebody's hand first, what ends by itself last.
@@ -92,7 +92,7 @@ impl Cause {
     }
 
     pub(super) fn check_failing(cob: &CobStatus, action: &ActionStatus) -> Self {
-        let times = if action.attempt > 1 { format!(" {} times", action.attempt) } else { String::new() };
+        let times = if action.attempt > 1 { format!(" {}", count(action.attempt, "time")) } else { String::new() };
         let words = format!("is in a state that can't be told: its check has failed{times}{}", remarks(action, false));
         Self::new(CauseKind::CheckFailing, words).hint(format!("see `cobctl output {}`", cob.id))
     }
@@ -100,8 +100,7 @@ impl Cause {
     pub(super) fn given_up(cob: &CobStatus) -> Self {
         let words = match &cob.action {
             Some(action) => {
-                let n = action.attempt;
-                let attempts = if n == 1 { "1 attempt".to_owned() } else { format!("{n} attempts") };
+                let attempts = count(action.attempt, "attempt");
                 format!("has given up moving {} after {attempts}{}", way(action), remarks(action, false))
             }
             None => "has given up".to_owned(),

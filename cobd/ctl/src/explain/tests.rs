@@ -90,6 +90,18 @@ fn promises_that_must_come_back_lead_to_their_holders() {
 }
 
 #[test]
+fn a_budget_that_is_drained_leads_to_who_is_not_back() {
+    let all = hosts(vec![
+        waiting("n2/app", "outdated", "up", vec![Wait::Token { cob: id("n3/budget/app"), since_ns: NOW - s(2) }]),
+        held(settled("n3/budget/app", "open"), "n1/app", false),
+        failed("n1/app", "down", "up"),
+    ]);
+    let (kind, culprit, sentence) = told(&all, "n2/app");
+    assert_eq!((kind, culprit.as_str()), (CauseKind::GivenUp, "n1/app"));
+    insta::assert_snapshot!(sentence, @"n2/app up waits for a token of n3/budget/app, which has given a token to n1/app, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+}
+
+#[test]
 fn a_lock_asked_back_is_no_circle() {
     let recalled =
         Wait::Lock { cob: id("n1/db"), states: vec![state("up")], since_ns: NOW, recalled: true, refused: None };

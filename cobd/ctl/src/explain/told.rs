@@ -150,7 +150,7 @@ impl Explanation<'_> {
             Some(Seen::Absent(host)) => (Some(*host), None),
             Some(Seen::Unreachable(_) | Seen::NotAsked) | None => (None, None),
         };
-        let places = [Why::Away, Why::Holding].map(|why| self.places.get(&(id.clone(), why)));
+        let places = [Why::Away, Why::Holding, Why::Drained].map(|why| self.places.get(&(id.clone(), why)));
         let found = || places.iter().flatten();
         let waits = found().flat_map(|f| &f.edges).map(|e| ExplainedWait {
             cob: e.to.clone(),

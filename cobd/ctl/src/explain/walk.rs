@@ -36,6 +36,8 @@ pub(super) enum Why {
     Away,
     /// Why does it not give back what it holds?
     Holding,
+    /// Why has it, a budget, no token left?
+    Drained,
 }
 
 pub(super) type Place = (CobId, Why);
@@ -155,10 +157,11 @@ impl<'a> Walk<'a, '_> {
         match (self.look(id), why) {
             (Seen::NotAsked, _) => only(Cause::not_asked(id)),
             (Seen::Unreachable(error), why) => only(Cause::unreachable(id, error, *why == Why::Holding)),
-            (Seen::Absent(host), Why::Away) => only(Cause::absent(id, host)),
+            (Seen::Absent(host), Why::Away | Why::Drained) => only(Cause::absent(id, host)),
             (Seen::Absent(_), Why::Holding) => only(Cause::on_its_way("is gone: what it held comes back with that")),
             (Seen::Found(host, cob), Why::Away) => self.away(host, cob),
             (Seen::Found(host, cob), Why::Holding) => holding(host, cob),
+            (Seen::Found(host, cob), Why::Drained) => drained(host, cob),
         }
     }
 
@@ -198,6 +201,15 @@ impl<'a> Walk<'a, '_> {
                 found.causes.extend(link_down(host, asked));
                 let then = self.between(host, asked, wanted).map_or(Then::Ask(Why::Away), Then::Stop);
                 found.edges.push(Edge { words: format!("waits for {wanted_words}"), for_ns, to: asked.clone(), then });
+            }
+            Wait::Token { cob: budget, since_ns } => {
+                found.causes.extend(link_down(host, budget));
+                found.edges.push(Edge {
+                    words: format!("waits for a token of {budget}"),
+                    for_ns: now.saturating_sub(*since_ns),
+                    to: budget.clone(),
+                    then: Then::Ask(Why::Drained),
+                });
             }
             Wait::Grant { cob: holder, state, since_ns } => found.edges.push(Edge {
                 words: format!("waits for {holder} to give back the promise of {state}"),
@@ -353,6 +365,19 @@ fn holding(host: &HostStatus, cob: &CobStatus) -> Found {
         found.causes.push(Cause::on_its_way("has nothing that keeps it from giving it back: that is on the way"));
     }
     found
+}
+
+/// Why a budget has no token left: those who have them are not back.
+fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
+    let edges = cob.held_by.iter().map(|h| Edge {
+        words: format!("has given a token to {}", h.cob),
+        for_ns: host.now_ns.saturating_sub(cob.since_ns),
+        to: h.cob.clone(),
+        then: Then::Ask(Why::Away),
+    });
+    let edges: Vec<_> = edges.collect();
+    let causes = if edges.is_empty() { vec![Cause::on_its_way("has a token: it is on its way")] } else { Vec::new() };
+    Found { edges, causes }
 }
 
 /// The holders of a change object's promises: those that it has asked back, if it has asked any.

@@ -127,6 +127,41 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     assert_eq!((ran.code, orders(&n2)), (0, TAKEN.to_vec()), "{ran:?}");
 }
 
+#[tokio::test]
+async fn a_host_that_stays_away_is_named_with_its_time_and_not_flooded_with_tries() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let n1 = Daemon::tcp("n1", 6, vec![]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let n2 = format!("tcp://{}", listener.local_addr().expect("an address"));
+    let tries = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&tries);
+    let away = tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &n2, 0)]);
+    let depot = folder.path().to_str().expect("text");
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--prepare-timeout", "300ms", "--wait", "6s"]).await;
+    away.abort();
+    assert!(ran.code == 3 && ran.out.contains("n2 could not be reached"), "{ran:?}");
+    assert!(ran.err.contains("waiting for n2, at most"), "{ran:?}");
+    assert!(ran.err.contains("waiting for n2 (no answer for ") && ran.err.contains("; given up in "), "{ran:?}");
+    let tries = tries.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(tries <= 18, "{tries} connections in 6 s");
+}
+
+#[tokio::test]
+async fn a_switch_that_reaches_nobody_is_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let n1 = Daemon::tcp("n1", 7, vec![]).await;
+    publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", "tcp://127.0.0.1:1", 0)]);
+    let depot = folder.path().to_str().expect("text");
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--prepare-timeout", "100ms"]).await;
+    assert_eq!((ran.code, orders(&n1).len()), (3, 0), "{ran:?}");
+    assert!(ran.out.contains("go on no host, because n2 could not be reached"), "{ran:?}");
+}
+
 /// A port that takes connections and never answers, as a host behind a dead link does.
 async fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");

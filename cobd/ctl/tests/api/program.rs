@@ -47,6 +47,29 @@ fn bad_usage_is_2_and_an_absent_daemon_is_3() {
 }
 
 #[test]
+fn what_the_command_line_says_goes_before_the_environment() {
+    let with = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut line = Command::new(env!("CARGO_BIN_EXE_cobctl"));
+        line.args(args).env("COB_CONFIG", "/dev/null").stdin(Stdio::null());
+        for name in ["COB_DEPOT", "COB_SOCKET", "COB_KEY"] {
+            line.env_remove(name);
+        }
+        let ran = line.envs(variables.iter().copied()).output().expect("runs");
+        (ran.status.code(), text(&ran.stdout) + &text(&ran.stderr))
+    };
+    let (code, said) = with(&[("COB_DEPOT", "/nonexistent/depot")], &["retry", "n1/db", "--socket", "/nonexistent/a"]);
+    assert!(code == Some(3) && said.contains("no connection to unix:/nonexistent/a"), "{said}");
+    let both = ["status", "--socket", "/nonexistent/a", "--depot", "/nonexistent/depot"];
+    let (code, said) = with(&[], &both);
+    assert!(code == Some(2) && said.contains("--socket names one daemon") && said.contains("hint: "), "{said}");
+    let (code, said) = with(&[("COB_SOCKET", "/nonexistent/b"), ("COB_DEPOT", "/nonexistent/depot")], &["status"]);
+    assert!(code == Some(2) && said.contains("/nonexistent/depot"), "of two variables the depot: {said}");
+    let empty = [("COB_KEY", ""), ("COB_DEPOT", ""), ("COB_SOCKET", "")];
+    let (code, said) = with(&empty, &["retry", "n1/db"]);
+    assert!(code == Some(3) && said.contains("no connection to unix:/run/cob/cobd.sock"), "{said}");
+}
+
+#[test]
 fn a_fence_without_anybody_to_confirm_it_is_not_done() {
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "fence", "n2"]);
     let error = text(&ran.stderr);
@@ -64,6 +87,41 @@ fn a_reader_that_has_gone_is_no_failure() {
     drop(ran.stdout.take());
     let ended = ran.wait_with_output().expect("ends");
     assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_goes_on_ends_when_its_reader_has_gone() {
+    for follow in [&["watch"][..], &["history", "--follow"]] {
+        let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
+            .args(["--host", "tcp://127.0.0.1:1"])
+            .args(follow)
+            .env("COB_CONFIG", "/dev/null")
+            .env_remove("COB_DEPOT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("runs");
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert!(ran.try_wait().expect("asked").is_none(), "{follow:?} goes on while somebody reads");
+        drop(ran.stdout.take());
+        let ended = (0..100).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            ran.try_wait().expect("asked")
+        });
+        let _ = ran.kill();
+        let _ = ran.wait();
+        assert_eq!(ended.and_then(|status| status.code()), Some(0), "{follow:?}");
+    }
+}
+
+#[test]
+fn the_demo_shows_no_options_that_it_ignores() {
+    let shown = text(&cobctl(&["demo", "--help"]).stdout);
+    for option in ["--depot", "--host", "--socket", "--key", "--trust", "--timeout", "--config", "--json"] {
+        assert!(!shown.contains(option), "{option}: {shown}");
+    }
+    assert!(shown.contains("--keep") && shown.contains("--color"), "{shown}");
 }
 
 #[test]

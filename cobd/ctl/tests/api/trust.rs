@@ -107,7 +107,7 @@ async fn an_operator_asks_and_orders_by_key_as_far_as_the_role_goes() {
     let ran = place.run(4, &["fence", "n9", "--yes"]).await;
     assert!(ran.code == 1 && ran.err.contains("olga may operate; this needs the role administer"), "{ran:?}");
     let ran = place.run(5, &["status"]).await;
-    assert!(ran.code == 3 && ran.out.contains("is no operator's here"), "{ran:?}");
+    assert!(ran.code == 1 && ran.out.contains("refuses: ") && ran.out.contains("is no operator's here"), "{ran:?}");
     assert_eq!(place.daemon.look().orders.len(), 1);
 }
 
@@ -156,13 +156,49 @@ async fn a_host_with_another_key_gets_nothing_and_is_told_loudly() {
 }
 
 #[tokio::test]
+async fn the_doctor_knows_what_another_key_may_mean() {
+    let place = Place::new(2, anybody()).await;
+    let mut wider = manifest(8, &place.daemon.address);
+    let other = Daemon::tls("n2", &secret(6), &wider, anybody()).await;
+    let entry = ManifestHost {
+        address: Some(other.address.clone()),
+        keys: vec![secret(6).public()],
+        bundle: BlobHash([0; 32]),
+        cobs: 1,
+    };
+    wider.hosts.insert(name("n2"), entry);
+    wider.cobs = 2;
+    publish_manifest(&place.depot(), &wider);
+    let ran = place.run(4, &["trust", "doctor", "n1", "n2"]).await;
+    let (shown, due) = (secret(2).public().to_string(), secret(1).public().to_string());
+    assert_eq!(ran.code, 3, "{ran:?}");
+    for part in [
+        &shown,
+        &due,
+        "installed anew",
+        "`cobgen enroll n1 --depot",
+        "wrong address",
+        "`address`",
+        "in between",
+        "`cobd init`",
+    ] {
+        assert!(ran.out.contains(part), "{part}: {ran:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_daemon_that_ends_the_handshake_over_our_key_is_understood() {
     let place = Place::new(1, Arc::new(|key: &PublicKey| *key == secret(4).public())).await;
     assert_eq!(place.run(4, &["status"]).await.code, 0);
     let ran = place.run(5, &["pause"]).await;
     let mine = secret(5).public().to_string();
-    assert!(ran.code == 3 && ran.err.contains("does not let the key") && ran.err.contains(&mine), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("does not let the key") && ran.err.contains(&mine), "{ran:?}");
     assert!(ran.err.contains("`cobctl trust key`"), "{ran:?}");
+    let ran = place.run(5, &["status"]).await;
+    assert!(ran.code == 1 && ran.out.contains("refuses: ") && !ran.out.contains("unreachable"), "{ran:?}");
+    let ran = place.run(5, &["switch", "7", "--prepare-timeout", "300ms"]).await;
+    assert!(ran.code == 1 && ran.err.contains("n1 refuses: ") && !ran.err.contains("absent"), "{ran:?}");
+    assert!(ran.err.contains("called off") && ran.err.contains("a host refuses it"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -148,7 +148,9 @@ impl Object {
             attempt,
             process: self.spec.kind.process,
             locks,
+            token: self.token_held(cx.names),
         };
+        self.left_under.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
         cx.out.runs.push(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
         self.activity = Activity::Acting { job, transition: hop };
@@ -205,6 +207,9 @@ impl Object {
         }
         self.since = cx.now;
         self.check_at = if self.state.is_none() { Time(0) } else { Time::NEVER };
+        if self.is_back() {
+            self.left_under = None;
+        }
         self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
         self.changed();
         if let Some(next) = self.next_spec.take() {
@@ -240,6 +245,7 @@ impl Object {
             rests_on: self.rested_on,
             span,
             error,
+            token: self.left_under.clone(),
         });
     }
 

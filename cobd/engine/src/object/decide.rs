@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cob_types::{Number, Rank};
 
 use crate::names::{CobRef, StateId};
+use crate::object::budget::Token;
 use crate::object::target::Aim;
 use crate::object::{Activity, Cx, Lock, Msg, Object, View};
 use crate::record::{Body, GrantOut, HeldLock, Note};
@@ -18,12 +19,12 @@ use crate::spec::{NeedSpec, Set, StateIx};
 /// One lock that is needed now.
 #[derive(Debug, Clone)]
 pub(crate) struct Need {
-    cob: CobRef,
-    set: Set,
-    rank: Rank,
-    origin: CobRef,
+    pub(super) cob: CobRef,
+    pub(super) set: Set,
+    pub(super) rank: Rank,
+    pub(super) origin: CobRef,
     /// Asked for, but not waited for.
-    kept: bool,
+    pub(super) kept: bool,
 }
 
 /// Buffers that outlive one decision.
@@ -39,7 +40,7 @@ impl Scratch {
     }
 
     /// Adds a need of a change object that is not there yet.
-    fn add(&mut self, need: Need) {
+    pub(super) fn add(&mut self, need: Need) {
         if let Err(at) = self.find(need.cob) {
             self.needs.insert(at, need);
         }
@@ -62,18 +63,25 @@ impl Object {
         let aim = self.aim(cx, state, None);
         self.refuse_unservable(cx, state);
         // One who has given up stays where it is, and grants what it is.
-        let target = if self.failed { state } else { aim.target };
+        let mut target = if self.failed { state } else { aim.target };
+        let token = self.token(cx, state, target);
+        let gated = token == Some(Token::Wanted) && !self.has_token();
+        if gated {
+            target = state;
+        }
         let hop = if state == target { None } else { self.spec.kind.hop(state, target) };
         self.view = View {
             target: Some(aim.target),
             conflict: self.has_conflict(aim.target),
             no_route: state != target && hop.is_none(),
+            gated,
             ..View::default()
         };
 
         let mut scratch = std::mem::take(cx.scratch);
         scratch.needs.clear();
         self.collect_needs(cx, &mut scratch, state, target, aim, hop);
+        self.need_token(cx, &mut scratch, token, aim);
         self.settle_locks(cx, &scratch);
         self.ask(cx, &scratch);
         let have_all = self.have_all(&scratch) && !self.view.hop_waits;
@@ -147,7 +155,7 @@ impl Object {
                 }
             }
         }
-        if self.failed {
+        if self.failed || self.view.gated {
             return;
         }
         self.keep_own_wish(cx, needs, state);
@@ -194,7 +202,7 @@ impl Object {
         }
     }
 
-    fn goal_rank(&self, cx: &Cx<'_>, target: StateIx, phase: u8) -> Rank {
+    pub(super) fn goal_rank(&self, cx: &Cx<'_>, target: StateIx, phase: u8) -> Rank {
         Rank { phase, generation: cx.generation, rank: self.spec.rank(target) }
     }
 
@@ -367,8 +375,8 @@ impl Object {
             let lock = self.lock_ix(need.cob).map(|i| &self.locks[i]);
             lock.is_ok_and(|l| l.usable() && l.held.is_some_and(|h| need.set.contains(&h)))
         };
-        let all = needs.needs.iter().filter(|n| !n.kept).all(|n| usable(&n));
-        self.view.missing = !all;
+        let all = needs.needs.iter().filter(|n| !n.kept && !self.is_token(n)).all(|n| usable(&n));
+        self.view.missing = !all || self.view.gated;
         all
     }
 
@@ -376,16 +384,15 @@ impl Object {
     fn grant_all(&mut self, cx: &mut Cx<'_>, state: StateIx) {
         let id = self.spec.kind.id(state);
         let waiting = |r: &super::Request| r.granted.is_none() && !r.lapsed && r.set.contains(&id);
-        if !self.requests.iter().any(|r| waiting(r) && self.serves(r)) {
+        let same_content = |r: &super::Request| r.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
+        let asks = |r: &super::Request| waiting(r) && self.serves(r) && same_content(r);
+        let mut chosen: Vec<usize> = (0..self.requests.len()).filter(|i| asks(&self.requests[*i])).collect();
+        self.choose(cx, &mut chosen);
+        if chosen.is_empty() {
             return;
         }
         let rests_on = self.rests_on(cx, state);
-        for i in 0..self.requests.len() {
-            let request = &self.requests[i];
-            let same_content = request.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
-            if !waiting(request) || !self.serves(request) || !same_content {
-                continue;
-            }
+        for i in chosen {
             self.requests[i].granted = Some(id);
             self.requests[i].recalled = false;
             let request = &self.requests[i];

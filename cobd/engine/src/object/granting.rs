@@ -146,6 +146,7 @@ fn fresh(cx: &Cx<'_>, asked: Asked) -> Request {
         lapsed: false,
         restored: false,
         refused: false,
+        beyond: false,
         since: cx.now,
     }
 }

@@ -11,11 +11,13 @@
 //! * [`activity`] checks and actions
 //! * [`probe`] looking for circles of waiters
 //! * [`brake`] rests for what asks or moves again and again
+//! * [`budget`] tokens: taken to leave, given one at a time
 //! * [`timers`] deadlines, repeats
 
 mod activity;
 pub(crate) mod asking;
 mod brake;
+mod budget;
 pub(crate) mod decide;
 pub(crate) mod granting;
 pub(crate) mod probe;
@@ -24,6 +26,8 @@ mod timers;
 
 #[cfg(test)]
 mod asking_test;
+#[cfg(test)]
+mod budget_test;
 #[cfg(test)]
 mod drift_test;
 #[cfg(test)]
@@ -40,6 +44,7 @@ use cob_types::{GenerationNumber, Number, Rank};
 
 pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
 use brake::Brake;
+use budget::Watch;
 use probe::ProbeState;
 
 use crate::effect::Run;
@@ -78,6 +83,8 @@ pub(crate) struct Object {
     pub(crate) values: Arc<Values>,
     pub(crate) applied: Option<Fingerprint>,
     pub(crate) rested_on: Option<Fingerprint>,
+    /// The token of its budget under which it left, as it is on record.
+    pub(crate) left_under: Option<HeldLock>,
     /// Failed attempts in a row, at the hop that it is to make.
     pub(crate) failures: u32,
     pub(crate) check_failures: u32,
@@ -91,6 +98,7 @@ pub(crate) struct Object {
     pub(crate) resends: u32,
     pub(crate) brake: Brake,
     pub(crate) probe: ProbeState,
+    pub(crate) watch: Watch,
     /// When state or phase last changed.
     pub(crate) since: Time,
     /// The earliest wake-up that the engine has noted for it.
@@ -114,6 +122,10 @@ pub(crate) struct View {
     pub(crate) no_route: bool,
     /// It serves somebody who acts on its own wish, and that wish is for elsewhere.
     pub(crate) serves_own_wish: bool,
+    /// It would go, and stays until it has a token of its budget.
+    pub(crate) gated: bool,
+    /// It is a budget, and somebody waits for a token.
+    pub(crate) drained: bool,
     /// A need is not even asked for, or a hop not made: the brake is on until then.
     pub(crate) rest_until: Option<Time>,
 }
@@ -144,6 +156,8 @@ pub(crate) struct Request {
     /// Restored from records: is it still meant?
     pub(crate) restored: bool,
     pub(crate) refused: bool,
+    /// It is granted though the number is reached: nothing else lets the others come back.
+    pub(crate) beyond: bool,
     pub(crate) since: Time,
 }
 
@@ -276,6 +290,7 @@ impl Object {
             values: Arc::default(),
             applied: None,
             rested_on: None,
+            left_under: None,
             failures: 0,
             check_failures: 0,
             error: None,
@@ -286,6 +301,7 @@ impl Object {
             resends: 0,
             brake: Brake::default(),
             probe: ProbeState::default(),
+            watch: Watch::default(),
             since: now,
             scheduled: Time::NEVER,
             dirty: false,
@@ -335,6 +351,7 @@ impl Object {
     /// Something changed for it: what waits, waits anew.
     pub(crate) fn changed(&mut self) {
         self.probe.restart();
+        self.watch = Watch::default();
         self.resends = 0;
         self.resend_at = Time::NEVER;
     }

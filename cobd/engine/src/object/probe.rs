@@ -97,6 +97,7 @@ impl Object {
             && (self.view.missing
                 || self.view.conflict
                 || self.view.serves_own_wish
+                || self.view.drained
                 || self.requests.iter().any(|r| r.recalled))
     }
 
@@ -123,15 +124,22 @@ impl Object {
         self.tell_untold(cx);
         let number = cx.number();
         self.probe.number = Some(number);
-        let wide = self.view.conflict;
         let (initiator, generation) = (self.me, cx.generation);
+        if self.view.drained {
+            if let Some(holder) = self.next_watched(self.probe.sent) {
+                let msg = Msg::Probe { initiator, number, generation, path: vec![initiator], more: false, wide: true };
+                cx.post(self.me, holder, msg);
+            }
+            return;
+        }
+        let wide = self.view.conflict;
         self.pass_on(cx, Probed { initiator, number, generation, path: Vec::new(), more: false, wide });
     }
 
     /// A probe has arrived.
-    pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, probe: Probed) {
+    pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) {
         if probe.initiator == self.me {
-            self.on_probe_home(cx, probe.number, &probe.path, probe.more);
+            self.on_probe_home(cx, from, probe.number, &probe.path, probe.more);
             return;
         }
         if self.acting() || self.state.is_none() {
@@ -144,11 +152,18 @@ impl Object {
         self.pass_on(cx, probe);
     }
 
-    fn on_probe_home(&mut self, cx: &mut Cx<'_>, number: Number, path: &[CobRef], more: bool) {
+    fn on_probe_home(&mut self, cx: &mut Cx<'_>, from: CobRef, number: Number, path: &[CobRef], more: bool) {
         if self.probe.number != Some(number) || self.probe.home || !self.waits() {
             return;
         }
         self.probe.home = true;
+        if self.view.drained {
+            if !self.watched_is_blocked(cx, from) {
+                // The next holder at once: waiting is for those who may still come back.
+                self.probe.at = Some(cx.now);
+            }
+            return;
+        }
         self.probe.returns += 1;
         if self.view.conflict && !self.ordered {
             self.ordered = true;
@@ -183,11 +198,12 @@ impl Object {
     /// To the change objects of needs not held, and to the holders of promises that are out: to all of
     /// them, or to the first.
     fn pass_on(&self, cx: &mut Cx<'_>, mut probe: Probed) {
-        if probe.path.len() < MAX_PROBE_PATH {
-            probe.path.push(self.me);
-        } else {
+        // The last one of the path is always the sender: by it the receiver's host knows whose word it is.
+        if probe.path.len() >= MAX_PROBE_PATH {
+            probe.path.truncate(MAX_PROBE_PATH - 1);
             probe.more = true;
         }
+        probe.path.push(self.me);
         let Probed { initiator, number, generation, path, more, wide } = probe;
         let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
         let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);

@@ -116,3 +116,11 @@ fn a_wish_that_led_to_an_action_is_not_counted() {
     b.ended("h/c", true);
     assert_eq!(b.engine.status(b.now)[0].trouble, []);
 }
+
+#[test]
+fn the_last_of_a_path_is_its_sender_however_long_it_is() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let path = |n: usize| (0..n).map(|i| format!("a/p{i}")).collect::<Vec<_>>().join(" ");
+    let full = format!("probe of a/a to h/c #1.9 via {}", path(32));
+    assert_eq!(b.hears(&full), [format!("d: probe of a/a to d/d #1.9 via {} h/c wide", path(31))]);
+}

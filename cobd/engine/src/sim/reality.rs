@@ -33,6 +33,18 @@ pub(super) struct Thing {
     pub(super) running: Option<Running>,
     /// So many running actions rely on its state.
     relied_on: u32,
+    /// From the moment in which it left by our doing until it is back.
+    disturbed: Option<Disturbed>,
+    /// The budget that has given it a token beyond its number, and does not have it back.
+    beyond: Option<CobId>,
+}
+
+/// A member of a budget that is away.
+#[derive(Debug, Clone)]
+struct Disturbed {
+    budget: CobId,
+    /// The state in which it is back.
+    back_in: StateName,
 }
 
 /// An action that really runs.
@@ -62,7 +74,16 @@ impl Reality {
         }
         Arc::make_mut(&mut self.ix).insert(id.clone(), self.things.len());
         let (id, content) = (id.clone(), Some(content));
-        self.things.push(Thing { id, host, state, content, running: None, relied_on: 0 });
+        self.things.push(Thing {
+            id,
+            host,
+            state,
+            content,
+            running: None,
+            relied_on: 0,
+            disturbed: None,
+            beyond: None,
+        });
     }
 
     pub(super) fn find(&self, id: &CobId) -> Option<usize> {
@@ -118,7 +139,8 @@ impl Reality {
             breaches.push(format!("{id} leaves {from} while an action relies on it"));
         }
         let content = bundle.and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
-        let relies_on = self.relies_on(begin, active, &mut breaches);
+        let relies_on = self.relies_on(begin, &active, &mut breaches);
+        breaches.extend(self.disturb(begin, &active));
         for other in &relies_on {
             self.things[*other].relied_on += 1;
         }
@@ -162,6 +184,36 @@ impl Reality {
         found.into_iter().collect()
     }
 
+    /// A member of a budget leaves the state in which it serves: at most so many are away at a time.
+    fn disturb<'b>(&mut self, begin: &Begin<'_>, active: impl Fn(usize) -> Option<&'b Bundle>) -> Option<String> {
+        let Thing { id, host, .. } = &self.things[begin.thing];
+        let cob = active(*host)?.cobs.get(id)?;
+        let budget = &cob.budget.as_ref()?.cob;
+        if *begin.from == cob.preferred || *begin.from == StateName::OUTDATED {
+            let away = Disturbed { budget: budget.clone(), back_in: cob.preferred.clone() };
+            self.things[begin.thing].disturbed = Some(away);
+        }
+        let keeper = self.find(budget)?;
+        let at_most = active(self.things[keeper].host)?.cobs.get(budget)?.at_most? as usize;
+        let counts = |t: &&Thing| t.beyond.is_none() && t.disturbed.as_ref().is_some_and(|d| d.budget == *budget);
+        let away: Vec<_> = self.things.iter().filter(counts).map(|t| t.id.as_str()).collect();
+        (away.len() > at_most).then(|| format!("{} are away, and {budget} lets {at_most}", away.join(", ")))
+    }
+
+    /// A budget has given a token beyond its number.
+    pub(super) fn overdrawn(&mut self, budget: &CobId, by: &CobId) {
+        if let Some(thing) = self.find(by) {
+            self.things[thing].beyond = Some(budget.clone());
+        }
+    }
+
+    /// A promise is back: perhaps a token.
+    pub(super) fn returned(&mut self, asked: &CobId, by: &CobId) {
+        if let Some(thing) = self.find(by) {
+            self.things[thing].beyond.take_if(|budget| budget == asked);
+        }
+    }
+
     /// The action that runs comes to its end: into the state that it enters, or not.
     pub(super) fn end(&mut self, thing: usize, arrives: bool) {
         let Some(running) = self.things[thing].running.take() else { return };
@@ -173,6 +225,8 @@ impl Reality {
             thing.state = running.to;
             thing.content = running.content.or(thing.content);
         }
+        let thing = &mut self.things[thing];
+        thing.disturbed.take_if(|away| away.back_in == thing.state);
     }
 
     /// Whether this action of the change object still runs.

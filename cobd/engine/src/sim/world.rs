@@ -125,6 +125,8 @@ pub struct Outcome {
     pub actions: Vec<(Time, CobId, StateName, StateName)>,
     /// Times that a change object went over to rank order.
     pub ordered: u64,
+    /// Times that a budget gave a token beyond its number.
+    pub overdrawn: u64,
     /// Daemons killed.
     pub crashes: u64,
 }
@@ -511,8 +513,15 @@ impl World {
     fn persist(&mut self, host: usize, records: Vec<Record>) {
         let durable = records.iter().any(|r| r.body.must_be_durable());
         for record in &records {
+            if let Body::Returned { cob, from, .. } = &record.body {
+                self.reality.returned(cob, from);
+            }
             if let Body::Note { cob, note } = &record.body {
                 self.outcome.ordered += u64::from(*note == Note::Ordered);
+                if let Note::Overdrawn { by, .. } = note {
+                    self.outcome.overdrawn += 1;
+                    self.reality.overdrawn(cob, by);
+                }
                 if let Some(text) = describe_note(cob, note) {
                     self.line(|_| text);
                 }
@@ -758,6 +767,7 @@ pub(super) fn describe(item: &Item) -> String {
 fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
     match note {
         Note::Ordered => Some(format!("{cob} goes by rank")),
+        Note::Overdrawn { by, .. } => Some(format!("{cob} is overdrawn by {by}")),
         Note::Stuck { circle, .. } => {
             let circle: Vec<_> = circle.iter().map(CobId::as_str).collect();
             Some(format!("stuck: {}", circle.join(" ")))

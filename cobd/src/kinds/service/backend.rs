@@ -55,10 +55,21 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
     if content.dir.as_ref().is_some_and(|d| !d.is_absolute()) {
         return Err("content: `dir` must be absolute".to_owned());
     }
+    let commands = [Some(&content.start), content.stop.as_ref(), content.status.as_ref(), content.ready.as_ref()];
+    if commands.into_iter().flatten().any(is_empty) {
+        return Err("content: a command is empty".to_owned());
+    }
     let bad = |name: &&String| name.is_empty() || name.contains(['=', '\0']) || name.starts_with("COB_");
     match content.env.keys().find(bad) {
         Some(name) => Err(format!("content: env {name:?} can't be set")),
         None => Ok(content),
+    }
+}
+
+fn is_empty(command: &Command) -> bool {
+    match command {
+        Command::Shell(line) => line.trim().is_empty(),
+        Command::Argv(words) => words.first().is_none_or(String::is_empty),
     }
 }
 

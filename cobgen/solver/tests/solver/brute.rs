@@ -65,7 +65,11 @@ impl Active {
         match (&rule.kind, rule.id) {
             (_, Some(id)) => put(&mut self.ids, id, on),
             (RuleKind::Everywhere(service), None) => put(&mut self.everywhere, service.clone(), on),
-            (RuleKind::Existing(node), None) => put(&mut self.existing, node.clone(), on),
+            (RuleKind::Existing(nodes), None) => {
+                for node in nodes {
+                    put(&mut self.existing, node.clone(), on);
+                }
+            }
             (RuleKind::Excluded(at), None) => put(&mut self.excluded, *at, on),
             (kind, None) => panic!("{kind} has no place in the model"),
         }

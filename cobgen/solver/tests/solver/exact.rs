@@ -17,8 +17,10 @@ fn setting(name: &str, default: u64) -> u64 {
 fn instance(seed: u64) -> (Random, Request) {
     let mut random = Random::new(seed);
     loop {
-        let services = 1 + random.below(5);
-        let nodes = 1 + random.below(6);
+        let (services, nodes) = match random.below(4) {
+            0 => (1 + random.below(3), 6 + random.below(12)),
+            _ => (1 + random.below(5), 1 + random.below(6)),
+        };
         let request = request(&mut random, services, nodes);
         if effort(&request) < EFFORT {
             return (random, request);

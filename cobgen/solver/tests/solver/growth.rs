@@ -169,3 +169,20 @@ fn hosts_of_an_inventory_keep_their_hardware() {
     let kinds: Vec<_> = explanation(&request).core.into_iter().map(|r| r.kind).collect();
     assert_eq!(kinds, [RuleKind::Min("db".to_owned(), 2), RuleKind::Hardware("db".to_owned(), names(&["ssd"]))]);
 }
+
+#[test]
+fn thousands_of_nodes_in_the_way_are_one_rule() {
+    let mut rules = Rules::default();
+    let mut request = hadoop(3_000);
+    request.existing = settle(&laid_out(&request), &[]);
+    request.services.push(service("cache"));
+    request.services.last_mut().expect("it is there").hardware = Some(rules.rule(names(&["medium"])));
+    request.changed = names(&["cache"]);
+    let explanation = explanation(&request);
+    let core: Vec<_> = explanation.core.iter().map(|r| r.kind.to_string()).collect();
+    // The workers with and without the quorum, the master, and what the new service needs.
+    assert_eq!(core.len(), 4, "{core:?}");
+    assert_eq!(core[0], "cache on hardware medium");
+    assert!(core[3].ends_with("2991 more like them keep their hardware, image and services"), "{core:?}");
+    assert_eq!(explanation.relaxations[0].changes[0].to_string(), "1 more node");
+}

@@ -149,3 +149,20 @@ fn nothing_asked_is_nothing_needed() {
     none.images.clear();
     assert!(matches!(solve(&none, Budget::default()), Ok(Outcome::None(_))));
 }
+
+#[test]
+fn thousands_of_constrained_services_are_no_danger_to_the_stack() {
+    for (count, apart) in [(3_900, false), (3_900, true), (5_000, false)] {
+        let mut rules = Rules::default();
+        let mut request = request(many(count), 40);
+        for (at, service) in request.services.iter_mut().enumerate() {
+            service.quantities.max = Some(rules.rule(1 + at as u64 % 3));
+        }
+        let pairs: Vec<_> =
+            request.services.chunks(2).map(|pair| pair.iter().map(|s| s.name.clone()).collect()).collect();
+        request.cant_coexist.extend(pairs.into_iter().filter(|_| apart).map(|pair| rules.rule(pair)));
+        // An answer or none within the steps; what matters is that there is an end.
+        let outcome = solve(&request, Budget { steps: 30_000_000 }).expect("a sound request");
+        assert!(!matches!(outcome, Outcome::None(_)), "there is a layout");
+    }
+}

@@ -1,6 +1,8 @@
 //! Requests that brute force can't look through: the answers keep all rules, within few steps.
 
-use cob_solver::{Budget, Nodes, Outcome, Quantities, Ratio, Request, ServiceRule, TypeOption, solve};
+use cob_solver::{
+    Budget, ExistingNode, InventoryHost, Nodes, Outcome, Quantities, Ratio, Request, ServiceRule, TypeOption, solve,
+};
 
 use crate::brute::keeps_all_rules;
 use crate::build::Rules;
@@ -73,9 +75,8 @@ fn large(random: &mut Random, shape: &Shape) -> Request {
 
 #[test]
 fn large_requests_are_answered() {
-    let cases = std::env::var("COB_SOLVER_LARGE").map_or(60, |n| n.parse().expect("a number"));
-    let verbose = std::env::var("COB_SOLVER_LARGE").is_ok();
-    let (mut layouts, mut none) = (0, 0);
+    let cases = std::env::var("COB_SOLVER_LARGE").map_or(100, |n| n.parse().expect("a number"));
+    let (mut layouts, mut none, mut undecided) = (0, 0, 0);
     for seed in 1..=cases {
         let mut random = Random::new(seed);
         let most = if random.chance(50) { 30 } else { 1_000 };
@@ -88,26 +89,7 @@ fn large_requests_are_answered() {
             dense: random.below(60),
         };
         let request = large(&mut random, &shape);
-        let t = std::time::Instant::now();
-        let o = solve(&request, Budget::default()).expect("a sound request");
-        if verbose && t.elapsed().as_millis() > 20 {
-            println!(
-                "seed {seed} services {} nodes {} hw {} img {} apart {} dense {}: {:?} {}",
-                shape.services,
-                shape.nodes,
-                shape.hardware,
-                shape.images,
-                shape.apart,
-                shape.dense,
-                t.elapsed(),
-                match &o {
-                    Outcome::Layout(l) => format!("layout {}", l.counts.len()),
-                    Outcome::None(e) => format!("none {} {} {}", e.core.len(), e.relaxations.len(), e.minimal),
-                    Outcome::Undecided => "undecided".to_owned(),
-                }
-            );
-        }
-        match o {
+        match solve(&request, Budget::default()).expect("a sound request") {
             Outcome::Layout(layout) => {
                 layouts += 1;
                 let counts: Vec<_> = layout.counts.into_iter().map(|c| (c.layout, c.count)).collect();
@@ -118,12 +100,82 @@ fn large_requests_are_answered() {
                 assert!(explanation.minimal && !explanation.core.is_empty(), "seed {seed}");
             }
             Outcome::Undecided => {
-                if !verbose {
-                    panic!("seed {seed} takes too many steps")
-                }
+                println!("seed {seed} takes too many steps");
+                undecided += 1;
             }
         }
     }
-    println!("{layouts} layouts, {none} without");
+    println!("{layouts} layouts, {none} without, {undecided} undecided");
+    assert!(undecided * 1_000 <= cases, "{undecided} of {cases} are undecided");
     assert!(cases < 20 || layouts.min(none) > 0);
+}
+
+/// Existing nodes of many sorts, most of which go.
+#[test]
+fn large_clusters_shrink_and_change() {
+    let mut random = Random::new(7);
+    let mut rules = Rules::default();
+    let names: Vec<String> = (0..8).map(|i| format!("s{i}")).collect();
+    let mut request = Request {
+        services: names.iter().map(|n| ServiceRule { name: n.clone(), ..ServiceRule::default() }).collect(),
+        hardware: vec![TypeOption { name: "hw".to_owned(), cost: 1 }],
+        images: vec![TypeOption { name: "img".to_owned(), cost: 1 }],
+        ..Request::default()
+    };
+    for service in &mut request.services {
+        service.quantities.min = Some(rules.rule(3));
+        service.quantities.max = Some(rules.rule(4_000));
+        service.quantities.odd = random.chance(50).then(|| rules.id());
+    }
+    let sorts: Vec<_> = (0..12).map(|_| [random.some(&names, 50), vec![random.pick(&names)]].concat()).collect();
+    request.existing = (0..5_000)
+        .map(|i| ExistingNode {
+            name: format!("n{i}"),
+            services: random.pick(&sorts),
+            hardware: random.pick(&["hw", "older"]).to_owned(),
+            image: "img".to_owned(),
+        })
+        .collect();
+    for nodes in [4_990, 100, 9, 5] {
+        request.nodes = Nodes::Count(nodes);
+        let Ok(Outcome::Layout(layout)) = solve(&request, Budget::default()) else {
+            panic!("{nodes} nodes can stay: {:?}", solve(&request, Budget::default()))
+        };
+        assert_eq!((layout.named.len() as u64, layout.leaving.len() as u64), (nodes, 5_000 - nodes));
+    }
+    // One more service, on at most a third of the nodes, and never beside s0.
+    request.nodes = Nodes::Count(5_010);
+    let mut added = ServiceRule { name: "t".to_owned(), ..ServiceRule::default() };
+    added.quantities.ratio_max = Ratio::new(1, 3).map(|r| rules.rule(r));
+    request.services.push(added);
+    request.changed = vec!["t".to_owned()];
+    request.cant_coexist.push(rules.rule(vec!["s0".to_owned(), "t".to_owned()]));
+    let Ok(Outcome::Layout(layout)) = solve(&request, Budget::default()) else { panic!("there is room") };
+    let with: u64 = layout.counts.iter().filter(|c| c.layout.services.contains(&"t".to_owned())).map(|c| c.count).sum();
+    assert_eq!((with, layout.leaving.len()), (1_670, 0));
+}
+
+/// Machines of many sorts, each only good for some services.
+#[test]
+fn large_inventories_are_laid_out() {
+    let mut random = Random::new(11);
+    let mut rules = Rules::default();
+    let host = |at: u64| InventoryHost {
+        name: format!("h{at}"),
+        hardware: format!("hw{}", at % 17),
+        image: format!("img{}", at % 3),
+    };
+    let mut request = Request { nodes: Nodes::Inventory((0..2_000).map(host).collect()), ..Request::default() };
+    for at in 0..12 {
+        let types = (0..17).map(|h| format!("hw{h}")).collect::<Vec<_>>();
+        let mut own = ServiceRule { name: format!("s{at}"), ..ServiceRule::default() };
+        own.hardware = (at % 2 == 0).then(|| rules.rule(random.some(&types, 60)));
+        own.quantities.max = (at % 3 == 0).then(|| rules.rule(100 + at));
+        own.quantities.min = Some(rules.rule(at));
+        request.services.push(own);
+    }
+    request.cant_coexist.push(rules.rule(vec!["s0".to_owned(), "s1".to_owned()]));
+    request.cant_coexist.push(rules.rule(vec!["s2".to_owned(), "s3".to_owned(), "s4".to_owned()]));
+    let Ok(Outcome::Layout(layout)) = solve(&request, Budget::default()) else { panic!("there is room") };
+    assert_eq!(layout.nodes().count(), 2_000);
 }

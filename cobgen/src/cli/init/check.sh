@@ -1,9 +1,9 @@
 #!/bin/sh
 # Prints the state. Content other than the one that it was started with: outdated.
-state="$COB_STATE_DIR/content"
-if [ ! -e "$state" ]; then
+started="$COB_STATE_DIR/started"
+if [ ! -e "$started" ]; then
     echo down
-elif cmp -s "$state" "$COB_CONTENT"; then
+elif sha256sum < "$COB_CONTENT" | cmp -s - "$started"; then
     echo up
 else
     echo outdated

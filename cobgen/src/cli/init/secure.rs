@@ -81,10 +81,16 @@ fn model(hosts: &[Host], operator: &str) -> String {
 pub(super) fn tell(dir: &Path, hosts: &[Host], terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     let (dir, names) = (dir.display(), names.join(" "));
-    writeln!(terminal.err, "Keep {dir}/keys as you would a password. Next:")?;
-    writeln!(terminal.err, "  cobgen serve --depot {dir}/depot --listen tcp://IP:7070      # and leave it running")?;
-    writeln!(terminal.err, "  cobgen enroll {names} --depot {dir}/depot --server tcp://IP:7070")?;
-    writeln!(terminal.err, "then on each host the `cobd join` that `enroll` prints.")?;
+    writeln!(
+        terminal.err,
+        "Keep {dir}/keys as you would a password. Next:\n  \
+           cobgen serve --depot {dir}/depot --listen tcp://IP:7070      # and leave it running\n  \
+           cobgen enroll {names} --depot {dir}/depot --server tcp://IP:7070\n  \
+           cobd join …                                # on each host, as `enroll` prints it\n  \
+           cobgen generate {dir} --depot {dir}/depot\n  \
+           systemctl enable --now cobd                # on each host\n  \
+           cobctl switch 1 --wait --depot {dir}/depot --key {dir}/keys/operator.key"
+    )?;
     Ok(Answer::Done)
 }
 
@@ -107,6 +113,19 @@ mod tests {
         for text in ["h1", "=10.0.0.1", "h/1=10.0.0.1", "h1=name", "h1="] {
             host(text).expect_err(text);
         }
+    }
+
+    #[test]
+    fn the_way_on_is_told_to_its_end() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let hosts = [host("h1=10.0.0.1").expect("in order")];
+        tell(Path::new("site"), &hosts, &mut Terminal { out: &mut out, err: &mut err, colour: false }).expect("told");
+        let said = String::from_utf8(err).expect("text");
+        let steps =
+            ["cobgen serve", "cobgen enroll h1", "cobd join", "cobgen generate site", "systemctl enable --now cobd"];
+        let last = "cobctl switch 1 --wait --depot site/depot --key site/keys/operator.key";
+        let places: Vec<_> = steps.iter().chain([&last]).map(|step| said.find(step)).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{said}");
     }
 
     #[test]

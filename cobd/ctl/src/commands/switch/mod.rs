@@ -131,10 +131,7 @@ async fn run_within(
     }
     match args.wait {
         Some(limit) => wait::until_ended(context, screen, &plan, absent, report, began + limit).await,
-        None => {
-            report.ordered(context, screen)?;
-            Ok(if absent.is_empty() { report.exit() } else { Exit::Unreached })
-        }
+        None => report.ordered(context, screen, &absent),
     }
 }
 

@@ -8,12 +8,13 @@ use cob_types::{GenerationNumber, HostName};
 use cobd::web::GenerationOrder;
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::client::{AskError, Client};
 use crate::gather;
 use crate::targets::Target;
 use crate::words::list;
 
-/// When a host that was not ready is asked again.
+/// A host that was not ready is not asked again with less than this left.
 const AGAIN: Duration = Duration::from_millis(400);
 /// The least that one question gets, however late it is.
 const LEAST: Duration = Duration::from_millis(500);
@@ -73,7 +74,7 @@ pub(super) async fn all(
     let answers = gather::each(targets, |(target, until)| {
         let (client, pending) = (client.clone(), pending.clone());
         async move {
-            let ready = prepare(&client, &target, generation, until, &pending).await;
+            let ready = prepare(&client, &target, generation, until, &pending, &mut Backoff::default()).await;
             pending.done(&target);
             ready
         }
@@ -98,9 +99,10 @@ pub(super) async fn go(
 /// Brings a host that was absent to the switch, when it comes back. Ends when it has taken the `go`,
 /// or has refused.
 pub(super) async fn catch_up(client: Client, target: Target, generation: GenerationNumber) -> (Target, Gone) {
+    let mut backoff = Backoff::default();
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
-        match prepare(&client, &target, generation, soon, &Pending::default()).await {
+        match prepare(&client, &target, generation, soon, &Pending::default(), &mut backoff).await {
             Ready::Yes => match order_go(&client, &target, generation, None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
@@ -109,7 +111,7 @@ pub(super) async fn catch_up(client: Client, target: Target, generation: Generat
             Ready::Absent(_) => {}
             Ready::Refused(error) => return (target, Gone::Refused(error)),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(backoff.pause()).await;
     }
 }
 
@@ -119,6 +121,7 @@ async fn prepare(
     generation: GenerationNumber,
     until: Instant,
     pending: &Pending,
+    backoff: &mut Backoff,
 ) -> Ready {
     let order = GenerationOrder { generation, who: client.who() };
     loop {
@@ -127,6 +130,9 @@ async fn prepare(
             Ok(_) => return Ready::Yes,
             Err(error) => error,
         };
+        if error.is_from_daemon() {
+            backoff.answered();
+        }
         // What is not in a host's depot may be on its way there; any other refusal is its last word.
         let may_come = error.is_passing() || error.is_not_found();
         let over = Instant::now() + AGAIN >= until;
@@ -136,7 +142,9 @@ async fn prepare(
             error if over => return Ready::Absent(error),
             error => {
                 pending.note(target, error.in_a_line());
-                tokio::time::sleep(AGAIN).await;
+                // Once more at the very end, however long the pauses are by now.
+                let last = until.saturating_duration_since(Instant::now() + AGAIN);
+                tokio::time::sleep(backoff.pause().min(last.max(AGAIN))).await;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What a switch tells: on the way, and at its end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, Phase};
@@ -15,11 +16,13 @@ use crate::commands::explain::from_cluster;
 use crate::failure::{Exit, Failure};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
-use crate::verdict::{Expected, Verdict, is_home, judge};
-use crate::words::{count, list};
+use crate::verdict::{Expected, Verdict, is_home, judge, unreached};
+use crate::words::{count, list, span};
 
 /// The least time between two lines of progress on a pipe.
 const SPARSE: Duration = Duration::from_secs(2);
+/// The same when nothing but the time has changed.
+const STILL: Duration = Duration::from_secs(30);
 /// The change objects that are explained at the end.
 const EXPLAINED: usize = 5;
 
@@ -95,7 +98,7 @@ impl Report {
         let then = if leaves {
             "it leaves with this generation, and what runs there goes on until it hears of it"
         } else {
-            "the others go on; it follows when it is back"
+            "the others go on; it follows when it is back and told so"
         };
         let label = screen.paint(Paint::Bad, "absent:");
         screen.say(&format!("{label} {name}: {}; {then}", error.in_a_line()));
@@ -118,6 +121,15 @@ impl Report {
         self.refusals.push(RefusedBy { host: name, error: error.in_a_line() });
     }
 
+    /// Who is waited for from now on, and how long.
+    pub(super) fn waits(screen: &mut Screen, absent: &[Target], limit: Duration) {
+        if !absent.is_empty() {
+            let away = list(absent.iter().map(Target::stand_in), 6);
+            let limit = span(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            screen.say(&format!("waiting for {away}, at most {limit} (--wait): tried again at growing intervals"));
+        }
+    }
+
     /// A host that was absent has taken the `go`.
     pub(super) fn came(&mut self, screen: &mut Screen, target: &Target) {
         let name = target.stand_in();
@@ -131,15 +143,31 @@ impl Report {
         if self.left_behind.is_empty() { Exit::Yes } else { Exit::No }
     }
 
-    /// The `go` is given; nobody waits for its end.
-    pub(super) fn ordered(&self, context: &Context, screen: &mut Screen) -> Result<(), Failure> {
+    /// The `go` is given where that was possible; nobody waits for its end.
+    pub(super) fn ordered(&self, context: &Context, screen: &mut Screen, absent: &[Target]) -> Result<Exit, Failure> {
+        let exit = if absent.is_empty() { self.exit() } else { Exit::Unreached };
         if context.json {
             screen.json(self)?;
-            return Ok(());
+            return Ok(exit);
         }
-        let hosts = count(self.gone.len(), "host");
-        screen.line(&format!("generation {}: go on {hosts}; `cobctl watch` shows how it gets on", self.generation))?;
-        Ok(())
+        let generation = self.generation;
+        let away = list(absent.iter().map(Target::stand_in), 6);
+        let line = match (self.gone.len(), absent.is_empty()) {
+            (0, false) => format!(
+                "generation {generation}: go on no host, because {away} could not be reached; the same order once more \
+                 when that has changed, with --wait to wait for it"
+            ),
+            (0, true) => format!("generation {generation}: no host that stays was left to be told"),
+            (n, true) => {
+                format!("generation {generation}: go on {}; `cobctl watch` shows how it gets on", count(n, "host"))
+            }
+            (n, false) => format!(
+                "generation {generation}: go on {}, and not on {away}; `cobctl watch` shows how it gets on",
+                count(n, "host")
+            ),
+        };
+        screen.line(&line)?;
+        Ok(exit)
     }
 
     /// It was called off, or refused on the way.
@@ -239,7 +267,7 @@ fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
     let more = lines.len().saturating_sub(EXPLAINED);
     lines.truncate(EXPLAINED);
     if more > 0 {
-        lines.push(format!("{more} more hosts"));
+        lines.push(count(more, "more host"));
     }
     let away = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| !is_home(c)).map(|c| &c.id);
     lines.extend(explained(cluster, away));
@@ -264,28 +292,71 @@ fn explained<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>)
     lines
 }
 
+/// Since when hosts have not answered.
+#[derive(Debug, Default)]
+pub(super) struct Silent(BTreeMap<HostName, Instant>);
+
+impl Silent {
+    /// Notes who answers by now.
+    fn note(&mut self, cluster: &ClusterStatus, now: Instant) {
+        let silent = unreached(cluster);
+        self.0.retain(|host, _| silent.contains(host));
+        for host in silent {
+            self.0.entry(host).or_insert(now);
+        }
+    }
+
+    /// `; waiting for n2 (no answer for 12 s) and n3 (no answer for 3.2 s); given up in 9 min 48 s`
+    fn in_words(&self, now: Instant, deadline: Instant) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let span = |d: Duration| span(d.as_secs() * 1_000_000_000);
+        let one = |(host, since): (&HostName, &Instant)| format!("{host} (no answer for {})", span(now - *since));
+        let hosts = list(self.0.iter().map(one), 3);
+        format!("; waiting for {hosts}; given up in {}", span(deadline.saturating_duration_since(now)))
+    }
+}
+
 /// The line that shows how far it is.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     said: String,
     at: Option<Instant>,
     over: bool,
+    silent: Silent,
 }
 
 impl Progress {
-    pub(super) fn show(&mut self, screen: &mut Screen, plan: &Plan, cluster: &ClusterStatus) {
-        self.line(screen, progress(plan, cluster));
+    pub(super) fn show(&mut self, screen: &mut Screen, plan: &Plan, cluster: &ClusterStatus, deadline: Instant) {
+        let now = Instant::now();
+        self.silent.note(cluster, now);
+        let line = progress(plan, cluster);
+        let told = format!("{line}{}", self.silent.in_words(now, deadline));
+        // Times that pass are no news, but on a pipe a sign of life is due now and then.
+        let news = format!("{line}; {}", list(self.silent.0.keys(), usize::MAX));
+        if screen.is_err_live()
+            || self.at.is_none_or(|at| at.elapsed() >= if news == self.said { STILL } else { SPARSE })
+        {
+            self.put(screen, &told, news);
+        }
     }
 
     /// Shows a line in place of the last one; on a pipe, a few.
     pub(super) fn line(&mut self, screen: &mut Screen, line: String) {
+        if screen.is_err_live() || line != self.said && self.at.is_none_or(|at| at.elapsed() >= SPARSE) {
+            self.put(screen, &line.clone(), line);
+        }
+    }
+
+    fn put(&mut self, screen: &mut Screen, told: &str, said: String) {
         if screen.is_err_live() {
-            screen.say_over(&line);
+            screen.say_over(told);
             self.over = true;
-        } else if line != self.said && self.at.is_none_or(|at| at.elapsed() >= SPARSE) {
-            screen.say(&line);
+        } else {
+            screen.say(told);
             self.at = Some(Instant::now());
-            self.said = line;
+            self.said = said;
         }
     }
 
@@ -319,10 +390,6 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     part("moving", cobs().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect());
     part("failed", cobs().filter(|c| c.failed).map(|c| &c.id).collect());
     part("waiting", cobs().filter(|c| c.phase == Phase::Waiting && !c.failed).map(|c| &c.id).collect());
-    let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
-    if !silent.is_empty() {
-        line.push_str(&format!("; not reached {}", list(silent, 3)));
-    }
     line
 }
 
@@ -354,7 +421,27 @@ mod tests {
         let n1 = host("n1", 7, vec![settled("n1/ip", "up"), moving("n1/db", "down", "up")]);
         let n2 = host("n2", 7, vec![waiting("n2/app", "down", "up", vec![lock("n1/db", "up")])]);
         let gone = crate::gather::unreachable(HostName::new("n3").expect("a name"), "off".to_owned());
-        insta::assert_snapshot!(progress(&plan(), &cluster(vec![n1, n2, gone])));
+        let (cluster, now) = (cluster(vec![n1, n2, gone]), Instant::now());
+        let mut silent = Silent::default();
+        silent.note(&cluster, now);
+        insta::assert_snapshot!(progress(&plan(), &cluster) + &silent.in_words(now, now + Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn it_is_said_who_is_waited_for_since_when_and_how_long_yet() {
+        let gone = |name: &str| crate::gather::unreachable(HostName::new(name).expect("a name"), "off".to_owned());
+        let began = Instant::now();
+        let after = |s: u64| began + Duration::from_secs(s);
+        let mut silent = Silent::default();
+        silent.note(&cluster(vec![gone("n2"), gone("n3"), host("n1", 7, vec![])]), began);
+        silent.note(&cluster(vec![gone("n2"), host("n3", 7, vec![])]), after(9));
+        silent.note(&cluster(vec![gone("n2"), gone("n3")]), after(10));
+        assert_eq!(
+            silent.in_words(after(72), after(600)),
+            "; waiting for n2 (no answer for 72 s) and n3 (no answer for 62 s); given up in 8 min 48 s"
+        );
+        silent.note(&cluster(vec![host("n2", 7, vec![]), host("n3", 7, vec![])]), after(73));
+        assert_eq!(silent.in_words(after(73), after(600)), "");
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(super) async fn until_ended(
 ) -> Result<Exit, Failure> {
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let mut live = Live::start(&context.client, &targets);
+    Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
     let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
     for target in absent {
         late.spawn(prepare::catch_up(context.client.clone(), target, plan.generation));
@@ -54,7 +55,7 @@ pub(super) async fn until_ended(
         }
         let watched = live.cluster();
         if live.is_complete() {
-            progress.show(screen, plan, &watched);
+            progress.show(screen, plan, &watched, deadline);
         }
         if Instant::now() >= deadline {
             let fresh = gather::cluster(&context.client, &targets).await;
@@ -115,7 +116,7 @@ fn is_converged(plan: &Plan, cluster: &ClusterStatus) -> bool {
 pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
     let leaves = |name: &HostName| plan.leaving.iter().any(|t| t.name.as_ref() == Some(name));
     let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
-    judge(&ClusterStatus { hosts }, &plan.expected)
+    judge(&ClusterStatus { hosts, ..ClusterStatus::default() }, &plan.expected)
 }
 
 /// A newer generation that somebody else has switched a host to.

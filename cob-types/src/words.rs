@@ -1,0 +1,109 @@
+//! Words that all programs say alike: counts, and what is wrong with the form of a text.
+
+use std::fmt;
+
+/// `1 host`, `2 hosts`, `0 entries`.
+#[must_use]
+pub fn count<N: fmt::Display + PartialEq + From<u8>>(n: N, one: &str) -> String {
+    if n == N::from(1) { format!("1 {one}") } else { format!("{n} {}", many(one)) }
+}
+
+fn many(one: &str) -> String {
+    let before_y = one.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']));
+    match before_y {
+        Some(stem) => format!("{stem}ies"),
+        None if ["s", "x", "ch", "sh"].iter().any(|end| one.ends_with(end)) => format!("{one}es"),
+        None => format!("{one}s"),
+    }
+}
+
+/// What a reader of JSON or TOML says of a text, without the names that types have inside our programs:
+/// `expected struct GenerationOrder` is `expected an object`.
+#[must_use]
+pub fn form(error: impl fmt::Display) -> String {
+    let text = error.to_string();
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some((at, inside, plain)) = first_of(rest) {
+        told.push_str(&rest[..at]);
+        told.push_str(plain);
+        // The name behind it, and how many fields it has where that is said.
+        let behind = &rest[at + inside.len()..];
+        let name = behind.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(behind.len());
+        rest = &behind[name..];
+        if let Some(more) = rest.strip_prefix(" with ") {
+            let digits = more.bytes().take_while(u8::is_ascii_digit).count();
+            let after = &more[digits..];
+            if let Some(after) = after.strip_prefix(" elements").or_else(|| after.strip_prefix(" element")) {
+                rest = after;
+            }
+        }
+    }
+    told.push_str(rest);
+    told
+}
+
+/// The first mention of a type of ours, and what is said in its place.
+fn first_of(text: &str) -> Option<(usize, &'static str, &'static str)> {
+    const ALL: [(&str, &str); 7] = [
+        ("expected internally tagged enum ", "expected an object"),
+        ("expected adjacently tagged enum ", "expected an object"),
+        ("expected struct variant ", "expected an object"),
+        ("expected tuple struct ", "expected a list"),
+        ("expected unit struct ", "expected null"),
+        ("expected struct ", "expected an object"),
+        ("expected enum ", "expected one of its words"),
+    ];
+    let found = ALL.iter().filter_map(|(inside, plain)| Some((text.find(inside)?, *inside, *plain)));
+    found.min_by_key(|(at, ..)| *at)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[test]
+    fn one_is_one_and_all_else_are_many() {
+        let told = [count(0_usize, "host"), count(1_u64, "host"), count(2_u32, "host"), count(12_u8, "change object")];
+        assert_eq!(told, ["0 hosts", "1 host", "2 hosts", "12 change objects"]);
+        let told = [count(2_u8, "dependency"), count(2_u8, "key"), count(3_u8, "process"), count(3_u8, "match")];
+        assert_eq!(told, ["2 dependencies", "2 keys", "3 processes", "3 matches"]);
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only its form matters")]
+    struct Inside {
+        number: u8,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only its form matters")]
+    struct Pair(u8, u8);
+
+    #[derive(Debug, Deserialize)]
+    enum Word {
+        One,
+    }
+
+    #[test]
+    fn names_of_our_types_are_told_to_nobody() {
+        fn said<T: for<'de> Deserialize<'de> + fmt::Debug>(text: &str) -> String {
+            form(serde_json::from_str::<T>(text).expect_err(text))
+        }
+        assert_eq!(said::<Inside>("5"), "invalid type: integer `5`, expected an object at line 1 column 1");
+        assert_eq!(said::<Inside>("[]"), "invalid length 0, expected an object at line 1 column 2");
+        assert_eq!(said::<Pair>("5"), "invalid type: integer `5`, expected a list at line 1 column 1");
+        assert_eq!(said::<Vec<Inside>>("[5]"), "invalid type: integer `5`, expected an object at line 1 column 2");
+        for text in ["5", "\"x\"", "true", "1.5"] {
+            let error = said::<Word>(text) + &said::<Inside>(text) + &said::<Pair>(text);
+            for name in ["struct", "Inside", "Pair", "Word", "enum"] {
+                assert!(!error.contains(name), "{text}: {error}");
+            }
+        }
+        let _ = Word::One;
+        assert_eq!(form("missing field `number`"), "missing field `number`");
+        assert_eq!(form("construct a house"), "construct a house");
+    }
+}

@@ -1,0 +1,149 @@
+//! Budgets: who takes a token and when, who gives how many, and what happens where nobody can be back.
+
+use crate::testing::Bench;
+use crate::time::Span;
+
+#[test]
+fn one_that_leaves_takes_a_token_and_keeps_it_until_it_is_back() {
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, hop 1 0 <- e/e@1, budget d/b"]);
+    // Nothing is asked of e, and nobody is sent away, before the token is there.
+    assert_eq!(
+        b.hears("request a/a of h/m@0 #1.7"),
+        ["note: h/m asks d/b@open", "d: request h/m of d/b@open #1.2 rev 0 rank 10 from a/a"]
+    );
+    assert_eq!(
+        b.hears("request a/x of h/m@1 #1.9"),
+        ["write: h/m@1 granted to a/x #1.9", "a: grant h/m@1 to a/x #1.9 rev 0"]
+    );
+    assert_eq!(
+        b.hears("grant d/b@open to h/m #1.2"),
+        [
+            "note: h/m holds d/b@open",
+            "note: h/m asks e/e@1",
+            "note: h/m wants it back from a/x",
+            "e: request h/m of e/e@1 #1.3 rev 0 rank 10 from a/a",
+            "a: recall a/x of h/m #1.9"
+        ]
+    );
+    b.hears("release a/x of h/m #1.9");
+    assert_eq!(
+        b.hears("grant e/e@1 to h/m #1.3"),
+        [
+            "note: h/m holds e/e@1",
+            "write: h/m begins 1 -> 0, on e/e@1 #1.3, with a token of d/b #1.2",
+            "act h/m 1 -> 0, attempt 1"
+        ]
+    );
+    assert_eq!(
+        b.ended("h/m", true),
+        [
+            "write: h/m ended well, is 0, with a token of d/b #1.2",
+            "note: h/m gives e/e back",
+            "write: h/m@0 granted to a/a #1.7",
+            "e: release h/m of e/e #1.3",
+            "a: grant h/m@0 to a/a #1.7 rev 0"
+        ]
+    );
+    assert_eq!(
+        b.hears("release a/a of h/m #1.7"),
+        [
+            "write: h/m back from a/a #1.7",
+            "write: h/m begins 0 -> 1, with a token of d/b #1.2",
+            "a: released a/a of h/m #1.7",
+            "act h/m 0 -> 1, attempt 1"
+        ]
+    );
+    assert_eq!(
+        b.ended("h/m", true),
+        ["write: h/m ended well, is 1", "note: h/m gives d/b back", "d: release h/m of d/b #1.2"]
+    );
+}
+
+#[test]
+fn an_outdated_one_takes_a_token_too() {
+    let mut b = Bench::new(&["h/m: 0 1 outdated, is outdated, prefers 1, budget d/b"]);
+    assert_eq!(
+        b.hears("grant d/b@open to h/m #1.2"),
+        [
+            "note: h/m holds d/b@open",
+            "write: h/m begins outdated -> 1, with a token of d/b #1.2",
+            "act h/m outdated -> 1, attempt 1"
+        ]
+    );
+}
+
+#[test]
+fn a_first_start_takes_none() {
+    let mut b = Bench::new(&["h/m: 0 1, is 0, prefers 1, budget d/b"]);
+    assert_eq!(b.ended("h/m", true), ["write: h/m ended well, is 1"]);
+}
+
+#[test]
+fn one_that_has_given_up_keeps_its_token() {
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, budget d/b, fails in 0"]);
+    b.hears("request a/a of h/m@0 #1.7");
+    b.hears("grant d/b@open to h/m #1.2");
+    b.ended("h/m", true);
+    b.hears("release a/a of h/m #1.7");
+    assert_eq!(b.ended("h/m", false), ["write: h/m ended badly, is 0, gave up, with a token of d/b #1.2"]);
+}
+
+#[test]
+fn a_wish_that_is_gone_takes_its_request_for_a_token_along() {
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, budget d/b"]);
+    b.hears("request a/a of h/m@0 #1.7");
+    assert_eq!(b.hears("release a/a of h/m #1.7"), ["a: released a/a of h/m #1.7", "d: release h/m of d/b #1.2"]);
+}
+
+#[test]
+fn a_restarted_daemon_still_has_its_token() {
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, budget d/b"]);
+    b.hears("request a/a of h/m@0 #1.7");
+    b.hears("grant d/b@open to h/m #1.2");
+    b.ended("h/m", true);
+    assert_eq!(b.returns(), ["write: life 2", "d: hello h/m of d/b #1.2", "a: hello"]);
+}
+
+#[test]
+fn a_budget_gives_so_many_by_rank_and_name() {
+    let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 1"]);
+    let asked = ["y@open #1.7 rank 5", "x@open #1.8 rank 5", "z@open #1.9 rank 3"];
+    let asked = asked.map(|a| a.replacen('@', " of h/b@", 1)).map(|a| format!("request a/{a}"));
+    assert_eq!(
+        b.hears_together("a", &asked.each_ref().map(String::as_str)),
+        ["write: h/b@open granted to a/z #1.9", "a: grant h/b@open to a/z #1.9 rev 0"]
+    );
+    let mut next = |back: &str| b.hears(back).pop().expect("the next one's grant");
+    assert_eq!(next("release a/z of h/b #1.9"), "a: grant h/b@open to a/x #1.8 rev 0");
+    assert_eq!(next("release a/x of h/b #1.8"), "a: grant h/b@open to a/y #1.7 rev 0");
+}
+
+#[test]
+fn where_no_holder_can_be_back_the_one_who_waits_gets_a_token_beyond() {
+    let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 2"]);
+    for (cob, number) in [("x", 7), ("y", 8), ("z", 9)] {
+        b.hears(&format!("request a/{cob} of h/b@open #1.{number} rank 5"));
+    }
+    // One holder after the other, the next as soon as one is known to wait for z.
+    assert_eq!(b.after(Span::millis(200)), ["a: probe of h/b to a/y #1.2 via h/b wide"]);
+    assert_eq!(b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z"), [""; 0]);
+    assert_eq!(b.after(Span::millis(0)), ["a: probe of h/b to a/x #1.3 via h/b wide"]);
+    assert_eq!(
+        b.hears("probe of h/b to h/b #1.3 via h/b a/x a/z"),
+        ["note: h/b is overdrawn by a/z", "write: h/b@open granted to a/z #1.9", "a: grant h/b@open to a/z #1.9 rev 0"]
+    );
+}
+
+#[test]
+fn a_holder_that_comes_back_leaves_the_number_as_it_is() {
+    let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 2"]);
+    for (cob, number) in [("x", 7), ("y", 8), ("z", 9), ("w", 10)] {
+        b.hears(&format!("request a/{cob} of h/b@open #1.{number} rank 5"));
+    }
+    b.after(Span::millis(200));
+    b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z");
+    // What was known of y was known of another time.
+    b.hears("release a/x of h/b #1.7");
+    assert_eq!(b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z"), [""; 0]);
+    assert_eq!(b.after(Span::millis(200)), ["a: probe of h/b to a/w #1.4 via h/b wide"]);
+}

@@ -1,0 +1,215 @@
+//! Places for connections to the API: how many there may be, and who makes room for whom.
+//!
+//! Three kinds of callers have places of their own, so that none is in another's way: the unix socket,
+//! operators who have proved their key, and everybody else. Among these last nobody is known yet, and who
+//! is silent costs as much as who asks: a newcomer takes the place of the oldest of the source with the
+//! most that has not been let in. Whoever asks at once is let in before its turn to go comes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use super::brake::block;
+
+/// Connections of the unix socket: all watchers that there may be, and then some.
+const LOCAL: usize = 96;
+/// Connections that have proved an operator's key.
+const KNOWN: usize = 96;
+/// All others.
+const UNKNOWN: usize = 96;
+
+/// The places of one API.
+#[derive(Debug)]
+pub(super) struct Places {
+    local: Arc<Semaphore>,
+    known: Arc<Semaphore>,
+    unknown: Arc<Unknown>,
+}
+
+/// A place that a connection has for as long as it is kept.
+#[derive(Debug)]
+pub(super) struct Place {
+    _held: Held,
+    let_in: LetIn,
+}
+
+#[derive(Debug)]
+enum Held {
+    Permit { _permit: OwnedSemaphorePermit },
+    Guest { id: u64, of: Arc<Unknown> },
+}
+
+/// Tells a place that its caller has a right to what it asks for. Goes with a request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LetIn(Option<(u64, Arc<Unknown>, Arc<Notify>)>);
+
+/// Those of whom nothing is known yet, by their number, growing.
+#[derive(Debug, Default)]
+struct Unknown {
+    guests: Mutex<Guests>,
+}
+
+#[derive(Debug, Default)]
+struct Guests {
+    last: u64,
+    here: BTreeMap<u64, Guest>,
+}
+
+#[derive(Debug)]
+struct Guest {
+    source: IpAddr,
+    let_in: bool,
+    leave: Arc<Notify>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { local: Arc::new(Semaphore::new(LOCAL)), known: Arc::new(Semaphore::new(KNOWN)), unknown: Arc::default() }
+    }
+}
+
+impl Places {
+    /// A place for a connection of the unix socket, as soon as there is one.
+    pub(super) async fn local(&self) -> Option<Place> {
+        let permit = self.local.clone().acquire_owned().await.ok()?;
+        Some(Place::of(permit))
+    }
+
+    /// A place for an operator who has proved a key, if there is one.
+    pub(super) fn known(&self) -> Option<Place> {
+        self.known.clone().try_acquire_owned().ok().map(Place::of)
+    }
+
+    /// How many operators have a place.
+    #[cfg(test)]
+    pub(super) fn operators(&self) -> usize {
+        KNOWN - self.known.available_permits()
+    }
+
+    /// A place for anybody else from this source; none: all are taken by callers that were let in.
+    pub(super) fn unknown(&self, source: IpAddr) -> Option<Place> {
+        let mut guests = self.unknown.lock();
+        if guests.here.len() >= UNKNOWN {
+            let goes = guests.next_to_go()?;
+            if let Some(guest) = guests.here.remove(&goes) {
+                guest.leave.notify_one();
+            }
+        }
+        guests.last += 1;
+        let (id, leave) = (guests.last, Arc::new(Notify::new()));
+        guests.here.insert(id, Guest { source: block(source), let_in: false, leave: leave.clone() });
+        let of = self.unknown.clone();
+        Some(Place { let_in: LetIn(Some((id, of.clone(), leave))), _held: Held::Guest { id, of } })
+    }
+}
+
+impl Place {
+    fn of(permit: OwnedSemaphorePermit) -> Self {
+        Self { _held: Held::Permit { _permit: permit }, let_in: LetIn::default() }
+    }
+
+    /// What a request on this connection is given.
+    pub(super) fn let_in(&self) -> LetIn {
+        self.let_in.clone()
+    }
+
+    /// Waits until somebody else needs the place.
+    pub(super) async fn needed(&self) {
+        match &self.let_in.0 {
+            Some((_, _, leave)) => leave.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl LetIn {
+    /// From now on the place is its caller's for as long as the connection lasts.
+    pub(super) fn now(&self) {
+        let Some((id, of, _)) = &self.0 else { return };
+        if let Some(guest) = of.lock().here.get_mut(id) {
+            guest.let_in = true;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Held::Guest { id, of } = self {
+            of.lock().here.remove(id);
+        }
+    }
+}
+
+impl Unknown {
+    fn lock(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Guests {
+    /// The oldest that has not been let in, of the source that has the most of them.
+    fn next_to_go(&self) -> Option<u64> {
+        // How many, and the oldest.
+        let mut crowds: BTreeMap<IpAddr, (usize, Reverse<u64>)> = BTreeMap::new();
+        for (id, guest) in self.here.iter().filter(|(_, guest)| !guest.let_in) {
+            crowds.entry(guest.source).or_insert((0, Reverse(*id))).0 += 1;
+        }
+        crowds.into_values().max().map(|(_, Reverse(oldest))| oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    /// Whether the place is wanted back.
+    async fn must_go(place: &Place) -> bool {
+        timeout(Duration::from_millis(1), place.needed()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_takes_the_place_of_the_oldest_of_the_largest_crowd() {
+        let places = Places::default();
+        let honest: Vec<_> = (0..4).map(|n| places.unknown(ip(n)).expect("a place")).collect();
+        let crowd: Vec<_> = (4..UNKNOWN).map(|_| places.unknown(ip(66)).expect("a place")).collect();
+        let _newcomer = places.unknown(ip(7)).expect("a place");
+        assert!(must_go(&crowd[0]).await && !must_go(&crowd[1]).await);
+        let _another = places.unknown(ip(66)).expect("a place");
+        assert!(must_go(&crowd[1]).await);
+        for place in &honest {
+            assert!(!must_go(place).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_was_let_in_stays_and_who_has_gone_makes_room() {
+        let places = Places::default();
+        let mut all: Vec<_> = (0..UNKNOWN).map(|_| places.unknown(ip(1)).expect("a place")).collect();
+        all.iter().for_each(|place| place.let_in().now());
+        assert!(places.unknown(ip(2)).is_none(), "all are served");
+        all.pop();
+        let place = places.unknown(ip(2)).expect("a place");
+        assert!(!must_go(&place).await && !must_go(&all[0]).await);
+    }
+
+    #[tokio::test]
+    async fn no_kind_of_caller_is_in_the_way_of_another() {
+        let places = Places::default();
+        let _strangers: Vec<_> = (0..500).map(|_| places.unknown(ip(1)).expect("a place")).collect();
+        let operators: Vec<_> = std::iter::from_fn(|| places.known()).collect();
+        let local = timeout(Duration::from_secs(5), places.local()).await.expect("at once");
+        assert!(local.is_some() && operators.len() == KNOWN);
+        assert_eq!(places.unknown.lock().here.len(), UNKNOWN);
+    }
+}

@@ -1,0 +1,180 @@
+//! Budgets that can't be kept: members that can only be disturbed together.
+//!
+//! One change object *takes another along* when it can't leave its preferred state (or `outdated`)
+//! before the other has left its own: that is what `requires` says, read backwards. A member that takes
+//! another member along contradicts the budget, and is refused. Another change object that takes more
+//! members along than the budget lets is warned of: when it moves, the daemons give out tokens beyond
+//! the number, since nothing else leads on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::CobId;
+
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::{Guard, Moment, System, Want};
+use crate::draft::Place;
+
+/// The code of everything found here.
+const CODE: &str = "budget";
+/// The most names that a message lists.
+const MOST_NAMES: usize = 4;
+
+/// Reports budgets that can't be kept.
+pub(super) fn report(system: &System<'_>, findings: &mut Findings) {
+    let mut budgets: BTreeMap<&CobId, Vec<usize>> = BTreeMap::new();
+    for (cob, view) in system.cobs.iter().enumerate() {
+        if let Some(token) = &view.cob.budget {
+            budgets.entry(&token.cob).or_default().push(cob);
+        }
+    }
+    if budgets.is_empty() {
+        return;
+    }
+    let along = Along::of(system);
+    let at_most: BTreeMap<&CobId, u32> =
+        system.cobs.iter().filter_map(|view| Some((&view.cob.id, view.cob.at_most?))).collect();
+    for (budget, members) in budgets {
+        let taken = along.taking(&members);
+        report_contradictions(system, &along, budget, &members, &taken, findings);
+        if let Some(at_most) = at_most.get(budget) {
+            report_overdrawn(system, &along, (budget, *at_most), &members, &taken, findings);
+        }
+    }
+}
+
+/// Who takes whom along, backwards.
+struct Along<'s, 'a> {
+    /// By the one that is taken along: who does that, and by which need.
+    by: Vec<Vec<Taking<'s, 'a>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Taking<'s, 'a> {
+    cob: usize,
+    guard: &'s Guard<'a>,
+    want: &'s Want<'a>,
+}
+
+/// For each change object the members that it takes along, and the next one on the way to each.
+type Taken = BTreeMap<usize, BTreeMap<usize, usize>>;
+
+impl<'s, 'a> Along<'s, 'a> {
+    fn of(system: &'s System<'a>) -> Self {
+        let mut by: Vec<Vec<Taking<'s, 'a>>> = system.cobs.iter().map(|_| Vec::new()).collect();
+        for (cob, view) in system.cobs.iter().enumerate() {
+            let kind = system.kind_of(cob);
+            let outdated = kind.kind.outdated().and_then(|state| kind.place(state));
+            let serves = |state| Some(state) == view.preferred || Some(state) == outdated;
+            for guard in &view.guards {
+                let Moment::Hop { from, .. } = guard.moment else { continue };
+                for want in guard.wants.iter().filter(|_| serves(from)) {
+                    let stays = system.cobs[want.on].preferred.is_none_or(|at| want.states.contains(&at));
+                    if !stays {
+                        by[want.on].push(Taking { cob, guard, want });
+                    }
+                }
+            }
+        }
+        Self { by }
+    }
+
+    /// Everybody who takes some of these along, from near to far.
+    fn taking(&self, members: &[usize]) -> Taken {
+        let mut taken = Taken::new();
+        for member in members {
+            let mut front = vec![*member];
+            let mut seen = BTreeSet::from([*member]);
+            while let Some(at) = front.pop() {
+                for taking in self.by[at].iter().filter(|t| seen.insert(t.cob)) {
+                    taken.entry(taking.cob).or_default().insert(*member, at);
+                    front.push(taking.cob);
+                }
+            }
+        }
+        taken
+    }
+
+    /// The needs by which one takes a member along.
+    fn steps(&self, system: &System<'_>, taken: &Taken, from: usize, member: usize) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut at = from;
+        while at != member {
+            let Some(next) = taken.get(&at).and_then(|on| on.get(&member)).copied() else { break };
+            if let Some(taking) = self.by[next].iter().find(|t| t.cob == at) {
+                steps.push(system.bare_step(at, taking.guard, taking.want));
+            }
+            at = next;
+        }
+        steps
+    }
+}
+
+/// Members that take other members along.
+fn report_contradictions(
+    system: &System<'_>,
+    along: &Along<'_, '_>,
+    budget: &CobId,
+    members: &[usize],
+    taken: &Taken,
+    findings: &mut Findings,
+) {
+    for member in members {
+        let Some(other) = taken.get(member).and_then(|others| others.keys().next()) else { continue };
+        let (one, other_id) = (system.id(*member), system.id(*other));
+        findings.push(Finding {
+            severity: Severity::Error,
+            code: CODE,
+            message: format!(
+                "{one} and {other_id} are members of one budget, {budget}, but {one} can't be disturbed without \
+                 {other_id}"
+            ),
+            place: place(system, *member),
+            steps: along.steps(system, taken, *member, *other),
+            help: "leave `budget` away on one of them, or write `after` instead of `requires` if it can go on \
+                   without the other"
+                .to_owned(),
+        });
+    }
+}
+
+/// Others that take more members along than there are tokens.
+fn report_overdrawn(
+    system: &System<'_>,
+    along: &Along<'_, '_>,
+    (budget, at_most): (&CobId, u32),
+    members: &[usize],
+    taken: &Taken,
+    findings: &mut Findings,
+) {
+    let too_many = |cob: usize| taken.get(&cob).is_some_and(|on| on.len() > at_most as usize);
+    for (cob, on) in taken {
+        // Of those in a row the nearest says it.
+        let nearer = on.values().any(|next| too_many(*next));
+        if !too_many(*cob) || nearer || members.contains(cob) {
+            continue;
+        }
+        let names: Vec<&str> = on.keys().take(MOST_NAMES).map(|m| system.id(*m)).collect();
+        let more = on.len().saturating_sub(MOST_NAMES);
+        let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let id = system.id(*cob);
+        findings.push(Finding {
+            severity: Severity::Warning,
+            code: CODE,
+            message: format!(
+                "{id} takes {} members of the budget {budget} along when it restarts, and that lets {at_most} at a \
+                 time: {}{and_more}",
+                on.len(),
+                names.join(", ")
+            ),
+            place: place(system, *cob),
+            steps: on.keys().take(2).flat_map(|member| along.steps(system, taken, *cob, *member)).collect(),
+            help: "they will be disturbed together, and the history says `overdrawn`; raise `at_most`, or write \
+                   `after` instead of `requires` if they can go on without it"
+                .to_owned(),
+        });
+    }
+}
+
+fn place(system: &System<'_>, cob: usize) -> Option<Place> {
+    system.provenance.and_then(|p| p.cob(&system.cobs[cob].cob.id)).cloned()
+}

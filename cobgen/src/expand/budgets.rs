@@ -1,0 +1,107 @@
+//! Budgets: for each of the model's that somebody takes tokens of, a change object that gives them out.
+//!
+//! It stands on the host that the model names, else on that of the first member by id: a budget is the one
+//! thing here that has a place, and without its host nobody new is disturbed. Members may be on any host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_types::{CobId, HostName, Need};
+
+use super::builtin;
+use super::files::Payload;
+use super::hosts::Hosts;
+use super::kinds::Known;
+use super::objects::{Home, Object, Objects};
+use super::{ByCob, Report};
+use crate::diagnostic::Diagnostic;
+use crate::draft::At;
+use crate::model::{BudgetEntry, Mark, Marked, Sections};
+
+/// The token that each member takes, and where it says so; the budgets are added to the objects.
+pub(super) fn give_out(
+    sections: &Sections,
+    hosts: &Hosts,
+    objects: &mut Objects,
+    report: &mut Report<'_>,
+) -> ByCob<At<Need>> {
+    let mut members: BTreeMap<&str, Vec<(CobId, Mark)>> = BTreeMap::new();
+    let names: Vec<&str> = sections.budgets.iter().map(|(name, _)| name.value.as_str()).collect();
+    let mut misspelt = false;
+    for (id, object) in &objects.all {
+        let Some(named) = &object.budget else { continue };
+        match names.iter().find(|name| **name == named.value) {
+            Some(name) => members.entry(name).or_default().push((id.clone(), named.mark)),
+            None => {
+                misspelt = true;
+                report.unknown("budget", named, names.iter().copied());
+            }
+        }
+    }
+    let mut tokens = BTreeMap::new();
+    for (name, entry) in sections.budgets.iter() {
+        let keeper =
+            entry.host.as_ref().map(|host| hosts.named(&host.value, host.mark, report).map(|host| host.name.clone()));
+        let good = report.segment("budget", name);
+        let Some(members) = members.remove(name.value.as_str()) else {
+            if !misspelt {
+                let unused = format!("nobody takes tokens of the budget `{}`", name.value);
+                let help = format!("write `budget: {}` on change objects", name.value);
+                report.push(name.mark, Diagnostic::warning("unused", unused).help(help));
+            }
+            continue;
+        };
+        // A host that does not exist was reported.
+        let Some(keeper) = keeper.unwrap_or_else(|| Some(members[0].0.host())) else { continue };
+        let (true, Some(at_most)) = (good, entry.at_most) else { continue };
+        if let Some(token) = keep(name, at_most, entry, &keeper, objects, report) {
+            check_addresses(&token, &members, hosts, report);
+            let told = |mark| At { value: token.clone(), place: report.place(mark) };
+            tokens.extend(members.into_iter().map(|(id, mark)| (id, told(mark))));
+        }
+    }
+    tokens
+}
+
+/// Adds a budget; what a token of it is.
+fn keep(
+    name: &Marked<String>,
+    at_most: u32,
+    entry: &BudgetEntry,
+    keeper: &HostName,
+    objects: &mut Objects,
+    report: &mut Report<'_>,
+) -> Option<Need> {
+    let id = report.name(name, |name| CobId::on(keeper, &format!("budget/{name}")))?;
+    let builtin = builtin::named("budget");
+    let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
+    let token = Need { cob: id.clone(), states: vec![kind.on().clone()] };
+    let mark = entry.host.as_ref().map_or(name.mark, |host| host.mark);
+    let object = Object {
+        mark: name.mark,
+        home: Home::ByHand,
+        preferred: Some(kind.on().clone()),
+        kind: Some(kind),
+        content: serde_json::json!({ "at_most": at_most }),
+        files: Payload::new(),
+        explicit: Vec::new(),
+        words: Vec::new(),
+        budget: None,
+        at_most: Some(at_most),
+    };
+    if let Some(first) = objects.all.get(&id) {
+        let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} is there already"));
+        let fault = fault.note(Some(report.place(first.mark)), "here").help("rename one of the two");
+        report.push(mark, fault);
+        return None;
+    }
+    objects.all.insert(id, object);
+    Some(token)
+}
+
+/// A token of another host's budget is a dependency across hosts.
+fn check_addresses(token: &Need, members: &[(CobId, Mark)], hosts: &Hosts, report: &mut Report<'_>) {
+    for (id, mark) in members.iter().filter(|(id, _)| id.host_str() != token.cob.host_str()) {
+        super::arrows::check_addresses_of(id, &token.cob, *mark, hosts, report);
+    }
+}

@@ -1,0 +1,202 @@
+//! The contents of built-in kinds: what `cobgen` takes and refuses, `cobd` takes and refuses too.
+//!
+//! Each side has its own words for a content (a schema with places in files here, a back end there). Were
+//! they to differ, a generation would be published that hosts refuse, or a fault be told only by a daemon.
+
+use std::path::Path;
+
+use cob_types::canonical;
+use cobd::kinds::Kinds;
+use cobd::run::Program;
+use cobgen::make::{After, make};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// Contents of a kind that both take, and that both refuse.
+type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const TABLE: &[Row] = &[
+    (
+        "wait",
+        &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
+        &[
+            "null",
+            "{}",
+            r#"{"seconds": 5, "ms": 5}"#,
+            r#"{"seconds": -1}"#,
+            r#"{"seconds": 604801}"#,
+            r#"{"ms": 604800001}"#,
+            r#"{"ms": 1.5}"#,
+            r#"{"ms": "20"}"#,
+            r#"{"seconds": true}"#,
+            r#"{"second": 5}"#,
+            r#"{"seconds": 5, "more": 1}"#,
+            "[5]",
+            "5",
+        ],
+    ),
+    (
+        "tcp-check",
+        &[
+            r#"{"address": "127.0.0.1:5432"}"#,
+            r#"{"address": "db.example:1", "interval": "100ms", "timeout": "3s"}"#,
+            r#"{"address": "[::1]:65535", "timeout": "168h"}"#,
+            r#"{"address": "h:80", "interval": "0s"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"address": "127.0.0.1"}"#,
+            r#"{"address": ":80"}"#,
+            r#"{"address": "h:0"}"#,
+            r#"{"address": "h:65536"}"#,
+            r#"{"address": "h:http"}"#,
+            r#"{"address": "http://h:80"}"#,
+            r#"{"address": "a/b:80"}"#,
+            r#"{"address": 80}"#,
+            r#"{"address": ["h:80"]}"#,
+            r#"{"address": "h:80", "port": 80}"#,
+            r#"{"address": "h:80", "interval": "soon"}"#,
+            r#"{"address": "h:80", "interval": "-1s"}"#,
+            r#"{"address": "h:80", "timeout": "169h"}"#,
+            r#"{"address": "h:80", "timeout": []}"#,
+        ],
+    ),
+    (
+        "http-check",
+        &[
+            r#"{"url": "http://127.0.0.1:80/"}"#,
+            r#"{"url": "http://h"}"#,
+            r#"{"url": "http://[::1]:80/a?b=c", "status": 204, "contains": "ok", "interval": "1s", "timeout": "1m"}"#,
+            r#"{"url": "http://h/", "status": 100}"#,
+            r#"{"url": "http://h/", "status": 599, "contains": ""}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"url": "https://h/"}"#,
+            r#"{"url": "h:80"}"#,
+            r#"{"url": "http://"}"#,
+            r#"{"url": "http:///path"}"#,
+            r#"{"url": "http://:80/"}"#,
+            r#"{"url": "http://a b/"}"#,
+            r#"{"url": "http://user@h/"}"#,
+            r#"{"url": "http://user:word@h/"}"#,
+            r#"{"url": "http://h:port/"}"#,
+            r#"{"url": "http://h/", "status": 99}"#,
+            r#"{"url": "http://h/", "status": 600}"#,
+            r#"{"url": "http://h/", "status": "200"}"#,
+            r#"{"url": "http://h/", "contains": 1}"#,
+            r#"{"url": "http://h/", "method": "HEAD"}"#,
+            r#"{"url": "http://h/", "timeout": "1 week"}"#,
+        ],
+    ),
+    (
+        "noop",
+        &["null", "{}", r#"{"exports": {}}"#, r#"{"exports": {"port": 80, "all": [1, "x", null], "m": {"n": true}}}"#],
+        &[r#"{"exports": []}"#, r#"{"exports": "port"}"#, r#"{"export": {}}"#, r#"{"seconds": 1}"#, "[]", r#""text""#],
+    ),
+    (
+        "service",
+        &[
+            r#"{"start": "sleep 5"}"#,
+            r#"{"start": ["sleep", "5"], "stop": "true", "status": "true", "ready": ["true"], "settle": "0s"}"#,
+            r#"{"start": "sleep 5", "dir": "/srv/app", "env": {"A": "b", "N": 1, "T": true}, "exports": {"port": 80}}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"stop": "true"}"#,
+            r#"{"start": ""}"#,
+            r#"{"start": []}"#,
+            r#"{"start": 5}"#,
+            r#"{"start": [5]}"#,
+            r#"{"start": {"run": "sleep 5"}}"#,
+            r#"{"start": "sleep 5", "status": "true"}"#,
+            r#"{"start": "sleep 5", "dir": "srv/app"}"#,
+            r#"{"start": "sleep 5", "dir": ""}"#,
+            r#"{"start": "sleep 5", "env": {"COB_ID": "x"}}"#,
+            r#"{"start": "sleep 5", "env": {"A=B": "x"}}"#,
+            r#"{"start": "sleep 5", "env": {"": "x"}}"#,
+            r#"{"start": "sleep 5", "env": {"A": ["x"]}}"#,
+            r#"{"start": "sleep 5", "env": ["A"]}"#,
+            r#"{"start": "sleep 5", "exports": ["port"]}"#,
+            r#"{"start": "sleep 5", "settle": "200h"}"#,
+            r#"{"start": "sleep 5", "stopp": "true"}"#,
+        ],
+    ),
+];
+
+/// The daemon's side.
+struct Daemon {
+    kinds: Kinds,
+    _ended: mpsc::Receiver<cobd::kinds::JobEnded>,
+    _state: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn new() -> Self {
+        let state = tempfile::tempdir().expect("a folder");
+        let (tell, ended) = mpsc::channel(1);
+        let kinds = Kinds::new(state.path(), Program::this().expect("found"), tell).expect("made");
+        Self { kinds, _ended: ended, _state: state }
+    }
+}
+
+/// What `cobgen` makes of a model with one change object of this kind: the generation, or what is wrong.
+fn generated(folder: &Path, kind: &str, content: &str) -> Result<cob_types::Generation, String> {
+    let model = folder.join("model.yaml");
+    let text =
+        format!("security: loopback-only\nhosts: {{n1: {{}}}}\ncobs:\n  n1/x: {{kind: {kind}, content: {content}}}\n");
+    std::fs::write(&model, text).expect("written");
+    let made = make(&model, &After::default());
+    let said: Vec<String> = made.diagnostics.iter().map(|d| format!("{}: {}", d.code, d.message)).collect();
+    let refused = made.is_refused();
+    made.assembled.filter(|_| !refused).map(|a| a.generation).ok_or_else(|| said.join("; "))
+}
+
+#[test]
+fn what_one_side_takes_or_refuses_the_other_does_too() {
+    let (folder, daemon) = (tempfile::tempdir().expect("a folder"), Daemon::new());
+    let mut differ = Vec::new();
+    for (kind, good, bad) in TABLE {
+        let mut taken = None;
+        for content in *good {
+            let generation = match generated(folder.path(), kind, content) {
+                Ok(generation) => generation,
+                Err(error) => {
+                    differ.push(format!("{kind} {content}: cobgen refuses it: {error}"));
+                    continue;
+                }
+            };
+            let bundle = generation.bundles.values().next().expect("one host");
+            let cob = bundle.cobs.values().next().expect("one change object").clone();
+            let its_kind = bundle.kinds.get(&cob.kind).expect("in the bundle").clone();
+            daemon.kinds.accept(&its_kind).expect("a built-in kind");
+            if let Err(error) = daemon.kinds.accept_cob(&its_kind, &cob) {
+                differ.push(format!("{kind} {content}: cobd refuses it: {error}"));
+            }
+            taken = Some((its_kind, cob));
+        }
+        let (its_kind, cob) = taken.expect("one content is in order");
+        for content in *bad {
+            if generated(folder.path(), kind, content).is_ok() {
+                differ.push(format!("{kind} {content}: cobgen takes it"));
+            }
+            let value: Value = serde_json::from_str(content).expect("JSON");
+            let cob = cob_types::Cob { content: canonical::json(&value), ..cob.clone() };
+            if daemon.kinds.accept_cob(&its_kind, &cob).is_ok() {
+                differ.push(format!("{kind} {content}: cobd takes it"));
+            }
+        }
+    }
+    assert!(differ.is_empty(), "\n{}", differ.join("\n"));
+}
+
+#[test]
+fn the_table_has_every_kind_that_has_a_content_of_its_own() {
+    let in_table = |name: &&str| TABLE.iter().any(|(kind, ..)| kind == name);
+    let missing: Vec<&str> = cobgen::expand::builtin_kinds().filter(|name| !in_table(name)).collect();
+    // The content of a script is a kind, which daemons take as such; budgets are not written by hand.
+    assert_eq!(missing, ["script", "budget"], "others need a row");
+}

@@ -1,0 +1,144 @@
+//! Budgets with real daemons: a roll-out that disturbs one at a time, over kills, and stops at a failure.
+
+use std::time::Duration;
+
+use cob_tests::cluster::Cluster;
+use cob_types::history::HistoryEntry;
+use cob_types::status::Wait;
+
+use crate::{PATIENCE, cluster};
+
+const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+
+/// Three servers whose configuration is of this version; a file `broken` keeps those of that version from starting.
+fn model(version: &str, folder: &str) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+  n3: {{address: "tcp://127.0.0.1:3"}}
+budgets: {{app: {{at_most: 1, host: n3}}}}
+kinds:
+  server:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    retry_delay: 10ms
+    check: {{run: "cat {folder}/$COB_HOST 2>/dev/null || echo down"}}
+    transitions:
+      - {{from: down, to: up, failure: down, run: "sleep 0.1; test ! -e {folder}/broken && echo up > {folder}/$COB_HOST"}}
+      - {{from: up, to: down, run: "sleep 0.1; echo down > {folder}/$COB_HOST"}}
+      - {{from: outdated, to: down, run: "sleep 0.1; echo down > {folder}/$COB_HOST"}}
+services:
+  app:
+    cobs:
+      config: {{kind: noop, content: {{exports: {{version: "{version}"}}}}}}
+      server: {{kind: server, restarts_on: [config], budget: app}}
+clusters: {{c: {{services: {{app: [n1, n2, n3]}}}}}}
+"#
+    )
+}
+
+struct Rolling {
+    cluster: Cluster,
+    folder: String,
+}
+
+impl Rolling {
+    fn new() -> Self {
+        let cluster = cluster(&HOSTS);
+        let folder = cluster.path("states");
+        std::fs::create_dir(&folder).expect("a folder");
+        let folder = folder.display().to_string();
+        Self { cluster, folder }
+    }
+
+    fn switch(&mut self, version: &str) -> cob_types::GenerationNumber {
+        let text = model(version, &self.folder);
+        let model = self.cluster.write_model("model", &[("model.yaml", &text)]);
+        let generation = self.cluster.generate(&model);
+        if version == "1" {
+            self.cluster.start_all();
+        }
+        self.cluster.switch_all(generation);
+        generation
+    }
+
+    /// From the begin of the hop that leaves to the end of the one that is back, by the history.
+    fn absences(&self, generation: cob_types::GenerationNumber) -> Vec<(u64, u64, String)> {
+        let mut left = std::collections::BTreeMap::new();
+        let mut absences = Vec::new();
+        let mut moves: Vec<HistoryEntry> = self.cluster.merged_history();
+        moves.retain(|e| e.generation == generation && (e.event == "start" || e.event == "end"));
+        moves.sort_by_key(|e| e.ts_ns);
+        for entry in moves {
+            let Some(cob) = entry.cob.filter(|cob| cob.name() == "app/server") else { continue };
+            let to = entry.to.map(|s| s.to_string()).unwrap_or_default();
+            match (entry.event.as_str(), to.as_str()) {
+                ("start", "down") => _ = left.entry(cob).or_insert(entry.ts_ns),
+                ("end", "up") if entry.ok == Some(true) => {
+                    absences.extend(left.remove(&cob).map(|from| (from, entry.ts_ns, cob.to_string())));
+                }
+                _ => {}
+            }
+        }
+        absences.sort();
+        absences
+    }
+}
+
+#[test]
+fn a_roll_out_disturbs_one_at_a_time_whoever_is_killed() {
+    let mut rolling = Rolling::new();
+    let first = rolling.switch("1");
+    rolling.cluster.wait_converged(first, PATIENCE);
+    assert_eq!(rolling.absences(first), [], "a first start disturbs nobody");
+
+    let second = rolling.switch("2");
+    for host in HOSTS.iter().cycle().take(6) {
+        std::thread::sleep(Duration::from_millis(70));
+        rolling.cluster.kill(host);
+        rolling.cluster.start(host);
+    }
+    rolling.cluster.wait_converged(second, PATIENCE);
+    let absences = rolling.absences(second);
+    assert_eq!(absences.len(), 3, "{absences:?}");
+    for pair in absences.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two were away at once: {pair:?}");
+    }
+}
+
+#[test]
+fn a_roll_out_stops_at_the_first_failure_and_says_why() {
+    let mut rolling = Rolling::new();
+    let first = rolling.switch("1");
+    rolling.cluster.wait_converged(first, PATIENCE);
+    let broken = format!("{}/broken", rolling.folder);
+    std::fs::write(&broken, "").expect("written");
+    let second = rolling.switch("2");
+
+    let servers = HOSTS.map(|host| format!("{host}/app/server"));
+    let states = || servers.each_ref().map(|id| rolling.cluster.cob(id));
+    let settled = || {
+        let all = states();
+        let waits = |w: &Wait| matches!(w, Wait::Token { cob, .. } if cob.as_str() == "n3/budget/app");
+        let failed = all.iter().flatten().filter(|c| c.failed).count();
+        let waiting = all.iter().flatten().filter(|c| c.waits_for.iter().any(waits)).count();
+        (failed, waiting) == (1, 2)
+    };
+    rolling.cluster.until(PATIENCE, settled, "one has failed, two wait for a token");
+    let still_up: Vec<_> = states().into_iter().flatten().filter(|c| !c.failed).collect();
+    assert!(still_up.iter().all(|c| c.state.as_ref().is_some_and(|s| *s == "outdated")), "{still_up:?}");
+    let failed = states().into_iter().flatten().find(|c| c.failed).expect("one");
+    let budget = rolling.cluster.cob("n3/budget/app").expect("the budget");
+    assert_eq!(budget.held_by.iter().map(|h| &h.cob).collect::<Vec<_>>(), [&failed.id]);
+
+    std::fs::remove_file(&broken).expect("mended");
+    let host = failed.id.host();
+    let order = format!("{{\"cob\":\"{}\"}}", failed.id);
+    rolling.cluster.http(host.as_str(), "POST", "/v1/retry", &order).expect("taken");
+    rolling.cluster.wait_converged(second, PATIENCE);
+}
