@@ -428,6 +428,41 @@ fn hadoop_is_laid_out_and_expanded_for_5_50_and_500_nodes() {
 }
 
 #[test]
+fn the_order_of_files_and_keys_changes_nothing() {
+    // Top-level sections are cut apart at lines that begin with a name.
+    let text = std::fs::read_to_string(hadoop().join("model.yaml")).expect("the model");
+    let mut sections: Vec<String> = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if line.starts_with(|c: char| c.is_ascii_lowercase()) || sections.is_empty() {
+            sections.push(String::new());
+        }
+        let last = sections.last_mut().expect("one was pushed");
+        last.push_str(line);
+        last.push('\n');
+    }
+    assert_eq!(sections.len(), 7);
+    let mut answers = std::collections::BTreeSet::new();
+    for turn in 0..4 {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::copy(hadoop().join("service.sh"), folder.path().join("service.sh")).expect("copied");
+        for (at, section) in sections.iter().enumerate() {
+            let name = format!("{}.yaml", (at * 7 + turn * 3) % sections.len().max(11));
+            let mut there = std::fs::read_to_string(folder.path().join(&name)).unwrap_or_default();
+            there.push_str(section);
+            std::fs::write(folder.path().join(&name), there).expect("written");
+        }
+        let path = folder.path().to_str().expect("UTF-8");
+        let (status, layout, err) = cobgen(&["solve", path, "--json"]);
+        assert_eq!(status, 0, "{err}");
+        let depot = folder.path().join("depot");
+        let (status, _, err) = cobgen(&["generate", path, "--depot", depot.to_str().expect("UTF-8")]);
+        assert_eq!(status, 0, "{err}");
+        answers.insert((layout, placed(depot.to_str().expect("UTF-8"))));
+    }
+    assert_eq!(answers.len(), 1, "{answers:#?}");
+}
+
+#[test]
 fn hadoop_starts_in_looms_order() {
     let (status, out, _) = cobgen(&["plan", hadoop().to_str().expect("UTF-8"), "--operation", "create"]);
     assert_eq!(status, 0);

@@ -160,13 +160,13 @@ impl Cluster {
 
     /// Which node has what.
     pub(super) fn layout(&self) -> Vec<LayoutNode> {
-        let on = |host: &HostName| {
-            let has = self.services.iter().filter(|(_, placement)| placement.nodes.contains(host));
-            has.map(|(service, _)| service.clone()).collect()
-        };
+        let mut on: BTreeMap<&HostName, Vec<String>> = BTreeMap::new();
+        for (service, placement) in &self.services {
+            placement.nodes.iter().for_each(|host| on.entry(host).or_default().push(service.clone()));
+        }
         let node = |(host, (hardwaretype, imagetype)): (&HostName, &(Option<String>, Option<String>))| LayoutNode {
             name: host.as_str().to_owned(),
-            services: on(host),
+            services: on.get(host).cloned().unwrap_or_default(),
             hardwaretype: hardwaretype.clone(),
             imagetype: imagetype.clone(),
         };

@@ -14,23 +14,27 @@ use super::builtin;
 use super::files::Payload;
 use super::kinds::Known;
 use super::objects::{Home, Object, Objects, Word};
-use super::targets::Link;
+use super::targets::{Link, Many};
 use crate::model::Mark;
 
 /// The most dependencies between two services without a gate.
-const MAX_DIRECT: usize = 1000;
+pub(super) const MAX_DIRECT: usize = 1000;
 
-/// The links, with gates where there were too many; the gates are added to the objects.
-pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
+/// The links, with gates where there were too many; the gates are added to the objects. What is known to be too
+/// many comes as such: written out it would fill the memory.
+pub(super) fn thin_out(links: Vec<Link>, many: Vec<Many>, objects: &mut Objects) -> Vec<Link> {
     let mut groups: BTreeMap<(Word, Mark, usize), Vec<&Link>> = BTreeMap::new();
     for link in &links {
         if let Some(cluster) = between_services(link, objects) {
             groups.entry((link.word, link.mark, cluster)).or_default().push(link);
         }
     }
-    let mut gated: BTreeMap<(Word, Mark, CobId), CobId> = BTreeMap::new();
-    let mut added = Vec::new();
-    let mut gates: BTreeMap<(Vec<CobId>, String, Word), CobId> = BTreeMap::new();
+    let mut gated: BTreeSet<(Word, Mark, CobId)> = BTreeSet::new();
+    let mut gates = Gates::default();
+    for Many { word, from, to, words, mark } in &many {
+        let (from, to): (BTreeSet<&CobId>, BTreeSet<&CobId>) = (from.iter().collect(), to.iter().collect());
+        gates.put(objects, *word, *mark, words, &from, &to);
+    }
     for ((word, mark, _), group) in groups.into_iter().filter(|(_, g)| g.len() > MAX_DIRECT) {
         let from: BTreeSet<&CobId> = group.iter().map(|l| &l.from).collect();
         let to: BTreeSet<&CobId> = group.iter().map(|l| &l.to).collect();
@@ -38,33 +42,57 @@ pub(super) fn thin_out(links: Vec<Link>, objects: &mut Objects) -> Vec<Link> {
         if from.len() < 2 || to.len() < 2 || pairs.len() != from.len() * to.len() {
             continue;
         }
-        let (Some(link), Some(first)) = (group.first(), to.first().copied()) else { continue };
-        let (Some(asking), Some(asked)) = (service(objects, &link.from), service(objects, first)) else { continue };
-        let to: Vec<CobId> = to.into_iter().cloned().collect();
-        // What waits for installations must not wait for more than these.
-        let inner = if word == Word::Install { Word::Install } else { Word::Requires };
-        let gate = gates.entry((to.clone(), asking.clone(), inner)).or_insert_with(|| {
-            let gate = gate(objects, first, &asked, &asking, mark);
-            let words = format!("{} (a gate for {asking})", link.words);
-            added.extend(to.into_iter().map(|to| Link {
-                word: inner,
-                from: gate.clone(),
-                to,
-                words: words.clone(),
-                mark,
-            }));
-            gate
-        });
-        let words = format!("{} (through the gate {gate})", link.words);
-        for from in from {
-            added.push(Link { word, from: from.clone(), to: gate.clone(), words: words.clone(), mark });
-            gated.insert((word, mark, from.clone()), gate.clone());
+        let Some(link) = group.first() else { continue };
+        if gates.put(objects, word, mark, &link.words, &from, &to) {
+            gated.extend(from.into_iter().map(|from| (word, mark, from.clone())));
         }
     }
     let mut kept: Vec<Link> =
-        links.into_iter().filter(|l| !gated.contains_key(&(l.word, l.mark, l.from.clone()))).collect();
-    kept.extend(added);
+        links.into_iter().filter(|l| !gated.contains(&(l.word, l.mark, l.from.clone()))).collect();
+    kept.extend(gates.added);
     kept
+}
+
+/// The gates that were made, and the links to and from them.
+#[derive(Default)]
+struct Gates {
+    made: BTreeMap<(Vec<CobId>, String, Word), CobId>,
+    added: Vec<Link>,
+}
+
+impl Gates {
+    /// Puts a gate between; whether there is one now.
+    fn put(
+        &mut self,
+        objects: &mut Objects,
+        word: Word,
+        mark: Mark,
+        words: &str,
+        from: &BTreeSet<&CobId>,
+        to: &BTreeSet<&CobId>,
+    ) -> bool {
+        let (Some(asker), Some(first)) = (from.first().copied(), to.first().copied()) else { return false };
+        let (Some(asking), Some(asked)) = (service(objects, asker), service(objects, first)) else { return false };
+        // What waits for installations must not wait for more than these.
+        let inner = if word == Word::Install { Word::Install } else { Word::Requires };
+        let key = (to.iter().map(|id| (*id).clone()).collect::<Vec<_>>(), asking.clone(), inner);
+        let gate = match self.made.get(&key) {
+            Some(gate) => gate.clone(),
+            None => {
+                let gate = gate(objects, first, &asked, &asking, mark);
+                let words = format!("{words} (a gate for {asking})");
+                let link =
+                    |to: &CobId| Link { word: inner, from: gate.clone(), to: to.clone(), words: words.clone(), mark };
+                self.added.extend(key.0.iter().map(link));
+                self.made.insert(key, gate.clone());
+                gate
+            }
+        };
+        let words = format!("{words} (through the gate {gate})");
+        let link = |from: &CobId| Link { word, from: from.clone(), to: gate.clone(), words: words.clone(), mark };
+        self.added.extend(from.iter().map(|from| link(from)));
+        true
+    }
 }
 
 /// The asking cluster, where a link goes from one service to another by a word that a gate can bear.

@@ -124,7 +124,8 @@ fn draft(
     let world = scope::World::new(sections, templates, hosts, clusters, secrets, needs, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
     let tokens = budgets::give_out(sections, &world.hosts, &mut objects, report);
-    let links = gates::thin_out(targets::links(&world, &objects, report), &mut objects);
+    let (links, many) = targets::links(&world, &objects, report);
+    let links = gates::thin_out(links, many, &mut objects);
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
     words::short(&links, &objects, &mut arrows, report);

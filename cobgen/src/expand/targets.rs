@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_types::{CobId, HostName};
 
 use super::Report;
+use super::gates::MAX_DIRECT;
 use super::objects::{Home, Instance, Object, Objects, Word};
 use super::scope::World;
 use crate::catalog::Stage;
@@ -29,9 +30,19 @@ pub(super) struct Link {
     pub(super) mark: Mark,
 }
 
+/// The same between each of some and each of others, where these are more than anybody writes out.
+#[derive(Debug)]
+pub(super) struct Many {
+    pub(super) word: Word,
+    pub(super) from: Vec<CobId>,
+    pub(super) to: Vec<CobId>,
+    pub(super) words: String,
+    pub(super) mark: Mark,
+}
+
 /// Everything that the short words name.
-pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_>) -> Vec<Link> {
-    let mut finder = Finder { world, objects, links: Vec::new(), ready: BTreeMap::new() };
+pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_>) -> (Vec<Link>, Vec<Many>) {
+    let mut finder = Finder { world, objects, links: Vec::new(), many: Vec::new(), ready: BTreeMap::new() };
     let mut services: Vec<(&CobId, &Object, Word, &Target, usize, String)> = Vec::new();
     for (id, object) in &objects.all {
         for (word, target) in &object.words {
@@ -54,7 +65,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
         finder.of_service(&name.value, entry, report);
         finder.unmade(&name.value, entry, report);
     }
-    finder.links
+    (finder.links, finder.many)
 }
 
 /// Who asks, and from where.
@@ -87,6 +98,7 @@ struct Finder<'a> {
     world: &'a World<'a>,
     objects: &'a Objects,
     links: Vec<Link>,
+    many: Vec<Many>,
     /// The ready change objects of each service, in the order of its nodes.
     ready: BTreeMap<(usize, String), Vec<(HostName, CobId)>>,
 }
@@ -477,17 +489,10 @@ impl Finder<'_> {
         for cluster in self.world.clusters.with(name).collect::<Vec<_>>() {
             let Some(ready) = self.ready.get(&(cluster, name.to_owned())) else { continue };
             let bearers = self.through_gates(ready.iter().map(|(_, id)| id.clone()).collect(), cluster, name);
+            self.dependencies(name, cluster, &bearers, report);
             for id in bearers {
                 let Some(object) = self.objects.get(&id) else { continue };
                 let asker = Asker::of(&id, object);
-                let placed = &self.world.clusters.0[cluster].services;
-                for (stage, word) in [(Stage::Install, Word::Install), (Stage::Runtime, Word::Requires)] {
-                    for (service, written) in self.world.needs.before(name, stage, |s| placed.contains_key(s)) {
-                        let target = Target { cob: Marked { mark: written.mark, value: service.clone() }, on: None };
-                        let found = self.ready_of(&asker, word, &target, cluster, &service, report);
-                        self.link(word, &id, &target, found.unwrap_or_default(), report);
-                    }
-                }
                 for (word, targets) in words {
                     for target in targets {
                         let found = match self.lookup(&asker, word, target, report) {
@@ -497,6 +502,26 @@ impl Finder<'_> {
                         };
                         self.link(word, &id, target, found.unwrap_or_default(), report);
                     }
+                }
+            }
+        }
+    }
+
+    /// What a service with dependencies needs of others in its cluster, on all nodes.
+    fn dependencies(&mut self, name: &str, cluster: usize, bearers: &[CobId], report: &mut Report<'_>) {
+        let Some((first, object)) = bearers.first().and_then(|id| Some((id, self.objects.get(id)?))) else { return };
+        let placed = &self.world.clusters.0[cluster].services;
+        for (stage, word) in [(Stage::Install, Word::Install), (Stage::Runtime, Word::Requires)] {
+            for (service, written) in self.world.needs.before(name, stage, |s| placed.contains_key(s)) {
+                let target = Target { cob: Marked { mark: written.mark, value: service.clone() }, on: None };
+                let found = self.ready_of(&Asker::of(first, object), word, &target, cluster, &service, report);
+                let found = found.unwrap_or_default();
+                if bearers.len() > 1 && found.len() > 1 && bearers.len().saturating_mul(found.len()) > MAX_DIRECT {
+                    let words = format!("{}: [{}]", word.as_str(), target.words());
+                    let (from, mark) = (bearers.to_vec(), written.mark);
+                    self.many.push(Many { word, from, to: found, words, mark });
+                } else {
+                    bearers.iter().for_each(|id| self.link(word, id, &target, found.clone(), report));
                 }
             }
         }
