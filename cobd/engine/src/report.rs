@@ -94,7 +94,7 @@ impl Engine {
         }
         let away = o.view.target.is_some() && o.state != o.view.target;
         for lock in o.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()) {
-            if o.view.gated {
+            if o.is_budget(lock.asked) {
                 waits.push(Wait::Token { cob: self.names.cob_id(lock.asked).clone(), since_ns: lock.since.0 });
                 continue;
             }

@@ -18,7 +18,7 @@
 use crate::names::{CobRef, Names};
 use crate::object::decide::{Need, Scratch};
 use crate::object::target::Aim;
-use crate::object::{Cx, Object, Request};
+use crate::object::{Cx, Lock, Object, Request};
 use crate::record::{HeldLock, Note};
 use crate::spec::StateIx;
 
@@ -43,9 +43,9 @@ pub(crate) struct Watch {
 impl Object {
     /// Whether it needs a token in this state, going to this target.
     pub(super) fn token(&self, cx: &Cx<'_>, state: StateIx, target: StateIx) -> Option<Token> {
-        let budget = self.spec.budget.as_ref()?;
+        self.spec.budget.as_ref()?;
         if !self.serves_in(state) {
-            let asked = state != self.home() && self.lock_ix(budget.cob).is_ok();
+            let asked = state != self.home() && self.token_lock().is_some();
             return asked.then_some(Token::Kept);
         }
         // It may serve somebody who acts on its own wish to leave.
@@ -72,34 +72,37 @@ impl Object {
         self.state == Some(self.home())
     }
 
+    /// Its lock of its budget, held or asked for.
+    fn token_lock(&self) -> Option<&Lock> {
+        let budget = self.spec.budget.as_ref()?;
+        self.lock_ix(budget.cob).ok().map(|at| &self.locks[at])
+    }
+
     /// It has a token that counts.
     pub(super) fn has_token(&self) -> bool {
-        let lock = |budget: &crate::spec::NeedSpec| self.lock_ix(budget.cob).ok().map(|at| &self.locks[at]);
-        self.spec.budget.as_ref().and_then(lock).is_some_and(super::Lock::usable)
+        self.token_lock().is_some_and(Lock::usable)
     }
 
     /// The token that it has, as it is written when it leaves.
     pub(crate) fn token_held(&self, names: &Names) -> Option<HeldLock> {
-        let budget = self.spec.budget.as_ref()?;
-        Object::held_lock(&self.locks[self.lock_ix(budget.cob).ok()?], names)
+        Object::held_lock(self.token_lock()?, names)
     }
 
     /// Adds the token to what is needed.
     pub(super) fn need_token(&self, cx: &Cx<'_>, needs: &mut Scratch, token: Option<Token>, aim: Aim) {
         let (Some(token), Some(budget)) = (token, &self.spec.budget) else { return };
-        let kept = token == Token::Kept;
         needs.add(Need {
             cob: budget.cob,
             set: budget.set.clone(),
             rank: self.goal_rank(cx, aim.target, aim.phase),
             origin: aim.origin.unwrap_or(self.me),
-            kept,
+            kept: token == Token::Kept,
         });
     }
 
-    /// Whether a need is a token, which no promise waits for.
-    pub(super) fn is_token(&self, need: &Need) -> bool {
-        self.spec.budget.as_ref().is_some_and(|b| b.cob == need.cob)
+    /// Whether this is its budget: a lock of that is a token, which no promise waits for.
+    pub(crate) fn is_budget(&self, cob: CobRef) -> bool {
+        self.spec.budget.as_ref().is_some_and(|b| b.cob == cob)
     }
 
     /// Of those who wait for a promise of a budget the first, by rank and name, as long as there are

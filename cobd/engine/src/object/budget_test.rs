@@ -1,5 +1,8 @@
 //! Budgets: who takes a token and when, who gives how many, and what happens where nobody can be back.
 
+use cob_types::CobId;
+use cob_types::status::Wait;
+
 use crate::testing::Bench;
 use crate::time::Span;
 
@@ -146,4 +149,26 @@ fn a_holder_that_comes_back_leaves_the_number_as_it_is() {
     b.hears("release a/x of h/b #1.7");
     assert_eq!(b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z"), [""; 0]);
     assert_eq!(b.after(Span::millis(200)), ["a: probe of h/b to a/w #1.4 via h/b wide"]);
+}
+
+#[test]
+fn who_waits_for_a_token_tells_it_apart_from_its_other_locks() {
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, lock 1 <- e/e@1, budget d/b"]);
+    b.hears("request a/x of h/m@1 #1.9");
+    b.hears("request a/a of h/m@0 #1.7");
+    let status = b.engine.status_of(&CobId::new("h/m").expect("a name"), b.now).expect("it is there");
+    let of = |wait: &Wait| match wait {
+        Wait::Token { cob, .. } => Some(("token", cob.to_string())),
+        Wait::Lock { cob, .. } => Some(("lock", cob.to_string())),
+        Wait::Grant { .. }
+        | Wait::Retry { .. }
+        | Wait::Failed
+        | Wait::Paused
+        | Wait::Rest { .. }
+        | Wait::NoRoute { .. }
+        | Wait::Leaving => None,
+    };
+    let mut told: Vec<_> = status.waits_for.iter().map(of).collect();
+    told.sort();
+    assert_eq!(told, [Some(("lock", "e/e".to_owned())), Some(("token", "d/b".to_owned()))]);
 }

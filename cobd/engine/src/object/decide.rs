@@ -375,7 +375,7 @@ impl Object {
             let lock = self.lock_ix(need.cob).map(|i| &self.locks[i]);
             lock.is_ok_and(|l| l.usable() && l.held.is_some_and(|h| need.set.contains(&h)))
         };
-        let all = needs.needs.iter().filter(|n| !n.kept && !self.is_token(n)).all(|n| usable(&n));
+        let all = needs.needs.iter().filter(|n| !n.kept && !self.is_budget(n.cob)).all(|n| usable(&n));
         self.view.missing = !all || self.view.gated;
         all
     }
