@@ -73,8 +73,10 @@ fn secured() -> Fake {
     fake
 }
 
-/// A request over TLS to a server that hands its connections over, as the daemon's port does.
-async fn over_tls(api: &Api, mine: Option<&SecretKey>, request: &str) -> (u16, String) {
+type Client = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// A connection over TLS to a server that hands its connections over, as the daemon's port does.
+async fn connected(api: &Api, mine: Option<&SecretKey>) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
     let host = Identity::new(&key(1)).expect("made");
@@ -89,8 +91,12 @@ async fn over_tls(api: &Api, mine: Option<&SecretKey>, request: &str) -> (u16, S
     let mine = mine.map(|key| Identity::new(key).expect("made"));
     let settings = tls::client(mine.as_ref(), &[key(1).public()], HTTP).expect("settings");
     let stream = TcpStream::connect(address).await.expect("connects");
-    let stream = TlsConnector::from(settings).connect(tls::name(), stream).await.expect("a handshake");
-    exchange(stream, request).await
+    TlsConnector::from(settings).connect(tls::name(), stream).await.expect("a handshake")
+}
+
+/// A request on a connection of its own.
+async fn over_tls(api: &Api, mine: Option<&SecretKey>, request: &str) -> (u16, String) {
+    exchange(connected(api, mine).await, request).await
 }
 
 /// A request through the unix socket of a user of this number.
@@ -290,39 +296,24 @@ async fn guessing_tokens_is_held_up_and_counted_and_keys_are_not() {
     assert_eq!(fake.api.denied(), 11);
 }
 
-/// An open connection of an operator, after the head of this request.
-async fn opened(api: &Api, mine: Option<&SecretKey>, head: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let address = listener.local_addr().expect("an address");
-    let host = Identity::new(&key(1)).expect("made");
-    let settings = tls::server(&host, Arc::new(|_: &PublicKey| true), true, &[HTTP]).expect("settings");
-    let api = api.clone();
-    tokio::spawn(async move {
-        let (stream, peer) = listener.accept().await.expect("a connection");
-        let stream = TlsAcceptor::from(settings).accept(stream).await.expect("a handshake");
-        let key = tls::peer_key(stream.get_ref().1.peer_certificates());
-        serve_connection(HttpStream::Tls { stream: Box::new(stream), peer, key }, api).await;
-    });
-    let mine = mine.map(|key| Identity::new(key).expect("made"));
-    let settings = tls::client(mine.as_ref(), &[key(1).public()], HTTP).expect("settings");
-    let stream = TcpStream::connect(address).await.expect("connects");
-    let mut stream = TlsConnector::from(settings).connect(tls::name(), stream).await.expect("a handshake");
-    stream.write_all(head.as_bytes()).await.expect("written");
-    stream
-}
-
-/// Watches, and has read the first event.
-async fn watching(api: &Api, mine: Option<&SecretKey>, more: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
-    let mut stream = opened(api, mine, &request("GET /v1/events", "", "127.0.0.1", more)).await;
+/// An open connection of an operator, on which this was asked and this has come back.
+async fn opened(api: &Api, mine: Option<&SecretKey>, asked: &str, comes: &str) -> Client {
+    let mut stream = connected(api, mine).await;
+    stream.write_all(asked.as_bytes()).await.expect("written");
     let mut read = Vec::new();
-    while !String::from_utf8_lossy(&read).contains("\"change\"") {
+    while !String::from_utf8_lossy(&read).contains(comes) {
         assert!(stream.read_buf(&mut read).await.expect("read") > 0, "{}", String::from_utf8_lossy(&read));
     }
     stream
 }
 
+/// Watches, and has read the first event.
+async fn watching(api: &Api, mine: Option<&SecretKey>, more: &str) -> Client {
+    opened(api, mine, &request("GET /v1/events", "", "127.0.0.1", more), "\"change\"").await
+}
+
 /// Whether a connection ends within a time in which nothing else would end it.
-async fn is_cut(stream: &mut tokio_rustls::client::TlsStream<TcpStream>, within: Duration) -> bool {
+async fn is_cut(stream: &mut Client, within: Duration) -> bool {
     let mut rest = Vec::new();
     let ended = async {
         // Broken off without a farewell is an end, too.
@@ -366,15 +357,10 @@ async fn open_connections_are_cut_when_their_caller_may_no_longer_have_them() {
 async fn an_order_whose_author_lost_the_role_while_it_came_in_is_not_given() {
     let mut fake = secured();
     let me = HostName::new("n1").expect("a name");
-    let head =
-        "POST /v1/pause HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n";
-    let mut stream = opened(&fake.api, Some(&key(4)), head).await;
-    // The head has been seen: it was let in.
-    let waiting = || fake.api.places.operators() > 0;
-    while !waiting() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let head = "POST /v1/pause HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+                content-length: 2\r\nexpect: 100-continue\r\n\r\n";
+    // The body is asked for when the head was let in (RFC 9110, 10.1.1).
+    let mut stream = opened(&fake.api, Some(&key(4)), head, "100 Continue").await;
     let mut next = manifest();
     next.operators.get_mut("olga").expect("there").role = Role::Look;
     fake.api.set_access(Access::of(&me, true, Some(&next), None));

@@ -83,12 +83,6 @@ impl Places {
         self.known.clone().try_acquire_owned().ok().map(Place::of)
     }
 
-    /// How many operators have a place.
-    #[cfg(test)]
-    pub(super) fn operators(&self) -> usize {
-        KNOWN - self.known.available_permits()
-    }
-
     /// A place for anybody else from this source; none: all are taken by callers that were let in.
     pub(super) fn unknown(&self, source: IpAddr) -> Option<Place> {
         let mut guests = self.unknown.lock();

@@ -8,7 +8,7 @@ use cob_tests::processes::{self, Signal};
 use cob_types::GenerationNumber;
 use cob_types::status::{Phase, Wait};
 
-use crate::{CHECK, PATIENCE, cluster};
+use crate::{CHECK, PATIENCE, QUICK, cluster};
 
 /// n1/first takes as long as there is no file `go`, n2/second is started after it.
 const MODEL: &str = r#"
@@ -24,14 +24,6 @@ kinds:
     check: {run: ./check.sh}
     transitions:
       - {from: down, to: up, run: ./start.sh, retries: 2, retry_delay: 200ms, grace: 1s}
-      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {run: ./check.sh}
-    transitions:
-      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
       - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
 cobs:
   n1/first: {kind: slow}
@@ -67,7 +59,7 @@ fn touch(cluster: &Cluster, cob: &str, file: &str) {
 /// Both daemons, and the action of n1/first under way.
 fn begun(start: &str, files: &[&str]) -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1", "n2"]);
-    let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK, ("start.sh", start)]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK, ("start.sh", start)]);
     let generation = cluster.generate(&model);
     cluster.start_all();
     files.iter().for_each(|file| touch(&cluster, "n1/first", file));

@@ -1,11 +1,10 @@
 //! Budgets with real daemons: a roll-out that disturbs one at a time, over kills, and stops at a failure.
 
-use std::time::Duration;
-
 use cob_tests::cluster::Cluster;
 use cob_types::history::HistoryEntry;
 use cob_types::status::Wait;
 
+use crate::kills::pause;
 use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
@@ -99,7 +98,7 @@ fn a_roll_out_disturbs_one_at_a_time_whoever_is_killed() {
 
     let second = rolling.switch("2");
     for host in HOSTS.iter().cycle().take(6) {
-        std::thread::sleep(Duration::from_millis(70));
+        pause(70);
         rolling.cluster.kill(host);
         rolling.cluster.start(host);
     }

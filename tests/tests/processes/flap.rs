@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cob_types::status::{CobStatus, Trouble};
 
-use crate::{CHECK, PATIENCE, cluster};
+use crate::{CHECK, PATIENCE, QUICK, cluster};
 
 /// Counterexample 11 of the protocol notes: n1/a prefers up and requires n2/x, which prefers down.
 const MODEL: &str = r#"
@@ -14,15 +14,6 @@ security: loopback-only
 hosts:
   n1: {address: "tcp://127.0.0.1:1"}
   n2: {address: "tcp://127.0.0.1:2"}
-kinds:
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {run: ./check.sh}
-    transitions:
-      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
-      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
 cobs:
   n1/a: {kind: quick, requires: [n2/x]}
   n2/x: {kind: quick, preferred: down}
@@ -42,7 +33,7 @@ fn flap(status: &CobStatus) -> Option<(u32, Option<&str>)> {
 #[test]
 fn contradictory_goals_are_braked_and_named() {
     let mut cluster = cluster(&["n1", "n2"]);
-    let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
     let draft = cluster.load(&model);
     let generation = cluster.publish_unchecked(&draft);
     cluster.start_all();

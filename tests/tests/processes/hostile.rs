@@ -12,7 +12,7 @@ use cob_types::link::{Frame, Hello};
 use cob_types::message::{Incarnation, PROTOCOL};
 use cob_types::{Batch, GenerationNumber};
 
-use crate::{CHECK, PATIENCE, cluster};
+use crate::{CHECK, PATIENCE, QUICK, cluster};
 
 /// a0 and z9 are in the model and have no daemons: whoever says so is taken for them.
 const MODEL: &str = r#"
@@ -22,15 +22,6 @@ hosts:
   n1: {address: "tcp://127.0.0.1:2"}
   n2: {address: "tcp://127.0.0.1:3"}
   z9: {address: "tcp://127.0.0.1:4"}
-kinds:
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {run: ./check.sh}
-    transitions:
-      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
-      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
 cobs:
   n1/a: {kind: quick}
   n2/b: {kind: quick, requires: [n1/a]}
@@ -38,7 +29,7 @@ cobs:
 
 fn converged() -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1", "n2"]);
-    let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
     let generation = cluster.generate(&model);
     cluster.start_all();
     cluster.switch_all(generation);

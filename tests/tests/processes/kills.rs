@@ -59,7 +59,7 @@ fn kill_some(cluster: &mut Cluster, random: &mut Random, times: u64) {
 }
 
 /// The moment is what is drawn here: nothing is waited for.
-fn pause(milliseconds: u64) {
+pub(crate) fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 

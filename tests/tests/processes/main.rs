@@ -32,5 +32,21 @@ fn cluster(hosts: &[&str]) -> Cluster {
     Cluster::new(env!("CARGO_BIN_EXE_cob"), hosts)
 }
 
+/// A kind of two states that changes a word in a file; it goes with [`CHECK`].
+const QUICK: (&str, &str) = (
+    "quick.yaml",
+    r#"
+kinds:
+  quick:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+"#,
+);
+
 /// A check for the scripts of these tests: the state is what the file `state` says, down without one.
 const CHECK: (&str, &str) = ("check.sh", "#!/bin/sh\ncat \"$COB_STATE_DIR/state\" 2>/dev/null || echo down\n");

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
 
-use crate::{CHECK, PATIENCE, cluster};
+use crate::{CHECK, PATIENCE, QUICK, cluster};
 
 /// One change object on each of two hosts.
 /// Two hosts, one change object each, of which the second requires the first.
@@ -15,15 +15,6 @@ security: loopback-only
 hosts:
   n1: {address: "tcp://127.0.0.1:1"}
   n2: {address: "tcp://127.0.0.1:2"}
-kinds:
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {run: ./check.sh}
-    transitions:
-      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
-      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
 cobs:
   n1/a: {kind: quick}
   n2/b: {kind: quick, requires: [n1/a]}
@@ -31,7 +22,7 @@ cobs:
 
 fn published(hosts: &[&str]) -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(hosts);
-    let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
     let generation = cluster.generate(&model);
     (cluster, generation)
 }

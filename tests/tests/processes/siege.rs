@@ -28,7 +28,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use crate::kills::from_environment;
-use crate::{CHECK, PATIENCE};
+use crate::{CHECK, PATIENCE, QUICK};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 /// Connections that are open and silent at a time.
@@ -58,15 +58,6 @@ hosts:
   n1: {address: "tcp://127.0.0.1:2"}
   n2: {address: "tcp://127.0.0.1:3"}
   n3: {address: "tcp://127.0.0.1:4"}
-kinds:
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {run: ./check.sh}
-    transitions:
-      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
-      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
 cobs:
   n1/a: {kind: quick}
   n2/b: {kind: quick, requires: [n1/a]}
@@ -98,7 +89,7 @@ impl Besieged {
     fn new() -> Self {
         let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &HOSTS);
         let operator = SecretKey::from_seed(&[0x0B; 32]);
-        let folder = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
+        let folder = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
         let mut draft = cluster.load(&folder);
         let olga = Operator { role: Role::Operate, keys: vec![operator.public()], token: None };
         draft.operators.insert("olga".to_owned(), olga);

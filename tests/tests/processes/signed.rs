@@ -4,7 +4,7 @@ use cob_tests::cluster::Cluster;
 use cob_trust::{SecretKey, publishers};
 use cob_types::GenerationNumber;
 
-use crate::{CHECK, PATIENCE};
+use crate::{CHECK, PATIENCE, QUICK};
 
 /// Two hosts, of which the second has a change object of this version.
 fn model(version: &str) -> String {
@@ -14,15 +14,6 @@ security: loopback-only
 hosts:
   n1: {{address: "tcp://127.0.0.1:1"}}
   n2: {{address: "tcp://127.0.0.1:2"}}
-kinds:
-  quick:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {{run: ./check.sh}}
-    transitions:
-      - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
-      - {{from: up, to: down, run: "rm $COB_STATE_DIR/state"}}
 cobs:
   n1/a: {{kind: quick}}
   n2/b: {{kind: quick, requires: [n1/a]}}
@@ -36,7 +27,7 @@ fn cluster() -> Cluster {
 }
 
 fn generate(cluster: &mut Cluster, version: &str) -> GenerationNumber {
-    let model = cluster.write_model(version, &[("model.yaml", &model(version)), CHECK]);
+    let model = cluster.write_model(version, &[("model.yaml", &model(version)), QUICK, CHECK]);
     cluster.generate(&model)
 }
 
