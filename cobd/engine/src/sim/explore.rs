@@ -27,7 +27,8 @@ use crate::invariants;
 use crate::record::{Body, Durable, Record};
 use crate::recover::Return;
 use crate::sim::reality::{Begin, Reality};
-use crate::sim::world::{describe as describe_item, plant, recover};
+use crate::sim::trace::describe as describe_item;
+use crate::sim::world::{plant, recover};
 use crate::time::{Span, Time};
 
 /// Longer than any interval at which something is repeated.

@@ -10,6 +10,7 @@ pub mod explore;
 mod random;
 mod reality;
 mod script;
+mod trace;
 mod world;
 
 pub use random::Random;

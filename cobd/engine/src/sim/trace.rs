@@ -1,0 +1,43 @@
+//! Messages and notes as lines of a trace.
+
+use cob_types::{CobId, Item, Number, StateName};
+
+use crate::record::Note;
+
+/// One message in a line.
+pub(super) fn describe(item: &Item) -> String {
+    let n = |n: Number| format!("#{}.{}", n.start, n.counter);
+    match item {
+        Item::Request(r) => {
+            let set: Vec<_> = r.set.iter().map(StateName::as_str).collect();
+            format!("request {} of {}@{} {} rev {}", r.asker, r.asked, set.join("|"), n(r.number), r.rev & 0xffff)
+        }
+        Item::Grant(g) => format!("grant {}@{} to {} {}", g.asked, g.state, g.asker, n(g.number)),
+        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => {
+            format!("{} {} of {} {}", item.name(), a.asker, a.asked, n(a.number))
+        }
+        Item::Refused(r) => format!("refused {} of {}: {}", r.about.asker, r.about.asked, r.reason),
+        Item::Probe(p) => format!("probe of {} to {}", p.initiator, p.to),
+        Item::Hello(h) => format!("hello, {} kept", h.kept.len()),
+        Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
+    }
+}
+
+/// What of the notes belongs into a trace.
+pub(super) fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
+    match note {
+        Note::Ordered => Some(format!("{cob} goes by rank")),
+        Note::Overdrawn { by, .. } => Some(format!("{cob} is overdrawn by {by}")),
+        Note::Stuck { circle, .. } => {
+            let circle: Vec<_> = circle.iter().map(CobId::as_str).collect();
+            Some(format!("stuck: {}", circle.join(" ")))
+        }
+        Note::Chase { of, times } => Some(format!("chase: {cob} has asked {of} {times} times")),
+        Note::Flap { state, times, because_of } => {
+            let because_of = because_of.as_ref().map(|c| format!(" because of {c}")).unwrap_or_default();
+            Some(format!("flap: {cob} has left {state} {times} times{because_of}"))
+        }
+        Note::Lapsed { from } => Some(format!("{cob} breaks its promise to {from}")),
+        Note::Requested { .. } | Note::Released { .. } | Note::Holds { .. } | Note::Recalled { .. } => None,
+    }
+}
