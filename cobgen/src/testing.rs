@@ -214,7 +214,7 @@ impl Sketch {
     }
 
     fn arrow(&mut self, cob: &str, when: When, need: Need, words: &str, place: &Place) -> &mut Self {
-        let (words, place) = (words.to_owned(), place.clone());
+        let (words, place) = (Arc::from(words), place.clone());
         self.cob_mut(cob).arrows.push(Arrow { when, need, words, place });
         self
     }

@@ -92,7 +92,7 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
         let Some(place) = arrows.first().map(|(own, _)| own.place.clone()) else { continue };
         let steps = instead.into_values().map(|source| Step {
             text: "it follows from".to_owned(),
-            words: Some(source.words.clone()),
+            words: Some(source.words.to_string()),
             place: Some(source.place.clone()),
         });
         findings.push(Finding {

@@ -5,6 +5,7 @@
 //! become one.)
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Need, StateName};
 
@@ -22,13 +23,13 @@ pub(super) struct Arrows(ByCob<Vec<Found>>);
 struct Found {
     when: When,
     need: Need,
-    words: String,
+    words: Arc<str>,
     mark: Mark,
 }
 
 impl Arrows {
     /// Adds one to `cob`.
-    pub(super) fn add(&mut self, cob: &CobId, when: When, need: Need, words: String, mark: Mark) {
+    pub(super) fn add(&mut self, cob: &CobId, when: When, need: Need, words: Arc<str>, mark: Mark) {
         let found = Found { when, need, words, mark };
         match self.0.get_mut(cob) {
             Some(list) => list.push(found),

@@ -6,6 +6,7 @@
 //! cluster's, else the only cluster's that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cob_types::{CobId, HostName};
 
@@ -26,7 +27,7 @@ pub(super) struct Link {
     /// The depended-on.
     pub(super) to: CobId,
     /// As the user wrote it.
-    pub(super) words: String,
+    pub(super) words: Arc<str>,
     pub(super) mark: Mark,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Many {
     pub(super) word: Word,
     pub(super) from: Vec<CobId>,
     pub(super) to: Vec<CobId>,
-    pub(super) words: String,
+    pub(super) words: Arc<str>,
     pub(super) mark: Mark,
 }
 
@@ -105,7 +106,7 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     fn link(&mut self, word: Word, from: &CobId, target: &Target, found: Vec<CobId>, report: &mut Report<'_>) {
-        let words = format!("{}: [{}]", word.as_str(), target.words());
+        let words: Arc<str> = format!("{}: [{}]", word.as_str(), target.words()).into();
         for to in found {
             if to == *from {
                 let fault = Diagnostic::error("self-dependency", "a change object can't depend on itself");
@@ -517,7 +518,7 @@ impl Finder<'_> {
                 let found = self.ready_of(&Asker::of(first, object), word, &target, cluster, &service, report);
                 let found = found.unwrap_or_default();
                 if bearers.len() > 1 && found.len() > 1 && bearers.len().saturating_mul(found.len()) > MAX_DIRECT {
-                    let words = format!("{}: [{}]", word.as_str(), target.words());
+                    let words: Arc<str> = format!("{}: [{}]", word.as_str(), target.words()).into();
                     let (from, mark) = (bearers.to_vec(), written.mark);
                     self.many.push(Many { word, from, to: found, words, mark });
                 } else {
