@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::secret::SecretId;
-use cob_types::{CobId, HostName, IdError, KindName, StateName};
+use cob_types::{CobId, HostName, IdError, KindName, Need, StateName};
 use serde::{Deserialize, Serialize};
 
-use crate::draft::{Place, When};
+use crate::draft::{Arrow, Place, When};
 
 /// The form of `provenance.json` written here.
 pub const FORMAT: u32 = 2;
@@ -39,20 +39,16 @@ pub struct Origin {
     pub place: Place,
     /// What it names in `restarts_on` and `reloads_on`.
     pub restarts_on: Vec<CobId>,
-    /// The words behind each need, by what it guards and whom it names. More than one where several
-    /// words were merged into one need.
-    pub arrows: BTreeMap<(When, CobId), Vec<Source>>,
+    /// Its dependencies as they were written, by what they guard and whom they name. More than one with the same
+    /// of both where several words were merged into one need, which holds the states that they share.
+    pub arrows: Vec<Arrow>,
 }
 
-/// One writing of a dependency.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// The words as the user wrote them.
-    pub words: Arc<str>,
-    /// Where they stand.
-    pub place: Place,
-    /// The acceptable states that they mean; the need itself holds what all its sources share.
-    pub states: Vec<StateName>,
+impl Origin {
+    /// The arrows behind each need.
+    pub fn by_need(&self) -> impl Iterator<Item = &[Arrow]> {
+        self.arrows.chunk_by(|a, b| (&a.when, &a.need.cob) == (&b.when, &b.need.cob))
+    }
 }
 
 /// Why a `provenance.json` was refused.
@@ -97,8 +93,11 @@ impl Provenance {
 
     /// The words behind one need; empty when nothing is known.
     #[must_use]
-    pub fn sources(&self, cob: &CobId, when: &When, on: &CobId) -> &[Source] {
-        self.cobs.get(cob).and_then(|origin| origin.arrows.get(&(when.clone(), on.clone()))).map_or(&[], Vec::as_slice)
+    pub fn sources(&self, cob: &CobId, when: &When, on: &CobId) -> &[Arrow] {
+        let Some(origin) = self.cobs.get(cob) else { return &[] };
+        let begin = origin.arrows.partition_point(|arrow| (&arrow.when, &arrow.need.cob) < (when, on));
+        let behind = &origin.arrows[begin..];
+        &behind[..behind.partition_point(|arrow| (&arrow.when, &arrow.need.cob) == (when, on))]
     }
 
     /// The bytes of `provenance.json`: the same content gives the same bytes.
@@ -250,17 +249,17 @@ impl<'a> Tables<'a> {
         let at = self.position(&origin.place);
         let restarts_on = origin.restarts_on.iter().map(name).collect();
         let mut arrows = Vec::with_capacity(origin.arrows.len());
-        for ((when, on), sources) in &origin.arrows {
-            let guard = self.guards.number(match when {
+        for same in origin.by_need() {
+            let guard = self.guards.number(match &same[0].when {
                 When::Transition { from, to } => RawGuard::Transition(from.clone(), to.clone()),
                 When::Lock { state } => RawGuard::Lock([state.clone()]),
             });
-            let mut numbers = Vec::with_capacity(sources.len());
-            for Source { words, place, states } in sources {
-                let source = RawSource(self.position(place), Cow::Borrowed(words), states.clone());
+            let mut numbers = Vec::with_capacity(same.len());
+            for Arrow { need, words, place, .. } in same {
+                let source = RawSource(self.position(place), Cow::Borrowed(words), need.states.clone());
                 numbers.push(self.sources.number(source));
             }
-            arrows.push(RawArrow(guard, name(on), numbers));
+            arrows.push(RawArrow(guard, name(&same[0].need.cob), numbers));
         }
         RawOrigin { at, restarts_on, arrows }
     }
@@ -270,7 +269,8 @@ impl<'a> Tables<'a> {
 struct Read {
     files: Vec<Arc<PathBuf>>,
     guards: Vec<When>,
-    sources: Vec<Source>,
+    /// Words, place and states.
+    sources: Vec<(Arc<str>, Place, Vec<StateName>)>,
 }
 
 impl Read {
@@ -282,8 +282,7 @@ impl Read {
         });
         let mut read = Self { files, guards: guards.collect(), sources: Vec::new() };
         for RawSource(at, words, states) in &raw.sources {
-            let source = Source { words: Arc::from(&**words), place: read.place(*at)?, states: states.clone() };
-            read.sources.push(source);
+            read.sources.push((Arc::from(&**words), read.place(*at)?, states.clone()));
         }
         Ok(read)
     }
@@ -299,13 +298,13 @@ impl Read {
             true => Ok(CobId::new(&format!("{}{text}", id.host_str()))?),
             false => Ok::<_, ProvenanceError>(CobId::new(text)?),
         };
-        let mut arrows = BTreeMap::new();
+        let mut arrows = Vec::new();
         for RawArrow(guard, on, numbers) in &raw.arrows {
-            let mut sources = Vec::with_capacity(numbers.len());
+            let (when, cob) = (entry("guard", &self.guards, *guard)?, name(on)?);
             for number in numbers {
-                sources.push(entry("source", &self.sources, *number)?.clone());
+                let (words, place, states) = entry("source", &self.sources, *number)?.clone();
+                arrows.push(Arrow { when: when.clone(), need: Need { cob: cob.clone(), states }, words, place });
             }
-            arrows.insert((entry("guard", &self.guards, *guard)?.clone(), name(on)?), sources);
         }
         let restarts_on = raw.restarts_on.iter().map(|on| name(on)).collect::<Result<_, _>>()?;
         Ok(Origin { place: self.place(raw.at)?, restarts_on, arrows })
@@ -359,11 +358,12 @@ mod tests {
         let state = StateName::new("up").expect("a state");
         let id = |node: usize, name: &str| CobId::new(&format!("n{node}/{name}")).expect("an id");
         let of = |node: usize| {
-            let source = Source { words: "requires: [db]".into(), place: place.clone(), states: vec![state.clone()] };
-            let arrow = ((When::Lock { state: state.clone() }, id(node, "db")), vec![source]);
-            Origin { place: place.clone(), restarts_on: vec![id(node, "db")], arrows: [arrow].into() }
+            let need = Need { cob: id(node, "db"), states: vec![state.clone()] };
+            let when = When::Lock { state: state.clone() };
+            let arrow = Arrow { when, need, words: "requires: [db]".into(), place: place.clone() };
+            Origin { place: place.clone(), restarts_on: vec![id(node, "db")], arrows: vec![arrow] }
         };
-        let nodes = |count| Provenance {
+        let nodes = |count: usize| Provenance {
             cobs: (10..10 + count).map(|node| (id(node, "app"), of(node))).collect(),
             ..Provenance::default()
         };

@@ -228,7 +228,7 @@ impl Sketch {
     }
 
     pub(crate) fn assemble(&self) -> Result<Assembled, Refusal> {
-        assemble(&self.draft, GenerationNumber(1), GenerationNumber(0))
+        assemble(self.draft.clone(), GenerationNumber(1), GenerationNumber(0))
     }
 
     pub(crate) fn assembled(&self) -> Assembled {

@@ -4,7 +4,7 @@
 //! file contents that its own change objects use. It holds no generation number, so the bundle of a
 //! host that nothing changed for has the same bytes, and hash, as before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
@@ -34,30 +34,31 @@ pub struct Assembled {
 ///
 /// # Errors
 /// [`Refusal`] with everything that keeps the draft from having a generation at all.
-pub fn assemble(draft: &Draft, number: GenerationNumber, parent: GenerationNumber) -> Result<Assembled, Refusal> {
+pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNumber) -> Result<Assembled, Refusal> {
     let mut faults = Vec::new();
-    check_blobs(draft, &mut faults);
-    let prints = fingerprints(draft, &mut faults);
+    check_blobs(&draft, &mut faults);
+    let prints = fingerprints(&draft, &mut faults);
     let mut provenance = Provenance {
         hosts: places(&draft.hosts),
         kinds: places(&draft.kinds),
         cobs: BTreeMap::new(),
         secrets: draft.secrets.iter().map(|(id, secret)| (*id, secret.value.name.clone())).collect(),
     };
-    let mut cobs = BTreeMap::new();
-    for (id, cob) in &draft.cobs {
-        let (cob, origin) = make_cob(draft, id, cob, &prints, &mut faults);
-        provenance.cobs.insert(id.clone(), origin);
+    let (mut cobs, mut origins) = (Vec::with_capacity(draft.cobs.len()), Vec::with_capacity(draft.cobs.len()));
+    for (id, cob) in std::mem::take(&mut draft.cobs) {
+        let (cob, origin) = make_cob(&draft, &id, cob, &prints, &mut faults);
         cobs.extend(cob.map(|cob| (id.clone(), cob)));
+        origins.push((id, origin));
     }
+    provenance.cobs = origins.into_iter().collect();
     if !faults.is_empty() {
         return Err(Refusal { faults });
     }
     let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(name, kind)| (name, &kind.value)).collect();
     set_ranks(&kinds, &mut cobs);
     let count = cobs.len() as u64;
-    let bundles = cut(draft, cobs);
-    let hosts = manifest_hosts(draft, &bundles, &mut faults);
+    let bundles = cut(&draft, cobs);
+    let hosts = manifest_hosts(&draft, &bundles, &mut faults);
     let manifest = Manifest {
         hosts,
         cobs: count,
@@ -104,8 +105,8 @@ fn check_blobs(draft: &Draft, faults: &mut Vec<Fault>) {
 fn make_cob(
     draft: &Draft,
     id: &CobId,
-    cob: &At<DraftCob>,
-    prints: &BTreeMap<CobId, Prints>,
+    cob: At<DraftCob>,
+    prints: &HashMap<CobId, Prints>,
     faults: &mut Vec<Fault>,
 ) -> (Option<Cob>, Origin) {
     let At { value, place } = cob;
@@ -115,16 +116,16 @@ fn make_cob(
     if !draft.kinds.contains_key(&value.kind) {
         faults.push(Fault::UnknownKind { cob: id.clone(), kind: value.kind.clone(), place: place.clone() });
     }
-    let merged = merge(id, value, faults);
-    let origin = Origin { place: place.clone(), restarts_on: value.restarts_on.clone(), arrows: merged.sources };
+    let merged = merge(id, value.arrows, faults);
+    let origin = Origin { place, restarts_on: value.restarts_on, arrows: merged.arrows };
     let Some(print) = prints.get(id) else { return (None, origin) };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
     let expects: BTreeMap<CobId, Fingerprint> =
         named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
     let cob = Cob {
         id: id.clone(),
-        kind: value.kind.clone(),
-        preferred: value.preferred.clone(),
+        kind: value.kind,
+        preferred: value.preferred,
         content: canonical::json(&value.content),
         fingerprint: print.own,
         rests_on: print.rests_on,
@@ -132,15 +133,15 @@ fn make_cob(
         locks: merged.locks,
         ranks: BTreeMap::new(),
         expects,
-        budget: value.budget.as_ref().map(|budget| budget.value.clone()),
+        budget: value.budget.map(|budget| budget.value),
         at_most: value.at_most,
-        files: value.files.clone(),
+        files: value.files,
     };
     (Some(cob), origin)
 }
 
 /// Puts every change object into its host's bundle, with the kinds and contents that it uses.
-fn cut(draft: &Draft, cobs: BTreeMap<CobId, Cob>) -> BTreeMap<HostName, Bundle> {
+fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
     let mut bundles: BTreeMap<HostName, Bundle> =
         draft.hosts.keys().map(|host| (host.clone(), Bundle::empty(host.clone()))).collect();
     for (id, cob) in cobs {
