@@ -341,7 +341,7 @@ mod tests {
         assert!(refused("{").contains("not understood"));
         assert!(refused(r#"{"format":9}"#).contains("format 9"));
         let with = |hosts: &str, origin: &str| {
-            let tables = r#""files":["m"],"kinds":{},"guards":[["up"]],"sources":[["w",[0,1,1],["up"]]]"#;
+            let tables = r#""files":["m"],"kinds":{},"guards":[["up"]],"sources":[[[0,1,1],"w",["up"]]]"#;
             refused(&format!(
                 r#"{{"format":2,{tables},"hosts":{{{hosts}}},"origins":[{{"at":[0,1,1]{origin}}}],"cobs":{{"a/x":0}}}}"#
             ))

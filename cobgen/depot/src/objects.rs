@@ -56,13 +56,18 @@ impl<'d> Objects<'d> {
     /// Writes a blob, unless it is there.
     pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
         let id = Oid::hash_object(ObjectType::Blob, bytes)?;
+        self.known_blob(id, bytes)?;
+        Ok(id)
+    }
+
+    /// Writes a blob whose id is known, unless it is there.
+    pub(crate) fn known_blob(&mut self, id: Oid, bytes: &[u8]) -> Result<(), git2::Error> {
         self.integrity.check_for_git(id)?;
-        if self.repo.odb()?.exists(id) {
-            return Ok(id);
+        if !self.repo.odb()?.exists(id) {
+            let written = self.repo.blob(bytes)?;
+            self.note(written);
         }
-        let written = self.repo.blob(bytes)?;
-        self.note(written);
-        Ok(written)
+        Ok(())
     }
 
     /// Writes one folder: files and folders by name.

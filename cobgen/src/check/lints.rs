@@ -82,8 +82,9 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
         let mut instead: BTreeMap<Word<'_>, &Arrow> = BTreeMap::new();
         let covered = arrows.iter().all(|(own, all)| {
             let others = all.iter().map(|source| (Word::of(source), source));
-            let mut others =
-                others.filter(|(other, source)| other != word && !told.contains(other) && source.need.states == own.need.states);
+            let mut others = others.filter(|(other, source)| {
+                other != word && !told.contains(other) && source.need.states == own.need.states
+            });
             others.next().map(|(other, source)| instead.insert(other, source)).is_some()
         });
         if !covered {

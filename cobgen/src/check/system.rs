@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cob_types::{Cob, CobId, Generation, Kind, KindName, Need, StateName};
+use rayon::prelude::*;
 
 use crate::provenance::Provenance;
 
@@ -119,7 +120,7 @@ impl<'a> System<'a> {
             first += states;
         }
         let numbers: HashMap<&CobId, usize> = system.cobs.iter().enumerate().map(|(i, c)| (&c.cob.id, i)).collect();
-        let guards: Vec<Vec<Guard<'a>>> = system.cobs.iter().map(|cob| system.guards(cob, &numbers)).collect();
+        let guards: Vec<Vec<Guard<'a>>> = system.cobs.par_iter().map(|cob| system.guards(cob, &numbers)).collect();
         for (cob, guards) in system.cobs.iter_mut().zip(guards) {
             cob.guards = guards;
         }
