@@ -88,6 +88,7 @@ fn keep(
         words: Vec::new(),
         budget: None,
         at_most: Some(at_most),
+        keep: false,
     };
     if let Some(first) = objects.all.get(&id) {
         let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} is there already"));

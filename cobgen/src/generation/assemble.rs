@@ -134,6 +134,7 @@ fn make_cob(
         expects,
         budget: value.budget.as_ref().map(|budget| budget.value.clone()),
         at_most: value.at_most,
+        keep: value.keep,
         files: value.files.clone(),
     };
     (Some(cob), origin)

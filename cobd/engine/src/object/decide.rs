@@ -92,6 +92,9 @@ impl Object {
                 self.grant_all(cx, state);
             }
             self.recall_where(cx, |granted, state| granted != state);
+            if self.leaves_as_it_is() {
+                self.recall_unserved(cx);
+            }
         } else {
             self.recall_where(cx, |_, _| true);
             if let Some(hop) = hop
@@ -430,18 +433,32 @@ impl Object {
     fn recall_where(&mut self, cx: &mut Cx<'_>, which: impl Fn(StateId, StateId) -> bool) {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {
-            let request = &mut self.requests[i];
-            let Some(granted) = request.granted else { continue };
-            if request.recalled || !which(granted, state) {
-                continue;
+            if self.requests[i].granted.is_some_and(|granted| which(granted, state)) {
+                self.recall(cx, i);
             }
-            request.recalled = true;
-            request.since = cx.now;
-            let (asker, number) = (request.asker, request.number);
-            cx.post(self.me, asker, Msg::Recall(number));
-            let from = cx.names.cob_id(asker).clone();
-            cx.note(self.me, Note::Recalled { from });
         }
+    }
+
+    /// Who leaves where it is asks for the promises back that only a move would ask for otherwise.
+    fn recall_unserved(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.requests.len() {
+            if self.requests[i].granted.is_some() && !self.serves(&self.requests[i]) {
+                self.recall(cx, i);
+            }
+        }
+    }
+
+    fn recall(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let request = &mut self.requests[at];
+        if request.recalled {
+            return;
+        }
+        request.recalled = true;
+        request.since = cx.now;
+        let (asker, number) = (request.asker, request.number);
+        cx.post(self.me, asker, Msg::Recall(number));
+        let from = cx.names.cob_id(asker).clone();
+        cx.note(self.me, Note::Recalled { from });
     }
 
     /// The first rule of the target: a request whose every state is out of reach is told so.
