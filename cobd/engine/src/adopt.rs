@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cob_types::{Bundle, GenerationNumber};
 
 use crate::engine::{Engine, Going};
-use crate::names::CobRef;
+use crate::names::{CobRef, StateId};
 use crate::object::{Msg, Object};
 use crate::record::Body;
 use crate::spec::{self, Spec};
@@ -103,8 +103,14 @@ impl Engine {
         }
         // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
         self.gone.insert(cob, state);
-        let name = self.names.state_name(state).clone();
-        self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state: name });
+        let off = object.spec.kind.id(object.spec.kind.pre_remove);
+        let kept_from = Some(off).filter(|off| *off != state);
+        if let Some(off) = kept_from {
+            self.kept_from.insert(cob, off);
+        }
+        let name = |state: StateId| self.names.state_name(state).clone();
+        let (state, kept_from) = (name(state), kept_from.map(name));
+        self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
     }
 
     pub(crate) fn note_dependencies(&mut self, cob: CobRef, spec: &Spec) {
@@ -179,7 +185,7 @@ mod tests {
         let told = b.event(go(2, &[X]));
         let ends = [
             "write: Go(GenerationNumber(2))".to_owned(),
-            format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1") }),
+            format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
             "write: Activated(GenerationNumber(2))".to_owned(),
         ];
         assert_eq!(told, ends);
@@ -202,23 +208,40 @@ mod tests {
             b.hears("request a/a of h/y@1 #1.9"),
             [
                 "write: h/y back from a/a #1.7".to_owned(),
-                format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1") }),
+                format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
                 "write: Activated(GenerationNumber(2))".to_owned(),
             ]
         );
         assert_eq!(b.hears("request a/a of h/y@1 #1.9"), ["a: grant h/y@1 to a/a #1.9 rev 0"]);
     }
 
+    /// It may require a server that leaves beside it: it does not hold that back, and is not undone for it.
     #[test]
-    fn what_is_kept_helps_others_to_leave() {
-        let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0", "h/z: 0 1, is 1, prefers 1, kept"]);
+    fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
+        let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";
+        let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept"]);
         let told = b.event(go(2, &[X]));
-        assert!(told.contains(&"act h/z 1 -> 0, attempt 1".to_owned()), "{told:?}");
+        let act = |told: &[String]| told.iter().filter(|t| t.starts_with("act ")).cloned().collect::<Vec<_>>();
+        assert_eq!(act(&told), ["act h/y 1 -> 0, attempt 1"], "{told:?}");
+        // The promise stands as long as the other one acts, also over a return.
+        assert_eq!(stands(&b), (1, Some(2)));
+        let told = b.ended("h/y", true);
+        let gone = Body::Gone { cob: cob("h/z"), state: state("1"), kept_from: Some(state("0")) };
+        assert!(told.contains(&format!("write: {gone:?}")), "{told:?}");
+        assert_eq!((act(&told).len(), stands(&b)), (0, (2, None)));
+    }
+
+    #[test]
+    fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
+        let mount = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@2";
+        let mut b = Bench::new(&[X, mount, "h/z: 0 1 2, is 1, prefers 1, kept"]);
+        let told = b.event(go(2, &[X]));
+        assert!(told.contains(&"act h/z 1 -> 2, attempt 1".to_owned()), "{told:?}");
         let told = b.ended("h/z", true);
         assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
         let told = b.ended("h/y", true);
-        let gone = format!("write: {:?}", Body::Gone { cob: cob("h/z"), state: state("0") });
-        assert!(told.contains(&gone), "it stays where it helped: {told:?}");
+        let gone = Body::Gone { cob: cob("h/z"), state: state("2"), kept_from: Some(state("0")) };
+        assert!(told.contains(&format!("write: {gone:?}")), "it stays where it helped: {told:?}");
         assert_eq!(stands(&b), (2, None));
     }
 
@@ -229,7 +252,7 @@ mod tests {
         b.event(go(2, &[X]));
         assert_eq!(stands(&b), (1, Some(2)));
         let told = b.found("h/y", "0");
-        let gone = format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("0") });
+        let gone = format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("0"), kept_from: None });
         assert!(told.contains(&gone), "{told:?}");
         assert_eq!(stands(&b), (2, None));
     }

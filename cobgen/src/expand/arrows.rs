@@ -4,7 +4,7 @@
 //! are none, both places are named. (They stay two here, each with its words; in the generation they
 //! become one.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::{CobId, HostName, Need, StateName};
 
@@ -39,10 +39,10 @@ impl Arrows {
     }
 
     /// A dependency across hosts needs a link, and a link needs both addresses.
-    pub(super) fn check_addresses(&self, hosts: &Hosts, report: &mut Report<'_>) {
+    pub(super) fn check_addresses(&self, hosts: &Hosts, missing: &mut NoAddress) {
         for (cob, list) in &self.0 {
             for found in list {
-                check_addresses_of(cob, &found.need.cob, found.mark, hosts, report);
+                missing.look(cob, &found.need.cob, found.mark, hosts);
             }
         }
     }
@@ -54,16 +54,40 @@ impl Arrows {
     }
 }
 
-/// A dependency across hosts takes an address of both.
-pub(super) fn check_addresses_of(cob: &CobId, on: &CobId, mark: Mark, hosts: &Hosts, report: &mut Report<'_>) {
-    if cob.host_str() == on.host_str() {
-        return;
+/// The hosts without an address that dependencies across hosts concern: each is told of once.
+#[derive(Debug, Default)]
+pub(super) struct NoAddress {
+    /// By host: where it stands, the first of its dependencies, and how many there are.
+    named: BTreeMap<HostName, (Mark, Mark, usize)>,
+    /// The clusters whose nodes are still to be made.
+    implied: BTreeSet<Mark>,
+}
+
+impl NoAddress {
+    /// A dependency across hosts takes an address of both.
+    pub(super) fn look(&mut self, cob: &CobId, on: &CobId, mark: Mark, hosts: &Hosts) {
+        if cob.host_str() == on.host_str() {
+            return;
+        }
+        let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
+        for host in [cob.host_str(), on.host_str()].into_iter().filter_map(lacks) {
+            if host.implied {
+                self.implied.insert(host.mark);
+            } else if let Some((_, first, count)) = self.named.get_mut(&host.name) {
+                *first = mark.min(*first);
+                *count += 1;
+            } else {
+                self.named.insert(host.name.clone(), (host.mark, mark, 1));
+            }
+        }
     }
-    let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
-    for host in [cob.host_str(), on.host_str()].into_iter().filter_map(lacks) {
-        match host.implied {
-            true => no_addresses(host.mark, report),
-            false => no_address(&host.name, host.mark, mark, report),
+
+    pub(super) fn report(self, report: &mut Report<'_>) {
+        for cluster in self.implied {
+            no_addresses(cluster, report);
+        }
+        for (host, (mark, first, count)) in &self.named {
+            no_address(host, *mark, *first, *count, report);
         }
     }
 }
@@ -103,8 +127,12 @@ fn no_addresses(cluster: Mark, report: &mut Report<'_>) {
     report.push(cluster, Diagnostic::warning("no-address", what).help(help));
 }
 
-fn no_address(host: &HostName, mark: Mark, at: Mark, report: &mut Report<'_>) {
-    let fault = Diagnostic::error("no-address", format!("a dependency across hosts, but {host} has no address"))
+fn no_address(host: &HostName, mark: Mark, at: Mark, count: usize, report: &mut Report<'_>) {
+    let what = match count {
+        1 => format!("a dependency across hosts, but {host} has no address"),
+        n => format!("{n} dependencies across hosts, of which this is the first, but {host} has no address"),
+    };
+    let fault = Diagnostic::error("no-address", what)
         .note(Some(report.place(mark)), format!("{host} is defined here"))
         .help(format!("give it one: `{host}: {{address: \"tcp://127.0.0.1:7077\"}}`"));
     report.push(at, fault);

@@ -340,6 +340,15 @@ impl Object {
         !self.retiring || request.rank.phase == 0
     }
 
+    /// Asked, for somebody who leaves, to be in its pre-remove state: one that leaves as it is never acts again, so
+    /// it is as good as there.
+    pub(crate) fn is_as_good_as_off(&self, request: &Request) -> bool {
+        self.leaves_as_it_is()
+            && request.rank.phase == 0
+            && self.state_id().is_some_and(|state| !request.set.contains(&state))
+            && request.set.contains(&self.spec.kind.id(self.spec.kind.pre_remove))
+    }
+
     /// It has left: in its pre-remove state, with no promise of another state out, at rest. One that is kept
     /// leaves with no promise out at all: it may be back in the next generation, and knows of none then.
     pub(crate) fn is_final(&self) -> bool {
