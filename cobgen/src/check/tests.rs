@@ -495,6 +495,23 @@ fn addresses_that_are_not_loopback_need_identities() {
 }
 
 #[test]
+fn nodes_of_one_place_without_addresses_are_told_of_together() {
+    let mut sketch = Sketch::new();
+    sketch.cob("a/x", "up").cob("b/x", "up").cob("c/x", "up").cob("d/x", "up");
+    sketch.after("a/x", "b/x").after("b/x", "c/x").after("c/x", "d/x");
+    let place = sketch.draft.hosts["b"].place.clone();
+    for host in ["b", "c", "d"] {
+        let host = sketch.draft.hosts.get_mut(host).expect("there");
+        (host.value.address, host.place) = (None, place.clone());
+    }
+    let found: Vec<_> = findings(&sketch).into_iter().filter(|f| f.code == "address").map(|f| f.message).collect();
+    assert_eq!(
+        found,
+        ["a/x needs b/x on another host, but b has no address, nor have 2 more that stand in the same place"]
+    );
+}
+
+#[test]
 fn words_that_add_nothing_are_told() {
     let mut sketch = Sketch::new();
     sketch.cob("a/app", "up").cob("b/db", "up").cob("b/log", "up");
