@@ -253,6 +253,7 @@ clusters: {{c: {{services: {{db: [n3, n1, n2], app: [n1, n2]}}}}}}
     assert_eq!(on("all"), "n1/db/server n2/db/server n3/db/server");
     assert_eq!(on("same-node"), "n1/db/server");
     assert_eq!(on("first"), "n3/db/server");
+    assert_eq!(on("any"), "n1/db/server");
     assert_eq!(on("peers"), "n2/db/server n3/db/server");
     assert_eq!(on("host n2"), "n2/db/server");
     assert_eq!(on("{label: role=app}"), "n2/db/server n3/db/server");
