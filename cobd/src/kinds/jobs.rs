@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -262,6 +262,11 @@ impl Kinds {
     /// A change object has left this host: what kinds remember of it is forgotten.
     pub fn forget(&self, cob: &CobId) {
         self.backends.values().for_each(|b| b.forget(cob));
+    }
+
+    /// The folder of a change object's own that lasts.
+    pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
+        self.hands.tools.own_folder(cob)
     }
 
     fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {

@@ -17,6 +17,7 @@ mod backend;
 mod budget;
 mod command;
 mod content;
+pub mod contract;
 mod gate;
 mod http_check;
 mod jobs;

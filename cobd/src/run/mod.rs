@@ -40,6 +40,7 @@ pub(crate) mod testing;
 pub use environment::base_environment;
 pub use job::{Exit, JobId, JobResult, Spec};
 pub(crate) use job::{present, read_capped};
+pub(crate) use leftovers::kill_action;
 pub(crate) use output::{OutputFile, tail};
 pub use output::{escape, last_lines};
 pub(crate) use program::{KEEP_SERVICE, MOVE_SERVICE};
