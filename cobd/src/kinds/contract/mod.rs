@@ -133,4 +133,4 @@ impl fmt::Debug for Case {
 
 #[cfg(test)]
 #[path = "contract_test.rs"]
-mod tests;
+pub(in crate::kinds) mod tests;
