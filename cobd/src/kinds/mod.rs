@@ -23,6 +23,7 @@ mod http_check;
 mod jobs;
 mod noop;
 mod registry;
+mod saved;
 pub(crate) mod service;
 mod tcp_check;
 #[cfg(test)]
