@@ -97,6 +97,37 @@ fn built_in_kinds_need_no_model() {
 }
 
 #[test]
+fn the_plug_ins_of_the_example_keep_the_contract() {
+    let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join("plugin");
+    let (folder, place) = (tempfile::tempdir().expect("folder"), tempfile::tempdir().expect("folder"));
+    for entry in fs::read_dir(example).expect("listed").flatten() {
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("copied");
+    }
+    let file = folder.path().join("model.yaml");
+    let text = fs::read_to_string(&file).expect("read");
+    let place = place.path().canonicalize().expect("there").display().to_string();
+    fs::write(&file, text.replace("/tmp/cob-example", &place)).expect("written");
+    let (motd, notes) = (format!("{place}/motd"), format!("{place}/notes.json"));
+    fs::write(&motd, "welcome\n").expect("written");
+    fs::write(&notes, "{\"owner\": \"nobody\", \"size\": 3}\n").expect("written");
+    let model = file.display().to_string();
+    for (cob, more) in [
+        ("n1/motd", &["--other", r#"{"run": "./motd.sh", "config": {"file": "PLACE/motd", "line": "another"}}"#][..]),
+        ("n1/note", &[]),
+    ] {
+        let more: Vec<String> = more.iter().map(|word| word.replace("PLACE", &place)).collect();
+        let mut args = vec!["--model", &model, "plugin", "--cob", cob, "--watch", &place, "--kills", "3"];
+        args.extend(more.iter().map(String::as_str));
+        let (code, out, err) = test_kind(&args);
+        assert_eq!(code, Some(0), "{cob}: {out}{err}");
+        assert!(!out.contains("not tried"), "{cob}: {out}");
+    }
+    // Both have put back what was there.
+    assert_eq!(fs::read_to_string(motd).expect("read"), "welcome\n");
+    assert_eq!(fs::read_to_string(notes).expect("read"), "{\"owner\": \"nobody\", \"size\": 3}\n");
+}
+
+#[test]
 fn what_can_not_be_tried_is_2() {
     let folder = folder(GOOD);
     let model = folder.path().join("model.yaml").display().to_string();

@@ -101,7 +101,13 @@ impl Subject {
         let _handle = self.kinds.transition(job, self.context(whose), hop(from, to)).map_err(|e| e.to_string())?;
         let ended = self.end_of(job).await;
         self.kinds.remove(job);
-        Ok(moved(ended))
+        let lines = ended.last_lines.clone();
+        Ok(match moved(ended) {
+            Outcome::Failed { reason } if !lines.is_empty() => {
+                Outcome::Failed { reason: format!("{reason}; it printed: {lines}") }
+            }
+            other => other,
+        })
     }
 
     /// Begins a move and kills it so long after its beginning.
