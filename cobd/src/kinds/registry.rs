@@ -23,7 +23,14 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
 }
 
 /// Those that act in a process of their own.
-const NATIVE: &[&dyn Native] = &[&package::Package, &settings::Cron, &settings::HostEntry, &settings::Sysctl];
+const NATIVE: &[&dyn Native] = &[
+    &package::Package,
+    &settings::Cron,
+    &settings::GroupKind,
+    &settings::HostEntry,
+    &settings::Sysctl,
+    &settings::User,
+];
 
 /// One of these, by its name.
 pub(super) fn native(name: &str) -> Option<&'static dyn Native> {

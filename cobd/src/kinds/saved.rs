@@ -5,8 +5,8 @@
 //! again by its job, which says the same once more.
 //!
 //! Rules:
-//! - What an attempt has saved that did not end well counts until one does, and goes before what a later attempt
-//!   saves: that one may find what the first has changed already.
+//! - Of several attempts, ended well or not, the first that has saved something counts: a later one may find what
+//!   that one has changed already.
 //! - Whoever arrives in a state by a move has nothing to take back of moves that begin there.
 
 use std::collections::BTreeMap;
@@ -18,9 +18,6 @@ use cob_types::{CobId, StateName};
 
 use super::backend::{Hop, Outcome, folder_name, make_folder};
 use crate::durable::{self, Sync};
-
-/// What was saved by an attempt that did not end well.
-const UNFINISHED: &str = ".unfinished";
 
 /// The saved results of one host.
 #[derive(Debug, Clone)]
@@ -35,8 +32,10 @@ impl Saved {
     /// Keeps what a move has saved, now that it has ended. `raw` is what it wrote, whether or not it ended well.
     pub(super) fn ended(&self, cob: &CobId, hop: &Hop, raw: Option<&str>, outcome: Outcome) -> Outcome {
         let kept = match &outcome {
-            Outcome::Done { saved, .. } => self.done(cob, hop, saved.as_deref()),
-            Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => self.not_done(cob, hop, raw),
+            Outcome::Done { saved, .. } => {
+                self.keep(cob, hop, saved.as_deref()).and_then(|()| self.taken_back(&self.folder(cob), &hop.to))
+            }
+            Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => self.keep(cob, hop, raw),
         };
         match kept {
             Ok(()) => outcome,
@@ -44,22 +43,8 @@ impl Saved {
         }
     }
 
-    fn done(&self, cob: &CobId, hop: &Hop, saved: Option<&str>) -> io::Result<()> {
-        let folder = self.folder(cob);
-        let name = name(&hop.from, &hop.to);
-        let unfinished = folder.join(format!("{name}{UNFINISHED}"));
-        if fs::exists(&unfinished)? {
-            fs::rename(&unfinished, folder.join(&name))?;
-            durable::sync_folder(&folder)?;
-        } else if let Some(text) = saved {
-            self.write(cob, &name, text)?;
-        }
-        self.taken_back(&folder, &hop.to)
-    }
-
-    fn not_done(&self, cob: &CobId, hop: &Hop, raw: Option<&str>) -> io::Result<()> {
-        let Some(text) = raw else { return Ok(()) };
-        let name = format!("{}{UNFINISHED}", name(&hop.from, &hop.to));
+    fn keep(&self, cob: &CobId, hop: &Hop, text: Option<&str>) -> io::Result<()> {
+        let (Some(text), name) = (text, name(&hop.from, &hop.to)) else { return Ok(()) };
         if fs::exists(self.folder(cob).join(&name))? { Ok(()) } else { self.write(cob, &name, text) }
     }
 
@@ -93,17 +78,13 @@ impl Saved {
 
     /// Adds to the environment of a move what the move has saved that it takes back.
     pub(super) fn give(&self, cob: &CobId, hop: &Hop, environment: &mut BTreeMap<String, String>) {
-        let name = name(&hop.to, &hop.from);
-        for name in [format!("{name}{UNFINISHED}"), name] {
-            let path = self.folder(cob).join(name);
-            let Ok(text) = fs::read_to_string(&path) else { continue };
-            // A variable can't hold it; the file does.
-            if !text.contains('\0') {
-                environment.insert("COB_RESULT".to_owned(), text);
-            }
-            environment.insert("COB_RESULT_FILE".to_owned(), path.display().to_string());
-            return;
+        let path = self.folder(cob).join(name(&hop.to, &hop.from));
+        let Ok(text) = fs::read_to_string(&path) else { return };
+        // A variable can't hold it; the file does.
+        if !text.contains('\0') {
+            environment.insert("COB_RESULT".to_owned(), text);
         }
+        environment.insert("COB_RESULT_FILE".to_owned(), path.display().to_string());
     }
 
     /// A change object has left: there is nothing more to take back.
@@ -175,13 +156,15 @@ mod tests {
     fn the_first_of_several_attempts_knows_what_was_there() {
         let folder = tempfile::tempdir().expect("folder");
         let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
-        saved.ended(&cob, &hop("down", "up"), None, done("long ago"));
+        saved.ended(&cob, &hop("down", "up"), None, Outcome::Lost);
+        assert_eq!(given(&saved, "up", "down"), None);
         saved.ended(&cob, &hop("down", "up"), Some("before"), Outcome::Lost);
         assert_eq!(given(&saved, "up", "down").as_deref(), Some("before"));
         saved.ended(&cob, &hop("down", "up"), Some("half changed"), Outcome::failed("no"));
         saved.ended(&cob, &hop("down", "up"), Some("changed"), done("changed"));
+        saved.ended(&cob, &hop("down", "up"), Some("changed"), done("changed"));
         assert_eq!(given(&saved, "up", "down").as_deref(), Some("before"));
-        // Done, then found down again by a check: somebody else has taken it back.
+        saved.ended(&cob, &hop("up", "down"), None, done(""));
         saved.ended(&cob, &hop("down", "up"), Some("mine"), done("mine"));
         assert_eq!(given(&saved, "up", "down").as_deref(), Some("mine"));
     }

@@ -100,6 +100,58 @@ struct CronContent {
     root: Option<Marked<String>>,
 }
 
+/// The content of `group`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GroupContent {
+    /// Its name.
+    #[schemars(required)]
+    name: Option<Marked<String>>,
+    /// Its number; default: the next one that is free.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    gid: Option<u32>,
+    /// Of the system's own range, when it is made.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    system: Option<bool>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+/// The content of `user`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UserContent {
+    /// Its name.
+    #[schemars(required)]
+    name: Option<Marked<String>>,
+    /// Its number; default: the next one that is free.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    uid: Option<u32>,
+    /// Its first group; default: one of its own.
+    group: Option<Marked<String>>,
+    /// Its further groups, all of them.
+    groups: Option<Vec<Marked<String>>>,
+    /// Its home, absolute.
+    home: Option<Marked<String>>,
+    /// Its shell, absolute.
+    shell: Option<Marked<String>>,
+    /// Its full name.
+    comment: Option<Marked<String>>,
+    /// Of the system's own range, when it is made.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    system: Option<bool>,
+    /// Its home is made with it.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    create_home: Option<bool>,
+    /// Its home goes with it.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    remove_home: Option<bool>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+static GROUP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<GroupContent>("content of group"));
+static USER: LazyLock<Json> = LazyLock::new(|| model::schema_of::<UserContent>("content of user"));
 static SYSCTL: LazyLock<Json> = LazyLock::new(|| model::schema_of::<SysctlContent>("content of sysctl"));
 static HOST_ENTRY: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HostEntryContent>("content of host-entry"));
 static CRON: LazyLock<Json> = LazyLock::new(|| model::schema_of::<CronContent>("content of cron"));
@@ -212,6 +264,46 @@ pub(super) fn cron(content: &Node, _files: &mut Files, report: &mut Report<'_>) 
     let variables = cron.env.iter().flat_map(Named::iter);
     let env: BTreeMap<String, String> = variables.map(|(name, v)| (name.value.clone(), v.0.clone())).collect();
     (report.errors() == before).then(|| Settled { env: cron.env.is_some().then_some(env), ..Settled::default() })
+}
+
+/// Checks the content of `group`.
+pub(super) fn group(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let group: GroupContent = read(content, &GROUP, "group", report)?;
+    let before = report.errors();
+    absolute("root", group.root.as_ref(), report);
+    account_name("group", &group.name?, report);
+    (report.errors() == before).then(Settled::default)
+}
+
+/// Checks the content of `user`.
+pub(super) fn user(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let user: UserContent = read(content, &USER, "user", report)?;
+    let before = report.errors();
+    for (key, path) in [("root", &user.root), ("home", &user.home), ("shell", &user.shell)] {
+        absolute(key, path.as_ref(), report);
+    }
+    for Marked { mark, value } in [&user.home, &user.shell, &user.comment].into_iter().flatten() {
+        if value.contains([':', '\n']) {
+            let help = "the line of an account is divided by colons";
+            bad(*mark, format!("{value:?} has a colon or more than one line"), help, report);
+        }
+    }
+    account_name("user", &user.name?, report);
+    for group in user.group.iter().chain(user.groups.iter().flatten()) {
+        account_name("group", group, report);
+    }
+    (report.errors() == before).then(Settled::default)
+}
+
+/// As `useradd` takes names by default.
+fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
+    let Marked { mark, value } = name;
+    let first = value.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+    if !first || value.len() > 32 || !value.trim_end_matches('$').chars().all(rest) {
+        let help = "small letters, digits, - and _, at most 32";
+        bad(*mark, format!("{value:?} is no name of a {what}"), help, report);
+    }
 }
 
 /// A path of the host.

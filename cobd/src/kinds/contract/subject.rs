@@ -102,11 +102,12 @@ impl Subject {
         let ended = self.end_of(job).await;
         self.kinds.remove(job);
         let lines = ended.last_lines.clone();
-        Ok(match moved(ended) {
+        let outcome = moved(ended);
+        Ok(match outcome {
             Outcome::Failed { reason } if !lines.is_empty() => {
                 Outcome::Failed { reason: format!("{reason}; it printed: {lines}") }
             }
-            other => other,
+            Outcome::Failed { .. } | Outcome::Done { .. } | Outcome::Cancelled | Outcome::Lost => outcome,
         })
     }
 

@@ -90,6 +90,10 @@ impl Host {
         // Where a link stands, what it leads to is the file.
         let path = self.path(absolute);
         let path = path.canonicalize().unwrap_or(path);
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        if !path.starts_with(&root) {
+            return Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()));
+        }
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
             return Err(format!("{}: no file can be there", path.display()));
@@ -138,9 +142,12 @@ impl Ran {
 /// When it can't be begun.
 pub(in crate::kinds) fn run_bounded(command: &mut Command, input: &[u8]) -> Result<Ran, String> {
     let what = command.get_program().to_string_lossy().into_owned();
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{what}: not found; it has to be installed on this host"),
-        _ => format!("{what}: {error}"),
+    let failed = |error: io::Error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            format!("{what}: not found; it has to be installed on this host")
+        } else {
+            format!("{what}: {error}")
+        }
     };
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(failed)?;

@@ -97,7 +97,7 @@ impl Wish for Table {
         self.file.clone()
     }
 
-    fn look(&self) -> Result<Option<Value>, String> {
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         Ok(self.host.read_if_there(&self.file)?.map(Value::from))
     }
 
@@ -105,7 +105,7 @@ impl Wish for Table {
         json!(self.text)
     }
 
-    fn apply(&self) -> Result<(), String> {
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
         self.host.write(&self.file, &self.text, 0o644)
     }
 

@@ -85,7 +85,7 @@ impl Wish for Entry {
         FILE.to_owned()
     }
 
-    fn look(&self) -> Result<Option<Value>, String> {
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         let text = self.host.read(FILE)?;
         let ours: Vec<_> = text.lines().filter(|line| self.is_ours(line)).collect();
         let first = text.lines().find(|line| self.speaks_of(line));
@@ -100,7 +100,7 @@ impl Wish for Entry {
         json!(self.line)
     }
 
-    fn apply(&self) -> Result<(), String> {
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
         let mut lines = self.without_ours(&self.host.read(FILE)?);
         let place = lines.iter().position(|line| self.speaks_of(line)).unwrap_or(lines.len());
         lines.insert(place, self.line.clone());

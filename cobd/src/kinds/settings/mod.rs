@@ -12,12 +12,15 @@
 //! A kind is a [`Setting`]: it looks, applies and restores. Moves may be made twice and killed at any point, because
 //! the note is written first and deleted last, and looking decides what is left to do.
 
+mod accounts;
 mod cron;
+mod group;
 mod host_entry;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]
 mod tests;
+mod user;
 
 use std::fmt;
 use std::fs;
@@ -33,8 +36,10 @@ use super::native::{Call, Found, Native, Turn};
 use crate::durable;
 
 pub(super) use cron::Cron;
+pub(super) use group::GroupKind;
 pub(super) use host_entry::HostEntry;
 pub(super) use sysctl::Sysctl;
+pub(super) use user::User;
 
 /// The states of every such kind.
 const STATES: [&str; 3] = ["absent", "present", "outdated"];
@@ -60,14 +65,20 @@ trait Wish {
     /// What is set, by a name that no other thing of the kind has.
     fn target(&self) -> String;
 
-    /// How it is now, as far as it is asked for; none: not there.
-    fn look(&self) -> Result<Option<Value>, String>;
+    /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
+    /// half-done, what was there is as its owners have it.
+    fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String>;
+
+    /// What the way back has to know, before anything is changed.
+    fn before(&self) -> Result<Option<Value>, String> {
+        self.look(None)
+    }
 
     /// How it is to be, in the same words.
     fn wanted(&self) -> Value;
 
     /// Makes it so.
-    fn apply(&self) -> Result<(), String>;
+    fn apply(&self, before: Option<&Value>) -> Result<(), String>;
 
     /// Makes it as it was.
     fn restore(&self, before: Option<&Value>) -> Result<(), String>;
@@ -129,7 +140,7 @@ impl<S: Setting> Native for S {
         if noted != wish.target() {
             return Ok(Found::differing("outdated", format!("wanted {}, and {noted} is set", wish.target())));
         }
-        let (found, wanted) = (wish.look()?, wish.wanted());
+        let (found, wanted) = (wish.look(note.before.as_ref())?, wish.wanted());
         Ok(match found {
             Some(found) if found == wanted => Found::state("present"),
             Some(found) => Found::differing("outdated", format!("wanted {wanted}, found {found}")),
@@ -158,16 +169,36 @@ fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), S
     if !is_about_this {
         undo(setting, call)?;
     }
-    if note.is_none() || !is_about_this {
-        Note { format: FORMAT, content: call.content.clone(), before: wish.look()? }.write(&call.own)?;
+    let before = match note.filter(|_| is_about_this) {
+        None => Some(wish.before()?),
+        Some(note) if note.content == call.content => None,
+        // The same thing, and perhaps more of it than before.
+        Some(note) => Some(with_what_is_missing(note.before, wish.before()?)),
+    };
+    if let Some(before) = before {
+        Note { format: FORMAT, content: call.content.clone(), before }.write(&call.own)?;
     }
-    if wish.look()? != Some(wish.wanted()) {
-        wish.apply()?;
+    let before = Note::read(&call.own)?.and_then(|note| note.before);
+    if wish.look(before.as_ref())? != Some(wish.wanted()) {
+        wish.apply(before.as_ref())?;
     }
-    match wish.look()? {
+    match wish.look(before.as_ref())? {
         Some(found) if found == wish.wanted() => Ok(()),
         Some(found) => Err(format!("set to {}, it is {found}", wish.wanted())),
         None => Err(format!("set to {}, it is not there", wish.wanted())),
+    }
+}
+
+/// What was noted, and of what is found now only what was not.
+fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Value> {
+    match (noted, found) {
+        (Some(Value::Object(mut noted)), Some(Value::Object(found))) => {
+            for (key, value) in found {
+                noted.entry(key).or_insert(value);
+            }
+            Some(Value::Object(noted))
+        }
+        (noted, _) => noted,
     }
 }
 

@@ -130,6 +130,133 @@ async fn a_cron_file_is_written_and_what_was_there_put_back() {
     assert!(!file.exists());
 }
 
+/// A host with accounts; none where this is not root, or the programs are not there.
+fn accounts() -> Option<tempfile::TempDir> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/usr/sbin/useradd").exists() {
+        eprintln!("skipped: it takes root and useradd");
+        return None;
+    }
+    Some(host(&[
+        ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nold:x:500:500:Old:/home/old:/bin/sh\n"),
+        ("etc/shadow", "root:*:1::::::\nold:*:1::::::\n"),
+        ("etc/group", "root:x:0:\nold:x:500:\nwheel:x:600:old\ndev:x:601:\n"),
+        ("etc/gshadow", "root:*::\nold:!::\nwheel:!::old\ndev:!::\n"),
+        ("etc/login.defs", "UID_MIN 1000\nUID_MAX 60000\nGID_MIN 1000\nGID_MAX 60000\nUSERGROUPS_ENAB yes\n"),
+        ("etc/default/useradd", "SHELL=/bin/sh\n"),
+    ]))
+}
+
+/// Lines of a file that have this in front.
+fn lines(host: &tempfile::TempDir, file: &str, beginning: &str) -> Vec<String> {
+    let text = read(host.path().join("etc").join(file));
+    text.lines().filter(|line| line.starts_with(beginning)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn an_account_is_made_changed_and_taken_away() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let keys = r#""name":"web","uid":1234,"home":"/srv/web","shell":"/bin/false","groups":["dev"]"#;
+    let context = bench.context(&setting("user"), &content(host.path(), keys));
+    assert_eq!(bench.state(&context).await, "absent");
+    moved(&mut bench, &context, "absent", "present").await;
+    let line = lines(&host, "passwd", "web:");
+    assert!(
+        line.len() == 1 && line[0].starts_with("web:x:1234:") && line[0].ends_with(":/srv/web:/bin/false"),
+        "{line:?}"
+    );
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:web"]);
+    // More is asked for, and something else of what was.
+    let more = bench.context(
+        &setting("user"),
+        &content(host.path(), r#""name":"web","shell":"/bin/sh","comment":"The web","groups":["dev","wheel"]"#),
+    );
+    assert_eq!(bench.state(&more).await, "outdated");
+    moved(&mut bench, &more, "outdated", "present").await;
+    assert!(lines(&host, "passwd", "web:")[0].contains(":The web:/srv/web:/bin/sh"));
+    assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old,web"]);
+    moved(&mut bench, &more, "present", "absent").await;
+    for file in ["passwd", "shadow", "group", "gshadow"] {
+        assert_eq!(lines(&host, file, "web:"), [""; 0], "{file}");
+    }
+    assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old"]);
+}
+
+#[tokio::test]
+async fn an_account_that_was_there_is_put_back() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let first = bench.context(&setting("user"), &content(host.path(), r#""name":"old","shell":"/bin/false""#));
+    moved(&mut bench, &first, "absent", "present").await;
+    let second = bench.context(
+        &setting("user"),
+        &content(host.path(), r#""name":"old","shell":"/bin/false","groups":[],"comment":"New""#),
+    );
+    assert_eq!(bench.state(&second).await, "outdated");
+    moved(&mut bench, &second, "outdated", "present").await;
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:New:/home/old:/bin/false"]);
+    moved(&mut bench, &second, "present", "absent").await;
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:Old:/home/old:/bin/sh"]);
+    assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old"]);
+}
+
+#[tokio::test]
+async fn a_group_of_somebody_else_stays_when_the_account_goes() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("user"), &content(host.path(), r#""name":"dev""#));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert!(lines(&host, "passwd", "dev:")[0].contains(":601:"));
+    fs::write(host.path().join("etc/login.defs"), "USERGROUPS_ENAB no\n").expect("written");
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:"]);
+    let nobody = bench.context(&setting("user"), &content(host.path(), r#""name":"x","group":"nobody-has-this""#));
+    let why = reason(bench.transition(&nobody, "absent", "present").await);
+    assert!(why.contains("there is no group nobody-has-this; let this come `after`"), "{why}");
+    fs::remove_file(bench.path("cobs/n1+a+b/before.json")).expect("noted");
+    // One that only has half of its lines is made anew.
+    let context = bench.context(&setting("user"), &content(host.path(), r#""name":"half""#));
+    moved(&mut bench, &context, "absent", "present").await;
+    let shadow = host.path().join("etc/shadow");
+    let text = read(shadow.clone());
+    let without: String =
+        text.lines().filter(|line| !line.starts_with("half:")).map(|line| format!("{line}\n")).collect();
+    fs::write(&shadow, without).expect("written");
+    assert_eq!(bench.state(&context).await, "outdated");
+    moved(&mut bench, &context, "outdated", "present").await;
+}
+
+#[tokio::test]
+async fn a_group_is_made_changed_and_taken_away() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("group"), &content(host.path(), r#""name":"ops","gid":777"#));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(lines(&host, "group", "ops:"), ["ops:x:777:"]);
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!(lines(&host, "group", "ops:"), [""; 0]);
+    let there = bench.context(&setting("group"), &content(host.path(), r#""name":"dev","gid":888"#));
+    moved(&mut bench, &there, "absent", "present").await;
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:888:"]);
+    moved(&mut bench, &there, "present", "absent").await;
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:"]);
+}
+
+#[tokio::test]
+async fn accounts_keep_the_contract() {
+    let Some(host) = accounts() else { return };
+    // What the programs keep beside the files is theirs.
+    let watched = ["passwd", "group"].map(|file| host.path().join("etc").join(file));
+    for (backend, own, other) in [
+        ("group", r#""name":"ops","gid":777"#, r#""name":"ops","gid":778"#),
+        ("user", r#""name":"web","uid":1234,"groups":["dev"]"#, r#""name":"web","uid":1235,"groups":[]"#),
+    ] {
+        let case = Case::new(setting(backend), &content(host.path(), own)).other(&content(host.path(), other));
+        let case = watched.iter().fold(case.kills(3), |case, file| case.watching(file));
+        holds(&case, &[]).await;
+    }
+}
+
 #[tokio::test]
 async fn they_keep_the_contract() {
     let host = host(&[
@@ -158,6 +285,12 @@ fn contents_that_would_do_harm_are_refused() {
         ("host-entry", r#""address":"10.0.0","names":["a"]"#, "address"),
         ("host-entry", r#""address":"10.0.0.1","names":[]"#, "empty"),
         ("host-entry", r#""address":"10.0.0.1","names":["a b"]"#, "no name of a host"),
+        ("user", r#""name":"A b""#, "no name of a user"),
+        ("user", r#""name":"a","groups":["x y"]"#, "no name of a group"),
+        ("user", r#""name":"a","shell":"sh""#, "absolute path"),
+        ("user", r#""name":"a","home":"/x:/y""#, "without a colon"),
+        ("user", r#""name":"a","comment":"x:y""#, "colon"),
+        ("group", r#""name":"-x""#, "no name of a group"),
         ("cron", r#""schedule":"* * * *","command":"x""#, "no schedule"),
         ("cron", r#""schedule":"@never","command":"x""#, "no schedule"),
         ("cron", r#""schedule":"@daily","command":"x\ny""#, "more than one line"),

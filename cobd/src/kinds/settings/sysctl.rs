@@ -104,10 +104,10 @@ impl Parameter {
 
 impl Wish for Parameter {
     fn target(&self) -> String {
-        self.key.clone()
+        if self.persist { format!("{} with its file", self.key) } else { self.key.clone() }
     }
 
-    fn look(&self) -> Result<Option<Value>, String> {
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         let live = self.host.read_if_there(&self.live())?.ok_or_else(|| {
             format!("the kernel has no parameter {}; does a module have to be loaded first?", self.key)
         })?;
@@ -126,7 +126,7 @@ impl Wish for Parameter {
         wanted
     }
 
-    fn apply(&self) -> Result<(), String> {
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
         if self.persist {
             self.host.write(&self.file(), &self.line(), 0o644)?;
         }
