@@ -47,9 +47,12 @@ def transition(message):
 
 
 def revert(message):
+    if message["saved"] is None:
+        # Nothing was changed, or it was taken back already.
+        return {"done": True}
     config = message["config"]
     everything = read(config["file"])
-    before = json.loads(message["saved"]) if message["saved"] else {"was_there": False}
+    before = json.loads(message["saved"])
     if before["was_there"]:
         everything[config["key"]] = before["was"]
     else:
