@@ -111,6 +111,8 @@ pub struct DraftCob {
     pub budget: Option<At<Need>>,
     /// It is a budget: so many tokens.
     pub at_most: Option<u32>,
+    /// It leaves the model as it is.
+    pub keep: bool,
     /// Every dependency, in the order written.
     pub arrows: Vec<Arrow>,
 }
@@ -123,7 +125,7 @@ pub struct Arrow {
     /// On whom.
     pub need: Need,
     /// The words that it came from, as the user wrote them: `requires: [db/server]`, or the explicit form.
-    pub words: String,
+    pub words: Arc<str>,
     /// Where they stand.
     pub place: Place,
 }

@@ -128,6 +128,7 @@ impl Sketch {
             restarts_on: Vec::new(),
             budget: None,
             at_most: None,
+            keep: false,
             arrows: Vec::new(),
         };
         let place = self.place();
@@ -214,7 +215,7 @@ impl Sketch {
     }
 
     fn arrow(&mut self, cob: &str, when: When, need: Need, words: &str, place: &Place) -> &mut Self {
-        let (words, place) = (words.to_owned(), place.clone());
+        let (words, place) = (Arc::from(words), place.clone());
         self.cob_mut(cob).arrows.push(Arrow { when, need, words, place });
         self
     }
@@ -228,7 +229,7 @@ impl Sketch {
     }
 
     pub(crate) fn assemble(&self) -> Result<Assembled, Refusal> {
-        assemble(&self.draft, GenerationNumber(1), GenerationNumber(0))
+        assemble(self.draft.clone(), GenerationNumber(1), GenerationNumber(0))
     }
 
     pub(crate) fn assembled(&self) -> Assembled {

@@ -72,7 +72,7 @@ fn requires_makes_both_depend_on_each_other() {
     ");
     // Whoever reads the other's dependencies is led to the line that they come from.
     let arrow = &draft.cobs[&id("n2/x")].value.arrows[0];
-    assert_eq!((arrow.words.as_str(), arrow.place.line, arrow.place.column), ("requires: [n2/x]", 14, 35));
+    assert_eq!((&*arrow.words, arrow.place.line, arrow.place.column), ("requires: [n2/x]", 14, 35));
 }
 
 #[test]
@@ -160,7 +160,7 @@ cobs:
     (n1/ost0, down, up) <- (n2/mdt, up|outdated)
     (n1/ost0, up) <- (n1/net, up)
     ");
-    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| a.words.as_str()).collect();
+    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| &*a.words).collect();
     insta::assert_snapshot!(words.join("\n"), @"
     transitions: [{from: down, to: up, needs: [n2/mdt@up|outdated]}]
     transitions: [{from: down, to: up, needs: [n1/net@up]}]
@@ -659,4 +659,31 @@ fn variables_of_a_service_become_texts() {
     let draft = draft(&format!("cobs: {{n1/a: {{kind: service, content: {content}}}}}"));
     let env = &draft.cobs[&id("n1/a")].value.content["env"];
     assert_eq!(env, &serde_json::json!({"PORT": "1", "DEBUG": "true", "NAME": "db"}));
+}
+
+#[test]
+fn what_is_kept_says_so_and_has_the_same_content() {
+    let text = |on_remove: &str| {
+        format!(
+            "clusters: {{c: {{services: {{a: [n1]}}}}}}\nservices: {{a: {{cobs: {{x: {{kind: k{on_remove}}}}}}}}}\n"
+        )
+    };
+    let keeps = |on_remove: &str| draft(&text(on_remove)).cobs["n1/a/x"].value.keep;
+    assert_eq!((keeps(""), keeps(", on_remove: undo"), keeps(", on_remove: keep")), (false, false, true));
+    let print = |on_remove: &str| {
+        let (first, none) = (cob_types::GenerationNumber(1), cob_types::GenerationNumber(0));
+        let made = cobgen::generation::assemble(draft(&text(on_remove)), first, none).expect("fits together");
+        made.generation.bundles["n1"].cobs["n1/a/x"].fingerprint
+    };
+    assert_eq!(print(""), print(", on_remove: keep"));
+}
+
+#[test]
+fn a_host_without_an_address_is_told_of_once() {
+    let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7001\"}, n2: {}}\ncobs:\n  \
+                n1/a: {kind: noop}\n  n2/b: {kind: noop, requires: [n1/a]}\n  n2/c: {kind: noop, after: [n1/a]}\n  \
+                n2/d: {kind: noop, requires: [n1/a]}\n";
+    let expansion = expand(Model::of_text("model.yaml", text), &BTreeSet::new());
+    let told: Vec<&str> = expansion.diagnostics.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(told, ["a dependency across hosts, as in 2 more places, but n2 has no address"]);
 }

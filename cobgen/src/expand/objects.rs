@@ -18,6 +18,7 @@ use super::hosts::Host;
 use super::kinds::{Found, Kinds, Known};
 use super::macros::{self, Member};
 use super::scope::{Scope, World, host_of};
+use super::spread::Spread;
 use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
@@ -74,6 +75,8 @@ pub(super) struct Object {
     pub(super) budget: Option<Marked<String>>,
     /// It is a budget of so many tokens.
     pub(super) at_most: Option<u32>,
+    /// It leaves the model as it is.
+    pub(super) keep: bool,
 }
 
 /// Where an object is from.
@@ -98,7 +101,7 @@ pub(super) struct Explicit {
 pub(super) struct Instance {
     pub(super) nodes: Vec<HostName>,
     /// By name, in the order of the nodes.
-    pub(super) cobs: BTreeMap<String, Vec<(HostName, CobId)>>,
+    pub(super) cobs: BTreeMap<String, Spread>,
     /// By node.
     pub(super) on_node: BTreeMap<HostName, Vec<CobId>>,
     /// Names that templates failed to give: what is missing may be one of these.
@@ -163,6 +166,7 @@ impl Objects {
                 restarts_on: restarts_on.remove(&id).unwrap_or_default(),
                 budget: tokens.remove(&id),
                 at_most: object.at_most,
+                keep: object.keep,
                 arrows: arrows.remove(&id).unwrap_or_default(),
             };
             cobs.insert(id, At { value, place });
@@ -323,9 +327,10 @@ impl Maker<'_> {
                     words: Vec::new(),
                     budget: None,
                     at_most: None,
+                    keep: false,
                 };
                 if let Some(instance) = self.objects.instances.get_mut(&(*cluster, service.value.clone())) {
-                    instance.cobs.entry(actions::COB.to_owned()).or_default().push((node.clone(), id.clone()));
+                    instance.cobs.entry(actions::COB.to_owned()).or_default().push(node.clone(), id.clone());
                     instance.on_node.entry(node.clone()).or_default().push(id.clone());
                 }
                 self.add(id, object, report);
@@ -471,7 +476,7 @@ impl Maker<'_> {
             let scope = Scope { of: id.as_str(), ..scope };
             let object = self.object(cob.mark, home, entry, &scope, report);
             if let Some(instance) = self.objects.instances.get_mut(&(cluster, service.to_string())) {
-                instance.cobs.entry(name.value).or_default().push((node.clone(), id.clone()));
+                instance.cobs.entry(name.value).or_default().push(node.clone(), id.clone());
                 instance.on_node.entry(node.clone()).or_default().push(id.clone());
             }
             self.add(id, object, report);
@@ -515,10 +520,6 @@ impl Maker<'_> {
             let value = templates.text(&written.value, written.mark, scope, report)?;
             Some(Marked { mark: written.mark, value })
         };
-        if let Some(Marked { mark, value: OnRemove::Keep }) = &entry.on_remove {
-            let fault = Diagnostic::error("not-supported-yet", "`on_remove: keep` is not supported yet");
-            report.push(*mark, fault.help("leave it away: what leaves the model goes to its pre-remove state first"));
-        }
         let content = entry.content.as_ref().map(|content| templates.node(content, scope, report));
         let content = content.unwrap_or(Node { mark, value: Value::Map(crate::model::Map::default()) });
         let mut object = Object {
@@ -532,6 +533,7 @@ impl Maker<'_> {
             words: Vec::new(),
             budget: entry.budget.as_ref().and_then(|name| text(name, report)),
             at_most: None,
+            keep: entry.on_remove.as_ref().is_some_and(|on_remove| on_remove.value == OnRemove::Keep),
         };
         self.files.named(&entry.files, &mut object.files, report);
         if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object, report)) {
