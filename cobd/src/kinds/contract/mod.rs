@@ -67,6 +67,7 @@ impl Case {
             expects: BTreeMap::new(),
             budget: None,
             at_most: None,
+            keep: false,
             files: BTreeMap::new(),
         };
         Self::of(kind, cob, BTreeMap::new())

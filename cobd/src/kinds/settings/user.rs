@@ -170,7 +170,7 @@ impl Wish for Entry {
         show("uid", self.content.uid.is_some(), json!(found.uid));
         let group = primary.map_or_else(|| found.gid.to_string(), |group| group.name.clone());
         show("group", self.content.group.is_some(), json!(group));
-        let is_member = |members: &[String]| members.iter().any(|m| *m == self.content.name);
+        let is_member = |members: &[String]| members.contains(&self.content.name);
         let others: BTreeSet<_> = all.iter().filter(|g| is_member(&g.members)).map(|g| g.name.clone()).collect();
         show("groups", self.content.groups.is_some(), json!(others));
         show("home", self.content.home.is_some(), json!(found.home));
