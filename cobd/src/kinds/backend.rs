@@ -14,6 +14,7 @@ use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
 
+use super::saved::Saved;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
 /// What carries out the checks and transitions of kinds that name it.
@@ -42,6 +43,12 @@ pub trait Backend: Send + Sync {
 
     /// How a move is made. Made twice, it ends as if made once.
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
+
+    /// Whether what its transitions write to `COB_RESULT_OUT` is the author's, to be given to the way back also
+    /// when the transition has failed. Else it is the back end's own word.
+    fn saves(&self) -> bool {
+        false
+    }
 
     /// A change object has left: what is remembered of it is forgotten.
     fn forget(&self, _cob: &CobId) {}
@@ -151,13 +158,19 @@ pub struct Tools {
     state_dir: PathBuf,
     program: Program,
     opener: Option<Opener>,
+    saved: Saved,
 }
 
 impl Tools {
     /// Folders are made below `state_dir`.
     #[must_use]
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>) -> Self {
-        Self { state_dir: state_dir.to_owned(), program, opener }
+        Self { state_dir: state_dir.to_owned(), program, opener, saved: Saved::new(state_dir) }
+    }
+
+    /// What moves have saved for the way back.
+    pub(super) fn saved(&self) -> &Saved {
+        &self.saved
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -181,7 +194,7 @@ impl Tools {
 }
 
 /// One folder name for each id. Ids hold no `+`; without it, `n1/a` would stand in the way of `n1/a/b`.
-fn folder_name(cob: &CobId) -> String {
+pub(super) fn folder_name(cob: &CobId) -> String {
     cob.as_str().replace('/', "+")
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use super::runner;
-use crate::kinds::service;
+use crate::kinds::{native, plugin, service};
 
 /// First argument of a runner; the second is the job folder.
 pub(super) const RUN_ACTION: &str = "__run-action";
@@ -17,6 +17,10 @@ pub(super) const RUN_ACTION: &str = "__run-action";
 pub(crate) const KEEP_SERVICE: &str = "__keep-service";
 /// First argument of an action on a service; then the word and the service's folder.
 pub(crate) const MOVE_SERVICE: &str = "__move-service";
+/// First argument of an action of a native kind; the second is the call.
+pub(crate) const ACT_KIND: &str = "__act-kind";
+/// First argument of a call of a plug-in; the second is the call.
+pub(crate) const CALL_PLUGIN: &str = "__call-plugin";
 
 /// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
 /// executed as a runner, it does that work and returns the exit code to end with.
@@ -29,7 +33,8 @@ pub fn main_if_runner() -> Option<ExitCode> {
 /// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
-    let word = word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE].contains(word))?;
+    let word =
+        word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, ACT_KIND, CALL_PLUGIN].contains(word))?;
     // By hand, without the rest: nothing to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
     // Where the system refuses, everything else goes on.
@@ -37,6 +42,8 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
     Some(match word {
         RUN_ACTION => runner::run(Path::new(what)),
         KEEP_SERVICE => service::keep(Path::new(what)),
+        ACT_KIND => native::act(what),
+        CALL_PLUGIN => plugin::call(what),
         _ => program().map_or(ExitCode::FAILURE, |program| service::make_move(&program, what)),
     })
 }
