@@ -99,10 +99,8 @@ fn sync(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesError> {
 }
 
 fn not_there(error: FilesError) -> Result<(), FilesError> {
-    match error {
-        FilesError::Disk { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => Err(other),
-    }
+    let gone = matches!(&error, FilesError::Disk { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+    if gone { Ok(()) } else { Err(error) }
 }
 
 impl Disk {

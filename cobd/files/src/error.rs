@@ -116,18 +116,21 @@ impl FilesError {
 }
 
 fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull => "what was there is untouched; make room, then `cobctl retry`",
-        io::ErrorKind::QuotaExceeded => "what was there is untouched; the quota of the daemon's user is used up",
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "what was there is untouched; the file system is mounted read-only: mount it for writing, then `cobctl retry`"
-        }
-        io::ErrorKind::PermissionDenied => {
-            "the daemon's user may not; does cobd run as root, and is the file immutable?"
-        }
-        io::ErrorKind::NotFound => "it went away while it was looked at; it is tried again",
-        _ => "what was there is untouched",
-    }
+    const KINDS: [(io::ErrorKind, &str); 5] = [
+        (io::ErrorKind::StorageFull, "what was there is untouched; make room, then `cobctl retry`"),
+        (io::ErrorKind::QuotaExceeded, "what was there is untouched; the quota of the daemon's user is used up"),
+        (
+            io::ErrorKind::ReadOnlyFilesystem,
+            "what was there is untouched; the file system is mounted read-only: mount it for writing, then `cobctl retry`",
+        ),
+        (
+            io::ErrorKind::PermissionDenied,
+            "the daemon's user may not; does cobd run as root, and is the file immutable?",
+        ),
+        (io::ErrorKind::NotFound, "it went away while it was looked at; it is tried again"),
+    ];
+    let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
+    known.map_or("what was there is untouched", |(_, hint)| hint)
 }
 
 fn list(conflicts: &[Conflict]) -> String {

@@ -86,7 +86,7 @@ mod tests {
     fn clean(base: &str, ours: &str, theirs: &str) -> String {
         match merge(base.as_bytes(), ours.as_bytes(), theirs.as_bytes()).expect("merged") {
             Merged::Clean(bytes) => String::from_utf8(bytes).expect("text"),
-            other => panic!("not clean: {other:?}"),
+            Merged::Conflict(_) | Merged::Binary => panic!("not clean: {ours:?} {theirs:?}"),
         }
     }
 

@@ -403,7 +403,7 @@ impl Planner<'_> {
         base: &Base<'_>,
         interrupted: bool,
         live: &Live<'_>,
-    ) -> Result<Result<Content, (String, Option<Vec<u8>>)>, FilesError> {
+    ) -> Result<Result<Content, Excluded>, FilesError> {
         let kept = match base {
             Base::None => return Ok(Ok(Content::Target)),
             Base::Same => None,
@@ -585,6 +585,9 @@ impl Base<'_> {
         }
     }
 }
+
+/// Why two sides exclude each other, and the merge with both where they do.
+type Excluded = (String, Option<Vec<u8>>);
 
 /// Which content comes of it.
 enum Content {
