@@ -155,10 +155,15 @@ impl Wanted {
         Ok(())
     }
 
-    /// Every path that is named, with the folders in which changes of them are seen.
+    /// Every path that is named.
     pub fn watched(&self) -> impl Iterator<Item = &TreePath> {
         let implied = |e: &Entry| matches!(e.node, Node::Folder { implied: true, .. });
         self.entries.iter().filter(move |(_, e)| !implied(e)).map(|(path, _)| path)
+    }
+
+    /// The folders that are managed as a whole.
+    pub fn whole_folders(&self) -> impl Iterator<Item = &TreePath> {
+        self.entries.iter().filter(|(_, e)| matches!(e.node, Node::Folder { whole: true, .. })).map(|(path, _)| path)
     }
 }
 

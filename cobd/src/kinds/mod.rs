@@ -17,6 +17,7 @@ mod backend;
 mod budget;
 mod command;
 mod content;
+mod file_tree;
 mod gate;
 mod http_check;
 mod jobs;
@@ -29,4 +30,5 @@ mod testing;
 mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
+pub use file_tree::{FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::backend::Backend;
-use super::{budget, command, http_check, noop, service, tcp_check, wait};
+use super::{budget, command, file_tree, http_check, noop, service, tcp_check, wait};
 
 /// Every back end there is.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
     vec![
         Arc::new(budget::Budget),
         Arc::new(command::CommandKind),
+        Arc::new(file_tree::FileTree::default()),
         Arc::new(http_check::HttpCheck::default()),
         Arc::new(noop::Noop::default()),
         Arc::new(service::Service),

@@ -193,7 +193,7 @@ fn listing(folder: &Path) -> BTreeSet<PathBuf> {
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder).expect("listed").flatten() {
             let path = entry.path();
-            if path.ends_with("jobs") || path.ends_with("cobs") {
+            if ["jobs", "cobs", "files"].iter().any(|own| path.ends_with(own)) {
                 continue;
             }
             if path.is_dir() {
