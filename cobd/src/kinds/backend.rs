@@ -49,7 +49,12 @@ pub trait Backend: Send + Sync {
     fn forget(&self, _cob: &CobId) {}
 
     /// Answers what is asked of a change object's files; none: it has none.
-    fn files(&self, _tools: &Tools, _context: &Context, _query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {
+    fn files(
+        &self,
+        _tools: &Tools,
+        _context: &Context,
+        _query: FilesQuery,
+    ) -> Option<Work<Result<FilesAnswer, String>>> {
         None
     }
 }

@@ -10,6 +10,7 @@ mod closed;
 mod disk;
 mod enrol;
 mod examples;
+mod file_tree;
 mod flap;
 mod hostile;
 mod kills;

@@ -208,7 +208,14 @@ impl Need {
 
     /// One at a time for this change object.
     pub(super) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
-        let own = self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner).entry(self.cob.clone()).or_default().clone();
+        let own = self
+            .shared
+            .busy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(self.cob.clone())
+            .or_default()
+            .clone();
         let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
         job()
     }

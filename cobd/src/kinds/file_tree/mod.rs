@@ -12,9 +12,9 @@
 //! secrets are opened for one job and wiped; what stood in a file with a secret before is sealed for this host.
 
 mod backend;
-mod query;
 #[cfg(test)]
 mod file_tree_test;
+mod query;
 mod vault;
 mod watch;
 

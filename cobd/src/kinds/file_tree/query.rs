@@ -98,13 +98,8 @@ pub(super) fn answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, Stri
 
 fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError> {
     let files = need.files()?;
-    let plain = |text: String| FilesAnswer {
-        text,
-        path: None,
-        state: None,
-        conflicts: Vec::new(),
-        versions: Vec::new(),
-    };
+    let plain =
+        |text: String| FilesAnswer { text, path: None, state: None, conflicts: Vec::new(), versions: Vec::new() };
     let path = |text: &Option<String>| text.as_deref().map(TreePath::new).transpose();
     Ok(match query {
         FilesQuery::Diff => {
