@@ -49,6 +49,19 @@ impl Files {
         }
     }
 
+    /// What was at a path before it was managed, as a version has it.
+    ///
+    /// # Errors
+    /// When there is no such version, or nothing was there.
+    pub fn before(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
+        let version = self.version(cob, version)?;
+        let kept = self.store.listing(version.parts.before)?.remove(path);
+        match kept.map(|kept| self.bytes(&kept)).transpose()?.flatten() {
+            Some(content) => Ok(content),
+            None => Err(FilesError::NotThere(format!("nothing is kept of what was at {path} before"))),
+        }
+    }
+
     /// A version as text: what every path was, with the differences to what was before.
     ///
     /// # Errors

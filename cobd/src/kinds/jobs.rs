@@ -171,7 +171,7 @@ impl Kinds {
         &self,
         context: &Context,
         query: FilesQuery,
-    ) -> Result<impl Future<Output = Result<FilesAnswer, String>> + Send + 'static, String> {
+    ) -> Result<impl Future<Output = Result<FilesAnswer, String>> + Send + use<>, String> {
         let backend = self.backend(&context.kind).map_err(|e| e.to_string())?;
         let work = backend.files(&self.hands.tools, context, query);
         match work {

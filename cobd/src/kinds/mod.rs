@@ -30,5 +30,5 @@ mod testing;
 mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
-pub use file_tree::{FilesAnswer, FilesQuery};
+pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};

@@ -10,6 +10,7 @@ use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, Stat
 use cob_types::message::Values;
 use cob_types::{CobId, Kind, StateName, canonical, secret};
 use tokio::sync::Semaphore;
+use tracing::info;
 
 use super::query::{self, FilesAnswer, FilesQuery};
 use super::vault::OwnKey;
@@ -149,7 +150,12 @@ impl Backend for FileTree {
         let timeout = Duration::from_millis(transition.timeout_ms);
         let (need, up) = (self.need(tools, context), hop.to == *"present");
         self.work(Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
-            Ok(done) => Ok(Outcome::Done { exports: Values::new(), saved: None }).inspect(|_| drop(done)),
+            Ok(done) => {
+                if !done.left.is_empty() {
+                    info!(cob = need.cob(), folders = ?done.left, "folders with something of others in them were left");
+                }
+                Ok(Outcome::done())
+            }
             Err(FilesError::Cancelled) => Ok(Outcome::Cancelled),
             Err(error) => Err(error.to_string()),
         })
@@ -204,6 +210,12 @@ impl Need {
         let files = self.folder.file_name().unwrap_or_default().as_encoded_bytes();
         let spec = canonical::fingerprint(&[self.content.as_bytes(), files]).to_string();
         Wanted::new(content, &self.folder, &spec)
+    }
+
+    /// Makes the daemon look again.
+    pub(super) fn look_again(&self) {
+        // Where so much waits already, the check at intervals finds it; and `cobctl resolve` asks, too.
+        let _ = self.drifts.try_send(self.cob.clone());
     }
 
     /// One at a time for this change object.

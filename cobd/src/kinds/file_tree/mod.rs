@@ -19,4 +19,4 @@ mod vault;
 mod watch;
 
 pub(super) use backend::FileTree;
-pub use query::{FilesAnswer, FilesQuery};
+pub use query::{FileConflict, FileVersion, FilesAnswer, FilesQuery};

@@ -46,7 +46,7 @@ pub enum FilesQuery {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesAnswer {
     /// In words, or the text asked for.
     pub text: String,
@@ -136,6 +136,7 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
         FilesQuery::Resolve { path: which, choice, retire } => {
             let which = path(&which)?;
             let count = files.resolve(need.cob(), &need.wanted()?, retire, which.as_ref(), &choice)?;
+            need.look_again();
             plain(cob_types::words::count(count, "conflict") + " decided")
         }
         FilesQuery::Restore { version, path } => {
