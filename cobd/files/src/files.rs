@@ -14,7 +14,7 @@ use crate::disk::{Disk, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
 use crate::plan::{Past, Plan, Planner};
-use crate::store::{Current, Listing, Part, Reason, Record, Store};
+use crate::store::{Begun, Current, Listing, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
 
 /// Seals what was in files that hold secrets, for this host alone.
@@ -213,12 +213,12 @@ impl Files {
         Ok(done)
     }
 
-    /// Refuses what can't be done; whether shared files are about to change.
+    /// Refuses what can't be done; whether files are about to change.
     fn may_go_on(&self, plan: &Plan) -> Result<bool, FilesError> {
         if !plan.conflicts.is_empty() {
             return Err(FilesError::Conflict(plan.conflicts.clone()));
         }
-        Ok(!plan.aim.is_empty())
+        Ok(!plan.begun.aim.is_empty() && !plan.steps.is_empty())
     }
 
     /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer.
@@ -235,8 +235,7 @@ impl Files {
         self.store.record(Record {
             before: Part::New(before),
             found: plan.found.clone(),
-            aim: plan.aim.clone(),
-            result: plan.result.clone(),
+            begun: plan.begun.clone(),
             ..record(job, reason, plan)
         })
     }
@@ -256,9 +255,7 @@ impl Files {
             past = Past {
                 before: self.store.listing(current.parts.before)?,
                 applied: self.store.listing(current.parts.applied)?,
-                found: self.store.listing(current.parts.found)?,
-                aim: self.store.listing(current.parts.aim)?,
-                result: self.store.listing(current.parts.result)?,
+                begun: self.store.begun(current.parts.begun)?,
             };
         }
         let disk = Disk::new()?;
@@ -347,7 +344,6 @@ fn record(job: &Job<'_>, reason: Reason, plan: &Plan) -> Record {
         before: Part::Same,
         applied: Part::Same,
         found: Listing::new(),
-        aim: Listing::new(),
-        result: Listing::new(),
+        begun: Begun::default(),
     }
 }

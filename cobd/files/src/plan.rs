@@ -20,7 +20,7 @@ use crate::disk::{Disk, Found, is_staged};
 use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
 use crate::merge::{self, Merged};
 use crate::path::TreePath;
-use crate::store::{Blob, Kept, KeptNode, Listing, Store};
+use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store};
 use crate::wanted::{Entry, Manage, Node, OnDrift, Source, Wanted};
 use crate::{Choice, Vault};
 
@@ -46,9 +46,8 @@ pub(crate) struct Plan {
     pub(crate) found: Listing,
     /// What is applied when all steps are done.
     pub(crate) applied: Listing,
-    /// Of shared files: what is applied, and what is written for it.
-    pub(crate) aim: Listing,
-    pub(crate) result: Listing,
+    /// What is about to be done, so that the next one knows how far this one came.
+    pub(crate) begun: Begun,
     /// Bytes that are held.
     held: u64,
 }
@@ -76,9 +75,7 @@ pub(crate) enum Step {
 pub(crate) struct Past {
     pub(crate) before: Listing,
     pub(crate) applied: Listing,
-    pub(crate) found: Listing,
-    pub(crate) aim: Listing,
-    pub(crate) result: Listing,
+    pub(crate) begun: Begun,
 }
 
 /// What a plan is made with.
@@ -170,6 +167,16 @@ impl Planner<'_> {
             let live = self.disk.look(path)?;
             self.settle(path, &target, &live, &mut plan)?;
             plan.before.remove(path);
+        }
+        // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
+        let (ours, last) = (&mut plan.begun, &self.past.begun);
+        for (path, aim) in last.aim.iter().filter(|(path, _)| !ours.aim.contains_key(*path)).collect::<Vec<_>>() {
+            ours.aim.insert(path.clone(), aim.clone());
+            for (to, from) in
+                [(&mut ours.from, &last.from), (&mut ours.base, &last.base), (&mut ours.result, &last.result)]
+            {
+                to.extend(from.get_key_value(path).map(|(path, kept)| (path.clone(), kept.clone())));
+            }
         }
         Ok(plan)
     }
@@ -283,16 +290,13 @@ impl Planner<'_> {
         let past = self.past;
         let last = past.applied.get(path).or_else(|| past.before.get(path));
         let last = last.map_or(Base::None, Base::Kept);
-        let (Some(aim), Some(result)) = (past.aim.get(path), past.result.get(path)) else { return Ok((last, false)) };
+        let begun = &past.begun;
+        let (Some(aim), Some(result)) = (begun.aim.get(path), begun.result.get(path)) else { return Ok((last, false)) };
         if live.is(&result.node)? {
             return Ok((Base::Kept(aim), false));
         }
-        let untouched = match (past.found.get(path), &last) {
-            (Some(found), _) => live.is(&found.node)?,
-            (None, Base::Kept(kept)) => live.is(&kept.node)?,
-            (None, _) => true,
-        };
-        Ok((last, !untouched))
+        let untouched = begun.from.get(path).map_or(Ok(true), |from| live.is(&from.node))?;
+        Ok((begun.base.get(path).map_or(last, Base::Kept), !untouched))
     }
 
     fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
@@ -354,7 +358,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What others have made of it is kept before it is overwritten; and what is written into a shared file is known before.
+    /// What others have made of it is kept before it is overwritten; and what is to be written is known before.
     fn keep_what_goes(
         &self,
         path: &TreePath,
@@ -376,7 +380,7 @@ impl Planner<'_> {
             let kept = self.keep(path, live.found, target.secret, plan)?;
             plan.found.insert(path.clone(), kept);
         }
-        if !target.shared && !target.reported {
+        if target.secret {
             return Ok(());
         }
         let kept = |node: KeptNode, managed: &Managed| Kept { node, managed: managed.clone(), implied: false };
@@ -392,8 +396,19 @@ impl Planner<'_> {
             Some(Step::Remove) => KeptNode::Absent,
             _ => return Ok(()),
         };
-        plan.aim.insert(path.clone(), kept(aim, &target.managed));
-        plan.result.insert(path.clone(), kept(result, &Managed::default()));
+        let from = match live.found {
+            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.to_vec())),
+            Found::Link { target } => KeptNode::Link(target.clone()),
+            Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
+        };
+        let nothing = Managed::default();
+        let begun = &mut plan.begun;
+        begun.from.insert(path.clone(), kept(from, &nothing));
+        begun.aim.insert(path.clone(), kept(aim, &target.managed));
+        begun.result.insert(path.clone(), kept(result, &nothing));
+        if let Base::Kept(base) = base {
+            begun.base.insert(path.clone(), (*base).clone());
+        }
         Ok(())
     }
 

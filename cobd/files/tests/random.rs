@@ -51,19 +51,14 @@ fn wanted(files: &BTreeMap<String, String>, manage: &str, folder: &Path) -> Want
     Wanted::new(content, folder, &spec).expect("makes sense")
 }
 
-/// The model's text: lines that belong to a generation, with some that never change between them.
-fn text(random: &mut Random) -> String {
-    let mut text = String::new();
-    for n in 0..8 {
-        text.push_str(&format!("steady {n}\n"));
-        if random.chance(60) {
-            text.push_str(&format!("setting {n} = {}\n", random.below(3)));
-        }
-    }
-    if random.chance(15) {
-        text.pop();
-    }
-    if random.chance(10) { text.replace('\n', "\r\n") } else { text }
+/// The model's text: settings that generations change, far enough from each other.
+fn text(settings: &[usize; 8], windows: bool) -> String {
+    let block = |(n, setting): (usize, &usize)| {
+        let steady: String = (0..6).map(|line| format!("steady {n} {line}\n")).collect();
+        format!("{steady}setting {n} = {setting}\n")
+    };
+    let text: String = settings.iter().enumerate().map(block).collect();
+    if windows { text.replace('\n', "\r\n") } else { text }
 }
 
 /// What a user does to a file: adds lines of his own, changes one, removes one.
@@ -106,7 +101,10 @@ fn no_line_of_a_user_is_lost_without_a_word() {
     fs::create_dir(folder.path().join("host")).expect("made");
     let mut files = open(folder.path());
     let (mut mark, mut merged, mut conflicts) = (0, 0, 0);
+    let mut settings: BTreeMap<&str, [usize; 8]> = BTreeMap::new();
     let mut generations: Vec<BTreeMap<String, String>> = Vec::new();
+    // What was applied last: the first time, what is there is not merged but kept as what was before.
+    let mut managed: BTreeSet<PathBuf> = BTreeSet::new();
     for round in 0..rounds {
         // Forward to something else, or back to something that was.
         let tree = if random.chance(30) && !generations.is_empty() {
@@ -115,12 +113,19 @@ fn no_line_of_a_user_is_lost_without_a_word() {
             let some = names.iter().filter(|_| random.chance(85));
             let some: Vec<_> = some.collect();
             let some = if some.is_empty() { vec![&names[0]] } else { some };
-            some.into_iter().map(|name| ((*name).to_owned(), text(&mut random))).collect()
+            let mut tree = BTreeMap::new();
+            for name in some {
+                let settings = settings.entry(*name).or_default();
+                settings[random.below(8)] = random.below(4);
+                tree.insert((*name).to_owned(), text(settings, *name == "c.conf"));
+            }
+            tree
         };
         generations.push(tree.clone());
         let wanted = wanted(&tree, "merge", folder.path());
         let before = host_files(folder.path());
-        let lines: BTreeMap<_, _> = before.keys().map(|path| (path.clone(), users(path))).collect();
+        let ours = before.keys().filter(|path| managed.contains(*path));
+        let lines: BTreeMap<_, _> = ours.map(|path| (path.clone(), users(path))).collect();
         let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
         let retire = random.chance(8);
         let said = files.check(COB, &wanted).expect("looked").state;
@@ -155,7 +160,9 @@ fn no_line_of_a_user_is_lost_without_a_word() {
             }
             Err(other) => panic!("seed {seed} round {round}: {other}"),
         }
+        managed.clear();
         if !retire {
+            managed.extend(tree.keys().map(|name| folder.path().join("host").join(name)));
             for name in tree.keys() {
                 for _ in 0..random.below(2) {
                     edit(&folder.path().join("host").join(name), &mut mark, &mut random);
@@ -180,28 +187,27 @@ fn whatever_is_overwritten_is_in_the_history() {
     let files = open(folder.path());
     let path = folder.path().join("host/x");
     let tree_path = TreePath::new(path.to_str().expect("text")).expect("a path");
-    let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let mut overwritten: BTreeSet<Vec<u8>> = BTreeSet::new();
     for round in 0..rounds {
         let tree = BTreeMap::from([("x".to_owned(), format!("text {}\n", random.below(5)))]);
         let wanted = wanted(&tree, "copy", folder.path());
         if random.chance(50) {
             let mine = format!("mine {round}\n").into_bytes();
             fs::write(&path, &mine).expect("edited");
-            seen.insert(mine);
         }
+        let here = fs::read(&path).ok();
         let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
         if random.chance(20) { files.retire(&job) } else { files.apply(&job) }.expect("moved");
-        seen.extend(fs::read(&path).ok());
+        overwritten.extend(here.filter(|text| fs::read(&path).ok().as_ref() != Some(text)));
     }
     let log = files.log(COB, usize::MAX).expect("read");
     let kept: BTreeSet<Vec<u8>> = log.iter().filter_map(|v| files.content(COB, &v.id, &tree_path).ok()).collect();
-    // What stands there now was not overwritten yet.
-    let now = fs::read(&path).unwrap_or_default();
-    let before: BTreeSet<_> = seen.iter().filter(|text| !kept.contains(*text) && **text != now).collect();
+    let missing: Vec<_> = overwritten.iter().filter(|text| !kept.contains(*text)).collect();
     // A file that was there when a tree was brought about anew is in what was before.
     let in_before =
         |text: &[u8]| log.iter().any(|v| v.info.reason == Reason::Before && shown_before(&files, v, &tree_path, text));
-    assert!(before.iter().all(|text| in_before(text)), "{before:?}");
+    assert!(missing.iter().all(|text| in_before(text)), "{missing:?}");
+    assert!(overwritten.len() > 10);
 }
 
 fn shown_before(files: &Files, version: &cob_files::Shown, path: &TreePath, text: &[u8]) -> bool {
@@ -263,7 +269,7 @@ fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
             assert!(read == 1, "the child has ended: {}", String::from_utf8_lossy(&said));
             said.push(byte[0]);
         }
-        std::thread::sleep(Duration::from_micros(random.below(60_000) as u64));
+        std::thread::sleep(Duration::from_micros(random.below(150_000) as u64));
         child.kill().expect("killed");
         child.wait().expect("waited for");
 
@@ -278,8 +284,10 @@ fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
         let job = Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) };
         files.apply(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
         assert_eq!(files.check(COB, wanted).expect("looked").state, State::Present, "kill {kill}");
-        let letters: BTreeSet<_> = host_files(folder.path()).into_values().collect();
-        assert_eq!(letters.len(), 1, "kill {kill}: all files are of one tree");
+        let letter = |text: &[u8]| text.iter().take_while(|b| **b != b'\n').map(|b| char::from(*b)).collect::<String>();
+        let letters: Vec<_> = host_files(folder.path()).into_values().map(|text| letter(&text)).collect();
+        let log = || files.log(COB, 6).expect("read").into_iter().map(|v| v.info).collect::<Vec<_>>();
+        assert!(letters.windows(2).all(|w| w[0] == w[1]), "kill {kill}: not of one tree: {letters:?} {:#?}", log());
         assert_eq!(host_files(folder.path()).len(), COUNT, "kill {kill}: nothing is left beside");
         if random.chance(30) {
             files.retire(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));

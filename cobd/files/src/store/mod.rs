@@ -7,7 +7,7 @@
 //!        before/etc/db.conf          as it was when the path was first managed; nothing was there: only in =meta
 //!        applied/etc/db.conf         what was wanted when it was last applied: the base of merges
 //!        found/etc/db.conf           what somebody else had made of it, and was overwritten
-//!        aim/, result/              what was about to be applied and written: an action begins, and has not ended
+//!        from/, base/, aim/, result/  what an action finds and is about to do: it has begun, and not ended
 //!        …/=meta                     owner, group, mode, attributes of what is in each folder; what git has no names for
 //! ```
 //! Rules: a version is durable before the first file is written that it is to be taken back with. All that is recorded at
@@ -118,8 +118,17 @@ pub(crate) struct Parts {
     pub(crate) before: Option<Oid>,
     pub(crate) applied: Option<Oid>,
     pub(crate) found: Option<Oid>,
-    pub(crate) aim: Option<Oid>,
-    pub(crate) result: Option<Oid>,
+    pub(crate) begun: [Option<Oid>; 4],
+}
+
+/// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
+/// writes for that (`result`). If it is killed, this tells whether it had got as far as a path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Begun {
+    pub(crate) from: Listing,
+    pub(crate) base: Listing,
+    pub(crate) aim: Listing,
+    pub(crate) result: Listing,
 }
 
 /// A part of a version to be recorded.
@@ -141,10 +150,7 @@ pub(crate) struct Record {
     pub(crate) before: Part,
     pub(crate) applied: Part,
     pub(crate) found: Listing,
-    /// What is about to be applied, of files that are shared with others.
-    pub(crate) aim: Listing,
-    /// What is about to be written for that.
-    pub(crate) result: Listing,
+    pub(crate) begun: Begun,
 }
 
 /// The store. Clones share it.
@@ -245,6 +251,12 @@ impl Store {
     /// A part of a version.
     pub(crate) fn listing(&self, tree: Option<Oid>) -> Result<Listing, FilesError> {
         tree.map_or(Ok(Listing::new()), |tree| self.read(|repo| read_listing(repo, tree)))
+    }
+
+    /// What an action has begun.
+    pub(crate) fn begun(&self, parts: [Option<Oid>; 4]) -> Result<Begun, FilesError> {
+        let [from, base, aim, result] = parts.map(|part| self.listing(part));
+        Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
     }
 
     /// A content.

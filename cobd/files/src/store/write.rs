@@ -17,8 +17,8 @@ const INFO: &str = "info";
 const BEFORE: &str = "before";
 const APPLIED: &str = "applied";
 const FOUND: &str = "found";
-const AIM: &str = "aim";
-const RESULT: &str = "result";
+/// The parts of an action that has begun.
+const BEGUN: [&str; 4] = ["from", "base", "aim", "result"];
 const FILE_MODE: i32 = 0o100_644;
 const PACK_MODE: u32 = 0o400;
 /// From so many packs on the small ones are made one.
@@ -155,7 +155,7 @@ pub(super) fn version(repo: &Repository, id: Oid) -> Result<Current, git2::Error
         return Err(git2::Error::from_str(&what));
     }
     let (before, applied, found) = (part(BEFORE), part(APPLIED), part(FOUND));
-    Ok(Current { id, info, parts: Parts { before, applied, found, aim: part(AIM), result: part(RESULT) } })
+    Ok(Current { id, info, parts: Parts { before, applied, found, begun: BEGUN.map(part) } })
 }
 
 fn write_version(
@@ -173,8 +173,12 @@ fn write_version(
         before: part(&record.before, was.before)?,
         applied: part(&record.applied, was.applied)?,
         found: write_listing(batch, &record.found)?,
-        aim: write_listing(batch, &record.aim)?,
-        result: write_listing(batch, &record.result)?,
+        begun: [
+            write_listing(batch, &record.begun.from)?,
+            write_listing(batch, &record.begun.base)?,
+            write_listing(batch, &record.begun.aim)?,
+            write_listing(batch, &record.begun.result)?,
+        ],
     };
     let info = Info {
         format: FORMAT,
@@ -188,14 +192,8 @@ fn write_version(
     };
     let text = serde_json::to_vec(&info).map_err(|e| git2::Error::from_str(&e.to_string()))?;
     let mut entries = BTreeMap::from([(INFO.as_bytes().to_vec(), (batch.blob(&text)?, FILE_MODE))]);
-    let named = [
-        (BEFORE, parts.before),
-        (APPLIED, parts.applied),
-        (FOUND, parts.found),
-        (AIM, parts.aim),
-        (RESULT, parts.result),
-    ];
-    for (name, id) in named {
+    let named = [(BEFORE, parts.before), (APPLIED, parts.applied), (FOUND, parts.found)];
+    for (name, id) in named.into_iter().chain(BEGUN.into_iter().zip(parts.begun)) {
         entries.extend(id.map(|id| (name.as_bytes().to_vec(), (id, FOLDER_MODE))));
     }
     Ok(Current { id: batch.tree(&entries)?, info, parts })
