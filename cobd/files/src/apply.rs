@@ -49,6 +49,7 @@ pub(crate) fn carry_out(steps: &[(TreePath, Step)], cancelled: &AtomicBool) -> R
                 disk.remove(path)?;
             }
             Step::RemoveStaged => disk.remove(path)?,
+            Step::ClearStaged => disk.clear_staged(path).map(drop).or_else(not_there)?,
             Step::RemoveFolder if disk.remove_folder(path)? => {}
             Step::RemoveFolder => done.left.push(path.clone()),
             Step::File { .. } | Step::Link(_) | Step::MakeFolder(_) | Step::Attributes(_) => continue,
@@ -72,7 +73,8 @@ fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesErro
     let staged = some.iter().try_for_each(|(path, step)| match step {
         Step::File { content, attributes } => disk.stage_file(path, content, attributes, one_by_one),
         Step::Link(target) => disk.stage_link(path, target),
-        Step::MakeFolder(_) | Step::Attributes(_) | Step::Remove | Step::RemoveFolder | Step::RemoveStaged => Ok(()),
+        Step::MakeFolder(_) | Step::Attributes(_) | Step::Remove | Step::RemoveFolder => Ok(()),
+        Step::RemoveStaged | Step::ClearStaged => Ok(()),
     });
     let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some) });
     if let Err(error) = durable {

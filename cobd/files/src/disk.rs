@@ -280,6 +280,12 @@ impl Disk {
         }
     }
 
+    /// Whether something was left beside the place of a path.
+    pub(crate) fn has_staged(&self, path: &TreePath) -> Result<bool, FilesError> {
+        let Some(parent) = self.parent(path)? else { return Ok(false) };
+        Ok(rustix::fs::statat(&parent, &*staged_name(path.name()), AtFlags::SYMLINK_NOFOLLOW).is_ok())
+    }
+
     /// Puts what was staged into its place.
     pub(crate) fn install(&self, path: &TreePath) -> Result<(), FilesError> {
         let gone = || FilesError::disk("writing", path)(Errno::NOENT);

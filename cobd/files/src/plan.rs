@@ -68,6 +68,8 @@ pub(crate) enum Step {
     RemoveFolder,
     /// What an action that was killed has left.
     RemoveStaged,
+    /// The same, beside this path.
+    ClearStaged,
 }
 
 /// What is kept of a change object, as far as it is needed.
@@ -169,6 +171,11 @@ impl Planner<'_> {
             plan.before.remove(path);
         }
         // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
+        for path in self.past.begun.aim.keys() {
+            if self.disk.has_staged(path)? {
+                plan.steps.push((path.clone(), Step::ClearStaged));
+            }
+        }
         let (ours, last) = (&mut plan.begun, &self.past.begun);
         for (path, aim) in last.aim.iter().filter(|(path, _)| !ours.aim.contains_key(*path)).collect::<Vec<_>>() {
             ours.aim.insert(path.clone(), aim.clone());
