@@ -190,6 +190,7 @@ impl Store {
         let repo = Repository::open_bare(path).map_err(git)?;
         // Without it git waits for no disk at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;
+        packs::search_for_deltas(&repo, false);
         let index = write::load(&repo).map_err(|what| failed(what.message().to_owned()))?;
         let writer = Writer::new(path).map_err(git)?;
         let shared = Shared {

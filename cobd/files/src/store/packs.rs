@@ -15,6 +15,17 @@ const SMALL: u64 = 16 << 20;
 const HEADER: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 const OIDS: usize = HEADER.len() + 256 * 4;
 
+/// The largest object for which libgit2 looks for a similar one, by the name under which it reads it.
+const DELTAS_UP_TO: &str = "pack.deltaCacheSize";
+
+/// Whether similar objects are looked for, which takes longer than all else: worth it where versions come together.
+pub(super) fn search_for_deltas(repo: &Repository, search: bool) {
+    if let Ok(mut config) = repo.config() {
+        // Where it can't be set, writing takes longer, or more room.
+        let _ = if search { config.remove(DELTAS_UP_TO) } else { config.set_i64(DELTAS_UP_TO, 1) };
+    }
+}
+
 /// Writes a pack, durably; its name.
 pub(super) fn write(store: &Path, pack: &mut PackBuilder<'_>, mode: u32) -> Result<String, git2::Error> {
     let folder = store.join("objects/pack");
@@ -46,11 +57,14 @@ pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<(), gi
         objects.extend(oids(path).map_err(|e| git2::Error::from_str(&format!("{}: {e}", path.display())))?);
     }
     let repo = Repository::open_bare(store)?;
+    search_for_deltas(&repo, true);
     let mut pack = repo.packbuilder()?;
     for id in objects {
         pack.insert_object(id, None)?;
     }
-    let name = write(store, &mut pack, mode)?;
+    let name = write(store, &mut pack, mode);
+    search_for_deltas(&repo, false);
+    let name = name?;
     remove(store, small.iter().filter(|path| path.file_stem().is_none_or(|stem| *stem != *name)))
 }
 

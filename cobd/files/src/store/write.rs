@@ -108,6 +108,7 @@ impl Writer {
             kept.push(parent.id());
             at = parent;
         }
+        packs::search_for_deltas(&repo, true);
         let odb = repo.odb()?;
         let _memory: Mempack<'_> = odb.add_new_mempack_backend(i32::MAX)?;
         let mut parent: Option<Oid> = None;
@@ -122,7 +123,9 @@ impl Writer {
             parent = Some(new);
         }
         let Some(new) = parent else { return Ok(0) };
-        let name = packs::write(&self.path, &mut pack, PACK_MODE)?;
+        let name = packs::write(&self.path, &mut pack, PACK_MODE);
+        packs::search_for_deltas(&repo, false);
+        let name = name?;
         repo.reference(MAIN, new, true, "prune")?;
         packs::remove_all_but(&self.path, &[name])?;
         Ok(kept.len())
