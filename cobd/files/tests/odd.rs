@@ -41,7 +41,7 @@ impl Mount {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(path.to_owned()));
         }
-        println!("nothing can be mounted here: left out");
+        eprintln!("nothing can be mounted here: left out");
         None
     }
 
