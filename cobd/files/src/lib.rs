@@ -21,6 +21,7 @@ mod history;
 mod merge;
 mod path;
 mod plan;
+mod sides;
 mod store;
 mod wanted;
 

@@ -20,6 +20,7 @@ use crate::disk::{Disk, Found, is_staged};
 use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
 use crate::merge::{self, Merged};
 use crate::path::TreePath;
+use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size, told};
 use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store};
 use crate::wanted::{Entry, Manage, Node, OnDrift, Source, Wanted};
 use crate::{Choice, Vault};
@@ -95,34 +96,6 @@ pub(crate) struct Planner<'a> {
     pub(crate) choices: &'a BTreeMap<String, Choice>,
     /// Texts of differences are made.
     pub(crate) tell: bool,
-}
-
-/// What is wanted at a path.
-struct Target {
-    node: TargetNode,
-    managed: Managed,
-    shared: bool,
-    /// Changes by others are told and left.
-    reported: bool,
-    secret: bool,
-    implied: bool,
-}
-
-#[derive(PartialEq, Eq)]
-enum TargetNode {
-    Absent,
-    File(Vec<u8>),
-    Link(Vec<u8>),
-    Folder,
-}
-
-/// What was last applied, as far as is known.
-enum Base<'a> {
-    /// The same as is wanted.
-    Same,
-    Kept(&'a Kept),
-    /// Nothing was applied, or kept, ever.
-    None,
 }
 
 impl Planner<'_> {
@@ -307,7 +280,7 @@ impl Planner<'_> {
     }
 
     fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
-        let live = Live { disk: self.disk, path, found, content: std::cell::OnceCell::new() };
+        let live = Live::new(self.disk, path, found);
         if let Some(error) = in_the_way(path, target, found) {
             plan.note(path, &format!("{path} is {}, {} is wanted\n", found.word(), target.word()));
             plan.blocked.push(error);
@@ -512,7 +485,7 @@ impl Planner<'_> {
             }
             _ => None,
         };
-        let only = found_attributes(live.found).is_some_and(|live| *live != attributes) && !target.implied;
+        let only = live.found.attributes().is_some_and(|live| *live != attributes) && !target.implied;
         let step = step.or_else(|| only.then_some(Step::Attributes(attributes)));
         plan.steps.extend(step.map(|step| (path.clone(), step)));
         Ok(())
@@ -597,97 +570,6 @@ impl Planner<'_> {
     }
 }
 
-impl Base<'_> {
-    /// Whether the same attributes were managed.
-    fn manages(&self, managed: &Managed) -> bool {
-        match self {
-            Self::Same => true,
-            Self::Kept(kept) => kept.managed == *managed,
-            Self::None => *managed == Managed::default(),
-        }
-    }
-}
-
-/// Why two sides exclude each other, and the merge with both where they do.
-type Excluded = (String, Option<Vec<u8>>);
-
-/// Which content comes of it.
-enum Content {
-    Live,
-    Target,
-    Merged(Vec<u8>),
-}
-
-/// What is on the disk, read when it is needed.
-struct Live<'a> {
-    disk: &'a Disk,
-    path: &'a TreePath,
-    found: &'a Found,
-    content: std::cell::OnceCell<Vec<u8>>,
-}
-
-impl Live<'_> {
-    fn content(&self) -> Result<&[u8], FilesError> {
-        if let Some(content) = self.content.get() {
-            return Ok(content);
-        }
-        let content = self.disk.content(self.path)?;
-        Ok(self.content.get_or_init(|| content))
-    }
-
-    /// Whether it is what is kept.
-    fn is(&self, kept: &KeptNode) -> Result<bool, FilesError> {
-        Ok(match (self.found, kept) {
-            (Found::Absent, KeptNode::Absent) | (Found::Folder { .. }, KeptNode::Folder) => true,
-            (Found::Link { target }, KeptNode::Link(kept)) => target == kept,
-            (Found::File { size, .. }, KeptNode::File(_)) if *size > MAX_FILE => false,
-            (Found::File { .. }, KeptNode::File(blob)) => {
-                let live = git2::Oid::hash_object(git2::ObjectType::Blob, self.content()?).ok();
-                live.is_some() && live == blob.id()
-            }
-            _ => false,
-        })
-    }
-
-    fn is_target(&self, target: &TargetNode) -> Result<bool, FilesError> {
-        Ok(match (self.found, target) {
-            (Found::Absent, TargetNode::Absent) | (Found::Folder { .. }, TargetNode::Folder) => true,
-            (Found::Link { target }, TargetNode::Link(wanted)) => target == wanted,
-            (Found::File { size, .. }, TargetNode::File(bytes)) => {
-                *size == bytes.len() as u64 && self.content()? == bytes.as_slice()
-            }
-            _ => false,
-        })
-    }
-}
-
-impl Target {
-    fn is(&self, kept: &KeptNode) -> bool {
-        match (&self.node, kept) {
-            (TargetNode::Absent, KeptNode::Absent) | (TargetNode::Folder, KeptNode::Folder) => true,
-            (TargetNode::Link(a), KeptNode::Link(b)) => a == b,
-            (TargetNode::File(bytes), KeptNode::File(blob)) => Blob::New(bytes.clone()).id() == blob.id(),
-            _ => false,
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match &self.node {
-            TargetNode::Absent => "nothing",
-            TargetNode::File(_) => "a file",
-            TargetNode::Link(_) => "a link",
-            TargetNode::Folder => "a folder",
-        }
-    }
-
-    fn told(&self) -> String {
-        match &self.node {
-            TargetNode::Link(to) => format!("a link to {}", String::from_utf8_lossy(to).escape_debug()),
-            TargetNode::Absent | TargetNode::File(_) | TargetNode::Folder => self.word().to_owned(),
-        }
-    }
-}
-
 impl Plan {
     fn note(&mut self, path: &TreePath, text: &str) {
         if self.different.last() != Some(path) {
@@ -706,45 +588,4 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-fn kept_size(kept: &Kept) -> u64 {
-    match &kept.node {
-        KeptNode::File(Blob::New(bytes)) => bytes.len() as u64,
-        KeptNode::File(_)
-        | KeptNode::Absent
-        | KeptNode::Sealed(_)
-        | KeptNode::Secret
-        | KeptNode::Folder
-        | KeptNode::Link(_) => 0,
-    }
-}
-
-fn told(found: &Found) -> String {
-    match found {
-        Found::Link { target } => format!("a link to {}", String::from_utf8_lossy(target).escape_debug()),
-        Found::Absent | Found::File { .. } | Found::Folder { .. } | Found::Other => found.word().to_owned(),
-    }
-}
-
-fn found_attributes(found: &Found) -> Option<&Attributes> {
-    found.attributes()
-}
-
-fn full(managed: &Managed) -> Option<Attributes> {
-    let Managed { mode, uid, gid, xattrs } = managed;
-    Some(Attributes { mode: (*mode)?, uid: (*uid)?, gid: (*gid)?, xattrs: xattrs.clone() })
-}
-
-/// What can't be replaced by what is wanted: folders are not taken away for something else, nor something for a folder.
-fn in_the_way(path: &TreePath, target: &Target, found: &Found) -> Option<FilesError> {
-    let fits = match (&target.node, found) {
-        (_, Found::Other) => false,
-        (TargetNode::Folder, Found::File { .. } | Found::Link { .. }) => false,
-        (TargetNode::File(_) | TargetNode::Link(_), Found::Folder { .. }) => false,
-        (TargetNode::Absent, _) | (_, Found::Absent) => true,
-        (TargetNode::Folder, Found::Folder { .. }) => true,
-        (TargetNode::File(_) | TargetNode::Link(_), Found::File { .. } | Found::Link { .. }) => true,
-    };
-    (!fits).then(|| FilesError::InTheWay { path: path.clone(), found: found.word(), wanted: target.word() })
 }
