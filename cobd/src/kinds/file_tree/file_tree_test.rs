@@ -54,3 +54,47 @@ async fn what_is_in_the_way_is_said() {
     let why = reason(bench.transition(&context, "absent", "present").await);
     assert!(why.contains("is a folder, and a file is wanted there"), "{why}");
 }
+
+#[tokio::test]
+async fn a_secret_is_in_its_file_and_nowhere_else() {
+    let mut bench = Bench::new();
+    let key = cob_trust::SecretKey::from_seed(&[7; 32]);
+    bench.with_key(&key);
+    let (value, before) = ("correct horse battery staple", "an older secret of this file");
+    let id = cob_types::secret::SecretId([3; 16]);
+    let sealed = cob_trust::seal::seal_for_bundle(&[9; 32], &[key.public()], id, value.as_bytes()).expect("sealed");
+    let text = content(&bench, &format!("user=app\npassword={}\n", id.mark()));
+    let mut context = bench.context(&file_tree(), &text);
+    context.secrets.insert(id, sealed);
+    let path = bench.path("host/x.conf");
+    fs::create_dir_all(bench.path("host")).expect("made");
+    fs::write(&path, before).expect("written");
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    assert_eq!(fs::read_to_string(&path).expect("read"), format!("user=app\npassword={value}\n"));
+    // What somebody else writes there may be one, too.
+    fs::write(&path, "found secret of somebody").expect("written");
+    let found = bench.check(&context).await;
+    assert_eq!(found.state, Ok(state("outdated")));
+    assert!(
+        found.difference.contains("holds a secret") && !found.difference.contains("somebody"),
+        "{}",
+        found.difference
+    );
+    assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "present");
+
+    let store = git2::Repository::open_bare(bench.path("files/store.git")).expect("a store");
+    let mut objects = 0;
+    let odb = store.odb().expect("objects");
+    odb.foreach(|object| {
+        objects += 1;
+        let bytes = odb.read(*object).expect("read").data().to_vec();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(![value, before, "found secret"].iter().any(|secret| text.contains(secret)), "{text}");
+        true
+    })
+    .expect("walked");
+    assert!(objects > 10);
+    assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
+    assert_eq!(fs::read_to_string(&path).expect("back"), before);
+}
