@@ -101,12 +101,17 @@ impl Writer {
         let Some(head) = head(&repo)? else { return Ok(0) };
         let mut kept = vec![head.id()];
         let mut at = head;
+        let mut older = false;
         while let Ok(parent) = at.parent(0) {
             if u64::try_from(parent.time().seconds()).unwrap_or(0) < before {
+                older = true;
                 break;
             }
             kept.push(parent.id());
             at = parent;
+        }
+        if !older {
+            return Ok(kept.len());
         }
         packs::search_for_deltas(&repo, true);
         let odb = repo.odb()?;

@@ -10,19 +10,21 @@ use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, Stat
 use cob_types::message::Values;
 use cob_types::{CobId, Kind, StateName, canonical, secret};
 use tokio::sync::Semaphore;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::query::{self, FilesAnswer, FilesQuery};
 use super::vault::OwnKey;
 use super::watch::Watch;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
 use crate::kinds::content;
-use crate::run::{Opener, Sealed};
+use crate::run::{Opener, Sealed, now_ns};
 
 /// The states that it has.
 const STATES: [&str; 4] = ["absent", "outdated", "present", "conflict"];
 /// Jobs at the same time: enough to fill the disk's queue, and to share what is recorded.
 const PARALLEL: usize = 256;
+/// Older versions of files are deleted when the daemon starts, but for the newest of each change object.
+const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
 /// Paths that are named in what a change object exports.
 const NAMED: usize = 10;
 
@@ -188,6 +190,10 @@ impl Need {
             None => Arc::new(NoVault),
         };
         let opened = Files::open(&self.state_dir.join("files"), vault)?;
+        let now = now_ns() / 1_000_000_000;
+        if let Err(error) = opened.prune(now.saturating_sub(KEPT.as_secs())) {
+            warn!(%error, "old versions of files are kept");
+        }
         *files = Some(opened.clone());
         Ok(opened)
     }
