@@ -173,11 +173,7 @@ impl Cluster {
     pub fn copy_example(&self, name: &str) -> PathBuf {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(name);
         let to = self.path(name);
-        fs::create_dir_all(&to).expect("a folder");
-        for entry in fs::read_dir(from).expect("the example") {
-            let entry = entry.expect("an entry");
-            fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
-        }
+        copy_folder(&from, &to);
         to
     }
 
@@ -611,4 +607,17 @@ fn unchunk(mut body: &str) -> String {
         body = rest[size..].trim_start_matches("\r\n");
     }
     whole
+}
+
+/// Copies a folder with all that is in it.
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let (path, to) = entry.map(|e| (e.path(), to.join(e.file_name()))).expect("an entry");
+        if path.is_dir() {
+            copy_folder(&path, &to);
+        } else {
+            fs::copy(&path, &to).expect("copied");
+        }
+    }
 }

@@ -201,6 +201,21 @@ Fence a host only when it is surely off: what it holds keeps others from changin
     Fence(FenceArgs),
     /// Show what the last action or check of a change object printed
     Output(OutputArgs),
+    /// Show in what a change object's files differ from what is wanted; exit 0 only if they don't
+    #[command(after_help = "\
+Examples:
+  cobctl diff n1/app/config
+  cobctl diff n1/app/config > wanted.patch    a patch from what is there to what is wanted; -R takes it into the model")]
+    Diff(DiffArgs),
+    /// Decide a conflict between what somebody changed on a host and what the model wants
+    #[command(after_help = "\
+Examples:
+  cobctl resolve n1/app/config --theirs                 what the model wants
+  cobctl resolve n1/app/config --edit                   edit the merge of both in $EDITOR
+  cobctl resolve n1/app/config --ours --path /etc/app.conf")]
+    Resolve(ResolveArgs),
+    /// What a change object's files were: list it, show it, put a file back
+    Files(FilesArgs),
     /// Who you are for the hosts, and what keeps hosts from believing each other
     Trust(TrustArgs),
     /// Try whether a kind keeps the contract of kinds: check, move, move twice, kill, go back
@@ -370,6 +385,84 @@ pub struct OutputArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,
+}
+
+/// Arguments of `diff`.
+#[derive(Debug, ClapArgs)]
+pub struct DiffArgs {
+    /// The change object
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+}
+
+/// Arguments of `resolve`.
+#[derive(Debug, ClapArgs)]
+#[command(group = clap::ArgGroup::new("choice").required(true))]
+pub struct ResolveArgs {
+    /// The change object
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+    /// What is on the host stays
+    #[arg(long, group = "choice")]
+    pub ours: bool,
+    /// What the model wants is written
+    #[arg(long, group = "choice")]
+    pub theirs: bool,
+    /// Edit the merge of both in $VISUAL or $EDITOR
+    #[arg(long, group = "choice")]
+    pub edit: bool,
+    /// Only in this file [default: all that are in conflict; with --edit the first]
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
+}
+
+/// Arguments of `files`.
+#[derive(Debug, ClapArgs)]
+pub struct FilesArgs {
+    /// The command.
+    #[command(subcommand)]
+    pub command: FilesCommand,
+}
+
+/// The commands of `files`.
+#[derive(Debug, Subcommand)]
+pub enum FilesCommand {
+    /// List the versions that are kept, the newest first
+    Log {
+        /// The change object
+        #[arg(value_name = "COB")]
+        cob: CobId,
+    },
+    /// Show what a version changed, or a file as it was in it
+    #[command(after_help = "\
+Examples:
+  cobctl files show n1/app/config 4f5a1c
+  cobctl files show n1/app/config 4f5a1c /etc/app.conf > app.conf")]
+    Show {
+        /// The change object
+        #[arg(value_name = "COB")]
+        cob: CobId,
+        /// The version, or its first six digits or more
+        #[arg(value_name = "VERSION")]
+        version: String,
+        /// The file
+        #[arg(value_name = "PATH")]
+        path: Option<String>,
+    },
+    /// Put a file back as it was in a version, as somebody with an editor would
+    #[command(after_help = "\
+What the model says holds on: in a file that is not merged, the model's text is back in a moment.")]
+    Restore {
+        /// The change object
+        #[arg(value_name = "COB")]
+        cob: CobId,
+        /// The version, or its first six digits or more
+        #[arg(value_name = "VERSION")]
+        version: String,
+        /// The file
+        #[arg(value_name = "PATH")]
+        path: String,
+    },
 }
 
 /// Arguments of `trust`.

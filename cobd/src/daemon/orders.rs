@@ -9,6 +9,7 @@ use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
 use crate::generations::{FetchError, Prepared};
 use crate::journal::index::Query;
+use crate::kinds::{FilesAnswer, FilesQuery};
 use crate::peer::Transport as _;
 use crate::remote::RemoteError;
 use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
@@ -37,6 +38,7 @@ impl Daemon {
             Ask::Output { cob, reply } => {
                 let _ = reply.send(self.output(&cob));
             }
+            Ask::Files { cob, query, reply } => self.files(&cob, query, reply),
             Ask::Watch { reply } => {
                 let _ = reply.send(self.changes.subscribe());
             }
@@ -44,6 +46,37 @@ impl Daemon {
                 info!(who, ?order, "ordered");
                 self.order(order, who, reply);
             }
+        }
+    }
+
+    /// What is asked about files is answered beside the loop.
+    fn files(
+        &mut self,
+        cob: &CobId,
+        mut query: FilesQuery,
+        reply: tokio::sync::oneshot::Sender<Result<FilesAnswer, Refusal>>,
+    ) {
+        let Some(status) = self.engine.status_of(cob, self.clock.now()) else {
+            let what = format!("this host has no change object {cob}");
+            drop(reply.send(Err(Refusal::new(RefusalKind::NotFound, what, "`cobctl status` lists them"))));
+            return;
+        };
+        if let FilesQuery::Resolve { retire, .. } = &mut query {
+            *retire = status.retiring;
+        }
+        if matches!(query, FilesQuery::Resolve { .. } | FilesQuery::Restore { .. }) {
+            info!(%cob, "ordered about its files");
+        }
+        let refused = |why: String| {
+            Refusal::new(RefusalKind::Conflict, why, "`cobctl diff` and `cobctl files log` show what there is")
+        };
+        let asked = self.context_of(cob).and_then(|context| self.kinds.files(&context, query));
+        match asked {
+            Ok(answer) => drop(tokio::spawn(async move {
+                // One who has gone away does not miss the answer.
+                let _ = reply.send(answer.await.map_err(refused));
+            })),
+            Err(why) => drop(reply.send(Err(refused(why)))),
         }
     }
 

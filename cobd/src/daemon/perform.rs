@@ -209,6 +209,11 @@ impl Daemon {
         self.pending_ends.push(JobEnded { job, cob, end, last_lines: String::new(), began_ns: 0, ended_ns: 0 });
     }
 
+    /// What is known of a change object, without a move.
+    pub(super) fn context_of(&self, cob: &CobId) -> Result<Context, String> {
+        self.context(cob, &Run::Check { cob: cob.clone(), job: cob_types::Number { start: 0, counter: 0 } })
+    }
+
     fn context(&self, cob: &CobId, run: &Run) -> Result<Context, String> {
         let ready = self.active.as_ref().and_then(|a| a.cobs.get(cob));
         let ready = ready.ok_or_else(|| "it is not in the active generation".to_owned())?;

@@ -127,7 +127,7 @@ impl Daemon {
 
         let (ended_tx, ended) = mpsc::channel(QUEUE);
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
-        let kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
+        let mut kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
         let listen = match config.listen {
             Some(address) => address,
@@ -184,6 +184,7 @@ impl Daemon {
             durable,
             journal: opened.journal,
             index,
+            drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
             kinds: Arc::new(kinds),
             links,
             quiet: Quiet::default(),

@@ -13,7 +13,9 @@ use std::time::Duration;
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
+use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
@@ -52,6 +54,16 @@ pub trait Backend: Send + Sync {
 
     /// A change object has left: what is remembered of it is forgotten.
     fn forget(&self, _cob: &CobId) {}
+
+    /// Answers what is asked of a change object's files; none: it has none.
+    fn files(
+        &self,
+        _tools: &Tools,
+        _context: &Context,
+        _query: FilesQuery,
+    ) -> Option<Work<Result<FilesAnswer, String>>> {
+        None
+    }
 }
 
 /// What a check or a transition is about.
@@ -159,18 +171,31 @@ pub struct Tools {
     program: Program,
     opener: Option<Opener>,
     saved: Saved,
+    drifts: mpsc::Sender<CobId>,
 }
 
 impl Tools {
-    /// Folders are made below `state_dir`.
+    /// Folders are made below `state_dir`; change objects that others may have changed are named to `drifts`.
     #[must_use]
-    pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>) -> Self {
-        Self { state_dir: state_dir.to_owned(), program, opener, saved: Saved::new(state_dir) }
+    pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
+        Self { state_dir: state_dir.to_owned(), program, opener, saved: Saved::new(state_dir), drifts }
     }
 
     /// What moves have saved for the way back.
     pub(super) fn saved(&self) -> &Saved {
         &self.saved
+    }
+
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    pub(super) fn opener(&self) -> Option<&Opener> {
+        self.opener.as_ref()
+    }
+
+    pub(super) fn drifts(&self) -> &mpsc::Sender<CobId> {
+        &self.drifts
     }
 
     pub(super) fn program(&self) -> &Program {

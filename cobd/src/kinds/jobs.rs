@@ -12,17 +12,21 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
+use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
 use super::{registry, service};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
 /// Processes begun at the same time: more only wait for the same disk and processors.
 const PARALLEL_STARTS: usize = 4;
+/// Hints that wait for the daemon's loop.
+const DRIFTS: usize = 256;
 
 /// All kinds of this daemon.
 pub struct Kinds {
     backends: BTreeMap<&'static str, Arc<dyn Backend>>,
     hands: Hands,
+    drifts: Option<mpsc::Receiver<CobId>>,
 }
 
 /// What every job needs.
@@ -143,15 +147,40 @@ impl Kinds {
             service::clear_leftovers(state_dir, opener);
         }
         runner.clear_leftovers();
+        let (drift, drifts) = mpsc::channel(DRIFTS);
         let hands = Hands {
-            tools: Arc::new(Tools::new(state_dir, program, opener.clone())),
+            tools: Arc::new(Tools::new(state_dir, program, opener.clone(), drift)),
             runner,
             opener,
             starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
             ended,
         };
         let backends = registry::all().into_iter().map(|b| (b.name(), b)).collect();
-        Ok(Self { backends, hands })
+        Ok(Self { backends, hands, drifts: Some(drifts) })
+    }
+
+    /// Where change objects are named that somebody else may have changed: hints to look. It is there once.
+    pub fn take_drifts(&mut self) -> Option<mpsc::Receiver<CobId>> {
+        self.drifts.take()
+    }
+
+    /// Asks something of a change object's files. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When it has no files, or it can't be answered: why, in words.
+    pub fn files(
+        &self,
+        context: &Context,
+        query: FilesQuery,
+    ) -> Result<impl Future<Output = Result<FilesAnswer, String>> + Send + use<>, String> {
+        let backend = self.backend(&context.kind).map_err(|e| e.to_string())?;
+        let work = backend.files(&self.hands.tools, context, query);
+        match work {
+            Some(Work::Inside { future, .. }) => Ok(future),
+            Some(Work::Process(_)) | None => {
+                Err(format!("{} is of the kind {}, which has no files", context.cob.id, context.kind.name))
+            }
+        }
     }
 
     /// Looks at a kind before a generation is adopted.

@@ -18,6 +18,7 @@ mod budget;
 mod command;
 mod content;
 pub mod contract;
+mod file_tree;
 mod gate;
 mod http_check;
 mod jobs;
@@ -35,4 +36,5 @@ mod testing;
 mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
+pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};

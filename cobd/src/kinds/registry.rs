@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::backend::Backend;
 use super::native::{Native, NativeKind};
-use super::{budget, command, http_check, noop, package, plugin, service, settings, tcp_check, wait};
+use super::{budget, command, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait};
 
 /// Every back end there is.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
     let mut all: Vec<Arc<dyn Backend>> = vec![
         Arc::new(budget::Budget),
         Arc::new(command::CommandKind),
+        Arc::new(file_tree::FileTree::default()),
         Arc::new(http_check::HttpCheck::default()),
         Arc::new(noop::Noop::default()),
         Arc::new(plugin::Plugin),

@@ -74,6 +74,16 @@ impl Bench {
         Self { folder, kinds, ended, next: 1 }
     }
 
+    /// The same daemon with a key: what was sealed for it can be opened.
+    pub(super) fn with_key(&mut self, key: &cob_trust::SecretKey) {
+        let (sender, receiver) = mpsc::channel(16);
+        let file = self.path("identity.key");
+        key.store(&file).expect("stored");
+        let opener = crate::run::Opener::new(&file, self.folder.path(), None);
+        self.kinds = Kinds::with_opener(self.folder.path(), program(), Some(opener), sender).expect("made");
+        self.ended = receiver;
+    }
+
     /// What is left when the daemon has ended and another one has begun.
     pub(super) fn return_of_the_daemon(&mut self) {
         (self.kinds, self.ended) = kinds_in(self.folder.path());
@@ -194,7 +204,7 @@ fn listing(folder: &Path) -> BTreeSet<PathBuf> {
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder).expect("listed").flatten() {
             let path = entry.path();
-            if path.ends_with("jobs") || path.ends_with("cobs") {
+            if ["jobs", "cobs", "files"].iter().any(|own| path.ends_with(own)) {
                 continue;
             }
             if path.is_dir() {

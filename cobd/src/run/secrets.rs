@@ -62,6 +62,11 @@ impl Opener {
         Self { identity: identity.to_owned(), root: folder.map_or_else(by_default, Path::to_owned) }
     }
 
+    /// The file with the key of this host.
+    pub(crate) fn identity(&self) -> &Path {
+        &self.identity
+    }
+
     /// Whether these values can be opened; what can't, in words.
     ///
     /// # Errors
@@ -70,7 +75,7 @@ impl Opener {
         self.open(sealed).map(drop)
     }
 
-    pub(super) fn open<'a>(&self, sealed: impl Iterator<Item = (&'a SecretId, &'a [u8])>) -> Result<Opened, String> {
+    pub(crate) fn open<'a>(&self, sealed: impl Iterator<Item = (&'a SecretId, &'a [u8])>) -> Result<Opened, String> {
         let mut sealed = sealed.peekable();
         let mut opened = Opened::default();
         if sealed.peek().is_none() {
@@ -138,7 +143,7 @@ impl Opened {
     }
 
     /// A text with values where marks stood.
-    pub(super) fn put_into_text(&self, text: &str) -> Result<String, String> {
+    pub(crate) fn put_into_text(&self, text: &str) -> Result<String, String> {
         secret::replace_text(text, &mut |id| self.value(id)).map_err(unknown)
     }
 

@@ -13,6 +13,8 @@ use cob_types::status::{CobStatus, HostStatus};
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use crate::kinds::{FilesAnswer, FilesQuery};
+
 use super::access::Access;
 use super::brake::Brake;
 use super::places::Places;
@@ -57,6 +59,15 @@ pub enum Ask {
         cob: CobId,
         /// The answer; none: nothing is kept.
         reply: oneshot::Sender<Option<String>>,
+    },
+    /// Something about a change object's files, or an order about them.
+    Files {
+        /// Whose.
+        cob: CobId,
+        /// What.
+        query: FilesQuery,
+        /// The answer.
+        reply: oneshot::Sender<Result<FilesAnswer, Refusal>>,
     },
     /// An operator's word.
     Order {
@@ -194,6 +205,11 @@ impl Api {
     /// Asks a question.
     pub(super) async fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Refusal> {
         self.within(QUESTION, make).await
+    }
+
+    /// Asks about files: a large tree takes its time.
+    pub(super) async fn files(&self, cob: CobId, query: FilesQuery) -> Result<FilesAnswer, Refusal> {
+        self.within(ORDER, |reply| Ask::Files { cob, query, reply }).await?
     }
 
     /// Gives an order.

@@ -19,6 +19,7 @@
 mod access;
 mod api;
 mod brake;
+mod files;
 mod guard;
 mod places;
 mod routes;
@@ -31,8 +32,10 @@ mod access_test;
 #[cfg(test)]
 mod tests;
 
+pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use access::{Access, Operators, Proof, Who};
 pub use api::{Api, Ask, Caller, Command};
+pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
 pub use routes::router;
 pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{

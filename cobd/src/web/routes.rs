@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 use super::access::Who;
 use super::api::{Api, Ask, Command};
+use super::files;
 use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
@@ -53,6 +54,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/history", get(history))
         .route("/v1/output/{*id}", get(output))
         .route("/v1/events", get(events))
+        .merge(files::routes())
         .route("/v1/prepare", post(prepare))
         .route("/v1/switch", post(switch))
         .route("/v1/retry", post(retry))
@@ -206,7 +208,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 /// Reads and parses a body within its limits. An empty one is `{}`.
 ///
 /// A body may be long in coming: whether its author still may order is looked at again when it is there.
-async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Refusal> {
+pub(super) async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Refusal> {
     let standing = request.extensions().get::<Standing>().cloned();
     let bytes = tokio::time::timeout(BODY, collect(request.into_body())).await.map_err(|_| {
         Refusal::new(RefusalKind::Invalid, format!("the body did not arrive within {} s", BODY.as_secs()), "")
@@ -235,7 +237,7 @@ async fn collect(body: Body) -> Result<bytes::Bytes, Refusal> {
     })
 }
 
-fn cob_id(text: &str) -> Result<CobId, Refusal> {
+pub(super) fn cob_id(text: &str) -> Result<CobId, Refusal> {
     CobId::new(text).map_err(|e| Refusal::new(RefusalKind::Invalid, e.to_string(), "an id is HOST/NAME"))
 }
 

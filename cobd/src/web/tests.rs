@@ -64,6 +64,10 @@ pub(super) fn fake() -> Fake {
                 }
                 Ask::Output { cob, reply } => drop(reply.send((cob.name() == "a/b").then(|| "hello\n".to_owned()))),
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),
+                Ask::Files { cob, query, reply } => {
+                    let answer = crate::kinds::FilesAnswer { text: format!("{cob} {query:?}"), ..Default::default() };
+                    drop(reply.send(Ok(answer)));
+                }
                 Ask::Order { order, who, reply } => {
                     let answer = match &order {
                         Command::Pause => {

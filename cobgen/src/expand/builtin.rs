@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::Report;
+use super::file_tree::{self, FileTreeContent};
 use super::files::{Files, Payload};
 use super::hosted;
 use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
@@ -61,6 +62,7 @@ enum Content {
         recheck_ms: u64,
         timeout_ms: u64,
     },
+    FileTree,
 }
 
 /// Checks a content; none when it has faults, which were reported.
@@ -220,6 +222,17 @@ pub(super) const ALL: &[Builtin] = &[
         gate: false,
         content: Content::Budget,
     },
+    // Out of a conflict leads no move: a person decides, and a check finds it outdated then.
+    Builtin {
+        name: "file-tree",
+        backend: "file-tree",
+        states: &["absent", "outdated", "present", "conflict"],
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: &[("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")],
+        gate: false,
+        content: Content::FileTree,
+    },
 ];
 
 /// What came of a change object's content.
@@ -231,6 +244,8 @@ pub(super) struct Settled {
     pub(super) files: Payload,
     /// Its `env` with texts alone, which is all that daemons take.
     pub(super) env: Option<BTreeMap<String, String>>,
+    /// The whole content as daemons take it, where that is another one.
+    pub(super) content: Option<Json>,
 }
 
 /// A built-in kind that the expansion itself makes change objects of.
@@ -244,6 +259,8 @@ impl Builtin {
         match self.content {
             Content::Service => Some(10_000),
             Content::TcpCheck | Content::HttpCheck => Some(30_000),
+            // Changes are noticed as they happen; this finds what was missed.
+            Content::FileTree => Some(300_000),
             Content::Hosted { recheck_ms, .. } => Some(recheck_ms),
             Content::Script | Content::Plugin | Content::Wait | Content::Noop | Content::Budget => None,
         }
@@ -255,6 +272,7 @@ impl Builtin {
             Content::Hosted { timeout_ms, .. } => Transition { timeout_ms, ..plain },
             Content::Script
             | Content::Plugin
+            | Content::FileTree
             | Content::Service
             | Content::Wait
             | Content::TcpCheck
@@ -295,6 +313,11 @@ impl Builtin {
                     fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
                 );
                 None
+            }
+            Content::FileTree => {
+                let tree: FileTreeContent = read(content, &FILE_TREE, "file-tree", report)?;
+                let (content, files) = file_tree::settle(tree, content.mark, files, report)?;
+                Some(Settled { files, content: Some(content), ..Settled::default() })
             }
             Content::Script => script(content, files, report),
             Content::Plugin => plugin::settle(content, files, report),
@@ -483,6 +506,7 @@ struct NoopContent {
 static SCRIPT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ScriptContent>("content of script"));
 static SERVICE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
 static NOOP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<NoopContent>("content of noop"));
+static FILE_TREE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<FileTreeContent>("content of file-tree"));
 static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("content of wait"));
 static TCP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<TcpContent>("content of tcp-check"));
 static HTTP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HttpContent>("content of http-check"));

@@ -13,6 +13,7 @@ use cob_types::generation::BlobHash;
 use cob_types::kind::{Command, PayloadFile};
 
 use super::Report;
+use super::file_tree::Below;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Marked, Run, RunForm};
 
@@ -78,6 +79,83 @@ impl Files {
         }
     }
 
+    /// The text of a file beside the model that does not travel itself: a template.
+    pub(super) fn text(&self, name: &str, mark: Mark, report: &mut Report<'_>) -> Option<String> {
+        let word = if name.starts_with("./") { name.to_owned() } else { format!("./{name}") };
+        let relative = word.trim_start_matches("./");
+        let folder = report.folder(mark);
+        let inside = Path::new(relative).components().all(|part| matches!(part, Component::Normal(_)));
+        let read = if inside && !relative.is_empty() {
+            read_beside(&folder.join(relative), &folder, &word).map(|(bytes, _)| bytes)
+        } else {
+            let fault = Diagnostic::error("bad-file", format!("{word:?} leaves the model's folder"));
+            Err(Box::new(fault.help("put the file beside the model")))
+        };
+        let text = read.and_then(|bytes| {
+            let not_text = |_| Box::new(Diagnostic::error("bad-file", format!("`{word}` is no UTF-8 text")));
+            String::from_utf8(bytes).map_err(not_text)
+        });
+        text.map_err(|fault| report.push(mark, *fault)).ok()
+    }
+
+    /// What is in a folder beside the model, in the order of its names.
+    pub(super) fn below(
+        &self,
+        name: &str,
+        mark: Mark,
+        most: usize,
+        report: &mut Report<'_>,
+    ) -> Option<BTreeMap<String, Below>> {
+        let folder = report.folder(mark);
+        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
+        let root = here.join(name);
+        let mut fail = |text: String, help: &str| report.push(mark, Diagnostic::error("bad-file", text).help(help));
+        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        let real = root.canonicalize().ok().zip(here.canonicalize().ok());
+        if !inside || !real.is_some_and(|(real, here)| real.starts_with(here)) {
+            fail(
+                format!("`./{name}` leaves the model's folder"),
+                "put it beside the model; only what lies there travels",
+            );
+            return None;
+        }
+        let mut all = BTreeMap::new();
+        let mut open = vec![String::new()];
+        while let Some(relative) = open.pop() {
+            let entries = match std::fs::read_dir(root.join(&relative)) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    fail(format!("can't read `./{name}/{relative}`: {error}"), "it travels with all that is in it");
+                    return None;
+                }
+            };
+            for entry in entries.flatten() {
+                let Some(last) = entry.file_name().to_str().map(str::to_owned) else {
+                    fail(format!("a name in `./{name}/{relative}` is no UTF-8"), "rename it");
+                    return None;
+                };
+                let path = if relative.is_empty() { last } else { format!("{relative}/{last}") };
+                let sort = match entry.file_type() {
+                    Ok(sort) if sort.is_dir() => {
+                        open.push(path.clone());
+                        Below::Folder
+                    }
+                    Ok(sort) if sort.is_symlink() => match std::fs::read_link(entry.path()) {
+                        Ok(target) => Below::Link(target.to_string_lossy().into_owned()),
+                        Err(_) => continue,
+                    },
+                    Ok(_) | Err(_) => Below::File,
+                };
+                all.insert(path, sort);
+                if all.len() > most {
+                    fail(format!("`./{name}` has more than {most} files"), "fetch so many from where they are kept");
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+
     /// Whether a file was read to travel in a bundle.
     pub(super) fn travels(&self, path: &Path) -> bool {
         let Ok(real) = path.canonicalize() else { return false };
@@ -111,36 +189,9 @@ impl Files {
     }
 
     fn load(&mut self, path: &Path, folder: &Path, word: &str) -> Result<PayloadFile, Box<Diagnostic>> {
+        let (bytes, meta) = read_beside(path, folder, word)?;
         let fault = |text: String, help: &str| Box::new(Diagnostic::error("bad-file", text).help(help));
-        let unreadable = |e: std::io::Error| {
-            fault(
-                format!("can't read `{word}`: {e}"),
-                &format!("it is looked for beside the model, at {}", path.display()),
-            )
-        };
-        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        let real = path.canonicalize().map_err(unreadable)?;
-        if !here.canonicalize().is_ok_and(|here| real.starts_with(here)) {
-            let text = format!("`{word}` is a link that leaves the model's folder");
-            return Err(fault(text, "put the file itself beside the model; only what lies there travels"));
-        }
-        let meta = std::fs::metadata(&real).map_err(unreadable)?;
-        if meta.is_dir() {
-            return Err(fault(
-                format!("`{word}` is a folder"),
-                "only files travel; name them one by one under `files`",
-            ));
-        }
-        if !meta.is_file() {
-            return Err(fault(format!("`{word}` is no regular file"), "only regular files travel"));
-        }
-        let mut bytes = Vec::new();
-        std::fs::File::open(&real).and_then(|f| f.take(MAX_PAYLOAD + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
         let size = bytes.len() as u64;
-        if size > MAX_PAYLOAD {
-            let text = format!("`{word}` is larger than {} MiB", MAX_PAYLOAD >> 20);
-            return Err(fault(text, "fetch large files from where they are kept, in the action itself"));
-        }
         let blob = blob_hash(&bytes);
         if !self.blobs.contains_key(&blob) {
             self.total += size;
@@ -152,6 +203,34 @@ impl Files {
         }
         Ok(PayloadFile { mode: mode(&meta), blob })
     }
+}
+
+/// A file beside the model, which a link must not lead away from.
+fn read_beside(path: &Path, folder: &Path, word: &str) -> Result<(Vec<u8>, std::fs::Metadata), Box<Diagnostic>> {
+    let fault = |text: String, help: &str| Box::new(Diagnostic::error("bad-file", text).help(help));
+    let unreadable = |e: std::io::Error| {
+        fault(format!("can't read `{word}`: {e}"), &format!("it is looked for beside the model, at {}", path.display()))
+    };
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let real = path.canonicalize().map_err(unreadable)?;
+    if !here.canonicalize().is_ok_and(|here| real.starts_with(here)) {
+        let text = format!("`{word}` is a link that leaves the model's folder");
+        return Err(fault(text, "put the file itself beside the model; only what lies there travels"));
+    }
+    let meta = std::fs::metadata(&real).map_err(unreadable)?;
+    if meta.is_dir() {
+        return Err(fault(format!("`{word}` is a folder"), "only files travel; name them one by one under `files`"));
+    }
+    if !meta.is_file() {
+        return Err(fault(format!("`{word}` is no regular file"), "only regular files travel"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(&real).and_then(|f| f.take(MAX_PAYLOAD + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_PAYLOAD {
+        let text = format!("`{word}` is larger than {} MiB", MAX_PAYLOAD >> 20);
+        return Err(fault(text, "fetch large files from where they are kept, in the action itself"));
+    }
+    Ok((bytes, meta))
 }
 
 /// Whoever may run it here may run it there; nobody may write to it.

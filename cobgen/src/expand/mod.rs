@@ -11,6 +11,7 @@ mod arrows;
 mod budgets;
 mod builtin;
 mod clusters;
+mod file_tree;
 mod files;
 mod gates;
 mod ground;

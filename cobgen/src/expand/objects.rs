@@ -13,6 +13,7 @@ use minijinja::value::Value as Jinja;
 use super::actions;
 use super::builtin::{self, Made, Settled};
 use super::clusters::Placement;
+use super::file_tree;
 use super::files::{Files, Payload};
 use super::hosts::Host;
 use super::kinds::{Found, Kinds, Known};
@@ -133,6 +134,7 @@ impl Objects {
         for (name, entry) in world.sections.services.iter() {
             maker.service(name, entry, report);
         }
+        file_tree::report_overlaps(&maker.objects.all, report);
         maker.objects
     }
 
@@ -522,6 +524,12 @@ impl Maker<'_> {
         };
         let content = entry.content.as_ref().map(|content| templates.node(content, scope, report));
         let content = content.unwrap_or(Node { mark, value: Value::Map(crate::model::Map::default()) });
+        let content = match &entry.kind {
+            Some(kind) if kind.value == "file-tree" => {
+                file_tree::render_templates(&content, self.files, templates, scope, report)
+            }
+            Some(_) | None => content,
+        };
         let mut object = Object {
             mark,
             home,
@@ -589,8 +597,11 @@ impl Maker<'_> {
             }
             return Some(known);
         };
-        let Settled { kind, files, env } = builtin.settle(content, self.files, report)?;
+        let Settled { kind, files, env, content } = builtin.settle(content, self.files, report)?;
         object.files.extend(files);
+        if let Some(content) = content {
+            object.content = content;
+        }
         if let Some(env) = env {
             object.content["env"] = serde_json::json!(env);
         }

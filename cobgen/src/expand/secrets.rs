@@ -120,6 +120,9 @@ impl Secrets {
                     .to_owned())
             }
             (Some("script"), Some(_)) => Ok(()),
+            (Some("file-tree"), Some("files")) => {
+                Err("put it into the `content` of a file, or into a template".to_owned())
+            }
             (None, _) if backend == "command" => Ok(()),
             (Some(_) | None, _) => Err(format!("what `{kind}` is told can be seen by others")),
         };
@@ -127,6 +130,10 @@ impl Secrets {
         match &content.value {
             Value::Map(map) => {
                 for (key, node) in &map.entries {
+                    if (builtin, key.text.as_str()) == (Some("file-tree"), "files") {
+                        self.look_at_files(node, place(Some(&key.text)).err().as_deref(), &mut wrong);
+                        continue;
+                    }
                     self.look(node, place(Some(&key.text)).err().as_deref(), &mut wrong);
                     self.look_at_key(&key.text, key.mark, &mut wrong);
                 }
@@ -141,6 +148,20 @@ impl Secrets {
         }
         for (mark, message, help) in wrong {
             report.push(mark, Diagnostic::error("secret-in-the-open", message).help(help));
+        }
+    }
+
+    /// The same for the files of a tree: their texts stay secret, what else is said of them does not.
+    fn look_at_files(&self, files: &Node, never: Option<&str>, wrong: &mut Vec<(Mark, String, String)>) {
+        for (path, file) in files.map().into_iter().flat_map(|map| &map.entries) {
+            self.look_at_key(&path.text, path.mark, wrong);
+            match file.map() {
+                Some(entries) => entries.entries.iter().for_each(|(key, node)| {
+                    let text = ["content", "template"].contains(&key.text.as_str());
+                    self.look(node, never.filter(|_| !text), wrong);
+                }),
+                None => self.look(file, never, wrong),
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod disk;
 mod durations;
 mod enrol;
 mod examples;
+mod file_tree;
 mod flap;
 mod hostile;
 mod kills;

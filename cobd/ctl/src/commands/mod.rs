@@ -15,6 +15,7 @@ use crate::targets::{Target, Targets};
 mod doctor;
 mod durations;
 mod explain;
+mod files;
 mod history;
 mod orders;
 mod output;
@@ -74,6 +75,9 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
         Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
+        Command::Diff(args) => files::diff(&context(global, screen)?, screen, &args).await,
+        Command::Resolve(args) => files::resolve(&context(global, screen)?, screen, &args).await,
+        Command::Files(args) => files::walk(&context(global, screen)?, screen, &args).await,
         Command::Trust(TrustArgs { command: TrustCommand::Whoami }) => {
             who::whoami(&context(global, screen)?, screen).await
         }

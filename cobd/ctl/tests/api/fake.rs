@@ -128,6 +128,10 @@ impl Inside {
             }
             Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),
             Ask::Watch { reply } => drop(reply.send(self.changes.subscribe())),
+            Ask::Files { cob, reply, .. } => {
+                let none = Refusal::new(RefusalKind::Conflict, format!("{cob} has no files"), "");
+                drop(reply.send(Err(none)));
+            }
             Ask::Order { order, who, reply } => {
                 self.authors.push(who);
                 drop(reply.send(self.order(order)));

@@ -1,0 +1,115 @@
+//! Carrying a plan out: folders first, files beside their places, one wait for the disk, all into their places, removals last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::attributes::Attributes;
+use crate::disk::Disk;
+use crate::error::FilesError;
+use crate::files::Applied;
+use crate::path::TreePath;
+use crate::plan::Step;
+
+/// Files that are beside their places at the same time.
+const STAGED: usize = 1000;
+/// From so many on the whole file system is made durable at once, instead of file by file.
+const SYNC_ALL_FROM: usize = 64;
+
+/// Carries out the steps, in the order of the plan.
+pub(crate) fn carry_out(steps: &[(TreePath, Step)], cancelled: &AtomicBool) -> Result<Applied, FilesError> {
+    let disk = Disk::new()?;
+    let mut touched = BTreeSet::new();
+    let mut done = Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() };
+    let asked = || if cancelled.load(Ordering::Relaxed) { Err(FilesError::Cancelled) } else { Ok(()) };
+    for (path, step) in steps {
+        if let Step::MakeFolder(attributes) = step {
+            asked()?;
+            disk.make_folder(path, attributes)?;
+            touched.insert(path.parent());
+        }
+    }
+    let staged: Vec<&(TreePath, Step)> =
+        steps.iter().filter(|(_, step)| matches!(step, Step::File { .. } | Step::Link(_))).collect();
+    for some in staged.chunks(STAGED) {
+        asked()?;
+        put_in_place(&disk, some)?;
+        touched.extend(some.iter().map(|(path, _)| path.parent()));
+    }
+    for (path, step) in steps {
+        if let Step::Attributes(attributes) = step {
+            disk.set_attributes(path, attributes)?;
+        }
+    }
+    asked()?;
+    // What is in a folder goes before the folder.
+    for (path, step) in steps.iter().rev() {
+        match step {
+            Step::Remove => {
+                disk.clear_staged(path).map(drop).or_else(not_there)?;
+                disk.remove(path)?;
+            }
+            Step::RemoveStaged => disk.remove(path)?,
+            Step::ClearStaged => disk.clear_staged(path).map(drop).or_else(not_there)?,
+            Step::RemoveFolder if disk.remove_folder(path)? => {}
+            Step::RemoveFolder => done.left.push(path.clone()),
+            Step::File { .. } | Step::Link(_) | Step::MakeFolder(_) | Step::Attributes(_) => continue,
+        }
+        touched.insert(path.parent());
+    }
+    let mut synced = BTreeSet::new();
+    for (path, _) in steps.iter().filter(|(path, _)| touched.contains(&path.parent())) {
+        if synced.insert(path.parent()) {
+            disk.sync_folder_of(path)?;
+        }
+    }
+    done.changed = steps.len() - done.left.len();
+    done.stamps = steps.iter().filter_map(|(path, _)| Some((path.clone(), disk.stamp(path)?))).collect();
+    Ok(done)
+}
+
+/// Writes some files beside their places, makes them durable, and puts them there.
+fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesError> {
+    let one_by_one = some.len() < SYNC_ALL_FROM;
+    let staged = some.iter().try_for_each(|(path, step)| match step {
+        Step::File { content, attributes } => disk.stage_file(path, content, attributes, one_by_one),
+        Step::Link(target) => disk.stage_link(path, target),
+        Step::MakeFolder(_) | Step::Attributes(_) | Step::Remove | Step::RemoveFolder => Ok(()),
+        Step::RemoveStaged | Step::ClearStaged => Ok(()),
+    });
+    let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some) });
+    if let Err(error) = durable {
+        for (path, _) in some {
+            // The first error counts; what is left here is removed by the next attempt.
+            let _ = disk.clear_staged(path);
+        }
+        return Err(error);
+    }
+    some.iter().try_for_each(|(path, _)| disk.install(path))
+}
+
+/// Makes the file systems of these durable, each once.
+fn sync(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesError> {
+    let mut devices = BTreeSet::new();
+    for (path, _) in some {
+        if let Some(device) = disk.device_of(path)?
+            && devices.insert(device)
+        {
+            disk.sync_all_of(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn not_there(error: FilesError) -> Result<(), FilesError> {
+    let gone = matches!(&error, FilesError::Disk { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+    if gone { Ok(()) } else { Err(error) }
+}
+
+impl Disk {
+    /// Puts a content where a file is, or was, as somebody with an editor would.
+    pub(crate) fn replace(&self, path: &TreePath, content: &[u8], attributes: &Attributes) -> Result<(), FilesError> {
+        self.stage_file(path, content, attributes, true)?;
+        self.install(path)?;
+        self.sync_folder_of(path)
+    }
+}

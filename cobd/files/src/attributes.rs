@@ -1,0 +1,204 @@
+//! What a file or folder has besides its content: owner, group, mode, extended attributes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// All attributes, as they are on a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Permission bits with set-user-ID, set-group-ID and sticky: 12 bits.
+    pub mode: u32,
+    /// The owner's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// Extended attributes by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub xattrs: BTreeMap<String, Bytes>,
+}
+
+/// The attributes that are managed; the others are whoever's they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Managed {
+    /// Permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// The owner's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The group's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Extended attributes by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub xattrs: BTreeMap<String, Bytes>,
+}
+
+/// Bytes that stand as hex digits in JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(self.0.len() * 2);
+        for byte in &self.0 {
+            let _ = write!(text, "{byte:02x}");
+        }
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let pairs = text.as_bytes().chunks(2).map(|pair| {
+            let pair = std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        });
+        let bytes: Option<Vec<u8>> = pairs.collect();
+        bytes.map(Self).ok_or_else(|| serde::de::Error::custom("no hex digits"))
+    }
+}
+
+/// An owner or a group: a name or a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// Looked up on the host when it is needed.
+    Name(String),
+    /// As it stands.
+    Number(u32),
+}
+
+impl Who {
+    pub(crate) fn owner(&self) -> Result<u32, String> {
+        self.number("/etc/passwd", "user")
+    }
+
+    pub(crate) fn group(&self) -> Result<u32, String> {
+        self.number("/etc/group", "group")
+    }
+
+    fn number(&self, file: &str, what: &str) -> Result<u32, String> {
+        let name = match self {
+            Self::Number(number) => return Ok(*number),
+            Self::Name(name) => name,
+        };
+        let text =
+            fs::read_to_string(file).map_err(|e| format!("{file}, in which the {what} {name} is looked up: {e}"))?;
+        let found = text.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(name)).then(|| fields.nth(1))?
+        });
+        found.and_then(|number| number.parse().ok()).ok_or_else(|| {
+            format!("there is no {what} {name:?} in {file}; make it first (`requires:`), or write its number")
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Who {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(u32),
+            Name(String),
+        }
+        Ok(match Form::deserialize(deserializer)? {
+            Form::Number(number) => Self::Number(number),
+            Form::Name(name) => name.parse().map_or(Self::Name(name), Self::Number),
+        })
+    }
+}
+
+/// What happens to attributes when a new state of a path is made.
+pub(crate) struct Sides<'a> {
+    /// What was last applied; none: nothing.
+    pub(crate) base: Option<&'a Managed>,
+    /// What is on the disk; none: nothing.
+    pub(crate) live: Option<&'a Attributes>,
+    /// What is wanted.
+    pub(crate) theirs: &'a Managed,
+    /// Users' changes are kept.
+    pub(crate) keep_changes: bool,
+    /// For what nobody says anything about.
+    pub(crate) default: Attributes,
+}
+
+impl Sides<'_> {
+    /// The attributes to have, and the fields that two sides have changed differently.
+    pub(crate) fn merge(&self) -> (Attributes, Vec<String>) {
+        let mut conflicts = Vec::new();
+        let live = self.live.unwrap_or(&self.default);
+        let there = self.live.is_some();
+        let mut field = |name: &str, base: Option<u32>, live: u32, theirs: Option<u32>, show: fn(u32) -> String| {
+            let Some(wanted) = theirs else { return live };
+            if !there || !self.keep_changes || live == wanted || base.is_none_or(|b| b == live) {
+                return wanted;
+            }
+            if base != theirs {
+                conflicts.push(format!("{name}: {} here, {} wanted", show(live), show(wanted)));
+            }
+            live
+        };
+        let none = Managed::default();
+        let managed = self.base.unwrap_or(&none);
+        let mode = field("mode", managed.mode, live.mode, self.theirs.mode, |m| format!("{m:04o}"));
+        let uid = field("owner", managed.uid, live.uid, self.theirs.uid, |n| n.to_string());
+        let gid = field("group", managed.gid, live.gid, self.theirs.gid, |n| n.to_string());
+        let mut xattrs = live.xattrs.clone();
+        for (name, wanted) in &self.theirs.xattrs {
+            let (base, here) = (managed.xattrs.get(name), live.xattrs.get(name));
+            let changed = there && self.keep_changes && here != Some(wanted) && base.is_some_and(|b| here != Some(b));
+            if !changed {
+                xattrs.insert(name.clone(), wanted.clone());
+            } else if base != Some(wanted) {
+                conflicts.push(format!("the attribute {name} was changed here, and is to change"));
+            }
+        }
+        (Attributes { mode, uid, gid, xattrs }, conflicts)
+    }
+}
+
+impl Managed {
+    /// Of everything that these attributes say.
+    #[must_use]
+    pub fn all(attributes: &Attributes) -> Self {
+        Self {
+            mode: Some(attributes.mode),
+            uid: Some(attributes.uid),
+            gid: Some(attributes.gid),
+            xattrs: attributes.xattrs.clone(),
+        }
+    }
+
+    /// What these attributes say of the fields that `of` manages: for taking back what it did.
+    pub(crate) fn taken_back(of: &Self, before: &Attributes) -> Self {
+        let names = of.xattrs.keys();
+        Self {
+            mode: of.mode.and(Some(before.mode)),
+            uid: of.uid.and(Some(before.uid)),
+            gid: of.gid.and(Some(before.gid)),
+            xattrs: names.filter_map(|n| Some((n.clone(), before.xattrs.get(n)?.clone()))).collect(),
+        }
+    }
+
+    /// In what live attributes differ, in words; nothing where they don't.
+    pub(crate) fn differences(&self, live: &Attributes) -> Vec<String> {
+        let mut all = Vec::new();
+        if let Some(mode) = self.mode.filter(|m| *m != live.mode) {
+            all.push(format!("mode {:04o}, wanted {mode:04o}", live.mode));
+        }
+        if let Some(uid) = self.uid.filter(|n| *n != live.uid) {
+            all.push(format!("owner {}, wanted {uid}", live.uid));
+        }
+        if let Some(gid) = self.gid.filter(|n| *n != live.gid) {
+            all.push(format!("group {}, wanted {gid}", live.gid));
+        }
+        let other = self.xattrs.iter().filter(|(name, value)| live.xattrs.get(*name) != Some(value));
+        all.extend(other.map(|(name, _)| format!("attribute {name}")));
+        all
+    }
+}

@@ -1,0 +1,349 @@
+//! The way in: looking at a tree, bringing it about, taking it back, deciding conflicts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+use crate::apply::carry_out;
+use crate::attributes::Bytes;
+use crate::disk::{Disk, Stamp};
+use crate::error::{Conflict, FilesError};
+use crate::path::TreePath;
+use crate::plan::{Past, Plan, Planner};
+use crate::store::{Begun, Current, Listing, Part, Reason, Record, Store};
+use crate::wanted::Wanted;
+
+/// Seals what was in files that hold secrets, for this host alone.
+pub trait Vault: Send + Sync {
+    /// Seals a content.
+    ///
+    /// # Errors
+    /// Why it can't, in words.
+    fn seal(&self, content: &[u8]) -> Result<Vec<u8>, String>;
+
+    /// Opens one again.
+    ///
+    /// # Errors
+    /// Why it can't, in words.
+    fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, String>;
+}
+
+/// For hosts without a key.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoVault;
+
+impl Vault for NoVault {
+    fn seal(&self, _content: &[u8]) -> Result<Vec<u8>, String> {
+        Err("can't be kept: this host has no key".to_owned())
+    }
+
+    fn open(&self, _sealed: &[u8]) -> Result<Vec<u8>, String> {
+        Err("can't be opened: this host has no key".to_owned())
+    }
+}
+
+/// The file trees of a host. Clones share everything.
+#[derive(Clone)]
+pub struct Files {
+    pub(crate) store: Store,
+    folder: PathBuf,
+    vault: Arc<dyn Vault>,
+}
+
+/// What something is done for.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The change object's name.
+    pub cob: &'a str,
+    /// The generation under which it is done.
+    pub generation: u64,
+    /// What is wanted.
+    pub wanted: &'a Wanted,
+    /// Set by whoever wants the end of it.
+    pub cancelled: &'a AtomicBool,
+}
+
+/// The state of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Nothing is managed.
+    Absent,
+    /// All is as wanted, but for changes by others that may stay.
+    Present,
+    /// Something else is there.
+    Outdated,
+    /// Something else is there, and a person has to decide.
+    Conflict,
+}
+
+/// What a look has found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The state.
+    pub state: State,
+    /// In what the disk differs from what is wanted, for people; bounded.
+    pub difference: String,
+    /// The paths that differ.
+    pub paths: Vec<TreePath>,
+    /// What excludes each other.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Applied {
+    /// Paths that were written or removed.
+    pub changed: usize,
+    /// Folders that were to go and have something of others in them.
+    pub left: Vec<TreePath>,
+    /// What tells our own writes from those of others.
+    pub stamps: BTreeMap<TreePath, Stamp>,
+}
+
+/// A decision about a conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// What is on the host stays.
+    Ours,
+    /// What is wanted is written.
+    Theirs,
+    /// This is written.
+    Edited(#[serde(with = "hex")] Vec<u8>),
+}
+
+mod hex {
+    use super::{Bytes, Deserialize as _};
+
+    pub(super) fn serialize<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&Bytes(bytes.to_vec()), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        Bytes::deserialize(deserializer).map(|bytes| bytes.0)
+    }
+}
+
+/// How many paths of a version are told.
+const PATHS: usize = 20;
+
+impl Files {
+    /// Opens what is kept in a folder, or makes it. One process at a time may.
+    ///
+    /// # Errors
+    /// When the store can't be opened.
+    pub fn open(folder: &Path, vault: Arc<dyn Vault>) -> Result<Self, FilesError> {
+        let store = Store::open(&folder.join("store.git"))?;
+        Ok(Self { store, folder: folder.to_owned(), vault })
+    }
+
+    /// Looks; changes nothing.
+    ///
+    /// # Errors
+    /// When the disk or the store can't be read.
+    pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
+        let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
+        let plan = self.plan(cob, wanted, current.as_ref(), false, true, true)?;
+        let applied = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
+        let state = match (&current, plan.conflicts.is_empty()) {
+            (None, _) => State::Absent,
+            (Some(_), false) => State::Conflict,
+            (Some(_), true) if applied && plan.steps.is_empty() && plan.blocked.is_empty() => State::Present,
+            (Some(_), true) => State::Outdated,
+        };
+        let mut difference = plan.told;
+        for error in &plan.blocked {
+            difference.push_str(&format!("{error}\n"));
+        }
+        for conflict in &plan.conflicts {
+            difference.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.what));
+        }
+        Ok(Checked { state, difference, paths: plan.different, conflicts: plan.conflicts })
+    }
+
+    /// Brings the tree about.
+    ///
+    /// # Errors
+    /// [`FilesError`]; every file is its old content or the new one then.
+    pub fn apply(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
+        let current = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired);
+        let plan = self.plan(job.cob, job.wanted, current.as_ref(), false, false, false)?;
+        let aims = self.may_go_on(&plan)?;
+        if plan.before_is_new || aims || !plan.found.is_empty() {
+            self.keep_first(job, &plan)?;
+        }
+        let done = carry_out(&plan.steps, job.cancelled)?;
+        let unchanged = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&job.wanted.spec));
+        if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
+            self.store.record(Record {
+                spec: Some(job.wanted.spec.clone()),
+                before: Part::New(plan.before.clone()),
+                applied: Part::New(plan.applied.clone()),
+                ..record(job, Reason::Applied, &plan)
+            })?;
+        }
+        self.forget_choices(job.cob);
+        Ok(done)
+    }
+
+    /// Takes the tree back: what was there before is there again, with what others have changed since.
+    ///
+    /// # Errors
+    /// [`FilesError`]; every file is its old content or the new one then.
+    pub fn retire(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
+        let Some(current) = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired) else {
+            return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
+        };
+        let plan = self.plan(job.cob, job.wanted, Some(&current), true, false, false)?;
+        let aims = self.may_go_on(&plan)?;
+        if aims || !plan.found.is_empty() || current.info.spec.is_some() && !plan.steps.is_empty() {
+            self.keep_first(job, &plan)?;
+        }
+        let done = carry_out(&plan.steps, job.cancelled)?;
+        self.store.record(Record {
+            before: Part::New(Listing::new()),
+            applied: Part::New(Listing::new()),
+            ..record(job, Reason::Retired, &plan)
+        })?;
+        self.forget_choices(job.cob);
+        Ok(done)
+    }
+
+    /// Refuses what can't be done; whether files are about to change.
+    fn may_go_on(&self, plan: &Plan) -> Result<bool, FilesError> {
+        if !plan.conflicts.is_empty() {
+            return Err(FilesError::Conflict(plan.conflicts.clone()));
+        }
+        Ok(!plan.begun.aim.is_empty() && !plan.steps.is_empty())
+    }
+
+    /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer.
+    fn keep_first(&self, job: &Job<'_>, plan: &Plan) -> Result<(), FilesError> {
+        let current = self.store.current(job.cob);
+        let mut before = plan.before.clone();
+        if let Some(current) = current.filter(|c| c.info.reason != Reason::Retired) {
+            // What leaves is not forgotten before it has left.
+            for (path, kept) in self.store.listing(current.parts.before)? {
+                before.entry(path).or_insert(kept);
+            }
+        }
+        let reason = if plan.before_is_new { Reason::Before } else { Reason::Found };
+        self.store.record(Record {
+            before: Part::New(before),
+            found: plan.found.clone(),
+            begun: plan.begun.clone(),
+            ..record(job, reason, plan)
+        })
+    }
+
+    pub(crate) fn plan(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        current: Option<&Current>,
+        retire: bool,
+        tell: bool,
+        look: bool,
+    ) -> Result<Plan, FilesError> {
+        let same = look && current.is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
+        let mut past = Past::default();
+        if let (Some(current), false) = (current, same) {
+            past = Past {
+                before: self.store.listing(current.parts.before)?,
+                applied: self.store.listing(current.parts.applied)?,
+                begun: self.store.begun(current.parts.begun)?,
+            };
+        }
+        let disk = Disk::new()?;
+        let choices = self.choices(cob);
+        let (store, vault) = (&self.store, &*self.vault);
+        let planner = Planner { disk: &disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell };
+        let mut plan = planner.plan()?;
+        if !look && let Some(error) = plan.blocked.drain(..).next() {
+            return Err(error);
+        }
+        Ok(plan)
+    }
+
+    /// Decides the conflicts that there are: in one path, or in all. How many were decided. It takes effect when the tree is
+    /// brought about the next time, if nothing has changed until then.
+    ///
+    /// # Errors
+    /// When there is no such conflict, or the decision can't be written down.
+    pub fn resolve(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        retire: bool,
+        path: Option<&TreePath>,
+        choice: &Choice,
+    ) -> Result<usize, FilesError> {
+        let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
+        let plan = self.plan(cob, wanted, current.as_ref(), retire, false, false)?;
+        let ids: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).map(|c| &c.id).collect();
+        if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
+            let what =
+                format!("there are conflicts in {} files of {cob}: name the one that the text is for", ids.len());
+            return Err(FilesError::NotThere(what));
+        }
+        if ids.is_empty() {
+            return Err(FilesError::NotThere(format!("{cob} has no conflict there")));
+        }
+        let mut choices = self.choices(cob);
+        choices.extend(ids.iter().map(|id| ((*id).clone(), choice.clone())));
+        self.write_choices(cob, &choices)?;
+        Ok(ids.len())
+    }
+
+    fn choices(&self, cob: &str) -> BTreeMap<String, Choice> {
+        // What can't be read decides nothing: the conflict is shown again.
+        fs::read(self.choices_path(cob)).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default()
+    }
+
+    fn write_choices(&self, cob: &str, choices: &BTreeMap<String, Choice>) -> Result<(), FilesError> {
+        let path = self.choices_path(cob);
+        let failed = |e: std::io::Error| FilesError::Store { path: path.display().to_string(), what: e.to_string() };
+        let bytes = serde_json::to_vec(choices).map_err(|e| failed(e.into()))?;
+        fs::create_dir_all(self.folder.join("choices")).map_err(failed)?;
+        let new = path.with_extension("new");
+        let write = || -> std::io::Result<()> {
+            fs::write(&new, &bytes)?;
+            fs::File::open(&new)?.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(self.folder.join("choices"))?.sync_all()
+        };
+        write().map_err(failed)
+    }
+
+    /// What was decided is done.
+    fn forget_choices(&self, cob: &str) {
+        // A decision that stays behind is for a conflict that does not come again.
+        let _ = fs::remove_file(self.choices_path(cob));
+    }
+
+    fn choices_path(&self, cob: &str) -> PathBuf {
+        self.folder.join("choices").join(format!("{}.json", cob.replace('/', "+")))
+    }
+}
+
+fn record(job: &Job<'_>, reason: Reason, plan: &Plan) -> Record {
+    let mut paths: Vec<String> = plan.steps.iter().take(PATHS).map(|(path, _)| path.to_string()).collect();
+    if plan.steps.len() > PATHS {
+        paths.push(format!("and {} more", plan.steps.len() - PATHS));
+    }
+    Record {
+        cob: job.cob.to_owned(),
+        generation: job.generation,
+        reason,
+        spec: None,
+        paths,
+        before: Part::Same,
+        applied: Part::Same,
+        found: Listing::new(),
+        begun: Begun::default(),
+    }
+}

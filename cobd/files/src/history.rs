@@ -1,0 +1,184 @@
+//! What was: the versions of a change object's files, what stands in them, and bringing one back.
+
+use crate::attributes::Attributes;
+use crate::disk::{Disk, Found};
+use crate::error::FilesError;
+use crate::files::Files;
+use crate::merge;
+use crate::path::TreePath;
+use crate::store::{Current, Info, Kept, KeptNode, Listing};
+use crate::wanted::Wanted;
+
+/// Differences of a version are shown up to so many bytes.
+const MAX_SHOWN: usize = 256 << 10;
+
+/// A version, and its id.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// Names it in `show` and `restore`.
+    pub id: String,
+    /// When and why it was made.
+    pub info: Info,
+}
+
+impl Files {
+    /// The versions of a change object, the newest first.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn log(&self, cob: &str, most: usize) -> Result<Vec<Shown>, FilesError> {
+        let versions = self.store.versions(cob, most)?;
+        Ok(versions.into_iter().map(|v| Shown { id: v.id.to_string(), info: v.info }).collect())
+    }
+
+    /// What a version has of a path: what was applied in it, what others had made of it, or what was before.
+    ///
+    /// # Errors
+    /// When there is no such version, or nothing of the path in it.
+    pub fn content(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
+        let version = self.version(cob, version)?;
+        let kept = self.kept(&version, path)?;
+        let nothing = |what: &str| FilesError::NotThere(format!("in that version {path} {what}"));
+        match kept.map(|kept| kept.node) {
+            Some(KeptNode::File(blob)) => self.store.blob(&blob),
+            Some(KeptNode::Link(target)) => Ok(target),
+            Some(KeptNode::Absent) => Err(nothing("was not there")),
+            Some(KeptNode::Folder) => Err(nothing("is a folder")),
+            Some(KeptNode::Secret | KeptNode::Sealed(_)) => Err(nothing("holds a secret, which is not shown")),
+            None => Err(nothing("is not managed")),
+        }
+    }
+
+    /// What was at a path before it was managed, as a version has it.
+    ///
+    /// # Errors
+    /// When there is no such version, or nothing was there.
+    pub fn before(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
+        let version = self.version(cob, version)?;
+        let kept = self.store.listing(version.parts.before)?.remove(path);
+        match kept.map(|kept| self.bytes(&kept)).transpose()?.flatten() {
+            Some(content) => Ok(content),
+            None => Err(FilesError::NotThere(format!("nothing is kept of what was at {path} before"))),
+        }
+    }
+
+    /// A version as text: what every path was, with the differences to what was before.
+    ///
+    /// # Errors
+    /// When there is no such version.
+    pub fn show(&self, cob: &str, version: &str) -> Result<String, FilesError> {
+        let version = self.version(cob, version)?;
+        let before = self.store.listing(version.parts.before)?;
+        let mut text = String::new();
+        for (name, tree) in [("applied", version.parts.applied), ("found", version.parts.found)] {
+            for (path, kept) in self.store.listing(tree)? {
+                if text.len() > MAX_SHOWN {
+                    text.push_str("[the rest is left out]\n");
+                    return Ok(text);
+                }
+                let old = before.get(&path).map(|kept| self.bytes(kept)).transpose()?.flatten();
+                match (&kept.node, self.bytes(&kept)?) {
+                    (KeptNode::File(_), Some(new)) if old.as_ref() == Some(&new) => {}
+                    (KeptNode::File(_), Some(new)) => {
+                        text.push_str(&format!("{name} {path}\n"));
+                        text.push_str(&merge::diff(old.as_deref(), Some(&new), &path.to_string(), MAX_SHOWN));
+                    }
+                    (node, _) => text.push_str(&format!("{name} {path}: {}\n", word(node))),
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    /// Puts a file back as it was in a version, as somebody with an editor would: what the model says of it holds on.
+    ///
+    /// # Errors
+    /// When there is nothing to put back, or it can't be written.
+    pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
+        let content = self.content(cob, version, path)?;
+        let disk = Disk::new()?;
+        let attributes = match disk.look(path)? {
+            Found::File { attributes, .. } => attributes,
+            Found::Absent => self.attributes_of(cob, version, path)?,
+            found @ (Found::Folder { .. } | Found::Link { .. } | Found::Other) => {
+                return Err(FilesError::InTheWay { path: path.clone(), found: found.word(), wanted: "a file" });
+            }
+        };
+        disk.replace(path, &content, &attributes)
+    }
+
+    /// The merge of a path that is in conflict, with both sides where they differ: what a person edits.
+    ///
+    /// # Errors
+    /// When there is no conflict in it that can be edited.
+    pub fn hunks(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        path: Option<&TreePath>,
+    ) -> Result<(TreePath, Vec<u8>), FilesError> {
+        let checked = self.check(cob, wanted)?;
+        let found = checked.conflicts.into_iter().filter(|c| path.is_none_or(|p| *p == c.path));
+        let mut editable = found.filter_map(|c| Some((c.path, c.hunks?)));
+        editable.next().ok_or_else(|| FilesError::NotThere(format!("{cob} has no conflict that can be edited there")))
+    }
+
+    /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object.
+    ///
+    /// # Errors
+    /// When the store can't be written.
+    pub fn prune(&self, before: u64) -> Result<usize, FilesError> {
+        self.store.prune(before)
+    }
+
+    fn version(&self, cob: &str, id: &str) -> Result<Current, FilesError> {
+        const SHORTEST: usize = 6;
+        let all = self.store.versions(cob, usize::MAX)?;
+        let fits = |v: &&Current| id.len() >= SHORTEST && v.id.to_string().starts_with(id);
+        all.iter().find(fits).cloned().ok_or_else(|| {
+            FilesError::NotThere(format!(
+                "{cob} has no version {id:?}; `cobctl files log` lists them, and they may be pruned"
+            ))
+        })
+    }
+
+    fn kept(&self, version: &Current, path: &TreePath) -> Result<Option<Kept>, FilesError> {
+        let parts = version.parts;
+        for part in [parts.found, parts.applied, parts.before] {
+            let mut listing: Listing = self.store.listing(part)?;
+            if let Some(kept) = listing.remove(path) {
+                return Ok(Some(kept));
+            }
+        }
+        Ok(None)
+    }
+
+    fn attributes_of(&self, cob: &str, version: &str, path: &TreePath) -> Result<Attributes, FilesError> {
+        let managed = self.kept(&self.version(cob, version)?, path)?.map(|kept| kept.managed).unwrap_or_default();
+        Ok(Attributes {
+            mode: managed.mode.unwrap_or(0o644),
+            uid: managed.uid.unwrap_or(rustix::process::geteuid().as_raw()),
+            gid: managed.gid.unwrap_or(rustix::process::getegid().as_raw()),
+            xattrs: managed.xattrs,
+        })
+    }
+
+    fn bytes(&self, kept: &Kept) -> Result<Option<Vec<u8>>, FilesError> {
+        match &kept.node {
+            KeptNode::File(blob) => self.store.blob(blob).map(Some),
+            KeptNode::Absent | KeptNode::Sealed(_) | KeptNode::Secret | KeptNode::Folder | KeptNode::Link(_) => {
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn word(node: &KeptNode) -> String {
+    match node {
+        KeptNode::Absent => "not there".to_owned(),
+        KeptNode::File(_) => "a file".to_owned(),
+        KeptNode::Sealed(_) | KeptNode::Secret => "a file that holds a secret".to_owned(),
+        KeptNode::Folder => "a folder".to_owned(),
+        KeptNode::Link(target) => format!("a link to {}", String::from_utf8_lossy(target).escape_debug()),
+    }
+}

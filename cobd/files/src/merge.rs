@@ -1,0 +1,143 @@
+//! Merging and comparing texts.
+
+use std::path::Path;
+
+use git2::{DiffOptions, MergeFileInput, MergeFileOptions, Patch};
+
+use crate::error::FilesError;
+
+/// Stands before each side: libgit2 can't hand out an empty text, and a change of the first line is one after a line then.
+const GUARD: &[u8] = b"\x01\n";
+/// So much of a text is looked at to tell whether it is one.
+const LOOKED_AT: usize = 8000;
+
+/// What came of a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Merged {
+    Clean(Vec<u8>),
+    /// With both sides where they differ.
+    Conflict(Vec<u8>),
+    /// Not to be merged line by line.
+    Binary,
+}
+
+/// Merges what two sides have made of a text, line by line.
+pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, FilesError> {
+    if ours == theirs || theirs == base {
+        return Ok(Merged::Clean(ours.to_vec()));
+    }
+    if ours == base {
+        return Ok(Merged::Clean(theirs.to_vec()));
+    }
+    if [base, ours, theirs].iter().any(|side| is_binary(side)) {
+        return Ok(Merged::Binary);
+    }
+    let guarded = |side: &[u8]| [GUARD, side].concat();
+    let (base, ours, theirs) = (guarded(base), guarded(ours), guarded(theirs));
+    let side = |bytes| {
+        let mut input = MergeFileInput::new();
+        input.content(bytes);
+        input
+    };
+    let mut options = MergeFileOptions::new();
+    options.our_label("on this host").their_label("wanted").ancestor_label("applied before").style_diff3(true);
+    let failed = |e: git2::Error| FilesError::Content(format!("a merge could not be made: {}", e.message()));
+    let merged = git2::merge_file(&side(&base), &side(&ours), &side(&theirs), Some(&mut options)).map_err(failed)?;
+    let content = merged.content();
+    let text = content.strip_prefix(GUARD).unwrap_or(content).to_vec();
+    Ok(if merged.is_automergeable() { Merged::Clean(text) } else { Merged::Conflict(text) })
+}
+
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(LOOKED_AT)].contains(&0)
+}
+
+/// The difference of two contents as a unified diff of at most about `most` bytes.
+pub(crate) fn diff(old: Option<&[u8]>, new: Option<&[u8]>, path: &str, most: usize) -> String {
+    let (old_bytes, new_bytes) = (old.unwrap_or_default(), new.unwrap_or_default());
+    if is_binary(old_bytes) || is_binary(new_bytes) {
+        return format!("binary file {path} differs ({} and {} bytes)\n", old_bytes.len(), new_bytes.len());
+    }
+    let relative = path.trim_start_matches('/');
+    let mut options = DiffOptions::new();
+    options.context_lines(3);
+    let named = Path::new(relative);
+    let made = Patch::from_buffers(old_bytes, Some(named), new_bytes, Some(named), Some(&mut options));
+    let text = made.and_then(|mut patch| Ok(patch.to_buf()?.to_vec()));
+    let Ok(text) = text else { return format!("{path} differs\n") };
+    let text = String::from_utf8_lossy(&text);
+    // From the first hunk on: what git says before is about its own names.
+    let hunks = text.find("\n@@").map_or("", |at| &text[at + 1..]);
+    let name = |side: Option<&[u8]>, letter| side.map_or("/dev/null".to_owned(), |_| format!("{letter}/{relative}"));
+    let mut whole = format!("--- {}\n+++ {}\n{hunks}", name(old, 'a'), name(new, 'b'));
+    if whole.len() > most {
+        let at = (0..=most).rev().find(|at| whole.is_char_boundary(*at)).unwrap_or(0);
+        let at = whole[..at].rfind('\n').map_or(at, |n| n + 1);
+        whole.truncate(at);
+        whole.push_str("[the rest is left out]\n");
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(base: &str, ours: &str, theirs: &str) -> String {
+        match merge(base.as_bytes(), ours.as_bytes(), theirs.as_bytes()).expect("merged") {
+            Merged::Clean(bytes) => String::from_utf8(bytes).expect("text"),
+            Merged::Conflict(_) | Merged::Binary => panic!("not clean: {ours:?} {theirs:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_of_both_sides_are_kept() {
+        let base = "a\nb\nc\nd\ne\nf\ng\n";
+        assert_eq!(clean(base, "mine\na\nb\nc\nd\ne\nf\ng\n", "a\nb\nc\nd\ne\nf\nG\n"), "mine\na\nb\nc\nd\ne\nf\nG\n");
+        assert_eq!(clean("a\nb\nc\n", "a\nb\nc\n", ""), "");
+        assert_eq!(clean("a\n", "b\n", "b\n"), "b\n", "both did the same");
+        // Lines end as they ended.
+        assert_eq!(
+            clean("a\r\nb\r\nc\r\nd\r\n", "x\r\na\r\nb\r\nc\r\nd\r\n", "a\r\nb\r\nc\r\nd\r\ny\r\n"),
+            "x\r\na\r\nb\r\nc\r\nd\r\ny\r\n"
+        );
+        assert_eq!(clean("a\nb\nc\nd", "x\na\nb\nc\nd", "a\nb\nc\nD"), "x\na\nb\nc\nD", "no line end at the end");
+        assert_eq!(
+            clean("a\nb\nc\nd\ne\n", "b\nc\nd\ne\n", "a\nb\nc\nd\n"),
+            "b\nc\nd\n",
+            "what each has removed is gone"
+        );
+    }
+
+    #[test]
+    fn nothing_that_was_emptied_on_both_sides_breaks() {
+        assert_eq!(clean("a\nb\nc\nd\ne\n", "", ""), "");
+        let both = merge(b"a\nb\n", b"", b"a\nb\nc\n").expect("merged");
+        assert!(matches!(both, Merged::Conflict(_)), "{both:?}");
+    }
+
+    #[test]
+    fn what_excludes_each_other_is_shown_with_both_sides() {
+        let Merged::Conflict(text) = merge(b"port 80\n", b"port 81\n", b"port 82\n").expect("merged") else {
+            panic!("no conflict")
+        };
+        let text = String::from_utf8(text).expect("text");
+        for part in ["<<<<<<< on this host\nport 81\n", "port 80", ">>>>>>> wanted\n", "port 82\n"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains('\x01'));
+        assert_eq!(merge(b"a\0", b"b\0", b"c\0").expect("merged"), Merged::Binary);
+        assert_eq!(merge(b"a\0", b"b\0", b"b\0").expect("merged"), Merged::Clean(b"b\0".to_vec()));
+    }
+
+    #[test]
+    fn a_difference_is_shown_as_programs_read_it_and_bounded() {
+        let text = diff(Some(b"a\nb\n"), Some(b"a\nc\n"), "/etc/x", 1000);
+        assert_eq!(text, "--- a/etc/x\n+++ b/etc/x\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n");
+        assert!(diff(None, Some(b"a\n"), "/etc/x", 1000).starts_with("--- /dev/null\n+++ b/etc/x\n"));
+        let long = "line\n".repeat(1000);
+        let text = diff(None, Some(long.as_bytes()), "/etc/x", 200);
+        assert!(text.len() < 240 && text.ends_with("[the rest is left out]\n"), "{text}");
+        assert!(diff(Some(b"\0"), Some(b"x"), "/x", 100).contains("binary"));
+    }
+}

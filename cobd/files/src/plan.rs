@@ -1,0 +1,591 @@
+//! The way from what is there to what is wanted, path by path: what is written, what excludes each other, what is to be
+//! kept first. Nothing is changed here.
+//!
+//! ```text
+//!   base   what was last applied (or what was there before anything was)
+//!   live   what is on the disk
+//!   target what is wanted; for what leaves: what was there before
+//!
+//!   copied   live -> target
+//!   shared   live == base: target;  target == base: live;  else a merge by lines, or a conflict
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use cob_types::canonical;
+
+use crate::attributes::{Attributes, Managed, Sides};
+use crate::disk::{Disk, Found, is_staged};
+use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
+use crate::merge::{self, Merged};
+use crate::path::TreePath;
+use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size, told};
+use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store};
+use crate::wanted::{Entry, Manage, Node, OnDrift, Source, Wanted};
+use crate::{Choice, Vault};
+
+/// Differences are told up to so many bytes, all paths together.
+const MAX_TOLD: usize = 16 << 10;
+
+/// What is to be done, and what there is to say.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<(TreePath, Step)>,
+    pub(crate) conflicts: Vec<Conflict>,
+    /// What makes it impossible.
+    pub(crate) blocked: Vec<FilesError>,
+    /// In what the disk differs from what is wanted, for people.
+    pub(crate) told: String,
+    /// Paths that differ, whether something is done about it or not.
+    pub(crate) different: Vec<TreePath>,
+    /// What was before, to be kept first.
+    pub(crate) before: Listing,
+    /// Whether it says more than is kept already.
+    pub(crate) before_is_new: bool,
+    /// What others have changed, to be kept first.
+    pub(crate) found: Listing,
+    /// What is applied when all steps are done.
+    pub(crate) applied: Listing,
+    /// What is about to be done, so that the next one knows how far this one came.
+    pub(crate) begun: Begun,
+    /// Bytes that are held.
+    held: u64,
+}
+
+/// What is done at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    File {
+        content: Vec<u8>,
+        attributes: Attributes,
+    },
+    Link(Vec<u8>),
+    MakeFolder(Attributes),
+    /// The content is as it should be.
+    Attributes(Attributes),
+    Remove,
+    /// If it is empty.
+    RemoveFolder,
+    /// What an action that was killed has left.
+    RemoveStaged,
+    /// The same, beside this path.
+    ClearStaged,
+}
+
+/// What is kept of a change object, as far as it is needed.
+#[derive(Default)]
+pub(crate) struct Past {
+    pub(crate) before: Listing,
+    pub(crate) applied: Listing,
+    pub(crate) begun: Begun,
+}
+
+/// What a plan is made with.
+pub(crate) struct Planner<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) store: &'a Store,
+    pub(crate) vault: &'a dyn Vault,
+    pub(crate) wanted: &'a Wanted,
+    pub(crate) past: &'a Past,
+    /// Exactly this was applied last: the past need not be looked into.
+    pub(crate) same: bool,
+    /// It leaves.
+    pub(crate) retire: bool,
+    /// Decisions about conflicts, by their ids.
+    pub(crate) choices: &'a BTreeMap<String, Choice>,
+    /// Texts of differences are made.
+    pub(crate) tell: bool,
+}
+
+impl Planner<'_> {
+    pub(crate) fn plan(&self) -> Result<Plan, FilesError> {
+        let mut plan = Plan::default();
+        let none = BTreeMap::new();
+        let wanted = if self.retire { &none } else { &self.wanted.entries };
+        plan.before = self.past.before.clone();
+        let mut strangers = BTreeSet::new();
+        for (path, entry) in wanted {
+            if matches!(entry.node, Node::Folder { whole: true, .. }) {
+                self.strangers(path, &mut plan, &mut strangers)?;
+            }
+        }
+        for (path, entry) in wanted {
+            let target = self.target(path, entry)?;
+            let live = self.disk.look(path)?;
+            if target.implied && matches!(live, Found::Folder { .. }) && !plan.before.contains_key(path) {
+                continue;
+            }
+            self.settle(path, &target, &live, &mut plan)?;
+            let node = match &target.node {
+                TargetNode::File(_) if target.secret => KeptNode::Secret,
+                TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
+                TargetNode::Link(to) => KeptNode::Link(to.clone()),
+                TargetNode::Folder => KeptNode::Folder,
+                TargetNode::Absent => KeptNode::Absent,
+            };
+            let kept = Kept { node, managed: target.managed, implied: target.implied };
+            plan.hold(path, kept_size(&kept))?;
+            plan.applied.insert(path.clone(), kept);
+        }
+        for (path, kept) in self.past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
+            let owner = path
+                .ancestors()
+                .filter_map(|a| wanted.get(&a))
+                .any(|e| matches!(e.node, Node::Folder { whole: true, .. }));
+            if owner && kept.node == KeptNode::Absent {
+                // Removed when the folder became ours: it comes back when the folder is given back.
+                plan.applied.insert(path.clone(), kept.clone());
+                continue;
+            }
+            let target = self.taken_back(path, kept)?;
+            let live = self.disk.look(path)?;
+            self.settle(path, &target, &live, &mut plan)?;
+            plan.before.remove(path);
+        }
+        // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
+        for path in self.past.begun.aim.keys() {
+            if self.disk.has_staged(path)? {
+                plan.steps.push((path.clone(), Step::ClearStaged));
+            }
+        }
+        let (ours, last) = (&mut plan.begun, &self.past.begun);
+        for (path, aim) in last.aim.iter().filter(|(path, _)| !ours.aim.contains_key(*path)).collect::<Vec<_>>() {
+            ours.aim.insert(path.clone(), aim.clone());
+            for (to, from) in
+                [(&mut ours.from, &last.from), (&mut ours.base, &last.base), (&mut ours.result, &last.result)]
+            {
+                to.extend(from.get_key_value(path).map(|(path, kept)| (path.clone(), kept.clone())));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What has no place in a folder that is managed as a whole.
+    fn strangers(&self, folder: &TreePath, plan: &mut Plan, seen: &mut BTreeSet<TreePath>) -> Result<(), FilesError> {
+        let first = !self.same && !self.past.applied.contains_key(folder);
+        for (path, live) in self.disk.below(folder)? {
+            let leaving = self.past.applied.get(&path).is_some_and(|kept| kept.node != KeptNode::Absent);
+            if self.wanted.entries.contains_key(&path) || leaving || !seen.insert(path.clone()) {
+                continue;
+            }
+            plan.note(&path, &format!("{path} is {} that has no place there\n", live.word()));
+            if is_staged(path.name()) {
+                plan.steps.push((path, Step::RemoveStaged));
+                continue;
+            }
+            let step = match &live {
+                Found::Folder { .. } => Step::RemoveFolder,
+                Found::File { .. } | Found::Link { .. } => Step::Remove,
+                Found::Absent => continue,
+                Found::Other => {
+                    let wanted = "nothing: its folder is managed as a whole";
+                    plan.blocked.push(FilesError::InTheWay { path, found: live.word(), wanted });
+                    continue;
+                }
+            };
+            if !self.same {
+                let kept = self.keep(&path, &live, false, plan)?;
+                if first && !plan.before.contains_key(&path) {
+                    plan.before.insert(path.clone(), kept);
+                    plan.before_is_new = true;
+                } else {
+                    plan.found.insert(path.clone(), kept);
+                }
+            }
+            plan.steps.push((path, step));
+        }
+        if first {
+            // What stood there when the folder became ours, also what an interrupted action has removed already.
+            let absent = || Kept { node: KeptNode::Absent, managed: Managed::default(), implied: false };
+            let below = plan.before.keys().filter(|path| path.is_below(folder));
+            let others = below.filter(|p| !self.wanted.entries.contains_key(*p) && !self.past.applied.contains_key(*p));
+            plan.applied.extend(others.map(|path| (path.clone(), absent())));
+        }
+        Ok(())
+    }
+
+    /// What the model wants at a path.
+    fn target(&self, path: &TreePath, entry: &Entry) -> Result<Target, FilesError> {
+        let node = match &entry.node {
+            Node::File(Source::Inline(bytes)) => TargetNode::File(bytes.clone()),
+            Node::File(Source::File(from)) => TargetNode::File(fs::read(from).map_err(|e| {
+                FilesError::Content(format!("the content of {path}, which travelled as {}: {e}", from.display()))
+            })?),
+            Node::Link(target) => TargetNode::Link(target.clone()),
+            Node::Folder { .. } => TargetNode::Folder,
+        };
+        if let TargetNode::File(bytes) = &node
+            && bytes.len() as u64 > MAX_FILE
+        {
+            return Err(FilesError::TooLarge { path: path.clone(), size: bytes.len() as u64 });
+        }
+        Ok(Target {
+            node,
+            managed: entry.managed(path)?,
+            shared: entry.manage == Manage::Merge,
+            reported: self.wanted.on_drift == OnDrift::Report && !entry.secret,
+            secret: entry.secret,
+            implied: entry.is_implied(),
+        })
+    }
+
+    /// What was at a path before it was managed.
+    fn taken_back(&self, path: &TreePath, applied: &Kept) -> Result<Target, FilesError> {
+        let absent = Kept { node: KeptNode::Absent, managed: Managed::default(), implied: false };
+        let before = self.past.before.get(path).unwrap_or(&absent);
+        let node = match &before.node {
+            // A file whose content could not be kept, because it was ours already.
+            KeptNode::Absent | KeptNode::Secret => TargetNode::Absent,
+            KeptNode::Folder => TargetNode::Folder,
+            KeptNode::Link(target) => TargetNode::Link(target.clone()),
+            KeptNode::File(blob) => TargetNode::File(self.store.blob(blob)?),
+            KeptNode::Sealed(blob) => {
+                let opened = self.vault.open(&self.store.blob(blob)?);
+                TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?)
+            }
+        };
+        let same_sort = std::mem::discriminant(&before.node) == std::mem::discriminant(&applied.node);
+        let managed = match full(&before.managed) {
+            // Only what we have set is set back; of something that we have put into another's place, everything.
+            Some(attributes) if same_sort => Managed::taken_back(&applied.managed, &attributes),
+            _ => before.managed.clone(),
+        };
+        let entry = self.wanted.entries.get(path);
+        let shared = entry.map_or(self.shares_by_default(), |e| e.manage == Manage::Merge);
+        let secret = matches!(applied.node, KeptNode::Secret) || matches!(before.node, KeptNode::Sealed(_));
+        Ok(Target { node, managed, shared: shared && !secret, reported: false, secret, implied: applied.implied })
+    }
+
+    /// Whether any file is shared: then users' changes of what leaves count, too.
+    fn shares_by_default(&self) -> bool {
+        self.wanted.entries.values().any(|e| e.manage == Manage::Merge)
+    }
+
+    /// What was last applied at a path. An action that was interrupted may have applied its own already.
+    fn base(&self, path: &TreePath, live: &Live<'_>) -> Result<(Base<'_>, bool), FilesError> {
+        if self.same {
+            return Ok((Base::Same, false));
+        }
+        let past = self.past;
+        let last = past.applied.get(path).or_else(|| past.before.get(path));
+        let last = last.map_or(Base::None, Base::Kept);
+        let begun = &past.begun;
+        let (Some(aim), Some(result)) = (begun.aim.get(path), begun.result.get(path)) else { return Ok((last, false)) };
+        if live.is(&result.node)? {
+            return Ok((Base::Kept(aim), false));
+        }
+        let untouched = begun.from.get(path).map_or(Ok(true), |from| live.is(&from.node))?;
+        Ok((begun.base.get(path).map_or(last, Base::Kept), !untouched))
+    }
+
+    fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
+        let live = Live::new(self.disk, path, found);
+        if let Some(error) = in_the_way(path, target, found) {
+            plan.note(path, &format!("{path} is {}, {} is wanted\n", found.word(), target.word()));
+            plan.blocked.push(error);
+            return Ok(());
+        }
+        let (base, interrupted) = self.base(path, &live)?;
+        let is_target = live.is_target(&target.node)?;
+        if !is_target && !target.implied {
+            self.tell(path, target, &live, plan)?;
+        }
+        let first = !self.retire && !self.same && !plan.before.contains_key(path);
+        if first {
+            let kept = self.keep(path, found, target.secret, plan)?;
+            plan.before.insert(path.clone(), kept);
+            plan.before_is_new = true;
+        }
+        // A folder has no content that could be merged; what is in it has paths of its own.
+        let folder = matches!(found, Found::Folder { .. }) || target.node == TargetNode::Folder;
+        let content = if is_target || folder {
+            Ok(Content::Target)
+        } else {
+            self.merge_content(target, &base, interrupted, &live)?
+        };
+        let shared = target.shared || target.reported && base.manages(&target.managed);
+        let (attributes, conflicts) = self.sides(target, &base, found, shared).merge();
+        if !folder || !target.implied {
+            let differences = found.attributes().map(|live| target.managed.differences(live)).unwrap_or_default();
+            if !differences.is_empty() && target.node != TargetNode::Absent {
+                plan.note(path, &format!("{path}: {}\n", differences.join(", ")));
+            }
+        }
+        let (content, attributes) = if conflicts.is_empty() && content.is_ok() {
+            (content.unwrap_or(Content::Live), attributes)
+        } else {
+            let id = self.conflict_id(path, target, &base, &live)?;
+            let wanted = || self.sides(target, &base, found, false).merge().0;
+            match (content, self.choices.get(&id)) {
+                // A field that was changed on both sides is as it is here, unless somebody says otherwise.
+                (content, Some(Choice::Ours)) => (content.unwrap_or(Content::Live), attributes),
+                (content, Some(Choice::Theirs)) => (content.unwrap_or(Content::Target), wanted()),
+                (Ok(content), Some(Choice::Edited(_))) => (content, wanted()),
+                (Err(_), Some(Choice::Edited(bytes))) => (Content::Merged(bytes.clone()), wanted()),
+                (content, None) => {
+                    let (what, hunks) = content.err().unwrap_or_else(|| (conflicts.join(", "), None));
+                    plan.conflicts.push(Conflict { path: path.clone(), what, hunks, id });
+                    return Ok(());
+                }
+            }
+        };
+        let before = plan.steps.len();
+        self.add_step(path, target, &live, content, attributes, plan)?;
+        if plan.steps.len() > before {
+            self.keep_what_goes(path, target, &live, &base, first, plan)?;
+        }
+        Ok(())
+    }
+
+    /// What others have made of it is kept before it is overwritten; and what is to be written is known before.
+    fn keep_what_goes(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        live: &Live<'_>,
+        base: &Base<'_>,
+        first: bool,
+        plan: &mut Plan,
+    ) -> Result<(), FilesError> {
+        if self.same {
+            return Ok(());
+        }
+        let changed = match base {
+            Base::Kept(kept) => !live.is(&kept.node)?,
+            Base::Same | Base::None => false,
+        };
+        let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret);
+        if changed && !ours && !first && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
+            let kept = self.keep(path, live.found, target.secret, plan)?;
+            plan.found.insert(path.clone(), kept);
+        }
+        if target.secret {
+            return Ok(());
+        }
+        let kept = |node: KeptNode, managed: &Managed| Kept { node, managed: managed.clone(), implied: false };
+        let aim = match &target.node {
+            TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
+            TargetNode::Link(to) => KeptNode::Link(to.clone()),
+            TargetNode::Absent => KeptNode::Absent,
+            TargetNode::Folder => return Ok(()),
+        };
+        let result = match plan.steps.last().map(|(_, step)| step) {
+            Some(Step::File { content, .. }) => KeptNode::File(Blob::New(content.clone())),
+            Some(Step::Link(to)) => KeptNode::Link(to.clone()),
+            Some(Step::Remove) => KeptNode::Absent,
+            _ => return Ok(()),
+        };
+        let from = match live.found {
+            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.to_vec())),
+            Found::Link { target } => KeptNode::Link(target.clone()),
+            Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
+        };
+        let nothing = Managed::default();
+        let begun = &mut plan.begun;
+        begun.from.insert(path.clone(), kept(from, &nothing));
+        begun.aim.insert(path.clone(), kept(aim, &target.managed));
+        begun.result.insert(path.clone(), kept(result, &nothing));
+        if let Base::Kept(base) = base {
+            begun.base.insert(path.clone(), (*base).clone());
+        }
+        Ok(())
+    }
+
+    fn merge_content(
+        &self,
+        target: &Target,
+        base: &Base<'_>,
+        interrupted: bool,
+        live: &Live<'_>,
+    ) -> Result<Result<Content, Excluded>, FilesError> {
+        let kept = match base {
+            Base::None => return Ok(Ok(Content::Target)),
+            Base::Same => None,
+            Base::Kept(kept) => Some(*kept),
+        };
+        let same_as_base = kept.is_none_or(|kept| target.is(&kept.node));
+        if !target.shared {
+            return Ok(Ok(if target.reported && same_as_base { Content::Live } else { Content::Target }));
+        }
+        // What is wanted is there: who removes it has not changed it.
+        if matches!(live.found, Found::Absent) {
+            return Ok(Ok(Content::Target));
+        }
+        let Some(kept) = kept else { return Ok(Ok(Content::Live)) };
+        let conflict = |what: &str, hunks| Ok(Err((what.to_owned(), hunks)));
+        if interrupted {
+            return conflict("it was changed while an action on it was interrupted", None);
+        }
+        if same_as_base {
+            return Ok(Ok(Content::Live));
+        }
+        if live.is(&kept.node)? {
+            return Ok(Ok(Content::Target));
+        }
+        match (&kept.node, live.found, &target.node) {
+            (KeptNode::File(blob), Found::File { .. }, TargetNode::File(theirs)) => {
+                let base = self.store.blob(blob)?;
+                match merge::merge(&base, live.content()?, theirs)? {
+                    Merged::Clean(bytes) => Ok(Ok(Content::Merged(bytes))),
+                    Merged::Conflict(hunks) => {
+                        conflict("the same lines were changed here and in the model", Some(hunks))
+                    }
+                    Merged::Binary => conflict("it is binary, and was changed here and in the model", None),
+                }
+            }
+            (_, _, TargetNode::Absent) => conflict("it was changed here, and is to go", None),
+            _ => conflict("it was changed here and in the model", None),
+        }
+    }
+
+    fn sides<'s>(&self, target: &'s Target, base: &'s Base<'_>, found: &'s Found, keep_changes: bool) -> Sides<'s> {
+        let base = match base {
+            Base::Same => Some(&target.managed),
+            Base::Kept(kept) => Some(&kept.managed),
+            Base::None => None,
+        };
+        let default = Attributes {
+            mode: if target.node == TargetNode::Folder { 0o755 } else { 0o644 },
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            xattrs: BTreeMap::new(),
+        };
+        Sides { base, live: found.attributes(), theirs: &target.managed, keep_changes, default }
+    }
+
+    fn add_step(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        live: &Live<'_>,
+        content: Content,
+        attributes: Attributes,
+        plan: &mut Plan,
+    ) -> Result<(), FilesError> {
+        let node = match (content, &target.node) {
+            (Content::Live, _) => None,
+            (Content::Merged(bytes), _) => Some(TargetNode::File(bytes)),
+            (Content::Target, TargetNode::File(bytes)) => Some(TargetNode::File(bytes.clone())),
+            (Content::Target, TargetNode::Link(to)) => Some(TargetNode::Link(to.clone())),
+            (Content::Target, TargetNode::Folder) => Some(TargetNode::Folder),
+            (Content::Target, TargetNode::Absent) => Some(TargetNode::Absent),
+        };
+        let step = match (node, live.found) {
+            (Some(TargetNode::Absent), Found::Absent) => None,
+            (Some(TargetNode::Absent), Found::Folder { .. }) => Some(Step::RemoveFolder),
+            (Some(TargetNode::Absent), _) => Some(Step::Remove),
+            (Some(TargetNode::Folder), Found::Absent) => Some(Step::MakeFolder(attributes.clone())),
+            (Some(TargetNode::Link(to)), found) if !matches!(found, Found::Link { target } if *target == to) => {
+                Some(Step::Link(to))
+            }
+            (Some(TargetNode::File(bytes)), _) if !live.is_target(&TargetNode::File(bytes.clone()))? => {
+                plan.hold(path, bytes.len() as u64)?;
+                Some(Step::File { content: bytes, attributes: attributes.clone() })
+            }
+            _ => None,
+        };
+        let only = live.found.attributes().is_some_and(|live| *live != attributes) && !target.implied;
+        let step = step.or_else(|| only.then_some(Step::Attributes(attributes)));
+        plan.steps.extend(step.map(|step| (path.clone(), step)));
+        Ok(())
+    }
+
+    /// What is there, to be kept.
+    fn keep(&self, path: &TreePath, found: &Found, secret: bool, plan: &mut Plan) -> Result<Kept, FilesError> {
+        let node = match found {
+            Found::Absent | Found::Other => KeptNode::Absent,
+            Found::Folder { .. } => KeptNode::Folder,
+            Found::Link { target } => KeptNode::Link(target.clone()),
+            Found::File { size, .. } if *size > MAX_FILE => {
+                plan.blocked.push(FilesError::TooLarge { path: path.clone(), size: *size });
+                KeptNode::Absent
+            }
+            Found::File { .. } => {
+                let bytes = self.disk.content(path)?;
+                plan.hold(path, bytes.len() as u64)?;
+                if secret {
+                    let sealed = self.vault.seal(&bytes);
+                    KeptNode::Sealed(Blob::New(sealed.map_err(|what| FilesError::Vault { path: path.clone(), what })?))
+                } else {
+                    KeptNode::File(Blob::New(bytes))
+                }
+            }
+        };
+        let managed = found.attributes().map(Managed::all).unwrap_or_default();
+        Ok(Kept { node, managed, implied: false })
+    }
+
+    /// Changes with every side of a conflict.
+    fn conflict_id(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        base: &Base<'_>,
+        live: &Live<'_>,
+    ) -> Result<String, FilesError> {
+        let theirs = format!("{:?}", target.managed);
+        let ours = format!("{:?}", live.found);
+        let base = match base {
+            Base::Kept(kept) => format!("{:?}", kept.managed),
+            Base::Same | Base::None => String::new(),
+        };
+        let content: &[u8] = match &target.node {
+            TargetNode::File(bytes) | TargetNode::Link(bytes) => bytes,
+            TargetNode::Absent | TargetNode::Folder => b"",
+        };
+        let here: &[u8] = if matches!(live.found, Found::File { .. }) { live.content()? } else { b"" };
+        let (path, sort) = (path.to_string(), target.word());
+        let sides = [theirs.as_bytes(), ours.as_bytes(), base.as_bytes()];
+        let parts = [path.as_bytes(), sort.as_bytes(), sides[0], sides[1], sides[2], content, here];
+        Ok(canonical::fingerprint(&parts).to_string())
+    }
+
+    /// Says in what a path differs.
+    fn tell(&self, path: &TreePath, target: &Target, live: &Live<'_>, plan: &mut Plan) -> Result<(), FilesError> {
+        let text = if !self.tell || plan.told.len() >= MAX_TOLD {
+            String::new()
+        } else if target.secret {
+            format!("{path}: its content, which holds a secret, is another one\n")
+        } else {
+            let here = match live.found {
+                Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
+                Found::Link { target } => Some(target.as_slice()),
+                Found::File { size, .. } => {
+                    plan.note(path, &format!("{path} has {size} bytes\n"));
+                    return Ok(());
+                }
+                Found::Absent | Found::Folder { .. } | Found::Other => None,
+            };
+            let most = MAX_TOLD - plan.told.len();
+            match (&target.node, here) {
+                (TargetNode::File(bytes), here) if !matches!(live.found, Found::Link { .. }) => {
+                    merge::diff(here, Some(bytes), &path.to_string(), most)
+                }
+                (_, _) => format!("{path} is {}, {} is wanted\n", told(live.found), target.told()),
+            }
+        };
+        plan.note(path, &text);
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn note(&mut self, path: &TreePath, text: &str) {
+        if self.different.last() != Some(path) {
+            self.different.push(path.clone());
+        }
+        if self.told.len() < MAX_TOLD {
+            self.told.push_str(text);
+        }
+    }
+
+    fn hold(&mut self, path: &TreePath, bytes: u64) -> Result<(), FilesError> {
+        self.held += bytes;
+        if self.held > 2 * MAX_TREE {
+            let what = format!("with {path} more than {} MiB would have to be kept at once", MAX_TREE >> 20);
+            return Err(FilesError::Content(what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! The wanted tree, as the content of a change object says it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::attributes::{Bytes, Managed, Who};
+use crate::error::{FilesError, MAX_ENTRIES};
+use crate::path::TreePath;
+
+/// A content as it stands in a bundle: everything is explicit, folders beside the model are written out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Content {
+    /// What is to be there, by absolute paths.
+    pub files: BTreeMap<String, Item>,
+    /// What holds for files that don't say themselves.
+    #[serde(default)]
+    pub manage: Manage,
+    /// What is done about changes by others.
+    #[serde(default)]
+    pub on_drift: OnDrift,
+}
+
+/// One path of a content.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Item {
+    /// The text of a file.
+    pub content: Option<String>,
+    /// The file that travels with the change object and has the content.
+    pub from: Option<String>,
+    /// Where a symbolic link leads.
+    pub link: Option<String>,
+    /// It is a folder.
+    pub folder: bool,
+    /// Permission bits, octal: `"0644"`.
+    pub mode: Option<String>,
+    /// The owner, a name or a number.
+    pub owner: Option<Who>,
+    /// The group, a name or a number.
+    pub group: Option<Who>,
+    /// Extended attributes that it has.
+    pub xattrs: BTreeMap<String, String>,
+    /// Whether users' changes are kept.
+    pub manage: Option<Manage>,
+    /// Of a folder: what is not named here has no place in it.
+    pub whole: bool,
+    /// The content holds a secret: nothing of it is kept or shown.
+    #[serde(skip)]
+    pub secret: bool,
+}
+
+/// Whose a file is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manage {
+    /// Ours: what others change is overwritten (and kept in the history).
+    #[default]
+    Copy,
+    /// Shared: what others change is merged with what the model changes.
+    Merge,
+}
+
+/// What is done about changes by others, in files that are copied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDrift {
+    /// They are overwritten as soon as they are seen.
+    #[default]
+    Heal,
+    /// They stay until the model changes the file, and are told.
+    Report,
+    /// They stay and are merged with later changes of the model; the difference is a patch for the model.
+    Adopt,
+}
+
+/// The wanted tree, ready to be compared with a disk.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub(crate) entries: BTreeMap<TreePath, Entry>,
+    pub(crate) on_drift: OnDrift,
+    /// Changes with everything that is asked for.
+    pub(crate) spec: String,
+}
+
+/// What is to be at a path.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) node: Node,
+    pub(crate) mode: Option<u32>,
+    pub(crate) owner: Option<Who>,
+    pub(crate) group: Option<Who>,
+    pub(crate) xattrs: BTreeMap<String, Bytes>,
+    pub(crate) manage: Manage,
+    pub(crate) secret: bool,
+}
+
+/// The sorts of things.
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    File(Source),
+    Link(Vec<u8>),
+    Folder {
+        whole: bool,
+        /// Only there because something below it is: nothing is said of its attributes.
+        implied: bool,
+    },
+}
+
+/// Where a file's content is.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Inline(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Wanted {
+    /// Makes a content ready. `folder` is where files that travel with the change object are; `spec` is a text that changes
+    /// with everything that is asked for.
+    ///
+    /// # Errors
+    /// [`FilesError`] says what makes no sense.
+    pub fn new(content: Content, folder: &Path, spec: &str) -> Result<Self, FilesError> {
+        let mut entries = BTreeMap::new();
+        for (path, item) in content.files {
+            let entry = Entry::new(&path, item, content.manage, content.on_drift, folder)?;
+            entries.insert(TreePath::new(&path)?, entry);
+        }
+        if entries.is_empty() {
+            return Err(FilesError::Content("the content names no files".to_owned()));
+        }
+        let mut wanted = Self { entries, on_drift: content.on_drift, spec: spec.to_owned() };
+        wanted.add_folders()?;
+        if wanted.entries.len() > MAX_ENTRIES {
+            return Err(FilesError::Content(format!("it has more than {MAX_ENTRIES} files and folders")));
+        }
+        Ok(wanted)
+    }
+
+    /// Whatever is below something needs folders on the way.
+    fn add_folders(&mut self) -> Result<(), FilesError> {
+        let above: BTreeSet<TreePath> = self.entries.keys().flat_map(TreePath::ancestors).collect();
+        for path in above {
+            match self.entries.get(&path).map(|e| &e.node) {
+                Some(Node::Folder { .. }) => {}
+                Some(_) => {
+                    let what = format!("{path} is to be no folder, and something is to be below it");
+                    return Err(FilesError::Content(what));
+                }
+                None => drop(self.entries.insert(path, Entry::implied())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Every path that is named.
+    pub fn watched(&self) -> impl Iterator<Item = &TreePath> {
+        let implied = |e: &Entry| matches!(e.node, Node::Folder { implied: true, .. });
+        self.entries.iter().filter(move |(_, e)| !implied(e)).map(|(path, _)| path)
+    }
+
+    /// The folders that are managed as a whole.
+    pub fn whole_folders(&self) -> impl Iterator<Item = &TreePath> {
+        self.entries.iter().filter(|(_, e)| matches!(e.node, Node::Folder { whole: true, .. })).map(|(path, _)| path)
+    }
+}
+
+impl Entry {
+    fn new(path: &str, item: Item, manage: Manage, on_drift: OnDrift, folder: &Path) -> Result<Self, FilesError> {
+        let wrong = |what: &str| Err(FilesError::Content(format!("{path}: {what}")));
+        let node = match (item.content, item.from, item.link, item.folder) {
+            (Some(text), None, None, false) => Node::File(Source::Inline(text.into_bytes())),
+            (None, Some(name), None, false) => Node::File(Source::File(below(folder, &name)?)),
+            (None, None, Some(target), false) if !target.is_empty() && !target.contains('\0') => {
+                Node::Link(target.into_bytes())
+            }
+            (None, None, Some(_), false) => return wrong("a link leads somewhere"),
+            (None, None, None, true) => Node::Folder { whole: item.whole, implied: false },
+            _ => return wrong("it takes exactly one of `content`, `from`, `link`, `folder`"),
+        };
+        if item.whole && !matches!(node, Node::Folder { .. }) {
+            return wrong("only a folder is `whole`");
+        }
+        let mode = match item.mode.as_deref().map(|m| u32::from_str_radix(m.trim_start_matches("0o"), 8)) {
+            None => None,
+            Some(Ok(mode)) if mode <= 0o7777 => Some(mode),
+            Some(_) => return wrong("`mode` is octal, \"0000\" to \"7777\""),
+        };
+        if [&item.owner, &item.group].into_iter().flatten().any(|w| *w == Who::Number(u32::MAX)) {
+            return wrong("the number 4294967295 stands for nobody");
+        }
+        let manage = match on_drift {
+            OnDrift::Adopt => Manage::Merge,
+            OnDrift::Heal | OnDrift::Report => item.manage.unwrap_or(manage),
+        };
+        if item.secret && manage == Manage::Merge {
+            return wrong("a file with a secret can't be merged: nothing of it is kept; `manage: copy`");
+        }
+        let xattrs = item.xattrs.into_iter().map(|(name, text)| (name, Bytes(text.into_bytes()))).collect();
+        Ok(Self { node, mode, owner: item.owner, group: item.group, xattrs, manage, secret: item.secret })
+    }
+
+    fn implied() -> Self {
+        let node = Node::Folder { whole: false, implied: true };
+        Self {
+            node,
+            mode: None,
+            owner: None,
+            group: None,
+            xattrs: BTreeMap::new(),
+            manage: Manage::Copy,
+            secret: false,
+        }
+    }
+
+    /// The attributes that it asks for, with names looked up on this host.
+    pub(crate) fn managed(&self, path: &TreePath) -> Result<Managed, FilesError> {
+        let named = |what: String| FilesError::Content(format!("{path}: {what}"));
+        Ok(Managed {
+            mode: self.mode,
+            uid: self.owner.as_ref().map(Who::owner).transpose().map_err(named)?,
+            gid: self.group.as_ref().map(Who::group).transpose().map_err(named)?,
+            xattrs: self.xattrs.clone(),
+        })
+    }
+
+    pub(crate) fn is_implied(&self) -> bool {
+        matches!(self.node, Node::Folder { implied: true, .. })
+    }
+}
+
+/// A file in the folder of those that travel.
+fn below(folder: &Path, name: &str) -> Result<PathBuf, FilesError> {
+    let name = name.strip_prefix("./").unwrap_or(name);
+    if name.is_empty() || name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(FilesError::Content(format!("{name:?} is no file that travels with the change object")));
+    }
+    Ok(folder.join(name))
+}

@@ -1,0 +1,289 @@
+//! Odd cases: no room, no writing, large trees, strange contents. Each does the right thing or says why not, and nothing is
+//! lost. What needs a mount is left out where none can be made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use cob_files::{Applied, Content, Files, FilesError, Job, NoVault, State, TreePath, Wanted};
+
+const COB: &str = "n1/files";
+
+fn open(folder: &Path) -> Files {
+    Files::open(&folder.join("files"), Arc::new(NoVault)).expect("opened")
+}
+
+fn wanted(json: serde_json::Value, payload: &Path) -> Wanted {
+    let spec = json.to_string();
+    let content: Content = serde_json::from_value(json).expect("a content");
+    Wanted::new(content, payload, &spec).expect("makes sense")
+}
+
+fn apply(files: &Files, wanted: &Wanted) -> Result<Applied, FilesError> {
+    files.apply(&Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
+}
+
+fn retire(files: &Files, wanted: &Wanted) -> Result<Applied, FilesError> {
+    files.retire(&Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
+}
+
+/// A small file system, for as long as it is there.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// None where nobody may mount anything.
+    fn new(path: &Path, options: &str) -> Option<Self> {
+        fs::create_dir_all(path).expect("made");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        eprintln!("nothing can be mounted here: left out");
+        None
+    }
+
+    fn remount(&self, options: &str) {
+        let mounted = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status();
+        assert!(mounted.expect("run").success());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn without_room_the_old_content_stays_and_the_reason_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mount) = Mount::new(&folder.path().join("small"), "size=256k") else { return };
+    let files = open(folder.path());
+    let (path, other) = (mount.0.join("x.conf"), mount.0.join("y.conf"));
+    let tree = |text: &str| {
+        wanted(
+            serde_json::json!({"files": {(path.to_str().expect("text")): {"content": text},
+                (other.to_str().expect("text")): {"content": "small\n"}}}),
+            folder.path(),
+        )
+    };
+    apply(&files, &tree("first\n")).expect("there is room");
+    let large = tree(&"x".repeat(400 << 10));
+    let error = apply(&files, &large).expect_err("there is no room").to_string();
+    assert!(error.contains("x.conf") && error.contains("make room"), "{error}");
+    assert_eq!(fs::read_to_string(&path).expect("read"), "first\n");
+    assert_eq!(fs::read_dir(&mount.0).expect("listed").count(), 2, "nothing is left beside");
+    assert_eq!(files.check(COB, &large).expect("looked").state, State::Outdated);
+    // It goes on when there is room, and back also when there is none.
+    mount.remount("size=2m");
+    apply(&files, &large).expect("there is room");
+    retire(&files, &large).expect("retired");
+    assert_eq!(fs::read_dir(&mount.0).expect("listed").count(), 0);
+}
+
+#[test]
+fn on_a_read_only_file_system_nothing_changes_and_the_reason_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mount) = Mount::new(&folder.path().join("fixed"), "size=256k") else { return };
+    let files = open(folder.path());
+    let path = mount.0.join("x.conf");
+    let tree = |text: &str| {
+        wanted(serde_json::json!({"files": {(path.to_str().expect("text")): {"content": text}}}), folder.path())
+    };
+    apply(&files, &tree("first\n")).expect("applied");
+    mount.remount("ro");
+    for moved in [apply(&files, &tree("second\n")), retire(&files, &tree("first\n"))] {
+        let error = moved.expect_err("read-only").to_string();
+        assert!(error.contains("read-only") && error.contains("cobctl retry"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&path).expect("read"), "first\n");
+    mount.remount("rw");
+    retire(&files, &tree("first\n")).expect("retired");
+    assert!(!path.exists());
+}
+
+#[test]
+fn another_file_system_below_a_whole_folder_is_not_entered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = folder.path().join("whole");
+    let Some(mount) = Mount::new(&whole.join("mounted"), "size=64k") else { return };
+    fs::write(mount.0.join("precious"), "x").expect("written");
+    let files = open(folder.path());
+    let tree = wanted(
+        serde_json::json!({"files": {(whole.to_str().expect("text")): {"folder": true, "whole": true}}}),
+        folder.path(),
+    );
+    let error = apply(&files, &tree).expect_err("a mount").to_string();
+    assert!(error.contains("another file system is mounted"), "{error}");
+    assert!(mount.0.join("precious").exists());
+}
+
+#[test]
+fn contents_of_every_sort_are_written_and_given_back_byte_by_byte() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = folder.path().join("host");
+    fs::create_dir(&host).expect("made");
+    let files = open(folder.path());
+    let contents: [(&str, &[u8]); 5] = [
+        ("binary", b"\x00\xff\x00\xfe"),
+        ("windows", b"a\r\nb\r\n"),
+        ("no-end", b"a\nb"),
+        ("empty", b""),
+        (".gitattributes", b"* text=auto\n"),
+    ];
+    let mut entries = serde_json::Map::new();
+    for (name, bytes) in contents {
+        fs::write(folder.path().join(name), bytes.iter().rev().copied().collect::<Vec<_>>()).expect("the payload");
+        fs::write(host.join(name), bytes).expect("what was before");
+        entries.insert(host.join(name).display().to_string(), serde_json::json!({"from": name, "manage": "merge"}));
+    }
+    let tree = wanted(serde_json::json!({ "files": entries }), folder.path());
+    apply(&files, &tree).expect("applied");
+    for (name, bytes) in contents {
+        let reversed: Vec<_> = bytes.iter().rev().copied().collect();
+        assert_eq!(fs::read(host.join(name)).expect("read"), reversed, "{name}");
+    }
+    retire(&files, &tree).expect("retired");
+    for (name, bytes) in contents {
+        assert_eq!(fs::read(host.join(name)).expect("read"), bytes, "{name}");
+    }
+}
+
+#[test]
+fn extended_attributes_and_names_that_are_no_text_come_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = folder.path().join("host");
+    fs::create_dir(&host).expect("made");
+    let strange = host.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff\xfe x"));
+    fs::write(&strange, "strange").expect("written");
+    let path = host.join("x");
+    fs::write(&path, "before").expect("written");
+    let set = rustix::fs::setxattr(&path, "user.origin", b"theirs", rustix::fs::XattrFlags::empty());
+    let attributes = set.is_ok();
+    let files = open(folder.path());
+    let mut item = serde_json::json!({"content": "ours"});
+    if attributes {
+        item["xattrs"] = serde_json::json!({"user.origin": "ours"});
+    }
+    let tree = wanted(
+        serde_json::json!({"files": {(host.to_str().expect("text")): {"folder": true, "whole": true},
+            (path.to_str().expect("text")): item}}),
+        folder.path(),
+    );
+    let read = || {
+        let mut value = [0; 16];
+        let length = rustix::fs::getxattr(&path, "user.origin", &mut value).expect("there");
+        value[..length].to_vec()
+    };
+    apply(&files, &tree).expect("applied");
+    assert!(!strange.exists());
+    if attributes {
+        assert_eq!(read(), b"ours");
+    }
+    retire(&files, &tree).expect("retired");
+    assert_eq!(fs::read_to_string(&strange).expect("back"), "strange");
+    assert_eq!(fs::read_to_string(&path).expect("back"), "before");
+    if attributes {
+        assert_eq!(read(), b"theirs");
+    }
+}
+
+/// `COB_FILES=100000` makes it as many as the design promises; the figures are printed.
+#[test]
+fn a_large_tree_is_brought_about_changed_and_taken_back() {
+    let count: usize = std::env::var("COB_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
+    let base = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = tempfile::tempdir_in(base).expect("a folder");
+    let host = folder.path().join("host");
+    fs::create_dir(&host).expect("made");
+    let tree = |changed: usize, manage: &str| {
+        let file = |n: usize| {
+            let lines: String = (0..10).map(|line| format!("line {line} of {n}\n")).collect();
+            let text = format!("{lines}setting = {}\n{lines}", usize::from(n < changed));
+            (
+                host.join(format!("d{}/f{n}", n % 100)).display().to_string(),
+                serde_json::json!({"content": text, "manage": manage}),
+            )
+        };
+        wanted(serde_json::json!({"files": (0..count).map(file).collect::<serde_json::Map<_, _>>()}), folder.path())
+    };
+    let mut files = open(folder.path());
+    let timed = |what: &str, begun: Instant| {
+        let took: Duration = begun.elapsed();
+        println!("{count} files: {what} {took:.2?}");
+    };
+    let (first, second) = (tree(0, "merge"), tree(1, "merge"));
+    let begun = Instant::now();
+    assert!(apply(&files, &first).expect("applied").changed >= count);
+    timed("first apply", begun);
+    let begun = Instant::now();
+    assert_eq!(files.check(COB, &first).expect("looked").state, State::Present);
+    timed("check", begun);
+    let begun = Instant::now();
+    assert_eq!(apply(&files, &second).expect("applied").changed, 1);
+    timed("one file changed", begun);
+    for n in 0..100 {
+        let path = host.join(format!("d{}/f{n}", n % 100));
+        let text = fs::read_to_string(&path).expect("read");
+        fs::write(&path, format!("mine\n{text}")).expect("edited");
+    }
+    files = open(folder.path());
+    let third = tree(count, "merge");
+    let begun = Instant::now();
+    apply(&files, &third).expect("merged");
+    timed("all changed, 100 merged with edits", begun);
+    let merged = fs::read_to_string(host.join("d7/f7")).expect("read");
+    assert!(merged.starts_with("mine\n") && merged.contains("setting = 1\n"), "{merged}");
+    let path = TreePath::new(host.join("d7/f7").to_str().expect("text")).expect("a path");
+    files.resolve(COB, &third, true, None, &cob_files::Choice::Theirs).expect("the edited ones are in conflict");
+    let begun = Instant::now();
+    retire(&files, &third).expect("retired");
+    timed("taken back", begun);
+    assert_eq!(fs::read_dir(&host).expect("listed").count(), 0);
+    let log = files.log(COB, 2).expect("read");
+    assert!(String::from_utf8_lossy(&files.content(COB, &log[1].id, &path).expect("kept")).starts_with("mine\n"));
+}
+
+#[test]
+fn a_thousand_generations_stay_small_and_every_one_can_be_had_again() {
+    let rounds: u64 = std::env::var("COB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.conf");
+    let files = open(folder.path());
+    let text = |round: u64| {
+        (0..200).map(|n| format!("setting {n} = {}\n", if n == round % 200 { round } else { 0 })).collect::<String>()
+    };
+    let tree = |round| {
+        wanted(serde_json::json!({"files": {(path.to_str().expect("text")): {"content": text(round)}}}), folder.path())
+    };
+    for round in 0..rounds {
+        apply(&files, &tree(round)).expect("applied");
+    }
+    let packs = || fs::read_dir(folder.path().join("files/store.git/objects/pack")).expect("listed").count();
+    assert!(packs() <= 2 * 51 + 2, "small packs are made one: {}", packs());
+    let log = files.log(COB, usize::MAX).expect("read");
+    let tree_path = TreePath::new(path.to_str().expect("text")).expect("a path");
+    for (n, version) in log.iter().filter(|v| v.info.reason == cob_files::Reason::Applied).enumerate() {
+        let content = files.content(COB, &version.id, &tree_path).expect("kept");
+        assert_eq!(String::from_utf8_lossy(&content), text(rounds - 1 - n as u64));
+    }
+    let size = |folder: &Path| -> u64 {
+        let entries = fs::read_dir(folder).expect("listed").flatten();
+        entries.map(|e| e.metadata().map_or(0, |m| m.len())).sum()
+    };
+    let pack = folder.path().join("files/store.git/objects/pack");
+    println!("{rounds} generations of a file of {} bytes: {} bytes", text(0).len(), size(&pack));
+    // To an age that only the newest has.
+    let before = size(&pack);
+    assert_eq!(files.prune(u64::MAX).expect("pruned"), 1);
+    assert!(size(&pack) < before / 10, "{} of {before}", size(&pack));
+    assert_eq!(files.check(COB, &tree(rounds - 1)).expect("looked").state, State::Present);
+    assert_eq!(files.log(COB, 10).expect("read").len(), 1);
+    let again = open(folder.path());
+    apply(&again, &tree(rounds)).expect("applied");
+    retire(&again, &tree(rounds)).expect("retired");
+    assert!(!path.exists());
+}

@@ -1,0 +1,299 @@
+//! File trees against a model of what must hold: random generations, random edits by users, kills at random moments.
+//!
+//! `COB_SEED` and `COB_ROUNDS` repeat and lengthen the runs; `COB_KILLS` says how many kills there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use cob_files::{Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
+
+const COB: &str = "n1/files";
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % n as u64).expect("small")
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+fn open(folder: &Path) -> Files {
+    Files::open(&folder.join("files"), Arc::new(NoVault)).expect("opened")
+}
+
+fn wanted(files: &BTreeMap<String, String>, manage: &str, folder: &Path) -> Wanted {
+    let files: serde_json::Map<_, _> = files
+        .iter()
+        .map(|(name, text)| {
+            let path = folder.join("host").join(name).display().to_string();
+            (path, serde_json::json!({"content": text, "manage": manage}))
+        })
+        .collect();
+    let json = serde_json::json!({ "files": files });
+    let spec = json.to_string();
+    let content: Content = serde_json::from_value(json).expect("a content");
+    Wanted::new(content, folder, &spec).expect("makes sense")
+}
+
+/// The model's text: settings that generations change, far enough from each other.
+fn text(settings: &[usize; 8], windows: bool) -> String {
+    let block = |(n, setting): (usize, &usize)| {
+        let steady: String = (0..6).map(|line| format!("steady {n} {line}\n")).collect();
+        format!("{steady}setting {n} = {setting}\n")
+    };
+    let text: String = settings.iter().enumerate().map(block).collect();
+    if windows { text.replace('\n', "\r\n") } else { text }
+}
+
+/// What a user does to a file: adds lines of his own, changes one, removes one.
+fn edit(path: &Path, mark: &mut usize, random: &mut Random) {
+    let Ok(old) = fs::read_to_string(path) else { return };
+    let mut lines: Vec<String> = old.split_inclusive('\n').map(str::to_owned).collect();
+    let at = random.below(lines.len() + 1);
+    *mark += 1;
+    match random.below(4) {
+        0 if at < lines.len() => lines[at] = format!("user {mark}\n"),
+        1 if at < lines.len() => drop(lines.remove(at)),
+        _ => {
+            if at > 0 && !lines[at - 1].ends_with('\n') {
+                lines[at - 1].push('\n');
+            }
+            lines.insert(at, format!("user {mark}\n"));
+        }
+    }
+    fs::write(path, lines.concat()).expect("edited");
+}
+
+fn users(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::trim_end).filter(|line| line.starts_with("user ")).map(str::to_owned).collect()
+}
+
+fn host_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(folder.join("host")).into_iter().flatten().flatten();
+    entries.map(|e| (e.path(), fs::read(e.path()).expect("a file"))).collect()
+}
+
+/// Users' lines are there after each move, or a conflict is said and nothing was written.
+#[test]
+fn no_line_of_a_user_is_lost_without_a_word() {
+    let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", 150));
+    println!("COB_SEED={seed} COB_ROUNDS={rounds}");
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let names = ["a.conf", "b.conf", "c.conf"];
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("host")).expect("made");
+    let mut files = open(folder.path());
+    let (mut mark, mut merged, mut conflicts) = (0, 0, 0);
+    let mut settings: BTreeMap<&str, [usize; 8]> = BTreeMap::new();
+    let mut generations: Vec<BTreeMap<String, String>> = Vec::new();
+    // What was applied last: the first time, what is there is not merged but kept as what was before.
+    let mut managed: BTreeSet<PathBuf> = BTreeSet::new();
+    for round in 0..rounds {
+        // Forward to something else, or back to something that was.
+        let tree = if random.chance(30) && !generations.is_empty() {
+            generations[random.below(generations.len())].clone()
+        } else {
+            let some = names.iter().filter(|_| random.chance(85));
+            let some: Vec<_> = some.collect();
+            let some = if some.is_empty() { vec![&names[0]] } else { some };
+            let mut tree = BTreeMap::new();
+            for name in some {
+                let settings = settings.entry(*name).or_default();
+                settings[random.below(8)] = random.below(4);
+                tree.insert((*name).to_owned(), text(settings, *name == "c.conf"));
+            }
+            tree
+        };
+        generations.push(tree.clone());
+        let wanted = wanted(&tree, "merge", folder.path());
+        let before = host_files(folder.path());
+        let ours = before.keys().filter(|path| managed.contains(*path));
+        let lines: BTreeMap<_, _> = ours.map(|path| (path.clone(), users(path))).collect();
+        let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
+        let retire = random.chance(8);
+        let said = files.check(COB, &wanted).expect("looked").state;
+        let moved = if retire { files.retire(&job) } else { files.apply(&job) };
+        match moved {
+            Ok(_) => {
+                for (path, lines) in &lines {
+                    assert!(lines.is_subset(&users(path)), "seed {seed} round {round}: {}", path.display());
+                }
+                merged += usize::from(lines.values().any(|l| !l.is_empty()));
+                if !retire {
+                    assert_eq!(files.check(COB, &wanted).expect("looked").state, State::Present, "round {round}");
+                    for (name, text) in &tree {
+                        let path = folder.path().join("host").join(name);
+                        if lines.get(&path).is_none_or(BTreeSet::is_empty) && !before.contains_key(&path) {
+                            assert_eq!(&fs::read_to_string(&path).expect("there"), text);
+                        }
+                    }
+                } else {
+                    assert_eq!(files.check(COB, &wanted).expect("looked").state, State::Absent);
+                }
+            }
+            Err(FilesError::Conflict(told)) => {
+                conflicts += 1;
+                assert_eq!(host_files(folder.path()), before, "seed {seed} round {round}: nothing is written");
+                assert!(retire || said == State::Conflict, "seed {seed} round {round}: {said:?}");
+                assert!(!told.is_empty());
+                let choice = if random.chance(50) { Choice::Ours } else { Choice::Theirs };
+                let decided = files.resolve(COB, &wanted, retire, None, &choice).expect("decided");
+                assert_eq!(decided, told.len());
+                if retire { files.retire(&job) } else { files.apply(&job) }.expect("decided");
+            }
+            Err(other) => panic!("seed {seed} round {round}: {other}"),
+        }
+        managed.clear();
+        if !retire {
+            managed.extend(tree.keys().map(|name| folder.path().join("host").join(name)));
+            for name in tree.keys() {
+                for _ in 0..random.below(2) {
+                    edit(&folder.path().join("host").join(name), &mut mark, &mut random);
+                }
+            }
+        }
+        if random.chance(10) {
+            files = open(folder.path());
+        }
+    }
+    assert!(merged > 10 && conflicts > 3, "{merged} merges and {conflicts} conflicts are too few to say anything");
+}
+
+/// What is overwritten in copied files can be had again.
+#[test]
+fn whatever_is_overwritten_is_in_the_history() {
+    let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", 60));
+    println!("COB_SEED={seed} COB_ROUNDS={rounds}");
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("host")).expect("made");
+    let files = open(folder.path());
+    let path = folder.path().join("host/x");
+    let tree_path = TreePath::new(path.to_str().expect("text")).expect("a path");
+    let mut overwritten: BTreeSet<Vec<u8>> = BTreeSet::new();
+    for round in 0..rounds {
+        let tree = BTreeMap::from([("x".to_owned(), format!("text {}\n", random.below(5)))]);
+        let wanted = wanted(&tree, "copy", folder.path());
+        if random.chance(50) {
+            let mine = format!("mine {round}\n").into_bytes();
+            fs::write(&path, &mine).expect("edited");
+        }
+        let here = fs::read(&path).ok();
+        let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
+        if random.chance(20) { files.retire(&job) } else { files.apply(&job) }.expect("moved");
+        overwritten.extend(here.filter(|text| fs::read(&path).ok().as_ref() != Some(text)));
+    }
+    let log = files.log(COB, usize::MAX).expect("read");
+    let kept: BTreeSet<Vec<u8>> = log.iter().filter_map(|v| files.content(COB, &v.id, &tree_path).ok()).collect();
+    let missing: Vec<_> = overwritten.iter().filter(|text| !kept.contains(*text)).collect();
+    // A file that was there when a tree was brought about anew is in what was before.
+    let in_before =
+        |text: &[u8]| log.iter().any(|v| v.info.reason == Reason::Before && shown_before(&files, v, &tree_path, text));
+    assert!(missing.iter().all(|text| in_before(text)), "{missing:?}");
+    assert!(overwritten.len() > 10);
+}
+
+fn shown_before(files: &Files, version: &cob_files::Shown, path: &TreePath, text: &[u8]) -> bool {
+    files.before(COB, &version.id, path).is_ok_and(|kept| kept == text)
+}
+
+/// The process that is killed: brings the two trees about in turn, and takes them back, for ever.
+#[test]
+fn child() {
+    let Some(folder) = std::env::var_os("COB_FILES_CHILD").map(PathBuf::from) else { return };
+    let files = open(&folder);
+    let trees: Vec<_> = trees(&folder);
+    println!("begun");
+    for turn in 0.. {
+        let wanted = &trees[turn % trees.len()];
+        let job = Job { cob: COB, generation: turn as u64, wanted, cancelled: &AtomicBool::new(false) };
+        if turn % 5 == 4 { files.retire(&job) } else { files.apply(&job) }.expect("moved");
+    }
+}
+
+const COUNT: usize = 12;
+
+fn trees(folder: &Path) -> Vec<Wanted> {
+    let tree = |letter: &str| (0..COUNT).map(|n| (format!("f{n}"), whole(letter))).collect();
+    ["a", "b", "c"]
+        .iter()
+        .map(|letter| wanted(&tree(letter), if *letter == "c" { "copy" } else { "merge" }, folder))
+        .collect()
+}
+
+fn whole(letter: &str) -> String {
+    format!("{letter}\n").repeat(3000)
+}
+
+#[test]
+fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
+    let (seed, kills) = (number("COB_SEED", 1), number("COB_KILLS", 15));
+    println!("COB_SEED={seed} COB_KILLS={kills}");
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let base = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = tempfile::tempdir_in(base).expect("a folder");
+    fs::create_dir(folder.path().join("host")).expect("made");
+    for n in 0..COUNT / 2 {
+        fs::write(folder.path().join(format!("host/f{n}")), whole("before")).expect("written");
+    }
+    let trees = trees(folder.path());
+    for kill in 0..kills {
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "child", "--nocapture"])
+            .env("COB_FILES_CHILD", folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("begun");
+        let mut out = child.stdout.take().expect("piped");
+        let mut said = Vec::new();
+        while !said.ends_with(b"begun\n") {
+            let mut byte = [0];
+            let read = std::io::Read::read(&mut out, &mut byte).expect("read");
+            assert!(read == 1, "the child has ended: {}", String::from_utf8_lossy(&said));
+            said.push(byte[0]);
+        }
+        std::thread::sleep(Duration::from_micros(random.below(150_000) as u64));
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+
+        for (path, text) in host_files(folder.path()) {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let known = ["a", "b", "c", "before"].iter().any(|letter| text == whole(letter).as_bytes());
+            assert!(name.ends_with(".cob-new") || known, "kill {kill}: {name} is half written");
+        }
+        // The next one goes on, wherever the other was, and it ends as if there had been no kill.
+        let files = open(folder.path());
+        let wanted = &trees[random.below(trees.len())];
+        let job = Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) };
+        files.apply(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
+        assert_eq!(files.check(COB, wanted).expect("looked").state, State::Present, "kill {kill}");
+        let letter = |text: &[u8]| text.iter().take_while(|b| **b != b'\n').map(|b| char::from(*b)).collect::<String>();
+        let letters: Vec<_> = host_files(folder.path()).into_values().map(|text| letter(&text)).collect();
+        let log = || files.log(COB, 6).expect("read").into_iter().map(|v| v.info).collect::<Vec<_>>();
+        assert!(letters.windows(2).all(|w| w[0] == w[1]), "kill {kill}: not of one tree: {letters:?} {:#?}", log());
+        assert_eq!(host_files(folder.path()).len(), COUNT, "kill {kill}: nothing is left beside");
+        if random.chance(30) {
+            files.retire(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
+            let left = host_files(folder.path());
+            assert_eq!(left.len(), COUNT / 2, "kill {kill}");
+            assert!(left.values().all(|text| *text == whole("before").as_bytes()), "kill {kill}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! File trees on a real disk: brought about, changed by others, taken back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, State, TreePath, Wanted};
+
+const COB: &str = "n1/files";
+
+struct Bench {
+    folder: tempfile::TempDir,
+    files: Files,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("host")).expect("made");
+        let files = open(folder.path());
+        Self { folder, files }
+    }
+
+    /// Another daemon takes over.
+    fn again(&mut self) {
+        self.files = open(self.folder.path());
+    }
+
+    fn host(&self, name: &str) -> PathBuf {
+        self.folder.path().join("host").join(name)
+    }
+
+    fn tree_path(&self, name: &str) -> TreePath {
+        TreePath::new(self.host(name).to_str().expect("text")).expect("a path")
+    }
+
+    /// A content; `@` stands for the host's folder.
+    fn wanted(&self, json: &str) -> Wanted {
+        let json = json.replace('@', self.host("").to_str().expect("text").trim_end_matches('/'));
+        let content: Content = serde_json::from_str(&json).expect("a content");
+        let spec = format!("{json:?}");
+        Wanted::new(content, &self.folder.path().join("payload"), &spec).expect("makes sense")
+    }
+
+    fn one(&self, text: &str, more: &str) -> Wanted {
+        self.wanted(&format!(r#"{{"files": {{"@/x.conf": {{"content": {}}}}}{more}}}"#, serde_json::json!(text)))
+    }
+
+    fn apply(&self, wanted: &Wanted) -> Result<Applied, FilesError> {
+        self.files.apply(&Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
+    }
+
+    fn retire(&self, wanted: &Wanted) -> Result<Applied, FilesError> {
+        self.files.retire(&Job { cob: COB, generation: 2, wanted, cancelled: &AtomicBool::new(false) })
+    }
+
+    fn state(&self, wanted: &Wanted) -> State {
+        let before = snapshot(self.folder.path());
+        let state = self.files.check(COB, wanted).expect("looked").state;
+        assert_eq!(snapshot(self.folder.path()), before, "a look changes nothing");
+        state
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.host(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.host(name).parent().expect("a folder")).expect("made");
+        fs::write(self.host(name), text).expect("written");
+    }
+}
+
+fn open(folder: &Path) -> Files {
+    Files::open(&folder.join("files"), Arc::new(NoVault)).expect("opened")
+}
+
+/// Every path with type, mode, owner and content.
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).expect("listed").flatten() {
+            let (path, meta) = (entry.path(), entry.path().symlink_metadata().expect("there"));
+            let content = if meta.is_dir() {
+                open.push(path.clone());
+                Vec::new()
+            } else if meta.is_symlink() {
+                fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes()
+            } else {
+                fs::read(&path).expect("read")
+            };
+            all.insert(path, (meta.mode(), meta.uid(), content));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_file_is_made_and_taken_away_with_the_folders_made_for_it() {
+    let mut bench = Bench::new();
+    let wanted = bench.wanted(r#"{"files": {"@/a/b/motd": {"content": "hello\n", "mode": "0640"}}}"#);
+    let before = snapshot(&bench.host(""));
+    assert_eq!(bench.state(&wanted), State::Absent);
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(bench.state(&wanted), State::Present);
+    assert_eq!(bench.read("a/b/motd"), "hello\n");
+    assert_eq!(fs::metadata(bench.host("a/b/motd")).expect("there").permissions().mode() & 0o7777, 0o640);
+    assert_eq!(bench.apply(&wanted).expect("again").changed, 0);
+    bench.again();
+    assert_eq!(bench.state(&wanted), State::Present);
+    bench.retire(&wanted).expect("retired");
+    assert_eq!(bench.state(&wanted), State::Absent);
+    assert_eq!(snapshot(&bench.host("")), before);
+    bench.retire(&wanted).expect("again");
+    bench.apply(&wanted).expect("and again");
+    assert_eq!(bench.files.log(COB, 100).expect("read").len(), 6, "before, applied; found, retired; before, applied");
+}
+
+#[test]
+fn what_was_there_before_comes_back_whole() {
+    let bench = Bench::new();
+    bench.write("x.conf", "theirs\n");
+    fs::set_permissions(bench.host("x.conf"), fs::Permissions::from_mode(0o604)).expect("set");
+    symlink("nowhere", bench.host("link")).expect("a link");
+    let before = snapshot(&bench.host(""));
+    let wanted = bench.wanted(
+        r#"{"files": {"@/x.conf": {"content": "ours\n", "mode": "0755"}, "@/link": {"link": "x.conf"},
+            "@/empty": {"folder": true, "mode": "0711"}, "@/.git": {"content": "x"}}}"#,
+    );
+    bench.apply(&wanted).expect("applied");
+    assert_eq!((bench.read("x.conf"), bench.read("link")), ("ours\n".to_owned(), "ours\n".to_owned()));
+    assert_eq!(bench.read(".git"), "x");
+    assert_eq!(fs::metadata(bench.host("empty")).expect("there").permissions().mode() & 0o7777, 0o711);
+    // Another content, without some of the paths.
+    let less = bench.one("other\n", "");
+    assert_eq!(bench.state(&less), State::Outdated);
+    bench.apply(&less).expect("applied");
+    assert_eq!(bench.state(&less), State::Present);
+    assert!(!bench.host("empty").exists() && !bench.host(".git").exists());
+    assert_eq!(fs::read_link(bench.host("link")).expect("a link"), Path::new("nowhere"));
+    bench.retire(&less).expect("retired");
+    let after = snapshot(&bench.host(""));
+    // The mode that only the first content managed is as that one left it.
+    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert_eq!(bench.read("x.conf"), "theirs\n");
+}
+
+#[test]
+fn changes_by_others_are_healed_and_kept_in_the_history() {
+    let bench = Bench::new();
+    let wanted = bench.one("ours\n", "");
+    bench.apply(&wanted).expect("applied");
+    bench.write("x.conf", "mine\n");
+    let checked = bench.files.check(COB, &wanted).expect("looked");
+    assert_eq!(checked.state, State::Outdated);
+    assert!(checked.difference.contains("-mine\n+ours\n"), "{}", checked.difference);
+    bench.apply(&wanted).expect("healed");
+    assert_eq!(bench.read("x.conf"), "ours\n");
+    let log = bench.files.log(COB, 10).expect("read");
+    assert_eq!(log[1].info.reason, cob_files::Reason::Found);
+    let path = bench.tree_path("x.conf");
+    assert_eq!(bench.files.content(COB, &log[1].id, &path).expect("kept"), b"mine\n");
+    bench.files.restore(COB, &log[1].id[..10], &path).expect("restored");
+    assert_eq!(bench.read("x.conf"), "mine\n");
+    fs::remove_file(bench.host("x.conf")).expect("removed");
+    assert_eq!(bench.state(&wanted), State::Outdated);
+    bench.apply(&wanted).expect("healed");
+    assert_eq!(bench.state(&wanted), State::Present);
+}
+
+#[test]
+fn reported_changes_stay_until_the_model_changes_the_file() {
+    let bench = Bench::new();
+    let report = r#", "on_drift": "report""#;
+    let wanted = bench.one("ours\n", report);
+    bench.apply(&wanted).expect("applied");
+    bench.write("x.conf", "mine\n");
+    let checked = bench.files.check(COB, &wanted).expect("looked");
+    assert_eq!((checked.state, checked.paths.len()), (State::Present, 1));
+    assert!(checked.difference.contains("-mine"), "{}", checked.difference);
+    assert_eq!(bench.apply(&wanted).expect("nothing").changed, 0);
+    assert_eq!(bench.read("x.conf"), "mine\n");
+    let next = bench.one("ours too\n", report);
+    bench.apply(&next).expect("applied");
+    assert_eq!(bench.read("x.conf"), "ours too\n");
+}
+
+#[test]
+fn users_lines_survive_both_ways_in_a_merged_file() {
+    let bench = Bench::new();
+    let merge = r#", "manage": "merge""#;
+    let text = |port: &str| format!("one\ntwo\nport {port}\nthree\nfour\nfive\n");
+    let first = bench.one(&text("1"), merge);
+    let second = bench.one(&text("2"), merge);
+    bench.write("x.conf", "from the distribution\n");
+    bench.apply(&first).expect("applied");
+    bench.write("x.conf", &format!("{}mine\n", text("1")));
+    assert_eq!(bench.state(&first), State::Present, "a user's line is no drift");
+    assert_eq!(bench.state(&second), State::Outdated);
+    bench.apply(&second).expect("merged");
+    assert_eq!(bench.read("x.conf"), format!("{}mine\n", text("2")));
+    bench.apply(&first).expect("back");
+    assert_eq!(bench.read("x.conf"), format!("{}mine\n", text("1")));
+    // To restore what was before, both the line and the text can't be kept without a person.
+    let error = bench.retire(&first).expect_err("a conflict");
+    assert!(error.to_string().contains("conflict in"), "{error}");
+    assert_eq!(bench.read("x.conf"), format!("{}mine\n", text("1")));
+    assert_eq!(bench.files.resolve(COB, &first, true, None, &Choice::Theirs).expect("decided"), 1);
+    bench.retire(&first).expect("retired");
+    assert_eq!(bench.read("x.conf"), "from the distribution\n");
+}
+
+#[test]
+fn a_conflict_writes_nothing_and_waits_for_a_decision() {
+    let bench = Bench::new();
+    let merge = r#", "manage": "merge""#;
+    let (first, second) = (bench.one("port 1\n", merge), bench.one("port 2\n", merge));
+    for (choice, expected) in [
+        (Choice::Ours, "port 9\n"),
+        (Choice::Theirs, "port 2\n"),
+        (Choice::Edited(b"port 2 # was 9\n".to_vec()), "port 2 # was 9\n"),
+    ] {
+        bench.apply(&first).expect("applied");
+        bench.write("x.conf", "port 9\n");
+        let checked = bench.files.check(COB, &second).expect("looked");
+        assert_eq!(checked.state, State::Conflict);
+        let (path, hunks) = bench.files.hunks(COB, &second, None).expect("to be edited");
+        assert_eq!(path, bench.tree_path("x.conf"));
+        assert!(String::from_utf8_lossy(&hunks).contains("=======\nport 2\n"), "{hunks:?}");
+        bench.apply(&second).expect_err("a conflict");
+        assert_eq!(bench.read("x.conf"), "port 9\n");
+        assert_eq!(bench.files.resolve(COB, &second, false, None, &choice).expect("decided"), 1);
+        assert_eq!(bench.state(&second), State::Outdated);
+        bench.apply(&second).expect("applied");
+        assert_eq!(bench.read("x.conf"), expected);
+        assert_eq!(bench.state(&second), State::Present);
+        bench.files.resolve(COB, &second, false, None, &choice).expect_err("there is none any more");
+        bench.write("x.conf", "port 2\n");
+    }
+}
+
+#[test]
+fn a_decision_holds_for_what_was_seen_and_nothing_else() {
+    let bench = Bench::new();
+    let merge = r#", "manage": "merge""#;
+    let (first, second) = (bench.one("port 1\n", merge), bench.one("port 2\n", merge));
+    bench.apply(&first).expect("applied");
+    bench.write("x.conf", "port 9\n");
+    bench.files.resolve(COB, &second, false, None, &Choice::Theirs).expect("decided");
+    bench.write("x.conf", "port 10\n");
+    assert_eq!(bench.state(&second), State::Conflict);
+}
+
+#[test]
+fn modes_are_merged_field_by_field() {
+    let bench = Bench::new();
+    let with = |mode: &str| {
+        bench
+            .wanted(&format!(r#"{{"manage": "merge", "files": {{"@/x.conf": {{"content": "x", "mode": "{mode}"}}}}}}"#))
+    };
+    let mode = || fs::metadata(bench.host("x.conf")).expect("there").permissions().mode() & 0o7777;
+    bench.apply(&with("0644")).expect("applied");
+    fs::set_permissions(bench.host("x.conf"), fs::Permissions::from_mode(0o600)).expect("set");
+    assert_eq!(bench.state(&with("0644")), State::Present);
+    assert_eq!(bench.state(&with("0640")), State::Conflict);
+    bench.files.resolve(COB, &with("0640"), false, None, &Choice::Theirs).expect("decided");
+    bench.apply(&with("0640")).expect("applied");
+    assert_eq!(mode(), 0o640);
+    bench.apply(&with("0400")).expect("nobody else has changed it");
+    assert_eq!(mode(), 0o400);
+}
+
+#[test]
+fn a_whole_folder_has_no_strangers_and_gives_them_back() {
+    let bench = Bench::new();
+    bench.write("conf.d/old.conf", "old\n");
+    bench.write("conf.d/sub/deep", "deep\n");
+    let before = snapshot(&bench.host(""));
+    let wanted = bench.wanted(
+        r#"{"files": {"@/conf.d": {"folder": true, "whole": true}, "@/conf.d/ours.conf": {"content": "ours\n"}}}"#,
+    );
+    bench.apply(&wanted).expect("applied");
+    let names = |folder: &Path| fs::read_dir(folder).expect("listed").count();
+    assert_eq!(names(&bench.host("conf.d")), 1);
+    assert_eq!(bench.state(&wanted), State::Present);
+    bench.write("conf.d/stranger", "strange\n");
+    bench.write("conf.d/.ours.conf.cob-new", "left by a kill");
+    assert_eq!(bench.state(&wanted), State::Outdated);
+    bench.apply(&wanted).expect("healed");
+    assert_eq!(names(&bench.host("conf.d")), 1);
+    let log = bench.files.log(COB, 10).expect("read");
+    assert_eq!(bench.files.content(COB, &log[1].id, &bench.tree_path("conf.d/stranger")).expect("kept"), b"strange\n");
+    bench.retire(&wanted).expect("retired");
+    assert_eq!(snapshot(&bench.host("")), before);
+}
+
+#[test]
+fn nothing_is_followed_and_nothing_is_taken_away_for_another_sort() {
+    let bench = Bench::new();
+    fs::create_dir(bench.host("outside")).expect("made");
+    symlink(bench.host("outside"), bench.host("way")).expect("a link");
+    let refused = |json: &str, word: &str| {
+        let before = snapshot(&bench.host(""));
+        let wanted = bench.wanted(json);
+        let error = bench.apply(&wanted).expect_err(json).to_string();
+        assert!(error.contains(word), "{error}");
+        assert_eq!(snapshot(&bench.host("")), before);
+    };
+    refused(r#"{"files": {"@/way/x": {"content": "x"}}}"#, "is a link to");
+    bench.write("folder/keep", "keep");
+    refused(r#"{"files": {"@/folder": {"content": "x"}}}"#, "is a folder, and a file is wanted there");
+    refused(r#"{"files": {"@/way": {"folder": true}}}"#, "is a link");
+    bench.write("file", "x");
+    refused(r#"{"files": {"@/file/x": {"content": "x"}}}"#, "file");
+    // A link in the last place is replaced, not followed.
+    symlink(bench.host("outside/target"), bench.host("x.conf")).expect("a link");
+    let wanted = bench.one("x", "");
+    bench.apply(&wanted).expect("applied");
+    assert!(!bench.host("outside/target").exists() && bench.read("x.conf") == "x");
+    bench.retire(&wanted).expect("retired");
+    assert!(bench.host("x.conf").is_symlink());
+}
+
+#[test]
+fn a_file_too_large_to_be_kept_is_not_touched() {
+    let bench = Bench::new();
+    let file = fs::File::create(bench.host("x.conf")).expect("made");
+    file.set_len(4 << 30).expect("with a hole");
+    let error = bench.apply(&bench.one("x", "")).expect_err("too large").to_string();
+    assert!(error.contains("4294967296 bytes") && error.contains("64 MiB"), "{error}");
+    assert_eq!(fs::metadata(bench.host("x.conf")).expect("there").len(), 4 << 30);
+}

@@ -1,0 +1,288 @@
+//! What the daemon asks of a file tree: its state, and the moves between its states.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, State, Vault, Wanted};
+use cob_types::message::Values;
+use cob_types::{CobId, Kind, StateName, canonical, secret};
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
+
+use super::query::{self, FilesAnswer, FilesQuery};
+use super::vault::OwnKey;
+use super::watch::Watch;
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use crate::kinds::content;
+use crate::run::{Opener, Sealed, now_ns};
+
+/// The states that it has.
+const STATES: [&str; 4] = ["absent", "outdated", "present", "conflict"];
+/// Jobs at the same time: enough to fill the disk's queue, and to share what is recorded.
+const PARALLEL: usize = 256;
+/// Older versions of files are deleted when the daemon starts, but for the newest of each change object.
+const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
+/// Paths that are named in what a change object exports.
+const NAMED: usize = 10;
+
+/// The back end `file-tree`.
+pub(in crate::kinds) struct FileTree {
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+}
+
+/// What all jobs share.
+#[derive(Default)]
+pub(super) struct Shared {
+    files: Mutex<Option<Files>>,
+    /// One job at a time for each change object.
+    busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
+    watch: Watch,
+}
+
+/// All that a job needs, to be moved to its thread.
+#[derive(Clone)]
+pub(super) struct Need {
+    shared: Arc<Shared>,
+    cob: CobId,
+    generation: u64,
+    content: String,
+    folder: PathBuf,
+    secrets: Sealed,
+    opener: Option<Opener>,
+    state_dir: PathBuf,
+    drifts: tokio::sync::mpsc::Sender<CobId>,
+}
+
+/// Asks for the end when whoever waits for the job has gone.
+struct Asks(Arc<AtomicBool>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Default for FileTree {
+    fn default() -> Self {
+        Self { shared: Arc::default(), places: Arc::new(Semaphore::new(PARALLEL)) }
+    }
+}
+
+impl FileTree {
+    fn need(&self, tools: &Tools, context: &Context) -> Need {
+        Need {
+            shared: self.shared.clone(),
+            cob: context.cob.id.clone(),
+            generation: context.generation.0,
+            content: context.cob.content.clone(),
+            folder: context.folder.clone(),
+            secrets: context.secrets.clone(),
+            opener: tools.opener().cloned(),
+            state_dir: tools.state_dir().to_owned(),
+            drifts: tools.drifts().clone(),
+        }
+    }
+
+    /// Does something in a thread of its own.
+    fn work<T: Send + 'static>(
+        &self,
+        timeout: Option<Duration>,
+        failed: fn(String) -> T,
+        job: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
+    ) -> Work<T> {
+        let places = self.places.clone();
+        let future = async move {
+            // It is never closed; without a place, more would wait for the same disk.
+            let _place = places.acquire_owned().await;
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let _asks = Asks(cancelled.clone());
+            let done = tokio::task::spawn_blocking(move || job(&cancelled)).await;
+            match done {
+                Ok(Ok(done)) => done,
+                Ok(Err(reason)) => failed(reason),
+                Err(error) => failed(error.to_string()),
+            }
+        };
+        Work::Inside { future: Box::pin(future), timeout }
+    }
+}
+
+impl Backend for FileTree {
+    fn name(&self) -> &'static str {
+        "file-tree"
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+
+    fn accept(&self, kind: &Kind) -> Result<(), String> {
+        if let Some(state) = kind.states.iter().find(|s| !STATES.contains(&s.as_str())) {
+            return Err(format!("a file tree has no state {state}; it has {}", STATES.join(", ")));
+        }
+        if let Some(missing) = STATES.iter().find(|s| !kind.states.iter().any(|k| *k == **s)) {
+            return Err(format!("a file tree needs the state {missing}"));
+        }
+        match kind.transitions.iter().find(|t| t.to != *"absent" && t.to != *"present") {
+            Some(t) => Err(format!("nothing can move a file tree from {} to {}", t.from, t.to)),
+            None => Ok(()),
+        }
+    }
+
+    fn accept_content(&self, text: &str) -> Result<(), String> {
+        let content: Content = content::read(text)?;
+        Wanted::new(content, "/".as_ref(), "").map(drop).map_err(|e| format!("content: {e}"))
+    }
+
+    fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        let (need, states) = (self.need(tools, context), context.kind.states.clone());
+        let unknown = |reason: String| CheckOutcome::unknown(reason);
+        // A large tree takes longer than a check of another kind; nothing of it is worth being repeated.
+        self.work(None, unknown, move |_| Ok(judge(&states, need.check()?)))
+    }
+
+    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+        let Some(transition) = context.transition(hop) else {
+            return Work::known(Outcome::failed(format!("nothing moves a file tree from {} to {}", hop.from, hop.to)));
+        };
+        let timeout = Duration::from_millis(transition.timeout_ms);
+        let (need, up) = (self.need(tools, context), hop.to == *"present");
+        self.work(Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
+            Ok(done) => {
+                if !done.left.is_empty() {
+                    info!(cob = need.cob(), folders = ?done.left, "folders with something of others in them were left");
+                }
+                Ok(Outcome::done())
+            }
+            Err(FilesError::Cancelled) => Ok(Outcome::Cancelled),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    fn forget(&self, cob: &CobId) {
+        self.shared.watch.forget(cob);
+        self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
+    }
+
+    fn files(&self, tools: &Tools, context: &Context, query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {
+        let need = self.need(tools, context);
+        Some(self.work(None, Err, move |_| Ok(query::answer(&need, query))))
+    }
+}
+
+impl Need {
+    pub(super) fn cob(&self) -> &str {
+        self.cob.as_str()
+    }
+
+    /// The store of this host, opened when it is first needed.
+    pub(super) fn files(&self) -> Result<Files, FilesError> {
+        let mut files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(files) = &*files {
+            return Ok(files.clone());
+        }
+        let vault: Arc<dyn Vault> = match &self.opener {
+            Some(opener) => Arc::new(OwnKey(opener.identity().to_owned())),
+            None => Arc::new(NoVault),
+        };
+        let opened = Files::open(&self.state_dir.join("files"), vault)?;
+        let now = now_ns() / 1_000_000_000;
+        if let Err(error) = opened.prune(now.saturating_sub(KEPT.as_secs())) {
+            warn!(%error, "old versions of files are kept");
+        }
+        *files = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// What is wanted, with the values of secrets in their places.
+    pub(super) fn wanted(&self) -> Result<Wanted, FilesError> {
+        let mut content: Content = content::read(&self.content).map_err(FilesError::Content)?;
+        let marked = |text: &String| secret::marks(text).next().is_some();
+        if content.files.values().any(|item| item.content.as_ref().is_some_and(marked)) {
+            let opener = self.opener.as_ref().ok_or("it has secrets, and this host has no key".to_owned());
+            let opened = opener.and_then(|o| o.open(self.secrets.iter().map(|(id, sealed)| (id, sealed.as_slice()))));
+            let opened = opened.map_err(FilesError::Content)?;
+            for item in content.files.values_mut() {
+                if let Some(text) = item.content.as_mut().filter(|text| marked(text)) {
+                    *text = opened.put_into_text(text).map_err(FilesError::Content)?;
+                    item.secret = true;
+                }
+            }
+        }
+        let files = self.folder.file_name().unwrap_or_default().as_encoded_bytes();
+        let spec = canonical::fingerprint(&[self.content.as_bytes(), files]).to_string();
+        Wanted::new(content, &self.folder, &spec)
+    }
+
+    /// Makes the daemon look again.
+    pub(super) fn look_again(&self) {
+        // Where so much waits already, the check at intervals finds it; and `cobctl resolve` asks, too.
+        let _ = self.drifts.try_send(self.cob.clone());
+    }
+
+    /// One at a time for this change object.
+    pub(super) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
+        let own = self
+            .shared
+            .busy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(self.cob.clone())
+            .or_default()
+            .clone();
+        let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
+        job()
+    }
+
+    fn check(&self) -> Result<Checked, String> {
+        let look = || {
+            let wanted = self.wanted()?;
+            let checked = self.files()?.check(self.cob(), &wanted)?;
+            if checked.state != State::Absent {
+                self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
+            }
+            Ok(checked)
+        };
+        self.alone(look).map_err(|e: FilesError| e.to_string())
+    }
+
+    fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {
+        self.alone(|| {
+            let (wanted, files) = (self.wanted()?, self.files()?);
+            let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, cancelled };
+            let _moving = self.shared.watch.moving(&self.cob);
+            if !up {
+                self.shared.watch.forget(&self.cob);
+                return files.retire(&job);
+            }
+            let done = files.apply(&job)?;
+            self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
+            self.shared.watch.ours(&done.stamps);
+            Ok(done)
+        })
+    }
+}
+
+/// The state, and what others have changed where that may stay.
+fn judge(states: &[StateName], checked: Checked) -> CheckOutcome {
+    let name = match checked.state {
+        State::Absent => "absent",
+        State::Present => "present",
+        State::Outdated => "outdated",
+        State::Conflict => "conflict",
+    };
+    let Some(state) = states.iter().find(|s| **s == *name).cloned() else {
+        return CheckOutcome::unknown(format!("its kind has no state {name}"));
+    };
+    let mut exports = Values::new();
+    if checked.state == State::Present && !checked.paths.is_empty() {
+        // What is left as it is, and is not as the model says: others may want to know, and the history tells it.
+        let named: Vec<_> = checked.paths.iter().take(NAMED).map(ToString::to_string).collect();
+        exports.insert("drift".to_owned(), canonical::json(&serde_json::json!(named)));
+    }
+    CheckOutcome { state: Ok(state), difference: checked.difference, exports }
+}

@@ -1,0 +1,147 @@
+//! What people ask of a file tree besides its state: what differs, what was, and decisions about conflicts.
+
+use cob_files::{Choice, FilesError, TreePath};
+use serde::{Deserialize, Serialize};
+
+use super::backend::Need;
+
+/// The most versions that are told at once.
+const MOST: usize = 1000;
+
+/// A question, or an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FilesQuery {
+    /// In what the disk differs from what is wanted.
+    Diff,
+    /// The versions that are kept.
+    Log,
+    /// A version; with a path, the content of a file in it.
+    Show {
+        /// Its id, or the beginning of it.
+        version: String,
+        /// Which file.
+        path: Option<String>,
+    },
+    /// A file that is in conflict, with both sides where they differ.
+    Hunks {
+        /// Which; none: the first.
+        path: Option<String>,
+    },
+    /// A decision about conflicts.
+    Resolve {
+        /// In which file; none: in all.
+        path: Option<String>,
+        /// The decision.
+        choice: Choice,
+        /// It is about to leave.
+        retire: bool,
+    },
+    /// A file is put back as it was.
+    Restore {
+        /// In which version.
+        version: String,
+        /// Which file.
+        path: String,
+    },
+}
+
+/// The answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesAnswer {
+    /// In words, or the text asked for.
+    pub text: String,
+    /// Which file it is about, where that was not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The state that was found, of a difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Files in conflict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<FileConflict>,
+    /// The versions asked for, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<FileVersion>,
+}
+
+/// A file in conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileConflict {
+    /// Which.
+    pub path: String,
+    /// What excludes each other.
+    pub what: String,
+    /// The merge with both sides, of a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunks: Option<String>,
+}
+
+/// A version of a file tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileVersion {
+    /// Names it in `show` and `restore`.
+    pub id: String,
+    /// When it was made, in seconds since 1970.
+    pub time: u64,
+    /// Under which generation.
+    pub generation: u64,
+    /// Why: `before`, `applied`, `found`, `retired`.
+    pub reason: String,
+    /// Some of its paths.
+    pub paths: Vec<String>,
+}
+
+/// Answers it.
+pub(super) fn answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, String> {
+    need.alone(|| try_answer(need, query)).map_err(|e| e.to_string())
+}
+
+fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError> {
+    let files = need.files()?;
+    let plain =
+        |text: String| FilesAnswer { text, path: None, state: None, conflicts: Vec::new(), versions: Vec::new() };
+    let path = |text: &Option<String>| text.as_deref().map(TreePath::new).transpose();
+    Ok(match query {
+        FilesQuery::Diff => {
+            let checked = files.check(need.cob(), &need.wanted()?)?;
+            let conflicts = checked.conflicts.into_iter().map(|c| FileConflict {
+                path: c.path.to_string(),
+                what: c.what,
+                hunks: c.hunks.map(|h| String::from_utf8_lossy(&h).into_owned()),
+            });
+            let state = format!("{:?}", checked.state).to_lowercase();
+            FilesAnswer { state: Some(state), conflicts: conflicts.collect(), ..plain(checked.difference) }
+        }
+        FilesQuery::Log => {
+            let versions = files.log(need.cob(), MOST)?.into_iter().map(|v| FileVersion {
+                id: v.id,
+                time: v.info.time,
+                generation: v.info.generation,
+                reason: format!("{:?}", v.info.reason).to_lowercase(),
+                paths: v.info.paths,
+            });
+            FilesAnswer { versions: versions.collect(), ..plain(String::new()) }
+        }
+        FilesQuery::Show { version, path: None } => plain(files.show(need.cob(), &version)?),
+        FilesQuery::Show { version, path: Some(path) } => {
+            let content = files.content(need.cob(), &version, &TreePath::new(&path)?)?;
+            plain(String::from_utf8_lossy(&content).into_owned())
+        }
+        FilesQuery::Hunks { path: which } => {
+            let (found, hunks) = files.hunks(need.cob(), &need.wanted()?, path(&which)?.as_ref())?;
+            let text = String::from_utf8(hunks)
+                .map_err(|_| FilesError::NotThere(format!("{found} is not UTF-8: take one of its sides")))?;
+            FilesAnswer { path: Some(found.to_string()), ..plain(text) }
+        }
+        FilesQuery::Resolve { path: which, choice, retire } => {
+            let which = path(&which)?;
+            let count = files.resolve(need.cob(), &need.wanted()?, retire, which.as_ref(), &choice)?;
+            need.look_again();
+            plain(cob_types::words::count(count, "conflict") + " decided")
+        }
+        FilesQuery::Restore { version, path } => {
+            files.restore(need.cob(), &version, &TreePath::new(&path)?)?;
+            plain(format!("{path} is as it was in version {}", version.chars().take(12).collect::<String>()))
+        }
+    })
+}

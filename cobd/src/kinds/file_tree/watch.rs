@@ -1,0 +1,292 @@
+//! Noticing that others change managed files: hints that make the daemon look, within a moment.
+//!
+//! inotify tells what happens in the folders of managed files. Our own writes are told from those of others by inode and time
+//! of change, once the action that made them has ended. Hints may be lost (a queue that overflows, a limit of watches, a
+//! network file system): the kind is checked at intervals besides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cob_files::{Stamp, TreePath, Wanted};
+use cob_types::CobId;
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+/// Changes that come together are looked at together.
+const GATHER: Duration = Duration::from_millis(10);
+/// Paths remembered of one change object; of more, all count.
+const PATHS: usize = 64;
+
+/// The watches of all file trees.
+#[derive(Default)]
+pub(super) struct Watch {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<Watched>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Watched {
+    watcher: Option<RecommendedWatcher>,
+    /// There is none to be had.
+    without: bool,
+    folders: BTreeMap<PathBuf, Folder>,
+    /// The folders of each change object.
+    of: BTreeMap<CobId, BTreeSet<PathBuf>>,
+    pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
+    moving: BTreeMap<CobId, usize>,
+    ours: BTreeMap<PathBuf, Stamp>,
+}
+
+/// A folder that is watched.
+#[derive(Default)]
+struct Folder {
+    /// Who has which names in it.
+    names: BTreeMap<OsString, BTreeSet<CobId>>,
+    /// Whose the whole folder is.
+    whole: BTreeSet<CobId>,
+}
+
+/// An action on a change object: what happens meanwhile is looked at when it has ended.
+pub(super) struct Moving {
+    inner: Arc<Inner>,
+    cob: CobId,
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        if let Some(count) = state.moving.get_mut(&self.cob) {
+            *count -= 1;
+            if *count == 0 {
+                state.moving.remove(&self.cob);
+            }
+        }
+        self.inner.changed.notify_all();
+    }
+}
+
+impl Watch {
+    /// Watches the folders of a tree, as far as they are there.
+    pub(super) fn cover(&self, cob: &CobId, wanted: &Wanted, drifts: &mpsc::Sender<CobId>) {
+        let mut state = self.inner.lock();
+        if state.without {
+            return;
+        }
+        if state.watcher.is_none() {
+            match self.begin(drifts) {
+                Ok(watcher) => state.watcher = Some(watcher),
+                Err(error) => {
+                    warn!(%error, "changes of files are not noticed at once: they are found by the checks at intervals");
+                    state.without = true;
+                    return;
+                }
+            }
+        }
+        let mut covered = BTreeSet::new();
+        for path in wanted.watched() {
+            let path = real(path);
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            covered.insert(folder.to_owned());
+            if !state.watch(folder) {
+                return;
+            }
+            if let Some(entry) = state.folders.get_mut(folder) {
+                entry.names.entry(name.to_owned()).or_default().insert(cob.clone());
+            }
+        }
+        for path in wanted.whole_folders() {
+            let path = real(path);
+            if !state.watch(&path) {
+                return;
+            }
+            if let Some(entry) = state.folders.get_mut(&path) {
+                entry.whole.insert(cob.clone());
+                covered.insert(path);
+            }
+        }
+        state.of.insert(cob.clone(), covered);
+    }
+
+    /// What we have written ourselves.
+    pub(super) fn ours(&self, stamps: &BTreeMap<TreePath, Stamp>) {
+        let mut state = self.inner.lock();
+        state.ours.extend(stamps.iter().map(|(path, stamp)| (real(path), *stamp)));
+    }
+
+    /// An action begins.
+    pub(super) fn moving(&self, cob: &CobId) -> Moving {
+        *self.inner.lock().moving.entry(cob.clone()).or_default() += 1;
+        Moving { inner: self.inner.clone(), cob: cob.clone() }
+    }
+
+    /// It has left, or is about to.
+    pub(super) fn forget(&self, cob: &CobId) {
+        let mut state = self.inner.lock();
+        state.pending.remove(cob);
+        for path in state.of.remove(cob).unwrap_or_default() {
+            let Some(folder) = state.folders.get_mut(&path) else { continue };
+            folder.whole.remove(cob);
+            folder.names.retain(|_, cobs| {
+                cobs.remove(cob);
+                !cobs.is_empty()
+            });
+            if folder.names.is_empty() && folder.whole.is_empty() {
+                state.folders.remove(&path);
+                // One that has gone is not watched any more.
+                let _ = state.watcher.as_mut().map(|w| w.unwatch(&path));
+                state.ours.retain(|file, _| file.parent() != Some(&path));
+            }
+        }
+    }
+
+    fn begin(&self, drifts: &mpsc::Sender<CobId>) -> notify::Result<RecommendedWatcher> {
+        let inner = Arc::downgrade(&self.inner);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let Some(inner) = inner.upgrade() else { return };
+            inner.happened(event);
+        })?;
+        let (inner, drifts) = (Arc::downgrade(&self.inner), drifts.clone());
+        std::thread::Builder::new().name("file-drift".to_owned()).spawn(move || {
+            while let Some(cobs) = inner.upgrade().map(|inner| inner.next()) {
+                for cob in cobs {
+                    if drifts.blocking_send(cob).is_err() {
+                        return;
+                    }
+                }
+            }
+        })?;
+        Ok(watcher)
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What inotify says.
+    fn happened(&self, event: notify::Result<notify::Event>) {
+        let mut state = self.lock();
+        let event = match event {
+            Ok(event) if !event.need_rescan() => event,
+            Ok(_) | Err(_) => {
+                // Something was missed: everybody is looked at.
+                let all: Vec<CobId> = state.of.keys().cloned().collect();
+                state.pending.extend(all.into_iter().map(|cob| (cob, BTreeSet::new())));
+                self.changed.notify_all();
+                return;
+            }
+        };
+        let only_looked = match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
+            EventKind::Access(_) => true,
+            EventKind::Any | EventKind::Create(_) | EventKind::Modify(_) | EventKind::Remove(_) | EventKind::Other => {
+                false
+            }
+        };
+        if only_looked {
+            return;
+        }
+        for path in event.paths {
+            if state.concerns(&path) {
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Waits for change objects that have to be looked at.
+    fn next(&self) -> Vec<CobId> {
+        let mut state = self.lock();
+        let ready = |state: &Watched| state.pending.keys().any(|cob| !state.moving.contains_key(cob));
+        // Now and then whoever waits looks whether there is still anybody to wait for.
+        let waited = self.changed.wait_timeout_while(state, Duration::from_secs(5), |state| !ready(state));
+        drop(waited);
+        std::thread::sleep(GATHER);
+        state = self.lock();
+        let due: Vec<CobId> = state.pending.keys().filter(|cob| !state.moving.contains_key(*cob)).cloned().collect();
+        let mut drifted = Vec::new();
+        for cob in due {
+            let paths = state.pending.remove(&cob).unwrap_or_default();
+            let by_others = |path: &PathBuf| stamp(path) != state.ours.get(path).copied();
+            if paths.is_empty() || paths.iter().any(by_others) {
+                drifted.push(cob);
+            }
+        }
+        drifted
+    }
+}
+
+impl Watched {
+    /// Watches a folder; false: there are no more watches.
+    fn watch(&mut self, folder: &Path) -> bool {
+        if self.folders.contains_key(folder) {
+            return true;
+        }
+        let Some(watcher) = self.watcher.as_mut() else { return false };
+        match watcher.watch(folder, RecursiveMode::NonRecursive) {
+            Ok(()) => {
+                self.folders.insert(folder.to_owned(), Folder::default());
+                true
+            }
+            Err(error) if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) => {
+                warn!(
+                    folder = %folder.display(),
+                    "there are no more watches (fs.inotify.max_user_watches): changes of further files are found by the \
+                     checks at intervals"
+                );
+                false
+            }
+            // It is not there yet, or not any more.
+            Err(_) => true,
+        }
+    }
+
+    /// Notes whom a change of this path concerns; whether anybody.
+    fn concerns(&mut self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        if name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".cob-new") {
+            return false;
+        }
+        let mut cobs = BTreeSet::new();
+        if let Some(folder) = path.parent().and_then(|parent| self.folders.get(parent)) {
+            cobs.extend(folder.names.get(name as &OsStr).into_iter().flatten().cloned());
+            cobs.extend(folder.whole.iter().cloned());
+        }
+        // The folder itself was moved, removed or given other attributes.
+        if let Some(folder) = self.folders.get(path) {
+            cobs.extend(folder.names.values().flatten().chain(&folder.whole).cloned());
+        }
+        for cob in &cobs {
+            match self.pending.get_mut(cob) {
+                // Empty: everything counts.
+                Some(paths) if paths.is_empty() => {}
+                Some(paths) if paths.len() >= PATHS => paths.clear(),
+                Some(paths) => drop(paths.insert(path.to_owned())),
+                None => drop(self.pending.insert(cob.clone(), BTreeSet::from([path.to_owned()]))),
+            }
+        }
+        !cobs.is_empty()
+    }
+}
+
+fn real(path: &TreePath) -> PathBuf {
+    let bytes: &[u8] = std::borrow::Borrow::borrow(path);
+    Path::new("/").join(OsStr::from_bytes(bytes))
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = path.symlink_metadata().ok()?;
+    Some((meta.ino(), meta.ctime(), meta.ctime_nsec(), i64::try_from(meta.size()).unwrap_or(i64::MAX)))
+}

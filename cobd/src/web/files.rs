@@ -1,0 +1,119 @@
+//! The paths about files: what differs, what was, and decisions about conflicts.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use cob_files::Choice;
+use cob_types::CobId;
+use serde::{Deserialize, Serialize};
+
+use super::api::Api;
+use super::routes::{body, cob_id};
+use super::wire::{Done, Refusal, RefusalKind};
+use crate::kinds::{FilesAnswer, FilesQuery};
+
+/// Body of `files/resolve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveOrder {
+    /// Whose files.
+    pub cob: CobId,
+    /// In which file; none: in all that are in conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The decision.
+    pub choice: ChoiceWord,
+    /// Who orders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// A decision about a conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChoiceWord {
+    /// What is on the host stays.
+    Ours,
+    /// What the model wants is written.
+    Theirs,
+    /// This text is written.
+    Edited(String),
+}
+
+/// Body of `files/restore`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreOrder {
+    /// Whose file.
+    pub cob: CobId,
+    /// As it was in which version.
+    pub version: String,
+    /// Which file.
+    pub path: String,
+    /// Who orders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+pub(super) fn routes() -> Router<Api> {
+    Router::new()
+        .route("/v1/files/diff/{*id}", get(diff))
+        .route("/v1/files/log/{*id}", get(log))
+        .route("/v1/files/show/{*id}", get(show))
+        .route("/v1/files/hunks/{*id}", get(hunks))
+        .route("/v1/files/resolve", post(resolve))
+        .route("/v1/files/restore", post(restore))
+}
+
+type Answer = Result<Json<FilesAnswer>, Refusal>;
+
+async fn diff(State(api): State<Api>, Path(id): Path<String>) -> Answer {
+    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Diff).await?))
+}
+
+async fn log(State(api): State<Api>, Path(id): Path<String>) -> Answer {
+    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Log).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    version: Option<String>,
+    path: Option<String>,
+}
+
+fn which(query: Result<Query<Which>, QueryRejection>) -> Result<Which, Refusal> {
+    let known = |e: QueryRejection| Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `version` and `path`");
+    query.map(|Query(which)| which).map_err(known)
+}
+
+async fn show(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
+    let Which { version, path } = which(query)?;
+    let missing = || Refusal::new(RefusalKind::Invalid, "`version` is needed", "/v1/files/log/ID lists them");
+    let query = FilesQuery::Show { version: version.ok_or_else(missing)?, path };
+    Ok(Json(api.files(cob_id(&id)?, query).await?))
+}
+
+async fn hunks(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
+    let Which { path, .. } = which(query)?;
+    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Hunks { path }).await?))
+}
+
+async fn resolve(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {
+    let ResolveOrder { cob, path, choice, .. } = body(&api, request).await?;
+    let choice = match choice {
+        ChoiceWord::Ours => Choice::Ours,
+        ChoiceWord::Theirs => Choice::Theirs,
+        ChoiceWord::Edited(text) => Choice::Edited(text.into_bytes()),
+    };
+    // Whether it is about to leave the loop knows.
+    let answer = api.files(cob, FilesQuery::Resolve { path, choice, retire: false }).await?;
+    Ok(Json(Done { changed: true, detail: answer.text }))
+}
+
+async fn restore(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {
+    let RestoreOrder { cob, version, path, .. } = body(&api, request).await?;
+    let answer = api.files(cob, FilesQuery::Restore { version, path }).await?;
+    Ok(Json(Done { changed: true, detail: answer.text }))
+}

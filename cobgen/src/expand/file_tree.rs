@@ -1,0 +1,451 @@
+//! The content of `file-tree`: what is to be where, made explicit.
+//!
+//! Templates are rendered and folders beside the model are written out, so that the daemon finds each file by itself: its
+//! absolute path, and its text or the name of the file that travels with it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cob_types::secret;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map as JsonMap, Value as Json, json};
+
+use super::files::{Files, Payload};
+use super::objects::Object;
+use super::template::{Names, Templates, is_template};
+use super::{ByCob, Report};
+use crate::diagnostic::Diagnostic;
+use crate::model::{Key, Label, Mark, Marked, Named, Node, Value};
+
+/// The most files that a folder beside the model brings.
+const MAX_FILES: usize = 100_000;
+
+/// The content of `file-tree`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileTreeContent {
+    /// What is to be there, by path: `{/etc/motd: {content: "hello\n"}}`.
+    #[schemars(required)]
+    files: Option<Named<FileEntry>>,
+    /// The absolute folder that paths without a slash at the beginning are in.
+    root: Option<Marked<String>>,
+    /// Whether users' changes are overwritten or merged; default: copy.
+    manage: Option<Marked<ManageEntry>>,
+    /// What is done about users' changes in files that are copied; default: heal.
+    on_drift: Option<Marked<OnDriftEntry>>,
+}
+
+/// A file, folder or link.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FileEntry {
+    /// Its text.
+    content: Option<Marked<String>>,
+    /// A file or folder beside the model.
+    from: Option<Marked<String>>,
+    /// A file beside the model that is a template.
+    template: Option<Marked<String>>,
+    /// It is a symbolic link that leads there.
+    link: Option<Marked<String>>,
+    /// It is a folder.
+    folder: Option<Marked<bool>>,
+    /// Permission bits, octal and in quotes: `"0640"`.
+    mode: Option<Marked<String>>,
+    /// The owner, a name or a number.
+    owner: Option<Label>,
+    /// The group, a name or a number.
+    group: Option<Label>,
+    /// Extended attributes by name.
+    xattrs: Option<Named<Label>>,
+    /// As for the whole tree.
+    manage: Option<Marked<ManageEntry>>,
+    /// Of a folder: what the model does not name in it is removed.
+    whole: Option<Marked<bool>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum ManageEntry {
+    /// The model's text counts.
+    Copy,
+    /// Lines of both.
+    Merge,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum OnDriftEntry {
+    /// Overwritten at once.
+    Heal,
+    /// Left and told.
+    Report,
+    /// Left, told, and merged with what comes.
+    Adopt,
+}
+
+/// Renders the templates that a content names, so that they are texts like others.
+pub(super) fn render_templates(
+    content: &Node,
+    files: &Files,
+    templates: &Templates,
+    names: &dyn Names,
+    report: &mut Report<'_>,
+) -> Node {
+    let mut content = content.clone();
+    let Value::Map(top) = &mut content.value else { return content };
+    let Some((_, Node { value: Value::Map(entries), .. })) = top.entries.iter_mut().find(|(k, _)| k.text == "files")
+    else {
+        return content;
+    };
+    for (_, entry) in &mut entries.entries {
+        let Value::Map(entry) = &mut entry.value else { continue };
+        let several = entry.entries.iter().any(|(k, _)| k.text == "content");
+        let Some((key, node)) = entry.entries.iter_mut().find(|(k, _)| k.text == "template") else { continue };
+        let Value::Text(name) = &node.value else { continue };
+        let Some(text) = files.text(name, node.mark, report) else {
+            node.value = Value::Invalid;
+            continue;
+        };
+        let rendered = if is_template(&text) { templates.text(&text, node.mark, names, report) } else { Some(text) };
+        if !several {
+            *key = Key { mark: key.mark, text: "content".to_owned() };
+        }
+        node.value = rendered.map_or(Value::Invalid, Value::Text);
+    }
+    content
+}
+
+/// The content as the daemon takes it; none when it has faults, which were reported.
+pub(super) fn settle(
+    tree: FileTreeContent,
+    mark: Mark,
+    files: &mut Files,
+    report: &mut Report<'_>,
+) -> Option<(Json, Payload)> {
+    let before = report.errors();
+    if let Some(root) = tree.root.as_ref().filter(|root| path_fault(&root.value).is_some() && root.value != "/") {
+        let fault = Diagnostic::error("bad-path", format!("`root` must be an absolute path, not {:?}", root.value));
+        report.push(root.mark, fault.help("such as /etc/app"));
+    }
+    let entries = tree.files?;
+    if entries.0.is_empty() {
+        report
+            .push(mark, Diagnostic::error("bad-content", "`files` names nothing").help("write {/etc/x: {content: …}}"));
+    }
+    let mut made = Made {
+        files,
+        out: BTreeMap::new(),
+        marks: BTreeMap::new(),
+        payload: Payload::new(),
+        merges: tree.manage.as_ref().is_some_and(|m| m.value == ManageEntry::Merge)
+            || tree.on_drift.as_ref().is_some_and(|d| d.value == OnDriftEntry::Adopt),
+    };
+    for (path, entry) in entries.iter() {
+        let whole = match (&tree.root, path.value.starts_with('/')) {
+            (_, true) => path.value.clone(),
+            (Some(root), false) => format!("{}/{}", root.value.trim_end_matches('/'), path.value),
+            (None, false) => {
+                let fault = Diagnostic::error("bad-path", format!("{:?} is no absolute path", path.value));
+                report.push(path.mark, fault.help("begin it with `/`, or say beside `files` in which `root` it is"));
+                continue;
+            }
+        };
+        if let Some(what) = path_fault(&whole) {
+            let fault = Diagnostic::error("bad-path", format!("{whole:?} is no path that can be managed: {what}"));
+            report
+                .push(path.mark, fault.help("write the path as it is, without `.`, `..`, `//` and a slash at the end"));
+            continue;
+        }
+        made.entry(&whole, path.mark, entry, report);
+    }
+    made.check_folders(report);
+    let Made { out, payload, .. } = made;
+    let mut content = JsonMap::new();
+    content.insert("files".to_owned(), Json::Object(out.into_iter().collect()));
+    if tree.manage.is_some_and(|m| m.value == ManageEntry::Merge) {
+        content.insert("manage".to_owned(), json!("merge"));
+    }
+    match tree.on_drift.map(|d| d.value) {
+        Some(OnDriftEntry::Report) => drop(content.insert("on_drift".to_owned(), json!("report"))),
+        Some(OnDriftEntry::Adopt) => drop(content.insert("on_drift".to_owned(), json!("adopt"))),
+        Some(OnDriftEntry::Heal) | None => {}
+    }
+    (report.errors() == before).then_some((Json::Object(content), payload))
+}
+
+/// What has come of the entries so far.
+struct Made<'f> {
+    files: &'f mut Files,
+    out: BTreeMap<String, Json>,
+    marks: BTreeMap<String, Mark>,
+    payload: Payload,
+    /// Files are merged that don't say otherwise.
+    merges: bool,
+}
+
+impl Made<'_> {
+    fn entry(&mut self, path: &str, mark: Mark, entry: &FileEntry, report: &mut Report<'_>) {
+        let folder = entry.folder.as_ref().is_some_and(|f| f.value);
+        let said: Vec<&str> = [
+            ("content", entry.content.is_some()),
+            ("from", entry.from.is_some()),
+            ("template", entry.template.is_some()),
+            ("link", entry.link.is_some()),
+            ("folder", folder),
+        ]
+        .into_iter()
+        .filter_map(|(key, is)| is.then_some(key))
+        .collect();
+        if said.len() != 1 {
+            let what = match said.as_slice() {
+                [] => format!("nothing says what is to be at {path}"),
+                several => format!("{path} can't be all of {}", several.join(", ")),
+            };
+            let fault = Diagnostic::error("bad-content", what);
+            report.push(mark, fault.help("write one of `content`, `from`, `template`, `link`, `folder: true`"));
+            return;
+        }
+        if let Some(mode) = &entry.mode {
+            let octal = u32::from_str_radix(&mode.value, 8).is_ok_and(|m| m <= 0o7777);
+            if !octal || !(3..=4).contains(&mode.value.len()) {
+                let fault = Diagnostic::error("bad-mode", format!("{:?} is no mode", mode.value));
+                report.push(mode.mark, fault.help("three or four octal digits in quotes: \"0640\""));
+            }
+        }
+        let mut out = self.common(path, mark, entry, report);
+        match (&entry.content, &entry.from, &entry.link) {
+            (Some(text), ..) => {
+                out.insert("content".to_owned(), json!(text.value));
+                self.check_secret(path, text, entry, report);
+                self.check_whole(entry, report);
+            }
+            (_, Some(from), _) => return self.from(path, mark, from, entry, out, report),
+            (.., Some(link)) => {
+                if link.value.is_empty() || link.value.contains('\0') {
+                    report.push(link.mark, Diagnostic::error("bad-content", format!("the link {path} leads nowhere")));
+                }
+                if entry.mode.is_some() || entry.owner.is_some() || entry.group.is_some() || entry.xattrs.is_some() {
+                    let fault =
+                        Diagnostic::error("bad-content", format!("{path} is a link: it has no attributes of its own"));
+                    report.push(mark, fault.help("leave away `mode`, `owner`, `group` and `xattrs`"));
+                }
+                out.insert("link".to_owned(), json!(link.value));
+                self.check_whole(entry, report);
+            }
+            _ => {
+                out.insert("folder".to_owned(), json!(true));
+                if entry.whole.as_ref().is_some_and(|w| w.value) {
+                    out.insert("whole".to_owned(), json!(true));
+                }
+            }
+        }
+        self.add(path, mark, out, report);
+    }
+
+    /// What any of them may have.
+    fn common(&self, path: &str, mark: Mark, entry: &FileEntry, report: &mut Report<'_>) -> JsonMap<String, Json> {
+        let mut out = JsonMap::new();
+        if let Some(mode) = &entry.mode {
+            out.insert("mode".to_owned(), json!(mode.value));
+        }
+        for (key, who) in [("owner", &entry.owner), ("group", &entry.group)] {
+            let Some(Label(who)) = who else { continue };
+            let good = |c: char| c.is_ascii_alphanumeric() || "_.-$@+".contains(c);
+            if who.is_empty() || !who.chars().all(good) {
+                let fault =
+                    Diagnostic::error("bad-content", format!("the {key} {who:?} of {path} is no name and no number"));
+                report.push(mark, fault);
+            }
+            out.insert(key.to_owned(), json!(who));
+        }
+        if let Some(xattrs) = &entry.xattrs {
+            for (name, _) in xattrs.iter().filter(|(name, _)| !name.value.contains('.') || name.value.contains('\0')) {
+                let fault = Diagnostic::error("bad-content", format!("{:?} is no name of an attribute", name.value));
+                report.push(name.mark, fault.help("it has a namespace, as in user.origin"));
+            }
+            let all: JsonMap<_, _> = xattrs.iter().map(|(name, value)| (name.value.clone(), json!(value.0))).collect();
+            out.insert("xattrs".to_owned(), Json::Object(all));
+        }
+        match entry.manage.as_ref().map(|m| m.value) {
+            Some(ManageEntry::Merge) => drop(out.insert("manage".to_owned(), json!("merge"))),
+            Some(ManageEntry::Copy) => drop(out.insert("manage".to_owned(), json!("copy"))),
+            None => {}
+        }
+        out
+    }
+
+    fn check_whole(&self, entry: &FileEntry, report: &mut Report<'_>) {
+        if let Some(whole) = entry.whole.as_ref().filter(|w| w.value) {
+            report.push(whole.mark, Diagnostic::error("bad-content", "only a folder can be `whole`"));
+        }
+    }
+
+    /// Nothing of a secret is kept: there is nothing to merge with.
+    fn check_secret(&self, path: &str, text: &Marked<String>, entry: &FileEntry, report: &mut Report<'_>) {
+        let merged = entry.manage.as_ref().map_or(self.merges, |m| m.value == ManageEntry::Merge);
+        if merged && secret::marks(&text.value).next().is_some() {
+            let fault = Diagnostic::error("secret-merged", format!("{path} holds a secret, so it can't be merged"));
+            report
+                .push(text.mark, fault.help("`manage: copy` for this file: of a secret nothing is kept to merge with"));
+        }
+    }
+
+    /// A file or folder beside the model.
+    fn from(
+        &mut self,
+        path: &str,
+        mark: Mark,
+        from: &Marked<String>,
+        entry: &FileEntry,
+        out: JsonMap<String, Json>,
+        report: &mut Report<'_>,
+    ) {
+        let name = from.value.strip_prefix("./").unwrap_or(&from.value).trim_end_matches('/').to_owned();
+        let there = report.folder(from.mark).join(&name);
+        if !there.is_dir() {
+            self.check_whole(entry, report);
+            self.file(path, mark, &name, from.mark, out, report);
+            return;
+        }
+        if let Some(mode) = &entry.mode {
+            let fault = Diagnostic::error(
+                "bad-mode",
+                format!("{:?} is a folder, and `mode` would be for what is in it, too", name),
+            );
+            report.push(
+                mode.mark,
+                fault.help("name the files that need another mode than they have beside the model one by one"),
+            );
+            return;
+        }
+        let mut folder = out.clone();
+        folder.remove("xattrs");
+        let inner = folder.clone();
+        folder.insert("folder".to_owned(), json!(true));
+        if entry.whole.as_ref().is_some_and(|w| w.value) {
+            folder.insert("whole".to_owned(), json!(true));
+        }
+        self.add(path, mark, folder, report);
+        let Some(below) = self.files.below(&name, from.mark, MAX_FILES, report) else { return };
+        for (relative, sort) in below {
+            let path = format!("{path}/{relative}");
+            let mut out = inner.clone();
+            match sort {
+                Below::Folder => {
+                    out.insert("folder".to_owned(), json!(true));
+                    self.add(&path, mark, out, report);
+                }
+                Below::Link(target) => {
+                    ["owner", "group"].iter().for_each(|key| drop(out.remove(*key)));
+                    out.insert("link".to_owned(), json!(target));
+                    self.add(&path, mark, out, report);
+                }
+                Below::File => self.file(&path, mark, &format!("{name}/{relative}"), from.mark, out, report),
+            }
+        }
+    }
+
+    fn file(
+        &mut self,
+        path: &str,
+        mark: Mark,
+        name: &str,
+        from: Mark,
+        mut out: JsonMap<String, Json>,
+        report: &mut Report<'_>,
+    ) {
+        let word = Marked { mark: from, value: format!("./{name}") };
+        self.files.named(&[word], &mut self.payload, report);
+        let executable = self.payload.get(name).is_some_and(|file| file.mode & 0o111 != 0);
+        if executable && !out.contains_key("mode") {
+            out.insert("mode".to_owned(), json!("0755"));
+        }
+        out.insert("from".to_owned(), json!(name));
+        self.add(path, mark, out, report);
+    }
+
+    fn add(&mut self, path: &str, mark: Mark, out: JsonMap<String, Json>, report: &mut Report<'_>) {
+        if let Some(first) = self.marks.get(path) {
+            let fault = Diagnostic::error("duplicate-name", format!("{path} is named twice"));
+            report.push(mark, fault.note(Some(report.place(*first)), "first here"));
+            return;
+        }
+        self.marks.insert(path.to_owned(), mark);
+        self.out.insert(path.to_owned(), Json::Object(out));
+    }
+
+    /// What is below something needs it to be a folder.
+    fn check_folders(&self, report: &mut Report<'_>) {
+        for (path, mark) in &self.marks {
+            let mut above = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
+            let wrong = above.find(|above| self.out.get(*above).is_some_and(|e| e.get("folder").is_none()));
+            if let Some(above) = wrong {
+                let fault = Diagnostic::error("bad-path", format!("{path} can't be: {above} is to be no folder"));
+                report.push(*mark, fault.note(self.marks.get(above).map(|m| report.place(*m)), "said here"));
+            }
+        }
+    }
+}
+
+/// What is in a folder beside the model.
+pub(super) enum Below {
+    File,
+    Folder,
+    Link(String),
+}
+
+/// Reports paths that two change objects of a host would manage, and those in a folder that is another one's as a whole.
+pub(super) fn report_overlaps(objects: &ByCob<Object>, report: &mut Report<'_>) {
+    let mut owners: BTreeMap<(String, String), (&cob_types::CobId, &Object, bool)> = BTreeMap::new();
+    let trees = || objects.iter().filter(|(_, o)| o.kind.as_ref().is_some_and(|k| k.kind.backend == "file-tree"));
+    for (id, object) in trees() {
+        for (path, entry) in object.content["files"].as_object().into_iter().flatten() {
+            let whole = entry["whole"] == json!(true);
+            let key = (id.host_str().to_owned(), path.clone());
+            let Some((first, other, first_whole)) = owners.get(&key) else {
+                owners.insert(key, (id, object, whole));
+                continue;
+            };
+            // A folder that several need is nobody's alone.
+            let shared = entry["folder"] == json!(true) && !whole && !first_whole;
+            let same = object.content["files"][path] == other.content["files"][path];
+            if !(shared && same) {
+                let fault = Diagnostic::error("two-owners", format!("{path} is managed by {first} and by {id}"));
+                let fault = fault.note(Some(report.place(other.mark)), "the first");
+                report.push(object.mark, fault.help("one path is one change object's: leave it away in one of them"));
+            }
+        }
+    }
+    for (id, object) in trees() {
+        for path in object.content["files"].as_object().into_iter().flatten().map(|(path, _)| path) {
+            for above in Path::new(path).ancestors().skip(1).filter_map(Path::to_str) {
+                let owner = owners.get(&(id.host_str().to_owned(), above.to_owned()));
+                if let Some((other, first, true)) = owner.filter(|(other, ..)| *other != id) {
+                    let what = format!("{path} of {id} is in {above}, which is {other}'s as a whole");
+                    let fault =
+                        Diagnostic::error("two-owners", what).note(Some(report.place(first.mark)), "made whole here");
+                    report.push(
+                        object.mark,
+                        fault.help("the one would remove what the other writes: name it in one of them"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with an absolute path.
+fn path_fault(path: &str) -> Option<&'static str> {
+    let Some(rest) = path.strip_prefix('/') else { return Some("it is not absolute") };
+    if path.len() > 4095 {
+        return Some("it is too long");
+    }
+    rest.split('/').find_map(|part| match part {
+        "" => Some("a part of it is empty"),
+        "." | ".." => Some("a part of it leads elsewhere"),
+        _ if part.len() > 255 => Some("a part of it is too long"),
+        _ if part.contains('\0') => Some("it has a NUL in it"),
+        _ => None,
+    })
+}

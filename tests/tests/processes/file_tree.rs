@@ -1,0 +1,229 @@
+//! File trees on real daemons: brought about, healed, merged over generations, taken back, and whole after kills.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cob_tests::cluster::Cluster;
+
+use crate::{PATIENCE, cluster};
+
+/// A model with its tree below the cluster's folder.
+fn write(cluster: &Cluster, content: &str) -> PathBuf {
+    let root = cluster.path("host");
+    let model = format!(
+        "security: loopback-only\nhosts: {{n1: {{address: \"tcp://127.0.0.1:1\"}}}}\ncobs:\n  n1/files:\n    kind: file-tree\n    \
+         content: {{root: {}, {content}}}\n",
+        root.display()
+    );
+    cluster.write_model("model", &[("model.yaml", &model)])
+}
+
+fn go(cluster: &mut Cluster, content: &str) {
+    let model = write(cluster, content);
+    let generation = cluster.generate(&model);
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+}
+
+/// Every file below a folder with its content.
+fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                all.push((path.clone(), fs::read(&path).unwrap_or_default()));
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_tree_is_brought_about_healed_merged_and_taken_back() {
+    let mut cluster = cluster(&["n1"]);
+    let conf = cluster.path("host/a/x.conf");
+    fs::create_dir_all(cluster.path("host/a")).expect("made");
+    fs::write(&conf, "before\n").expect("written");
+    let before = tree(&cluster.path("host"));
+    let shared = |port: u32| {
+        format!(
+            "files: {{a/x.conf: {{content: \"one\\n\"}}, a/y.conf: {{manage: merge, content: \"a\\nb\\nport {port}\\nc\\nd\\n\"}}}}"
+        )
+    };
+    // The model is known before the daemon starts.
+    let model = write(&cluster, &shared(1));
+    let first = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.wait_converged(first, PATIENCE);
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(read(&conf), "one\n");
+
+    // What somebody else writes is seen at once, and overwritten.
+    let edited = Instant::now();
+    fs::write(&conf, "mine\n").expect("edited");
+    cluster.until(PATIENCE, || read(&conf) == "one\n", "it is healed");
+    let took = edited.elapsed();
+    assert!(took < Duration::from_secs(60), "by a hint, not by the check after five minutes: {took:?}");
+    let drift = cluster.history("n1").into_iter().find(|e| e.event == "drift").expect("told");
+    assert!(drift.detail.contains("-mine\n+one\n"), "{}", drift.detail);
+
+    // In a merged file the user's line survives both ways.
+    let shared_file = cluster.path("host/a/y.conf");
+    fs::write(&shared_file, format!("{}mine\n", read(&shared_file))).expect("edited");
+    go(&mut cluster, &shared(2));
+    assert_eq!(read(&shared_file), "a\nb\nport 2\nc\nd\nmine\n");
+    go(&mut cluster, &shared(1));
+    assert_eq!(read(&shared_file), "a\nb\nport 1\nc\nd\nmine\n");
+
+    // It outlives the daemon, and leaves what was there before.
+    fs::write(&shared_file, "a\nb\nport 1\nc\nd\n").expect("edited");
+    cluster.kill("n1");
+    cluster.start("n1");
+    let mut draft = cluster.load(&model);
+    draft.cobs.clear();
+    let last = cluster.publish_draft(&draft);
+    cluster.switch_all(last);
+    cluster.wait_converged(last, PATIENCE);
+    assert_eq!(tree(&cluster.path("host")), before);
+}
+
+#[test]
+fn the_example_is_brought_about() {
+    let mut cluster = cluster(&["n1"]);
+    let model = cluster.copy_example("files");
+    let root = cluster.path("host");
+    let file = model.join("model.yaml");
+    let text = fs::read_to_string(&file).expect("text").replace("/tmp/cob-example-files", root.to_str().expect("text"));
+    fs::write(&file, text).expect("written");
+    let first = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.wait_converged(first, PATIENCE);
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(read("www/index.html"), "<h1>It works</h1>\n");
+    assert_eq!(read("www/robots.txt"), "User-agent: *\n");
+    assert!(read("etc/current").contains(":8080\n"), "{}", read("etc/current"));
+    assert!(root.join("log").is_dir());
+    // Strangers have no place in a whole folder.
+    fs::write(root.join("www/stranger"), "x").expect("written");
+    cluster.until(PATIENCE, || !root.join("www/stranger").exists(), "it is gone");
+}
+
+/// `cobctl` with the daemon of `n1`: exit status and what it printed.
+fn ctl(cluster: &Cluster, words: &[&str], editor: Option<&str>) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+    command.arg("cobctl").args(words).arg("--host").arg(format!("unix:{}", cluster.path("n1.sock").display()));
+    command.env_remove("VISUAL").env_remove("COB_DEPOT");
+    if let Some(editor) = editor {
+        command.env("EDITOR", editor);
+    }
+    let output = command.output().expect("run");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn a_conflict_is_shown_and_decided_by_an_operator() {
+    let mut cluster = cluster(&["n1"]);
+    let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
+    let first = write(&cluster, &content(1));
+    let first = cluster.generate(&first);
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.wait_converged(first, PATIENCE);
+    assert_eq!(ctl(&cluster, &["diff", "n1/files"], None), (0, String::new()));
+    let path = cluster.path("host/x.conf");
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    for (round, words, editor, expected) in [
+        (2, vec!["--theirs"], None, "port 2\n"),
+        (3, vec!["--ours"], None, "port 77\n"),
+        (4, vec!["--edit"], Some("echo port 4711 >"), "port 4711\n"),
+    ] {
+        fs::write(&path, "port 77\n").expect("edited");
+        let model = write(&cluster, &content(round));
+        let generation = cluster.generate(&model);
+        cluster.switch_all(generation);
+        let in_conflict = || {
+            let status = cluster.status("n1");
+            status.is_some_and(|s| s.cobs.iter().any(|c| c.state.as_ref().is_some_and(|s| *s == *"conflict")))
+        };
+        cluster.until(PATIENCE, in_conflict, "it is in conflict");
+        assert_eq!(read(), "port 77\n", "nothing is written");
+        let (code, told) = ctl(&cluster, &["diff", "n1/files"], None);
+        assert_eq!(code, 1, "{told}");
+        assert!(told.contains(&format!("=======\nport {round}\n")), "{told}");
+        let (code, told) = ctl(&cluster, &[&["resolve", "n1/files"], words.as_slice()].concat(), editor);
+        assert_eq!(code, 0, "{told}");
+        cluster.wait_converged(generation, PATIENCE);
+        assert_eq!(read(), expected);
+    }
+    let (code, log) = ctl(&cluster, &["files", "log", "n1/files"], None);
+    assert_eq!(code, 0, "{log}");
+    // What was there before the second generation was applied is kept.
+    let lines: Vec<_> = log.lines().rev().map(str::to_owned).collect();
+    assert!(lines[1].contains("applied") && lines[2].contains("found"), "{log}");
+    let id = lines[2].split(' ').next().expect("an id");
+    let shown = ctl(&cluster, &["files", "show", "n1/files", id, path.to_str().expect("text")], None);
+    assert_eq!(shown, (0, "port 77\n".to_owned()));
+    let (code, told) = ctl(&cluster, &["files", "restore", "n1/files", id, path.to_str().expect("text")], None);
+    assert_eq!((code, read()), (0, "port 77\n".to_owned()), "{told}");
+    let (code, told) = ctl(&cluster, &["files", "show", "n1/files", "ffffff"], None);
+    assert!(code == 1 && told.contains("has no version"), "{code} {told}");
+}
+
+#[test]
+fn files_are_whole_and_the_journal_agrees_after_every_kill() {
+    let kills: u32 = std::env::var("COB_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
+    let seed: u64 = std::env::var("COB_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(7);
+    println!("COB_KILLS={kills} COB_SEED={seed}");
+    let mut random = seed;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let mut cluster = cluster(&["n1"]);
+    // Each file says in every line which generation it is of.
+    let whole = |text: &str| {
+        let lines: Vec<_> = text.lines().collect();
+        lines.len() == 50 && lines.iter().all(|line| *line == lines[0])
+    };
+    let content = |round: u32| {
+        let text = format!("round {round}\\n").repeat(50);
+        let files: Vec<_> = (0..30).map(|n| format!("d{}/f{n}: {{content: \"{text}\"}}", n % 5)).collect();
+        format!("files: {{{}}}", files.join(", "))
+    };
+    let model = write(&cluster, &content(0));
+    let mut generation = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    for round in 1..=kills {
+        cluster.wait_converged(generation, PATIENCE);
+        let model = write(&cluster, &content(round));
+        generation = cluster.generate(&model);
+        cluster.switch_all(generation);
+        std::thread::sleep(Duration::from_micros(next() % 30_000));
+        cluster.kill("n1");
+        for (path, text) in tree(&cluster.path("host")) {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            assert!(name.ends_with(".cob-new") || whole(&String::from_utf8_lossy(&text)), "{}", path.display());
+        }
+        cluster.start("n1");
+        cluster.until(PATIENCE, || cluster.status("n1").is_some(), "it is back");
+        cluster.switch_all(generation);
+    }
+    cluster.wait_converged(generation, PATIENCE);
+    let expected = format!("round {kills}\n").repeat(50);
+    let all = tree(&cluster.path("host"));
+    assert_eq!(all.len(), 30, "nothing is left beside");
+    assert!(all.iter().all(|(_, text)| *text == expected.as_bytes()));
+}
