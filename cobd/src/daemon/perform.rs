@@ -167,6 +167,7 @@ impl Daemon {
             let folder = folder.map_err(|e| e.to_string());
             cobs.insert(id.clone(), Ready { cob: Arc::new(cob.clone()), kind: kind.clone(), folder });
         }
+        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)));
         self.active = Some(Active { prepared, cobs });
         self.tell_roster();
     }
@@ -226,6 +227,7 @@ impl Daemon {
             folder: ready.folder.clone()?,
             imports,
             secrets: self.secrets_of(&ready.cob),
+            leaving: self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
         })
     }
 

@@ -129,6 +129,7 @@ impl Daemon {
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
         let kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
+        let noticed = kinds.notices().take().expect("nobody else has asked for it");
         let listen = match config.listen {
             Some(address) => address,
             None => own_address(&config, &generations, active.as_ref(), coming.as_ref())?,
@@ -204,6 +205,7 @@ impl Daemon {
             payload_root: config.state_dir.join("payload"),
             link_events,
             ended,
+            noticed,
             asks,
             fetched: mpsc::channel(16),
             depot_changes,
@@ -223,6 +225,8 @@ impl Daemon {
     /// Makes ready what was active, and sees to the jobs of earlier lives.
     fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
         if let Some(active) = active {
+            let bundles = [Some(&active), self.coming.as_ref()];
+            self.kinds.return_to(&bundles.into_iter().flatten().flat_map(|p| p.bundle.cobs.keys().cloned()).collect());
             self.make_ready(active);
         } else {
             self.tell_roster();

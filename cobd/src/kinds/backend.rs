@@ -14,6 +14,8 @@ use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
 
+use super::notices::Notices;
+use super::service::Systemd;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
 /// What carries out the checks and transitions of kinds that name it.
@@ -45,6 +47,18 @@ pub trait Backend: Send + Sync {
 
     /// A change object has left: what is remembered of it is forgotten.
     fn forget(&self, _cob: &CobId) {}
+
+    /// A change object has left: what it has found when it came, and its last move did not bring back, is
+    /// put back from here on.
+    fn left(&self, _tools: &Tools, _cob: &CobId) {}
+
+    /// The daemon has returned. `here` says of folders that belong to a change object each whether it is still
+    /// there; the others have [left](Self::left).
+    fn return_to(&self, _tools: &Tools, _here: &dyn Fn(&Path) -> bool) {}
+
+    /// These change objects are here, and no others: what happens to them behind our back is to be noticed
+    /// from here on, as well as that can be done.
+    fn watch(&self, _tools: &Tools, _cobs: &[&Cob], _notices: &Notices) {}
 }
 
 /// What a check or a transition is about.
@@ -62,6 +76,8 @@ pub struct Context {
     pub imports: BTreeMap<CobId, Import>,
     /// The secrets that its content names, encrypted.
     pub secrets: Sealed,
+    /// It is on its way out of the model.
+    pub leaving: bool,
 }
 
 /// What a held lock carries.
@@ -151,13 +167,14 @@ pub struct Tools {
     state_dir: PathBuf,
     program: Program,
     opener: Option<Opener>,
+    systemd: Systemd,
 }
 
 impl Tools {
     /// Folders are made below `state_dir`.
     #[must_use]
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>) -> Self {
-        Self { state_dir: state_dir.to_owned(), program, opener }
+        Self { state_dir: state_dir.to_owned(), program, opener, systemd: Systemd::default() }
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -174,9 +191,24 @@ impl Tools {
         self.opener.as_ref().map(|opener| opener.service_folder(&folder_name(cob)))
     }
 
+    /// Where services are looked after.
+    pub(super) fn services(&self) -> PathBuf {
+        self.state_dir.join("services")
+    }
+
     /// Where the service of a change object is looked after.
     pub(super) fn service_folder(&self, cob: &CobId) -> PathBuf {
-        self.state_dir.join("services").join(folder_name(cob))
+        self.services().join(folder_name(cob))
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_systemd(&mut self, systemd: Systemd) {
+        self.systemd = systemd;
+    }
+
+    /// Where systemd is found.
+    pub(super) fn systemd(&self) -> &Systemd {
+        &self.systemd
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks and transitions as jobs: begun here, reported through a channel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
+use super::notices::Notices;
 use super::{registry, service};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
@@ -22,6 +23,7 @@ const PARALLEL_STARTS: usize = 4;
 pub struct Kinds {
     backends: BTreeMap<&'static str, Arc<dyn Backend>>,
     hands: Hands,
+    notices: Notices,
 }
 
 /// What every job needs.
@@ -150,7 +152,7 @@ impl Kinds {
             ended,
         };
         let backends = registry::all().into_iter().map(|b| (b.name(), b)).collect();
-        Ok(Self { backends, hands })
+        Ok(Self { backends, hands, notices: Notices::default() })
     }
 
     /// Looks at a kind before a generation is adopted.
@@ -261,7 +263,41 @@ impl Kinds {
 
     /// A change object has left this host: what kinds remember of it is forgotten.
     pub fn forget(&self, cob: &CobId) {
-        self.backends.values().for_each(|b| b.forget(cob));
+        for backend in self.backends.values() {
+            backend.forget(cob);
+            backend.left(&self.hands.tools, cob);
+        }
+    }
+
+    /// The daemon has returned: what change objects that are not among these have left is put in order.
+    pub fn return_to(&self, cobs: &BTreeSet<CobId>) {
+        let folders: BTreeSet<_> = cobs.iter().map(|cob| self.hands.tools.service_folder(cob)).collect();
+        self.backends.values().for_each(|b| b.return_to(&self.hands.tools, &|folder| folders.contains(folder)));
+    }
+
+    /// What happens to these change objects behind our back is noticed from here on.
+    pub fn watch<'a>(&self, cobs: impl Iterator<Item = (&'a Cob, &'a Kind)>) {
+        let mut by_backend: BTreeMap<&str, Vec<&Cob>> = BTreeMap::new();
+        for (cob, kind) in cobs {
+            by_backend.entry(kind.backend.as_str()).or_default().push(cob);
+        }
+        for (name, backend) in &self.backends {
+            let cobs = by_backend.get(name).map(Vec::as_slice).unwrap_or_default();
+            backend.watch(&self.hands.tools, cobs, &self.notices);
+        }
+    }
+
+    /// Systemd at another address.
+    #[cfg(test)]
+    pub(super) fn use_systemd_at(&mut self, address: &str) {
+        let tools = Arc::get_mut(&mut self.hands.tools).expect("no job has begun");
+        tools.set_systemd(service::Systemd { address: Some(address.to_owned()), ..service::Systemd::default() });
+    }
+
+    /// What was noticed; whoever takes it has each looked at.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {

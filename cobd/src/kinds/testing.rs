@@ -108,6 +108,7 @@ impl Bench {
             folder: work,
             imports: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            leaving: false,
         }
     }
 

@@ -42,7 +42,7 @@ pub use job::{Exit, JobId, JobResult, Spec};
 pub(crate) use job::{present, read_capped};
 pub(crate) use output::{OutputFile, tail};
 pub use output::{escape, last_lines};
-pub(crate) use program::{KEEP_SERVICE, MOVE_SERVICE};
+pub(crate) use program::{KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};
 pub(crate) use redact::Redactor;
 pub(crate) use runner::{enter_session, holds_lock, now_ns};

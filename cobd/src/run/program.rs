@@ -17,6 +17,8 @@ pub(super) const RUN_ACTION: &str = "__run-action";
 pub(crate) const KEEP_SERVICE: &str = "__keep-service";
 /// First argument of an action on a service; then the word and the service's folder.
 pub(crate) const MOVE_SERVICE: &str = "__move-service";
+/// First argument of the process that puts back what a service has found; the second is its folder.
+pub(crate) const RESTORE_SERVICE: &str = "__restore-service";
 
 /// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
 /// executed as a runner, it does that work and returns the exit code to end with.
@@ -29,7 +31,7 @@ pub fn main_if_runner() -> Option<ExitCode> {
 /// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
-    let word = word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE].contains(word))?;
+    let word = word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE].contains(word))?;
     // By hand, without the rest: nothing to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
     // Where the system refuses, everything else goes on.
@@ -37,6 +39,7 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
     Some(match word {
         RUN_ACTION => runner::run(Path::new(what)),
         KEEP_SERVICE => service::keep(Path::new(what)),
+        RESTORE_SERVICE => service::restore(Path::new(what)),
         _ => program().map_or(ExitCode::FAILURE, |program| service::make_move(&program, what)),
     })
 }

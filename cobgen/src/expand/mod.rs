@@ -20,6 +20,7 @@ pub(crate) mod macros;
 mod objects;
 mod scope;
 mod secrets;
+mod service;
 mod targets;
 mod template;
 mod trust;

@@ -15,7 +15,7 @@ use super::arrows::Arrows;
 use super::kinds::Known;
 use super::objects::{Explicit, Objects, Word};
 use super::targets::Link;
-use super::{ByCob, Report};
+use super::{ByCob, Report, service};
 use crate::diagnostic::Diagnostic;
 use crate::draft::When;
 use crate::model::{Mark, Marked, did_you_mean_or_list};
@@ -130,9 +130,10 @@ fn coming_up(known: &Known) -> impl Iterator<Item = When> + '_ {
     })
 }
 
-/// The transitions that stop or restart: out of the on state, and out of `outdated`.
+/// The transitions that stop or restart: out of the on state, and out of `outdated`, but for those that reload.
 fn leaving(known: &Known) -> impl Iterator<Item = When> + '_ {
-    moves(known, |t| t.from == *known.on() || t.from == StateName::OUTDATED)
+    let runs_on = |t: &Transition| service::keeps_running(&known.kind, &t.from, &t.to);
+    moves(known, move |t| (t.from == *known.on() || t.from == StateName::OUTDATED) && !runs_on(t))
 }
 
 /// What a written dependency guards; its transition must exist.
