@@ -72,7 +72,7 @@ pub(super) const ALL: &[Builtin] = &[
         states: &["down", "up", "outdated", "failed"],
         preferred: "up",
         pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("failed", "down")],
+        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("failed", "up"), ("failed", "down")],
         gate: false,
         content: Content::Service,
     },

@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use cob_types::{Kind, KindName, StateName};
+use cob_types::{Kind, KindName, StateName, Transition};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -19,6 +19,8 @@ use super::kinds::{builtin_state, check_duration, plain_transition};
 use crate::diagnostic::Diagnostic;
 use crate::model::{self, Duration, Label, Mark, Marked, Named, Node, Run};
 
+/// The state of a unit that runs as it should, but is not, say, enabled.
+const STALE: &str = "stale";
 /// What units end with.
 const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount", "path", "target", "swap"];
 /// The longest name that systemd takes.
@@ -118,16 +120,21 @@ fn kind(unit: bool, reloads: bool) -> Option<Kind> {
         kind.transitions.insert(0, plain_transition("outdated", "up"));
     }
     if unit {
-        kind.states.push(builtin_state("stale"));
-        kind.priority.push(builtin_state("stale"));
-        kind.transitions.push(plain_transition("stale", "up"));
+        kind.states.push(builtin_state(STALE));
+        kind.priority.push(builtin_state(STALE));
+        kind.transitions.push(plain_transition(STALE, "up"));
     }
     Some(kind)
 }
 
 /// Whether a move out of `outdated` leaves the service running, so that those who require it may stay on.
-pub(super) fn keeps_running(kind: &Kind, from: &StateName, to: &StateName) -> bool {
-    kind.backend == "service" && *from == StateName::OUTDATED && *to == kind.preferred
+pub(super) fn keeps_running(kind: &Kind, t: &Transition) -> bool {
+    kind.backend == "service" && t.from == StateName::OUTDATED && t.to == kind.preferred
+}
+
+/// Whether a move changes nothing of what runs, so that it needs nobody.
+pub(super) fn only_adjusts(kind: &Kind, t: &Transition) -> bool {
+    kind.backend == "service" && t.from == STALE
 }
 
 fn of_commands(service: &ServiceContent, mark: Mark, report: &mut Report<'_>) {
@@ -262,11 +269,22 @@ mod tests {
         assert!(kind(false, false).is_none());
         assert_eq!(
             moves(kind(true, true)),
-            ["outdated -> up", "down -> up", "up -> down", "outdated -> down", "failed -> down", "stale -> up"]
+            [
+                "outdated -> up",
+                "down -> up",
+                "up -> down",
+                "outdated -> down",
+                "failed -> up",
+                "failed -> down",
+                "stale -> up"
+            ]
         );
         assert!(!moves(kind(true, false)).contains(&"outdated -> up".to_owned()));
         let reloaded = kind(false, true).expect("made");
-        assert!(keeps_running(&reloaded, &builtin_state(StateName::OUTDATED), &builtin_state("up")));
-        assert!(!keeps_running(&reloaded, &builtin_state(StateName::OUTDATED), &builtin_state("down")));
+        let running = |t: &&Transition| keeps_running(&reloaded, t);
+        assert_eq!(reloaded.transitions.iter().filter(running).count(), 1);
+        let unit = kind(true, false).expect("made");
+        let adjusting: Vec<_> = unit.transitions.iter().filter(|t| only_adjusts(&unit, t)).collect();
+        assert!(adjusting.len() == 1 && adjusting[0].to == unit.preferred);
     }
 }

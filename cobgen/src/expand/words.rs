@@ -110,9 +110,10 @@ pub(super) fn restarts_on(links: &[Link]) -> ByCob<Vec<CobId>> {
     found.into_iter().map(|(id, on)| (id, on.into_iter().collect())).collect()
 }
 
-/// Some of the transitions.
+/// Some of the transitions. What is put right while it runs concerns nobody else.
 fn moves(known: &Known, these: impl Fn(&Transition) -> bool) -> impl Iterator<Item = When> {
-    let moves = known.kind.transitions.iter().filter(move |t| these(t));
+    let moves = known.kind.transitions.iter().filter(|t| !service::only_adjusts(&known.kind, t));
+    let moves = moves.filter(move |t| these(t));
     moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
 }
 
@@ -132,8 +133,9 @@ fn coming_up(known: &Known) -> impl Iterator<Item = When> + '_ {
 
 /// The transitions that stop or restart: out of the on state, and out of `outdated`, but for those that reload.
 fn leaving(known: &Known) -> impl Iterator<Item = When> + '_ {
-    let runs_on = |t: &Transition| service::keeps_running(&known.kind, &t.from, &t.to);
-    moves(known, move |t| (t.from == *known.on() || t.from == StateName::OUTDATED) && !runs_on(t))
+    moves(known, |t| {
+        (t.from == *known.on() || t.from == StateName::OUTDATED) && !service::keeps_running(&known.kind, t)
+    })
 }
 
 /// What a written dependency guards; its transition must exist.

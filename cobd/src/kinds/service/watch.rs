@@ -16,16 +16,18 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{debug, warn};
-use zbus::OwnedVariant;
 
 use super::folder::{ENDED, LOCK};
-use super::unit::{Bus, Systemd, unit_of};
+use super::unit::{Bus, Change, Systemd, unit_of};
 use crate::kinds::backend::{Tools, make_folder};
 use crate::kinds::notices::Notices;
 
 /// Between two attempts to reach systemd.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Changes of files within this time lead to one look at all units.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// Watches all services of this daemon.
 #[derive(Debug, Default)]
@@ -102,29 +104,37 @@ async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, notices: &Not
     let mut changes = bus.changes().await?;
     // Whatever has happened before.
     units.borrow().values().flatten().for_each(|cob| notices.tell(cob));
-    let mut last: BTreeMap<String, [String; 3]> = BTreeMap::new();
-    while let Some(message) = changes.next().await {
-        let message = message.map_err(|e| e.to_string())?;
-        let header = message.header();
-        let Some(unit) = header.path().and_then(|path| path.as_str().rsplit('/').next()).map(str::to_owned) else {
-            continue;
+    let mut last: BTreeMap<String, [String; 2]> = BTreeMap::new();
+    let mut all_at = None;
+    loop {
+        let all_due = async {
+            match all_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
         };
-        let Some(cobs) = units.borrow().get(&unit).cloned() else { continue };
-        let body = message.body();
-        let Ok((_, changed, _)) = body.deserialize::<(String, BTreeMap<String, OwnedVariant>, Vec<String>)>() else {
-            continue;
+        let change = tokio::select! {
+            change = changes.next() => change,
+            () = all_due => {
+                all_at = None;
+                units.borrow().values().flatten().for_each(|cob| notices.tell(cob));
+                continue;
+            }
         };
-        let seen = ["ActiveState", "SubState", "UnitFileState"].map(|name| {
-            let text = changed.get(name).and_then(|value| <&str>::try_from(value).ok());
-            text.unwrap_or_default().to_owned()
-        });
-        // Most signals are about times and numbers.
-        if last.get(&unit) != Some(&seen) {
-            last.insert(unit, seen);
-            cobs.iter().for_each(|cob| notices.tell(cob));
+        match change {
+            // Most signals are about times and numbers.
+            Some(Change::Unit(unit, seen)) if last.get(&unit) != Some(&seen) => {
+                if let Some(cobs) = units.borrow().get(&unit) {
+                    cobs.iter().for_each(|cob| notices.tell(cob));
+                    last.insert(unit, seen);
+                }
+            }
+            Some(Change::Unit(_, _) | Change::Nothing) => {}
+            // Which unit's they are nobody says; they come in numbers.
+            Some(Change::Files) => all_at = all_at.or(Some(Instant::now() + TOGETHER)),
+            None => return Ok(()),
         }
     }
-    Ok(())
 }
 
 /// A unit's name as the last part of its object path.

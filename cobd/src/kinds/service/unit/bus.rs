@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::stream::{Stream, StreamExt as _, select_all};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout, timeout_at};
 use zbus::message::Type;
-use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo};
+use zbus::{
+    Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo, match_rule,
+};
 
 const NAME: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
@@ -58,6 +60,30 @@ pub(in crate::kinds::service) struct UnitState {
     pub(super) triggered_by: Vec<String>,
 }
 
+/// Something has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::kinds::service) enum Change {
+    /// A unit, by the last part of its object path, and what it is like.
+    Unit(String, [String; 2]),
+    /// The files of some unit, or systemd has read them again.
+    Files,
+    /// Nothing that can be read.
+    Nothing,
+}
+
+impl Change {
+    fn of_unit(message: Result<Message, zbus::Error>) -> Self {
+        let Ok(message) = message else { return Self::Nothing };
+        let header = message.header();
+        let unit = header.path().and_then(|path| path.as_str().rsplit('/').next()).map(str::to_owned);
+        let body = message.body();
+        let changed = body.deserialize::<(String, BTreeMap<String, OwnedVariant>, Vec<String>)>();
+        let (Some(unit), Ok((_, changed, _))) = (unit, changed) else { return Self::Nothing };
+        let text = |name| changed.get(name).and_then(|value| <&str>::try_from(value).ok()).unwrap_or_default();
+        Self::Unit(unit, ["ActiveState", "SubState"].map(|name| text(name).to_owned()))
+    }
+}
+
 impl Default for Systemd {
     fn default() -> Self {
         Self { address: std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok(), units: "/etc/systemd/system".into() }
@@ -84,19 +110,27 @@ impl Bus {
         !self.0.is_closed()
     }
 
-    /// What there is to be told of units, from here on; see [`UNITS_PATH`].
-    pub(in crate::kinds::service) async fn changes(&self) -> Result<MessageStream, String> {
-        self.manager::<_, ()>("Subscribe", &()).await?;
-        let rule = MatchRule::builder()
-            .msg_type(Type::Signal)
-            .sender(NAME)
-            .interface("org.freedesktop.DBus.Properties")
-            .member("PropertiesChanged")
-            .path_namespace(UNITS_PATH)
-            .arg(0, UNIT)
-            .build();
-        let rule = rule.map_err(|e| e.to_string())?;
+    /// What there is to be told of units, from here on: their properties, and that files of units have changed.
+    pub(in crate::kinds::service) async fn changes(&self) -> Result<impl Stream<Item = Change> + Unpin, String> {
+        self.subscribe().await;
+        let rule = signal_of("org.freedesktop.DBus.Properties", "PropertiesChanged").path_namespace(UNITS_PATH);
+        let units = self.stream(rule.arg(0, UNIT)).await?.map(Change::of_unit).boxed();
+        let mut all = vec![units];
+        for member in ["UnitFilesChanged", "Reloading"] {
+            let stream = self.stream(signal_of(MANAGER, member)).await?;
+            all.push(stream.map(|message| if message.is_ok() { Change::Files } else { Change::Nothing }).boxed());
+        }
+        Ok(select_all(all))
+    }
+
+    async fn stream(&self, rule: match_rule::Builder<'_>) -> Result<MessageStream, String> {
+        let rule = rule.build().map_err(words)?;
         MessageStream::for_match_rule(rule, &self.0, 1024.try_into().ok()).await.map_err(words)
+    }
+
+    /// Without it systemd says nothing; the second time it complains.
+    async fn subscribe(&self) {
+        let _ = self.manager::<_, ()>("Subscribe", &()).await;
     }
 
     /// Looks at a unit; one that is not there is `not-found`.
@@ -117,16 +151,8 @@ impl Bus {
 
     /// Has systemd do a job (`StartUnit` and the like) and waits for its end.
     pub(super) async fn job(&self, method: &str, unit: &str, limit: Instant) -> Result<(), String> {
-        self.manager::<_, ()>("Subscribe", &()).await?;
-        let rule = MatchRule::builder()
-            .msg_type(Type::Signal)
-            .sender(NAME)
-            .interface(MANAGER)
-            .member("JobRemoved")
-            .path(MANAGER_PATH)
-            .build();
-        let rule = rule.map_err(|e| e.to_string())?;
-        let mut removed = MessageStream::for_match_rule(rule, &self.0, 1024.try_into().ok()).await.map_err(words)?;
+        self.subscribe().await;
+        let mut removed = self.stream(signal_of(MANAGER, "JobRemoved")).await?;
         let job: OwnedObjectPath = self.manager(method, &(unit, "replace")).await?;
         let end = async {
             while let Some(message) = removed.next().await {
@@ -267,6 +293,11 @@ impl UnitState {
     pub(super) fn restarts(&self) -> bool {
         self.sub.starts_with("auto-restart")
     }
+}
+
+/// A signal of systemd.
+fn signal_of<'m>(interface: &'m str, member: &'m str) -> match_rule::Builder<'m> {
+    MatchRule::builder().msg_type(Type::Signal).sender(NAME).interface(interface).member(member)
 }
 
 fn job_in_words(result: &str) -> String {

@@ -20,8 +20,8 @@ mod look;
 mod mover;
 
 pub(super) use before::Before;
-pub(super) use bus::Bus;
 pub(in crate::kinds) use bus::Systemd;
+pub(super) use bus::{Bus, Change};
 pub(super) use content::{OnChange, UnitContent, unit_of};
 pub(super) use look::{Question, check};
 pub(super) use mover::{make_move, restore};

@@ -128,7 +128,8 @@ impl Mover<'_> {
         if state.active == "failed" {
             self.bus.reset_failed(&self.unit).await;
         }
-        let method = if state.runs() { "RestartUnit" } else { "StartUnit" };
+        // A start would wait until systemd itself starts it again.
+        let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
         let started = match self.bus.job(method, &self.unit, self.limit).await {
             Ok(()) => self.become_ready(&identity).await,
             Err(why) => Err(self.explain(why).await),
@@ -162,7 +163,7 @@ impl Mover<'_> {
     async fn adjust(&self) -> Result<(), String> {
         let found = self.bus.look(&self.unit).await?;
         if !found.runs() {
-            return self.start().await;
+            return Err(format!("{} does not run any more", self.unit));
         }
         self.note(&found, [].into_iter())?;
         self.set_enablement(&found).await
