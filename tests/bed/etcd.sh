@@ -34,23 +34,28 @@ for host in h1 h2 h3; do
     install_on $host
     tar -C "$programs" -c etcd etcdctl | on $host sh -c 'mkdir -p /srv/etcd && tar -C /srv/etcd -x'
 done
-on h1 cobgen init --secure $site h1=10.77.0.1 h2=10.77.0.2 h3=10.77.0.3 >/dev/null
+on h1 cobgen init --secure $site h1=10.77.0.1 h2=10.77.0.2 h3=10.77.0.3 >/dev/null 2>&1
 on h1 systemd-run --quiet --unit=kv-serve cobgen serve --depot $site/depot --listen tcp://10.77.0.1:7070
 soon on h2 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/7070'
-invitations=$(on h1 cobgen enroll h1 h2 h3 --depot $site/depot --server tcp://10.77.0.1:7070)
+invitations=$(on h1 cobgen enroll h1 h2 h3 --depot $site/depot --server tcp://10.77.0.1:7070 2>/dev/null)
 for host in h1 h2 h3; do
     grep -oE "cob1\.[^ ]*\.$host\b" <<< "$invitations" | head -n 1 | on $host cobd join tcp://10.77.0.1:7070 - >/dev/null
-    on $host systemctl enable --now cobd 2>/dev/null
 done
 kv() { on h1 cobctl --depot $site/depot --key $site/keys/operator.key "$@"; }
 kv_generation=0
-kv_switch() {
-    on h1 cobgen generate $site --depot $site/depot --sign-with $site/keys/publisher.key >/dev/null
+kv_generate() {
+    on h1 cobgen generate $site --depot $site/depot --sign-with $site/keys/publisher.key >/dev/null 2>&1
     kv_generation=$((kv_generation + 1))
+}
+kv_switch() {
     kv switch $kv_generation --wait 3m >/dev/null 2>&1 || kv status
 }
 # The hosts and keys alone.
 on h1 sh -c "sed -i '/^# A kind says/,\$d' $site/model.yaml && mv $site/model.yaml $site/hosts.yaml && rm $site/*.sh"
+kv_generate
+for host in h1 h2 h3; do
+    on $host systemctl enable --now cobd 2>/dev/null
+done
 kv_switch
 # What belongs to the machine and not to its administrator is left out: the journal's own id and the like.
 etc_of() { on "$1" sh -c 'cd /etc && find . ! -path "./machine-id" -printf "%p %y %m %u %g %l\n" | sort && find . -type f ! -name machine-id -print0 | sort -z | xargs -0 md5sum'; }
@@ -61,6 +66,7 @@ done
 
 step "all three are started at the same time: one alone would wait for ever"
 tar -C "$here/../../examples/etcd" -c model.yaml etcd.service programs.sh data.sh | on h1 tar -C $site --no-same-owner -x
+kv_generate
 kv_switch
 etcdctl() { on h1 env ETCDCTL_API=3 /usr/local/bin/etcdctl --endpoints=http://10.77.0.1:2379,http://10.77.0.2:2379,http://10.77.0.3:2379 "$@"; }
 [ "$(etcdctl endpoint health 2>&1 | grep -c 'is healthy')" = 3 ]
@@ -99,6 +105,7 @@ WRITER
 on h1 systemd-run --quiet --unit=writer /srv/writer
 soon on h1 grep -q done /srv/written
 on h1 sed -i 's/snapshot_count: 10000/snapshot_count: 5000/' $site/model.yaml
+kv_generate
 began=$(date +%s%3N)
 kv_switch
 took=$(($(date +%s%3N) - began))
@@ -108,10 +115,13 @@ for host in h1 h2 h3; do
     # shellcheck disable=SC2016 # expanded there
     on $host sh -c 'tr "\0" "\n" < /proc/$(systemctl show --value --property MainPID etcd)/environ' | grep -qx ETCD_SNAPSHOT_COUNT=5000
 done
+scratch=$(mktemp)
 # From the stop of a server until it is ready again: no two of these at the same time.
 for host in h1 h2 h3; do
     { moves_of $host 'outdated → down' | grep start; moves_of $host 'down → up' | tail -n 1; } | awk '{ printf "%s ", $2 } END { print "" }'
-done | sort -n | awk 'NF != 2 || $1 < end { exit 1 } { end = $2 } END { exit NR != 3 }'
+done | sort -n > "$scratch"
+awk 'NF != 2 || $1 < end { bad = 1 } { end = $2 } END { exit bad || NR != 3 }' "$scratch" || { cat "$scratch" >&2; false; }
+rm -f "$scratch"
 read -r writes refused longest < <(on h1 awk '$2 == "done" { if (last && $1 - last > max) max = $1 - last; last = $1; n++ } $2 != "done" { r++ } END { print n + 0, r + 0, max + 0 }' /srv/written)
 echo "       $writes writes, $refused refused by all members, at most $longest ms between two; the change took $took ms"
 [ "$writes" -gt 20 ]
@@ -120,6 +130,7 @@ echo "       $writes writes, $refused refused by all members, at most $longest m
 
 step "everything goes, and /etc is as before"
 on h1 rm $site/model.yaml
+kv_generate
 kv_switch
 for host in h1 h2 h3; do
     [ "$(etc_of $host)" = "${etc_before[$host]}" ] || { diff <(echo "${etc_before[$host]}") <(etc_of $host) >&2; false; }
