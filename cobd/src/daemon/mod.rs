@@ -102,8 +102,8 @@ pub struct Daemon {
     payload_root: PathBuf,
     link_events: mpsc::Receiver<LinkEvent>,
     ended: mpsc::Receiver<JobEnded>,
-    /// Change objects that may not be as recorded.
-    noticed: mpsc::Receiver<CobId>,
+    /// Change objects that somebody else may have changed.
+    drifts: mpsc::Receiver<CobId>,
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     depot_changes: mpsc::Receiver<GenerationNumber>,
@@ -195,9 +195,9 @@ impl Daemon {
                 biased;
                 _ = stop.wait_for(|s| *s) => break,
                 Some(ended) = self.ended.recv() => self.job_ended(ended),
-                Some(cob) = self.noticed.recv() => self.feed(Event::CheckWanted(cob)),
                 Some(event) = self.link_events.recv() => self.link_event(event),
                 Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
+                Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
                 Some(ask) = self.asks.recv() => self.answer(ask),
                 Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
                 () = tokio::time::sleep(sleep) => {}
@@ -219,7 +219,7 @@ impl Daemon {
                 self.job_ended(ended);
             } else if let Ok(event) = self.link_events.try_recv() {
                 self.link_event(event);
-            } else if let Ok(cob) = self.noticed.try_recv() {
+            } else if let Ok(cob) = self.drifts.try_recv() {
                 self.feed(Event::CheckWanted(cob));
             } else {
                 break;

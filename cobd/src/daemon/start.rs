@@ -127,9 +127,8 @@ impl Daemon {
 
         let (ended_tx, ended) = mpsc::channel(QUEUE);
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
-        let kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
+        let mut kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
-        let noticed = kinds.notices().take().expect("nobody else has asked for it");
         let listen = match config.listen {
             Some(address) => address,
             None => own_address(&config, &generations, active.as_ref(), coming.as_ref())?,
@@ -185,6 +184,7 @@ impl Daemon {
             durable,
             journal: opened.journal,
             index,
+            drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
             kinds: Arc::new(kinds),
             links,
             quiet: Quiet::default(),
@@ -205,7 +205,6 @@ impl Daemon {
             payload_root: config.state_dir.join("payload"),
             link_events,
             ended,
-            noticed,
             asks,
             fetched: mpsc::channel(16),
             depot_changes,

@@ -13,8 +13,8 @@ use std::time::Duration;
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
-use super::notices::Notices;
 use super::service::Systemd;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
@@ -58,7 +58,7 @@ pub trait Backend: Send + Sync {
 
     /// These change objects are here, and no others: what happens to them behind our back is to be noticed
     /// from here on, as well as that can be done.
-    fn watch(&self, _tools: &Tools, _cobs: &[&Cob], _notices: &Notices) {}
+    fn watch(&self, _tools: &Tools, _cobs: &[&Cob]) {}
 }
 
 /// What a check or a transition is about.
@@ -167,14 +167,19 @@ pub struct Tools {
     state_dir: PathBuf,
     program: Program,
     opener: Option<Opener>,
+    drifts: mpsc::Sender<CobId>,
     systemd: Systemd,
 }
 
 impl Tools {
-    /// Folders are made below `state_dir`.
+    /// Folders are made below `state_dir`; change objects that others may have changed are named to `drifts`.
     #[must_use]
-    pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>) -> Self {
-        Self { state_dir: state_dir.to_owned(), program, opener, systemd: Systemd::default() }
+    pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
+        Self { state_dir: state_dir.to_owned(), program, opener, drifts, systemd: Systemd::default() }
+    }
+
+    pub(super) fn drifts(&self) -> &mpsc::Sender<CobId> {
+        &self.drifts
     }
 
     pub(super) fn program(&self) -> &Program {

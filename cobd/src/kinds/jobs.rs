@@ -12,18 +12,19 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
-use super::notices::Notices;
 use super::{registry, service};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
 /// Processes begun at the same time: more only wait for the same disk and processors.
 const PARALLEL_STARTS: usize = 4;
+/// Hints that wait for the daemon's loop.
+const DRIFTS: usize = 256;
 
 /// All kinds of this daemon.
 pub struct Kinds {
     backends: BTreeMap<&'static str, Arc<dyn Backend>>,
     hands: Hands,
-    notices: Notices,
+    drifts: Option<mpsc::Receiver<CobId>>,
 }
 
 /// What every job needs.
@@ -144,15 +145,21 @@ impl Kinds {
             service::clear_leftovers(state_dir, opener);
         }
         runner.clear_leftovers();
+        let (drift, drifts) = mpsc::channel(DRIFTS);
         let hands = Hands {
-            tools: Arc::new(Tools::new(state_dir, program, opener.clone())),
+            tools: Arc::new(Tools::new(state_dir, program, opener.clone(), drift)),
             runner,
             opener,
             starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
             ended,
         };
         let backends = registry::all().into_iter().map(|b| (b.name(), b)).collect();
-        Ok(Self { backends, hands, notices: Notices::default() })
+        Ok(Self { backends, hands, drifts: Some(drifts) })
+    }
+
+    /// Where change objects are named that somebody else may have changed: hints to look. It is there once.
+    pub fn take_drifts(&mut self) -> Option<mpsc::Receiver<CobId>> {
+        self.drifts.take()
     }
 
     /// Looks at a kind before a generation is adopted.
@@ -283,7 +290,7 @@ impl Kinds {
         }
         for (name, backend) in &self.backends {
             let cobs = by_backend.get(name).map(Vec::as_slice).unwrap_or_default();
-            backend.watch(&self.hands.tools, cobs, &self.notices);
+            backend.watch(&self.hands.tools, cobs);
         }
     }
 
@@ -292,12 +299,6 @@ impl Kinds {
     pub(super) fn use_systemd_at(&mut self, address: &str) {
         let tools = Arc::get_mut(&mut self.hands.tools).expect("no job has begun");
         tools.set_systemd(service::Systemd { address: Some(address.to_owned()), ..service::Systemd::default() });
-    }
-
-    /// What was noticed; whoever takes it has each looked at.
-    #[must_use]
-    pub fn notices(&self) -> &Notices {
-        &self.notices
     }
 
     fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {

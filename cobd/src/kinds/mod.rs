@@ -21,7 +21,6 @@ mod gate;
 mod http_check;
 mod jobs;
 mod noop;
-mod notices;
 mod registry;
 pub(crate) mod service;
 mod tcp_check;
@@ -31,4 +30,3 @@ mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
-pub use notices::Notices;

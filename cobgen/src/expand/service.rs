@@ -194,6 +194,13 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
             report.push(mark, fault.help("put it into a drop-in: `drop_ins: {10-cob.conf: \"[Service]…\"}`"));
         }
     }
+    if let (Some(mask), Some(_)) = (service.mask.as_ref().filter(|mask| mask.value), &service.unit_file) {
+        let fault = Diagnostic::error("bad-content", "a mask would stand in the place of the `unit_file`");
+        report.push(
+            mask.mark,
+            fault.help("leave one of them away: a unit file of the model is gone when nobody needs it"),
+        );
+    }
     for (name, _) in service.drop_ins.iter().flat_map(Named::iter) {
         let stem = name.value.strip_suffix(".conf").unwrap_or_default();
         if stem.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) || name.value.len() > 200

@@ -16,7 +16,6 @@ use super::unit::{self, OnChange, Question, UnitContent, unit_of};
 use super::watch::Watcher;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::kinds::content;
-use crate::kinds::notices::Notices;
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
 /// The states that it knows; a kind needs the first two. `stale`, of units: what differs can be put right
@@ -218,8 +217,8 @@ impl Backend for Service {
         leaving::put_back_all(tools, here);
     }
 
-    fn watch(&self, tools: &Tools, cobs: &[&Cob], notices: &Notices) {
-        self.watcher.watch(tools, cobs, notices);
+    fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
+        self.watcher.watch(tools, cobs);
     }
 }
 

@@ -329,7 +329,7 @@ async fn noticed(receiver: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) -
 async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     let mut bench = Bench::new();
     let context = context(&bench, RUN);
-    let mut notices = bench.kinds.notices().take().expect("nobody has it");
+    let mut notices = bench.kinds.take_drifts().expect("nobody has it");
     // Watched before its folder is there.
     bench.kinds.watch(std::iter::once((&*context.cob, &*context.kind)));
     bench.transition(&context, "down", "up").await;

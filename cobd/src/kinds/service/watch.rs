@@ -15,14 +15,13 @@ use futures_util::StreamExt as _;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::folder::{ENDED, LOCK};
 use super::unit::{Bus, Change, Systemd, unit_of};
 use crate::kinds::backend::{Tools, make_folder};
-use crate::kinds::notices::Notices;
 
 /// Between two attempts to reach systemd.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -38,12 +37,14 @@ pub(super) struct Watcher {
 
 /// Change objects by the last part of their unit's object path.
 type Units = BTreeMap<String, Vec<CobId>>;
+/// Takes hints to look.
+type Drifts = mpsc::Sender<CobId>;
 /// Change objects by the folder in which they are looked after.
 type Kept = BTreeMap<PathBuf, CobId>;
 
 impl Watcher {
     /// From here on these are watched, and no others.
-    pub(super) fn watch(&self, tools: &Tools, cobs: &[&Cob], notices: &Notices) {
+    pub(super) fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
         let (mut units, mut kept) = (Units::new(), Kept::new());
         for cob in cobs {
             match unit_of(&cob.content) {
@@ -52,13 +53,13 @@ impl Watcher {
             }
         }
         tell(&self.units, units, |receiver| {
-            let (systemd, notices) = (tools.systemd().clone(), notices.clone());
-            tokio::spawn(watch_units(systemd, receiver, notices));
+            let (systemd, drifts) = (tools.systemd().clone(), tools.drifts().clone());
+            tokio::spawn(watch_units(systemd, receiver, drifts));
         });
         tell(&self.kept, kept, |receiver| {
-            let (services, notices) = (tools.services(), notices.clone());
+            let (services, drifts) = (tools.services(), tools.drifts().clone());
             tokio::spawn(async move {
-                if let Err(error) = watch_kept(&services, receiver, &notices).await {
+                if let Err(error) = watch_kept(&services, receiver, &drifts).await {
                     warn!(%error, "the end of services is noticed by checks at intervals alone");
                 }
             });
@@ -84,13 +85,18 @@ fn tell<T: Default + PartialEq>(
     }
 }
 
-async fn watch_units(systemd: Systemd, units: watch::Receiver<Units>, notices: Notices) {
+/// This one should be looked at. Where the queue is full, the check at intervals comes to it.
+fn hint(drifts: &Drifts, cob: &CobId) {
+    let _ = drifts.try_send(cob.clone());
+}
+
+async fn watch_units(systemd: Systemd, units: watch::Receiver<Units>, drifts: Drifts) {
     loop {
         if units.has_changed().is_err() {
             // The daemon is ending.
             return;
         }
-        match follow(&systemd, &units, &notices).await {
+        match follow(&systemd, &units, &drifts).await {
             Ok(()) => debug!("systemd has closed the connection"),
             // Each check says so where somebody looks.
             Err(error) => debug!(error, "units can't be watched"),
@@ -99,11 +105,11 @@ async fn watch_units(systemd: Systemd, units: watch::Receiver<Units>, notices: N
     }
 }
 
-async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, notices: &Notices) -> Result<(), String> {
+async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, drifts: &Drifts) -> Result<(), String> {
     let bus = Bus::connect(systemd).await?;
     let mut changes = bus.changes().await?;
     // Whatever has happened before.
-    units.borrow().values().flatten().for_each(|cob| notices.tell(cob));
+    units.borrow().values().flatten().for_each(|cob| hint(drifts, cob));
     let mut last: BTreeMap<String, [String; 2]> = BTreeMap::new();
     let mut all_at = None;
     loop {
@@ -117,7 +123,7 @@ async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, notices: &Not
             change = changes.next() => change,
             () = all_due => {
                 all_at = None;
-                units.borrow().values().flatten().for_each(|cob| notices.tell(cob));
+                units.borrow().values().flatten().for_each(|cob| hint(drifts, cob));
                 continue;
             }
         };
@@ -125,7 +131,7 @@ async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, notices: &Not
             // Most signals are about times and numbers.
             Some(Change::Unit(unit, seen)) if last.get(&unit) != Some(&seen) => {
                 if let Some(cobs) = units.borrow().get(&unit) {
-                    cobs.iter().for_each(|cob| notices.tell(cob));
+                    cobs.iter().for_each(|cob| hint(drifts, cob));
                     last.insert(unit, seen);
                 }
             }
@@ -150,7 +156,7 @@ fn escaped(unit: &str) -> String {
     out
 }
 
-async fn watch_kept(services: &Path, mut kept: watch::Receiver<Kept>, notices: &Notices) -> io::Result<()> {
+async fn watch_kept(services: &Path, mut kept: watch::Receiver<Kept>, drifts: &Drifts) -> io::Result<()> {
     make_folder(services)?;
     let alarm = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let made = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
@@ -175,7 +181,7 @@ async fn watch_kept(services: &Path, mut kept: watch::Receiver<Kept>, notices: &
                     watched.extend(add(&alarm, &folder).map(|watch| (watch, folder)));
                 } else if name == LOCK || name == ENDED {
                     let cob = watched.get(&watch).and_then(|folder| kept.borrow().get(folder).cloned());
-                    cob.iter().for_each(|cob| notices.tell(cob));
+                    cob.iter().for_each(|cob| hint(drifts, cob));
                 }
             }
         }

@@ -313,16 +313,13 @@ fn job_in_words(result: &str) -> String {
 
 /// An error of the bus in words.
 fn words(error: zbus::Error) -> String {
-    match error {
-        zbus::Error::MethodError(_, Some(text), _) => text,
-        zbus::Error::FDO(error) => match *error {
-            fdo::Error::ServiceUnknown(what) | fdo::Error::NameHasNoOwner(what) => {
-                format!("systemd is not on the system bus: {what}; {WITHOUT}")
-            }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "the list is open")]
-            other => other.to_string(),
-        },
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the list is open")]
-        other => other.to_string(),
+    if let zbus::Error::MethodError(_, Some(text), _) = error {
+        return text;
     }
+    if let zbus::Error::FDO(error) = &error
+        && let fdo::Error::ServiceUnknown(what) | fdo::Error::NameHasNoOwner(what) = &**error
+    {
+        return format!("systemd is not on the system bus: {what}; {WITHOUT}");
+    }
+    error.to_string()
 }

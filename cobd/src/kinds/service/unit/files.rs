@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use cob_types::canonical;
@@ -84,7 +84,6 @@ pub(super) fn put_back(path: &Path, found: &Found) -> io::Result<bool> {
                 Ok(()) | Err(_) => {}
             }
             symlink(target, &temp)?;
-            lchown(&temp, Some(0), Some(0)).or_else(|_| Ok::<_, io::Error>(()))?;
             fs::rename(&temp, path)?;
             durable::sync_folder(path.parent().unwrap_or(path))?;
         }

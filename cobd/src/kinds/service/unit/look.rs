@@ -181,6 +181,8 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut Look);
+
     fn judged(question: &Question, change: impl FnOnce(&mut Look)) -> (String, String) {
         let mut look = running();
         change(&mut look);
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn what_runs_with_something_older_is_outdated() {
         let q = question("");
-        let outdated: [(fn(&mut Look), &str); 5] = [
+        let outdated: [(Change, &str); 5] = [
             (|l| l.files = "a.conf differs".into(), "a.conf"),
             (|l| l.state.needs_reload = true, "systemd has read"),
             (|l| l.configuration = "others".into(), "changed since it was started"),
