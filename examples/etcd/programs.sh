@@ -1,8 +1,8 @@
 #!/bin/sh
-# programs.sh check|install FROM, programs.sh remove: etcd and etcdctl in /usr/local/bin.
+# programs.sh check|install|remove FROM INTO: etcd and etcdctl, copied from one folder into another.
 set -eu
-into=/usr/local/bin
-from=${2:-}
+from=$2
+into=$3
 
 case $1 in
 check)

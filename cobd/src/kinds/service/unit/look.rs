@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use cob_types::words::count;
+
 use super::before::{Before, Started};
 use super::bus::{Bus, Systemd, UnitState};
 use super::content::{UnitContent, identity};
@@ -51,7 +53,7 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, question: Question) -> J
         result = bus.of_service(&name, "Result").await.unwrap_or_default();
         let restarts: u32 = bus.of_service(&name, "NRestarts").await.unwrap_or(0);
         if restarts > 0 {
-            result += &format!(", restarted {restarts} times by systemd");
+            result += &format!(", with {} by systemd", count(restarts, "restart"));
         }
     }
     let looked = tokio::task::spawn_blocking(move || {
