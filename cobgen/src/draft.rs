@@ -123,7 +123,7 @@ pub struct Arrow {
     /// On whom.
     pub need: Need,
     /// The words that it came from, as the user wrote them: `requires: [db/server]`, or the explicit form.
-    pub words: String,
+    pub words: Arc<str>,
     /// Where they stand.
     pub place: Place,
 }

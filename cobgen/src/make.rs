@@ -135,9 +135,12 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
         return nothing(diagnostics, sources);
     }
     let number = GenerationNumber(after.number.0 + 1);
-    let assembled = match assemble(&draft, number, after.number) {
+    let content = |hash: &BlobHash| draft.blobs.get(hash).cloned();
+    let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
+    let security = draft.security;
+    let assembled = match assemble(draft, number, after.number) {
         Ok(mut assembled) => {
-            if draft.security == Security::Identities {
+            if security == Security::Identities {
                 assembled.generation.manifest.back.extend(after.back);
             }
             let findings = check::check(&assembled.generation, Some(&assembled.provenance));
@@ -149,7 +152,5 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
             None
         }
     };
-    let content = |hash: &BlobHash| draft.blobs.get(hash).cloned();
-    let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
     Made { assembled, diagnostics, sources, beside, layouts }
 }

@@ -4,19 +4,20 @@
 //! places that they print. It never reaches a daemon; in the depot it lies beside the bundles as
 //! `provenance.json`, whose form is [`Provenance::to_json`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::secret::SecretId;
-use cob_types::{CobId, HostName, KindName, StateName};
+use cob_types::{CobId, HostName, IdError, KindName, Need, StateName};
 use serde::{Deserialize, Serialize};
 
-use crate::draft::{Place, When};
+use crate::draft::{Arrow, Place, When};
 
 /// The form of `provenance.json` written here.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Places of hosts, kinds and change objects, and the words behind every dependency.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,20 +39,16 @@ pub struct Origin {
     pub place: Place,
     /// What it names in `restarts_on` and `reloads_on`.
     pub restarts_on: Vec<CobId>,
-    /// The words behind each need, by what it guards and whom it names. More than one where several
-    /// words were merged into one need.
-    pub arrows: BTreeMap<(When, CobId), Vec<Source>>,
+    /// Its dependencies as they were written, by what they guard and whom they name. More than one with the same
+    /// of both where several words were merged into one need, which holds the states that they share.
+    pub arrows: Vec<Arrow>,
 }
 
-/// One writing of a dependency.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// The words as the user wrote them.
-    pub words: String,
-    /// Where they stand.
-    pub place: Place,
-    /// The acceptable states that they mean; the need itself holds what all its sources share.
-    pub states: Vec<StateName>,
+impl Origin {
+    /// The arrows behind each need.
+    pub fn by_need(&self) -> impl Iterator<Item = &[Arrow]> {
+        self.arrows.chunk_by(|a, b| (&a.when, &a.need.cob) == (&b.when, &b.need.cob))
+    }
 }
 
 /// Why a `provenance.json` was refused.
@@ -60,28 +57,25 @@ pub enum ProvenanceError {
     /// Not JSON, or not of this form.
     #[error("the record of where things come from is not understood: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Written by a newer program.
-    #[error("the record of where things come from has format {found}; this program reads {FORMAT}: use a newer cobgen")]
-    Newer {
+    /// Written by a program of another version.
+    #[error("the record of where things come from has format {found}; this program reads {FORMAT}")]
+    Format {
         /// The format found.
         found: u32,
     },
-    /// A place names a file that is not in the table.
-    #[error("the record of where things come from names file {index} of {files}; it is damaged")]
-    NoFile {
-        /// The index found.
-        index: usize,
+    /// It refers to what it does not have.
+    #[error("the record of where things come from refers to {what} {number} of {of}; it is damaged")]
+    NoEntry {
+        /// An entry of which table.
+        what: &'static str,
+        /// The number found.
+        number: usize,
         /// The length of the table.
-        files: usize,
+        of: usize,
     },
-    /// A dependency says neither which transition nor which promise it guards.
-    #[error("the record of where {cob} comes from has a dependency on {on} that guards nothing; it is damaged")]
-    GuardsNothing {
-        /// The dependent.
-        cob: CobId,
-        /// The depended-on change object.
-        on: CobId,
-    },
+    /// A name in it is none.
+    #[error("the record of where things come from is damaged: {0}")]
+    Name(#[from] IdError),
 }
 
 /// A place as messages show it: `FILE:LINE:COLUMN`.
@@ -99,8 +93,11 @@ impl Provenance {
 
     /// The words behind one need; empty when nothing is known.
     #[must_use]
-    pub fn sources(&self, cob: &CobId, when: &When, on: &CobId) -> &[Source] {
-        self.cobs.get(cob).and_then(|origin| origin.arrows.get(&(when.clone(), on.clone()))).map_or(&[], Vec::as_slice)
+    pub fn sources(&self, cob: &CobId, when: &When, on: &CobId) -> &[Arrow] {
+        let Some(origin) = self.cobs.get(cob) else { return &[] };
+        let begin = origin.arrows.partition_point(|arrow| (&arrow.when, &arrow.need.cob) < (when, on));
+        let behind = &origin.arrows[begin..];
+        &behind[..behind.partition_point(|arrow| (&arrow.when, &arrow.need.cob) == (when, on))]
     }
 
     /// The bytes of `provenance.json`: the same content gives the same bytes.
@@ -108,16 +105,26 @@ impl Provenance {
     /// # Errors
     /// Never for values made by this program; the signature is that of the JSON writer.
     pub fn to_json(&self) -> Result<Vec<u8>, ProvenanceError> {
-        let mut files = Files::default();
-        let cobs = self
-            .cobs
-            .iter()
-            .map(|(id, origin)| (id.clone(), RawOrigin::of(origin, &mut files)))
-            .collect::<BTreeMap<_, _>>();
-        let hosts = self.hosts.iter().map(|(name, place)| (name.clone(), files.position(place))).collect();
-        let kinds = self.kinds.iter().map(|(name, place)| (name.clone(), files.position(place))).collect();
+        let mut tables = Tables::default();
+        let mut cobs = BTreeMap::new();
+        for (id, origin) in &self.cobs {
+            let origin = tables.origin(id, origin);
+            cobs.insert(id.clone(), tables.origins.number(origin));
+        }
+        let hosts = self.hosts.iter().map(|(name, place)| (name.clone(), tables.position(place))).collect();
+        let kinds = self.kinds.iter().map(|(name, place)| (name.clone(), tables.position(place))).collect();
         let secrets = self.secrets.clone();
-        let raw = Raw { format: FORMAT, files: files.names, hosts, kinds, cobs, secrets };
+        let raw = Raw {
+            format: FORMAT,
+            files: tables.files.list.iter().map(|name| name.to_string_lossy()).collect(),
+            hosts,
+            kinds,
+            guards: tables.guards.list,
+            sources: tables.sources.list,
+            origins: tables.origins.list,
+            cobs,
+            secrets,
+        };
         Ok(serde_json::to_vec(&raw)?)
     }
 
@@ -127,28 +134,25 @@ impl Provenance {
     /// [`ProvenanceError`] for anything that [`Provenance::to_json`] doesn't write.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ProvenanceError> {
         let FormatOnly { format } = serde_json::from_slice(bytes)?;
-        if format > FORMAT {
-            return Err(ProvenanceError::Newer { found: format });
+        if format != FORMAT {
+            return Err(ProvenanceError::Format { found: format });
         }
-        let raw: Raw = serde_json::from_slice(bytes)?;
-        let files: Vec<Arc<PathBuf>> = raw.files.into_iter().map(|name| Arc::new(PathBuf::from(name))).collect();
-        let place = |position: Position| place_of(position, &files);
+        let raw: Raw<'_> = serde_json::from_slice(bytes)?;
+        let read = Read::of(&raw)?;
         let mut cobs = BTreeMap::new();
-        for (id, origin) in raw.cobs {
-            let origin = origin.read(&id, &files)?;
-            cobs.insert(id, origin);
+        for (id, number) in &raw.cobs {
+            cobs.insert(id.clone(), read.origin(id, entry("origin", &raw.origins, *number)?)?);
         }
-        Ok(Self {
-            hosts: raw.hosts.into_iter().map(|(n, p)| Ok((n, place(p)?))).collect::<Result<_, ProvenanceError>>()?,
-            kinds: raw.kinds.into_iter().map(|(n, p)| Ok((n, place(p)?))).collect::<Result<_, ProvenanceError>>()?,
-            cobs,
-            secrets: raw.secrets,
-        })
+        let places = |(name, at): (&HostName, &Position)| Ok((name.clone(), read.place(*at)?));
+        let hosts = raw.hosts.iter().map(places).collect::<Result<_, ProvenanceError>>()?;
+        let places = |(name, at): (&KindName, &Position)| Ok((name.clone(), read.place(*at)?));
+        let kinds = raw.kinds.iter().map(places).collect::<Result<_, ProvenanceError>>()?;
+        Ok(Self { hosts, kinds, cobs, secrets: raw.secrets })
     }
 }
 
 /// File (by number in the table), line, column.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Position(usize, u32, u32);
 
 #[derive(Deserialize)]
@@ -156,114 +160,159 @@ struct FormatOnly {
     format: u32,
 }
 
+/// What many change objects have in common is written once: those that a service has on a hundred nodes share one
+/// origin.
 #[derive(Serialize, Deserialize)]
-struct Raw {
+struct Raw<'a> {
     format: u32,
-    files: Vec<String>,
+    #[serde(borrow)]
+    files: Vec<Cow<'a, str>>,
     hosts: BTreeMap<HostName, Position>,
     kinds: BTreeMap<KindName, Position>,
-    cobs: BTreeMap<CobId, RawOrigin>,
+    guards: Vec<RawGuard>,
+    #[serde(borrow)]
+    sources: Vec<RawSource<'a>>,
+    #[serde(borrow)]
+    origins: Vec<RawOrigin<'a>>,
+    /// By number in the table.
+    cobs: BTreeMap<CobId, usize>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     secrets: BTreeMap<SecretId, String>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct RawOrigin {
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct RawOrigin<'a> {
     at: Position,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    restarts_on: Vec<CobId>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    arrows: Vec<RawArrow>,
+    /// Names: those of the same host without it, from the first `/` on.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    restarts_on: Vec<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    arrows: Vec<RawArrow<'a>>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct RawArrow {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    from: Option<StateName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    to: Option<StateName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    state: Option<StateName>,
-    on: CobId,
-    sources: Vec<RawSource>,
+/// The guard by number, the name of who is depended on, the sources by number.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct RawArrow<'a>(usize, #[serde(borrow)] Cow<'a, str>, Vec<usize>);
+
+/// What a dependency guards: `[from, to]` or `[state]`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+enum RawGuard {
+    Transition(StateName, StateName),
+    Lock([StateName; 1]),
 }
 
-#[derive(Serialize, Deserialize)]
-struct RawSource {
-    words: String,
-    at: Position,
-    states: Vec<StateName>,
+/// Where, in which words, which states.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct RawSource<'a>(Position, #[serde(borrow)] Cow<'a, str>, Vec<StateName>);
+
+/// Each value once, in the order of its first use.
+struct Table<T> {
+    list: Vec<T>,
+    numbers: BTreeMap<T, usize>,
 }
 
-impl RawOrigin {
-    fn of(origin: &Origin, files: &mut Files) -> Self {
-        let at = files.position(&origin.place);
-        let arrows = origin
-            .arrows
-            .iter()
-            .map(|((when, on), sources)| {
-                let (from, to, state) = match when {
-                    When::Transition { from, to } => (Some(from.clone()), Some(to.clone()), None),
-                    When::Lock { state } => (None, None, Some(state.clone())),
-                };
-                let sources = sources
-                    .iter()
-                    .map(|s| RawSource {
-                        words: s.words.clone(),
-                        at: files.position(&s.place),
-                        states: s.states.clone(),
-                    })
-                    .collect();
-                RawArrow { from, to, state, on: on.clone(), sources }
-            })
-            .collect();
-        Self { at, restarts_on: origin.restarts_on.clone(), arrows }
-    }
-
-    fn read(self, cob: &CobId, files: &[Arc<PathBuf>]) -> Result<Origin, ProvenanceError> {
-        let mut arrows = BTreeMap::new();
-        for raw in self.arrows {
-            let when = match (raw.from, raw.to, raw.state) {
-                (Some(from), Some(to), None) => When::Transition { from, to },
-                (None, None, Some(state)) => When::Lock { state },
-                (..) => return Err(ProvenanceError::GuardsNothing { cob: cob.clone(), on: raw.on }),
-            };
-            let sources = raw
-                .sources
-                .into_iter()
-                .map(|s| Ok(Source { words: s.words, place: place_of(s.at, files)?, states: s.states }))
-                .collect::<Result<Vec<_>, ProvenanceError>>()?;
-            arrows.insert((when, raw.on), sources);
+impl<T: Clone + Ord> Table<T> {
+    fn number(&mut self, value: T) -> usize {
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
         }
-        Ok(Origin { place: place_of(self.at, files)?, restarts_on: self.restarts_on, arrows })
+        self.list.push(value.clone());
+        self.numbers.insert(value, self.list.len() - 1);
+        self.list.len() - 1
     }
 }
 
-/// The table of files, in the order of their first use.
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), numbers: BTreeMap::new() }
+    }
+}
+
 #[derive(Default)]
-struct Files {
-    names: Vec<String>,
-    numbers: BTreeMap<OsString, usize>,
+struct Tables<'a> {
+    files: Table<&'a OsStr>,
+    guards: Table<RawGuard>,
+    sources: Table<RawSource<'a>>,
+    origins: Table<RawOrigin<'a>>,
 }
 
-impl Files {
-    fn position(&mut self, place: &Place) -> Position {
-        let number = match self.numbers.get(place.file.as_os_str()) {
-            Some(number) => *number,
-            None => {
-                self.names.push(place.file.to_string_lossy().into_owned());
-                self.numbers.insert(place.file.as_os_str().to_owned(), self.names.len() - 1);
-                self.names.len() - 1
+impl<'a> Tables<'a> {
+    fn position(&mut self, place: &'a Place) -> Position {
+        Position(self.files.number(place.file.as_os_str()), place.line, place.column)
+    }
+
+    fn origin(&mut self, id: &CobId, origin: &'a Origin) -> RawOrigin<'a> {
+        let host = id.host_str();
+        let name =
+            |of: &'a CobId| Cow::Borrowed(if of.host_str() == host { &of.as_str()[host.len()..] } else { of.as_str() });
+        let at = self.position(&origin.place);
+        let restarts_on = origin.restarts_on.iter().map(name).collect();
+        let mut arrows = Vec::with_capacity(origin.arrows.len());
+        for same in origin.by_need() {
+            let guard = self.guards.number(match &same[0].when {
+                When::Transition { from, to } => RawGuard::Transition(from.clone(), to.clone()),
+                When::Lock { state } => RawGuard::Lock([state.clone()]),
+            });
+            let mut numbers = Vec::with_capacity(same.len());
+            for Arrow { need, words, place, .. } in same {
+                let source = RawSource(self.position(place), Cow::Borrowed(words), need.states.clone());
+                numbers.push(self.sources.number(source));
             }
-        };
-        Position(number, place.line, place.column)
+            arrows.push(RawArrow(guard, name(&same[0].need.cob), numbers));
+        }
+        RawOrigin { at, restarts_on, arrows }
     }
 }
 
-fn place_of(position: Position, files: &[Arc<PathBuf>]) -> Result<Place, ProvenanceError> {
-    let Position(index, line, column) = position;
-    let file = files.get(index).ok_or(ProvenanceError::NoFile { index, files: files.len() })?;
-    Ok(Place { file: file.clone(), line, column })
+/// The tables as they were read.
+struct Read {
+    files: Vec<Arc<PathBuf>>,
+    guards: Vec<When>,
+    /// Words, place and states.
+    sources: Vec<(Arc<str>, Place, Vec<StateName>)>,
+}
+
+impl Read {
+    fn of(raw: &Raw<'_>) -> Result<Self, ProvenanceError> {
+        let files = raw.files.iter().map(|name| Arc::new(PathBuf::from(&**name))).collect();
+        let guards = raw.guards.iter().map(|guard| match guard {
+            RawGuard::Transition(from, to) => When::Transition { from: from.clone(), to: to.clone() },
+            RawGuard::Lock([state]) => When::Lock { state: state.clone() },
+        });
+        let mut read = Self { files, guards: guards.collect(), sources: Vec::new() };
+        for RawSource(at, words, states) in &raw.sources {
+            read.sources.push((Arc::from(&**words), read.place(*at)?, states.clone()));
+        }
+        Ok(read)
+    }
+
+    fn place(&self, position: Position) -> Result<Place, ProvenanceError> {
+        let Position(file, line, column) = position;
+        Ok(Place { file: Arc::clone(entry("file", &self.files, file)?), line, column })
+    }
+
+    /// The origin of this change object.
+    fn origin(&self, id: &CobId, raw: &RawOrigin<'_>) -> Result<Origin, ProvenanceError> {
+        let name = |text: &str| match text.starts_with('/') {
+            true => Ok(CobId::new(&format!("{}{text}", id.host_str()))?),
+            false => Ok::<_, ProvenanceError>(CobId::new(text)?),
+        };
+        let mut arrows = Vec::new();
+        for RawArrow(guard, on, numbers) in &raw.arrows {
+            let (when, cob) = (entry("guard", &self.guards, *guard)?, name(on)?);
+            for number in numbers {
+                let (words, place, states) = entry("source", &self.sources, *number)?.clone();
+                arrows.push(Arrow { when: when.clone(), need: Need { cob: cob.clone(), states }, words, place });
+            }
+        }
+        let restarts_on = raw.restarts_on.iter().map(|on| name(on)).collect::<Result<_, _>>()?;
+        Ok(Origin { place: self.place(raw.at)?, restarts_on, arrows })
+    }
+}
+
+fn entry<'t, T>(what: &'static str, table: &'t [T], number: usize) -> Result<&'t T, ProvenanceError> {
+    table.get(number).ok_or(ProvenanceError::NoEntry { what, number, of: table.len() })
 }
 
 #[cfg(test)]
@@ -291,12 +340,35 @@ mod tests {
         let refused = |text: &str| Provenance::from_json(text.as_bytes()).expect_err(text).to_string();
         assert!(refused("{").contains("not understood"));
         assert!(refused(r#"{"format":9}"#).contains("format 9"));
-        let rest = r#""files":[],"hosts":{"n1":[3,1,1]},"kinds":{},"cobs":{}}"#;
-        assert!(refused(&format!(r#"{{"format":1,{rest}"#)).contains("file 3 of 0"));
-        let arrow = r#"{"from":"down","on":"a/y","sources":[]}"#;
-        let text = format!(
-            r#"{{"format":1,"files":["m"],"hosts":{{}},"kinds":{{}},"cobs":{{"a/x":{{"at":[0,1,1],"arrows":[{arrow}]}}}}}}"#
-        );
-        assert!(refused(&text).contains("guards nothing"));
+        let with = |hosts: &str, origin: &str| {
+            let tables = r#""files":["m"],"kinds":{},"guards":[["up"]],"sources":[[[0,1,1],"w",["up"]]]"#;
+            refused(&format!(
+                r#"{{"format":2,{tables},"hosts":{{{hosts}}},"origins":[{{"at":[0,1,1]{origin}}}],"cobs":{{"a/x":0}}}}"#
+            ))
+        };
+        assert!(with(r#""n1":[3,1,1]"#, "").contains("file 3 of 1"));
+        assert!(with("", r#","arrows":[[1,"/y",[0]]]"#).contains("guard 1 of 1"));
+        assert!(with("", r#","arrows":[[0,"/y",[7]]]"#).contains("source 7 of 1"));
+        assert!(with("", r#","arrows":[[0,"y",[0]]]"#).contains("names no host"));
+    }
+
+    #[test]
+    fn what_nodes_have_in_common_is_written_once() {
+        let place = Place { file: Arc::new(PathBuf::from("model.yaml")), line: 3, column: 5 };
+        let state = StateName::new("up").expect("a state");
+        let id = |node: usize, name: &str| CobId::new(&format!("n{node}/{name}")).expect("an id");
+        let of = |node: usize| {
+            let need = Need { cob: id(node, "db"), states: vec![state.clone()] };
+            let when = When::Lock { state: state.clone() };
+            let arrow = Arrow { when, need, words: "requires: [db]".into(), place: place.clone() };
+            Origin { place: place.clone(), restarts_on: vec![id(node, "db")], arrows: vec![arrow] }
+        };
+        let nodes = |count: usize| Provenance {
+            cobs: (10..10 + count).map(|node| (id(node, "app"), of(node))).collect(),
+            ..Provenance::default()
+        };
+        let [ten, twenty] = [10, 20].map(|count| nodes(count).to_json().expect("written"));
+        assert_eq!(twenty.len() - ten.len(), 10 * r#""n10/app":0,"#.len());
+        assert_eq!(Provenance::from_json(&twenty).expect("read"), nodes(20));
     }
 }

@@ -214,7 +214,7 @@ impl Sketch {
     }
 
     fn arrow(&mut self, cob: &str, when: When, need: Need, words: &str, place: &Place) -> &mut Self {
-        let (words, place) = (words.to_owned(), place.clone());
+        let (words, place) = (Arc::from(words), place.clone());
         self.cob_mut(cob).arrows.push(Arrow { when, need, words, place });
         self
     }
@@ -228,7 +228,7 @@ impl Sketch {
     }
 
     pub(crate) fn assemble(&self) -> Result<Assembled, Refusal> {
-        assemble(&self.draft, GenerationNumber(1), GenerationNumber(0))
+        assemble(self.draft.clone(), GenerationNumber(1), GenerationNumber(0))
     }
 
     pub(crate) fn assembled(&self) -> Assembled {

@@ -72,7 +72,7 @@ fn requires_makes_both_depend_on_each_other() {
     ");
     // Whoever reads the other's dependencies is led to the line that they come from.
     let arrow = &draft.cobs[&id("n2/x")].value.arrows[0];
-    assert_eq!((arrow.words.as_str(), arrow.place.line, arrow.place.column), ("requires: [n2/x]", 14, 35));
+    assert_eq!((&*arrow.words, arrow.place.line, arrow.place.column), ("requires: [n2/x]", 14, 35));
 }
 
 #[test]
@@ -160,7 +160,7 @@ cobs:
     (n1/ost0, down, up) <- (n2/mdt, up|outdated)
     (n1/ost0, up) <- (n1/net, up)
     ");
-    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| a.words.as_str()).collect();
+    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| &*a.words).collect();
     insta::assert_snapshot!(words.join("\n"), @"
     transitions: [{from: down, to: up, needs: [n2/mdt@up|outdated]}]
     transitions: [{from: down, to: up, needs: [n1/net@up]}]

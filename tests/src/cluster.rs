@@ -242,7 +242,7 @@ impl Cluster {
     fn make(&mut self, draft: &Draft, checked: bool) -> GenerationNumber {
         let (depot, parent) = self.depot();
         let number = GenerationNumber(parent.0 + 1);
-        let assembled = cobgen::generation::assemble(draft, number, parent).expect("fits together");
+        let assembled = cobgen::generation::assemble(draft.clone(), number, parent).expect("fits together");
         if checked {
             let findings = cobgen::check::check(&assembled.generation, Some(&assembled.provenance));
             assert!(findings.iter().all(|f| f.severity != cobgen::check::Severity::Error), "{findings:#?}");

@@ -277,7 +277,7 @@ mod tests {
         let mut draft = cobgen::expand::load(&model, &BTreeSet::new()).draft.expect("a right model");
         let mut all = Generations::new();
         for number in [1, 2].map(GenerationNumber) {
-            let assembled = cobgen::generation::assemble(&draft, number, GenerationNumber(number.0 - 1));
+            let assembled = cobgen::generation::assemble(draft.clone(), number, GenerationNumber(number.0 - 1));
             all.insert(number, assembled.expect("fits together").generation);
             let net = draft.cobs.get_mut("oss1/net").expect("in the example");
             net.value.content["round"] = 2.into();

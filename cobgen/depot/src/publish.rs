@@ -10,6 +10,7 @@ use cob_types::trust::Signed;
 use cob_types::{Generation, GenerationNumber, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ErrorCode, ObjectType, Oid, Signature};
+use rayon::prelude::*;
 
 use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
@@ -201,7 +202,14 @@ fn left_behind(lock: &Path) -> bool {
 /// Manifest and bundles as bytes, found to fit together.
 struct Encoded {
     manifest: Vec<u8>,
-    bundles: BTreeMap<String, Vec<u8>>,
+    bundles: Vec<Blob>,
+}
+
+/// A file to be written.
+struct Blob {
+    name: String,
+    bytes: Vec<u8>,
+    id: Oid,
 }
 
 impl Encoded {
@@ -218,34 +226,37 @@ impl Encoded {
         if !manifest.hosts.keys().eq(bundles.keys()) {
             return Err(unfit("its manifest and its bundles are not of the same hosts".to_owned()));
         }
-        let mut encoded = BTreeMap::new();
-        for (host, bundle) in bundles {
+        let encode = |(host, bundle)| {
             let bytes = codec::encode(bundle).map_err(|error| unfit(format!("the bundle of {host}: {error}")))?;
             if manifest.hosts.get(host).map(|entry| entry.bundle) != Some(canonical::blob_hash(&bytes)) {
                 return Err(unfit(format!("the bundle of {host} does not have the hash that the manifest says")));
             }
-            encoded.insert(bundle_name(host), bytes);
-        }
+            let id = Oid::hash_object(ObjectType::Blob, &bytes);
+            let id = id.map_err(|error| unfit(format!("the bundle of {host}: {}", error.message())))?;
+            Ok(Blob { name: bundle_name(host), bytes, id })
+        };
+        let encoded: Vec<Result<Blob, PublishError>> = bundles.par_iter().map(encode).collect();
+        let bundles = encoded.into_iter().collect::<Result<_, _>>()?;
         let manifest = codec::encode(manifest).map_err(|error| unfit(format!("the manifest: {error}")))?;
-        Ok(Self { manifest, bundles: encoded })
+        Ok(Self { manifest, bundles })
     }
 
     /// How many bundles the depot does not hold yet.
     fn new_bundles(&self, depot: &Depot) -> Result<usize, git2::Error> {
         let odb = depot.repo.odb()?;
         let mut new = 0;
-        for bytes in self.bundles.values() {
-            let id = Oid::hash_object(ObjectType::Blob, bytes)?;
-            depot.integrity.check_for_git(id)?;
-            new += usize::from(!odb.exists(id));
+        for Blob { id, .. } in &self.bundles {
+            depot.integrity.check_for_git(*id)?;
+            new += usize::from(!odb.exists(*id));
         }
         Ok(new)
     }
 
     fn write(&self, objects: &mut Objects<'_>, model: Option<Oid>, provenance: &[u8]) -> Result<Oid, git2::Error> {
         let mut bundles = BTreeMap::new();
-        for (name, bytes) in &self.bundles {
-            bundles.insert(name.clone(), objects.blob(bytes)?);
+        for Blob { name, bytes, id } in &self.bundles {
+            objects.known_blob(*id, bytes)?;
+            bundles.insert(name.clone(), *id);
         }
         let mut files = BTreeMap::from([(MANIFEST.to_owned(), objects.blob(&self.manifest)?)]);
         if !provenance.is_empty() {

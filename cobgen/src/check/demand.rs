@@ -1,9 +1,10 @@
 //! Γ: the goals that follow from all preferred goals by what they need.
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 
 use super::circles::Arrows;
-use super::system::{Hops, Moment, SetsOut, System};
+use super::system::{Hops, Moment, SetsOut, System, Want};
 
 /// The goals asked for, and their arrows.
 pub(super) struct Demand {
@@ -13,10 +14,11 @@ pub(super) struct Demand {
     pub(super) goals: Vec<usize>,
     /// Who first asks for each goal; none for preferred ones.
     pub(super) asker: Vec<Option<u32>>,
-    /// From each goal to the goals that it needs, all states of all sets.
-    pub(super) arrows: Arrows,
-    /// The same, of each set only the state that is asked for when there is a choice.
-    pub(super) chosen: Arrows,
+    hops: Hops,
+    sets_out: SetsOut,
+    /// Made when somebody asks for them.
+    arrows: OnceLock<Arrows>,
+    chosen: OnceLock<Arrows>,
 }
 
 impl Demand {
@@ -56,21 +58,27 @@ impl Demand {
             }
         }
         let goals: Vec<usize> = (0..system.goals()).filter(|goal| asked[*goal]).collect();
-        let arrows = Arrows::of(system.goals(), |goal, heads| {
-            if asked[goal] {
-                for want in guards_of(goal).flat_map(|guard| &guard.wants) {
-                    heads.extend(system.wanted(want).filter_map(|needed| u32::try_from(needed).ok()));
+        Self { asked, goals, asker, hops, sets_out, arrows: OnceLock::new(), chosen: OnceLock::new() }
+    }
+
+    /// From each goal to the goals that it needs, all states of all sets.
+    pub(super) fn arrows(&self, system: &System<'_>) -> &Arrows {
+        self.arrows.get_or_init(|| self.to(system, |want, heads| heads.extend(system.wanted(want).filter_map(short))))
+    }
+
+    /// The same, of each set only the state that is asked for when there is a choice.
+    pub(super) fn chosen(&self, system: &System<'_>) -> &Arrows {
+        self.chosen.get_or_init(|| self.to(system, |want, heads| heads.extend(short(system.choice(want)))))
+    }
+
+    fn to(&self, system: &System<'_>, heads_of: impl Fn(&Want<'_>, &mut Vec<u32>)) -> Arrows {
+        Arrows::of(system.goals(), |goal, heads| {
+            if self.asked[goal] {
+                for want in system.guards_from(goal, self.hops, self.sets_out).flat_map(|guard| &guard.wants) {
+                    heads_of(want, heads);
                 }
             }
-        });
-        let chosen = Arrows::of(system.goals(), |goal, heads| {
-            if asked[goal] {
-                for want in guards_of(goal).flat_map(|guard| &guard.wants) {
-                    heads.extend(u32::try_from(system.choice(want)));
-                }
-            }
-        });
-        Self { asked, goals, asker, arrows, chosen }
+        })
     }
 
     /// Whether some goal of the change object that is asked for is reached over this hop.
@@ -86,6 +94,10 @@ impl Demand {
             Moment::Promise(state) => self.asked[system.goal_of(cob, state)],
         }
     }
+}
+
+fn short(goal: usize) -> Option<u32> {
+    u32::try_from(goal).ok()
 }
 
 fn preferred_goals(system: &System<'_>) -> impl Iterator<Item = usize> {

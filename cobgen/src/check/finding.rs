@@ -149,6 +149,18 @@ impl Findings {
         }
     }
 
+    /// Adds what another part has found, none of which is about the same conditions.
+    pub(super) fn append(&mut self, other: Self) {
+        let before = self.told.len();
+        self.told.extend(other.told);
+        for (code, count) in other.counts {
+            *self.counts.entry(code).or_default() += count;
+        }
+        for (lines, (number, more)) in other.lines {
+            self.lines.entry(lines).or_insert((before + number, more));
+        }
+    }
+
     /// All of them, errors first; what went beyond the bound is counted.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         for (number, more) in self.lines.into_values().filter(|(_, more)| *more > 0) {

@@ -13,14 +13,14 @@ use super::ways::{Ways, ways};
 use super::words::abridged;
 
 /// Whether the condition holds to the letter.
-pub(super) fn hold(demand: &Demand) -> bool {
-    demand.arrows.components().is_empty()
+pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
+    demand.arrows(system).components().is_empty()
 }
 
 /// Reports the smallest circle of every set of goals that lie in circles together, and returns the
 /// number of that set for each change object that has a goal in a set that is refused.
 pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) -> Vec<Option<usize>> {
-    let mut certain = demand.chosen.components();
+    let mut certain = demand.chosen(system).components();
     // A circle of `requires` is one of going on and one of going off; the first is told.
     let prefers = |goal: &usize| {
         let (cob, target) = system.goal(*goal);
@@ -29,15 +29,15 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
     certain.sort_by_key(|members| !members.iter().any(prefers));
     let mut refused = vec![None; system.cobs.len()];
     for (i, members) in certain.iter().enumerate() {
-        let circle = demand.chosen.smallest_circle(members);
+        let circle = demand.chosen(system).smallest_circle(members);
         findings.push(finding(system, &circle, members.len(), Severity::Error));
         members.iter().for_each(|goal| refused[system.goal(*goal).0] = Some(i));
     }
-    for members in demand.arrows.components() {
+    for members in demand.arrows(system).components() {
         if certain.iter().flatten().any(|goal| members.binary_search(goal).is_ok()) {
             continue;
         }
-        let circle = demand.arrows.smallest_circle(&members);
+        let circle = demand.arrows(system).smallest_circle(&members);
         let mut cobs: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
         cobs.sort_unstable();
         cobs.dedup();
@@ -63,11 +63,11 @@ pub(super) fn report_gained(
         members.iter().any(|goal| !staying.asked[*goal])
             && members.iter().all(|goal| refused[system.goal(*goal).0].is_none())
     };
-    let certain = leaving.chosen.components();
+    let certain = leaving.chosen(system).components();
     let told = |members: &[usize]| certain.iter().flatten().any(|goal| members.binary_search(goal).is_ok());
-    let possible = leaving.arrows.components().into_iter().filter(|members| !told(members));
-    let all = certain.iter().cloned().map(|members| (members, &leaving.chosen, Severity::Error));
-    let all = all.chain(possible.map(|members| (members, &leaving.arrows, Severity::Warning)));
+    let possible = leaving.arrows(system).components().into_iter().filter(|members| !told(members));
+    let all = certain.iter().cloned().map(|members| (members, leaving.chosen(system), Severity::Error));
+    let all = all.chain(possible.map(|members| (members, leaving.arrows(system), Severity::Warning)));
     for (members, arrows, severity) in all.filter(|(members, ..)| gained(members)) {
         let circle = arrows.smallest_circle(&members);
         let mut finding = finding(system, &circle, members.len(), severity);

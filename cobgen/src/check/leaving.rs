@@ -142,7 +142,7 @@ fn waits_for(system: &System<'_>, leaving: &Demand, goal: usize, first: usize) -
             return true;
         }
         if !std::mem::replace(&mut seen[goal], true) {
-            pending.extend(leaving.chosen.from(goal).iter().map(|next| *next as usize));
+            pending.extend(leaving.chosen(system).from(goal).iter().map(|next| *next as usize));
         }
     }
     false

@@ -8,7 +8,8 @@ use cob_types::StateName;
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{Hops, System};
-use crate::provenance::{Provenance, Source};
+use crate::draft::Arrow;
+use crate::provenance::{Origin, Provenance};
 
 /// Words that say more than what they expand to: what they name becomes part of the fingerprint.
 const RESTS: [&str; 2] = ["restarts_on", "reloads_on"];
@@ -65,8 +66,8 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
 /// Reports words that add nothing: everything that they expand to follows from other words.
 pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings) {
     // Of each word every arrow that it makes: its own part of it, and all parts.
-    let mut words: BTreeMap<Word<'_>, Vec<(&Source, &[Source])>> = BTreeMap::new();
-    for sources in provenance.cobs.values().flat_map(|origin| origin.arrows.values()) {
+    let mut words: BTreeMap<Word<'_>, Vec<(&Arrow, &[Arrow])>> = BTreeMap::new();
+    for sources in provenance.cobs.values().flat_map(Origin::by_need) {
         for source in sources {
             words.entry(Word::of(source)).or_default().push((source, sources));
         }
@@ -78,11 +79,12 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
         if RESTS.iter().any(|rests| text.contains(rests)) {
             continue;
         }
-        let mut instead: BTreeMap<Word<'_>, &Source> = BTreeMap::new();
+        let mut instead: BTreeMap<Word<'_>, &Arrow> = BTreeMap::new();
         let covered = arrows.iter().all(|(own, all)| {
             let others = all.iter().map(|source| (Word::of(source), source));
-            let mut others =
-                others.filter(|(other, source)| other != word && !told.contains(other) && source.states == own.states);
+            let mut others = others.filter(|(other, source)| {
+                other != word && !told.contains(other) && source.need.states == own.need.states
+            });
             others.next().map(|(other, source)| instead.insert(other, source)).is_some()
         });
         if !covered {
@@ -92,7 +94,7 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
         let Some(place) = arrows.first().map(|(own, _)| own.place.clone()) else { continue };
         let steps = instead.into_values().map(|source| Step {
             text: "it follows from".to_owned(),
-            words: Some(source.words.clone()),
+            words: Some(source.words.to_string()),
             place: Some(source.place.clone()),
         });
         findings.push(Finding {
@@ -117,7 +119,7 @@ struct Word<'a> {
 }
 
 impl<'a> Word<'a> {
-    fn of(source: &'a Source) -> Self {
+    fn of(source: &'a Arrow) -> Self {
         let place = &source.place;
         Self { file: place.file.as_os_str(), line: place.line, column: place.column, words: &source.words }
     }

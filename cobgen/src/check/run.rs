@@ -33,8 +33,19 @@ impl Preconditions {
 /// Checks a finished generation; errors come first. With provenance, findings say where.
 #[must_use]
 pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Finding> {
+    let forms = || {
+        let mut findings = Findings::default();
+        structure::report(generation, provenance, &mut findings);
+        findings
+    };
+    let (mut findings, conditions) = rayon::join(forms, || conditions(generation, provenance));
+    findings.append(conditions);
+    findings.finish()
+}
+
+/// What is found by walking.
+fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findings {
     let mut findings = Findings::default();
-    structure::report(generation, provenance, &mut findings);
     let system = System::of(generation, provenance);
     order::report_ranks(&system, &mut findings);
     order::report_expects(&system, &mut findings);
@@ -49,7 +60,7 @@ pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Fi
     if let Some(provenance) = provenance {
         lints::report_redundant(provenance, &mut findings);
     }
-    findings.finish()
+    findings
 }
 
 /// The four conditions of progress, each to the letter.
@@ -59,7 +70,7 @@ pub fn preconditions(generation: &Generation) -> Preconditions {
     let demand = Demand::of(&system, Hops::Any);
     Preconditions {
         p1: traps::hold(&system, &demand),
-        p2: goals::hold(&demand),
+        p2: goals::hold(&system, &demand),
         p3: holds::hold(&system, &Demand::with_all_hops(&system)),
         p4: rest::hold(&system),
     }

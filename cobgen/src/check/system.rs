@@ -3,9 +3,10 @@
 //! Goals are numbered by change object (in the order of ids), then state. What does not resolve is
 //! left out here; `structure` has reported it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cob_types::{Cob, CobId, Generation, Kind, KindName, Need, StateName};
+use rayon::prelude::*;
 
 use crate::provenance::Provenance;
 
@@ -118,8 +119,8 @@ impl<'a> System<'a> {
             system.owners.extend(std::iter::repeat_n(i, states));
             first += states;
         }
-        let numbers: BTreeMap<&CobId, usize> = system.cobs.iter().enumerate().map(|(i, c)| (&c.cob.id, i)).collect();
-        let guards: Vec<Vec<Guard<'a>>> = system.cobs.iter().map(|cob| system.guards(cob, &numbers)).collect();
+        let numbers: HashMap<&CobId, usize> = system.cobs.iter().enumerate().map(|(i, c)| (&c.cob.id, i)).collect();
+        let guards: Vec<Vec<Guard<'a>>> = system.cobs.par_iter().map(|cob| system.guards(cob, &numbers)).collect();
         for (cob, guards) in system.cobs.iter_mut().zip(guards) {
             cob.guards = guards;
         }
@@ -149,7 +150,7 @@ impl<'a> System<'a> {
         found.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    fn guards(&self, cob: &CobView<'a>, numbers: &BTreeMap<&CobId, usize>) -> Vec<Guard<'a>> {
+    fn guards(&self, cob: &CobView<'a>, numbers: &HashMap<&CobId, usize>) -> Vec<Guard<'a>> {
         let kind = &self.kinds[cob.kind];
         let wants = |needs: &'a [Need]| -> Vec<Want<'a>> {
             let mut wants = Vec::new();

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::sign::{names, signers};
 use super::{Answer, Terminal, tell, tell_depot};
 use crate::diagnostic::{shown, summary};
-use crate::draft::{Place, When};
+use crate::draft::{Arrow, Place, When};
 use crate::make::{After, Made, make};
 use crate::model::did_you_mean_or_list;
-use crate::provenance::{Provenance, Source};
+use crate::provenance::Provenance;
 use crate::secrets::shown as shown_secrets;
 
 /// The options of `cobgen show`.
@@ -132,10 +132,10 @@ struct View<'a> {
 }
 
 /// One need of a change object.
-struct Arrow<'a> {
+struct Dependency<'a> {
     when: When,
     need: &'a Need,
-    sources: &'a [Source],
+    sources: &'a [Arrow],
 }
 
 impl<'a> View<'a> {
@@ -220,7 +220,7 @@ impl<'a> View<'a> {
     fn as_json(&self, cob: &Cob) -> Value {
         let mut transitions = Vec::new();
         let mut locks = Vec::new();
-        for Arrow { when, need, sources } in self.arrows(cob) {
+        for Dependency { when, need, sources } in self.arrows(cob) {
             let sources: Vec<Value> =
                 sources.iter().map(|s| json!({"words": s.words, "place": place_json(&s.place)})).collect();
             let need = need.to_string();
@@ -250,13 +250,13 @@ impl<'a> View<'a> {
         value
     }
 
-    fn arrows<'c>(&self, cob: &'c Cob) -> Vec<Arrow<'c>>
+    fn arrows<'c>(&self, cob: &'c Cob) -> Vec<Dependency<'c>>
     where
         'a: 'c,
     {
         let arrow = |when: When, need: &'c Need| {
             let sources = self.provenance.map_or(&[][..], |p| p.sources(&cob.id, &when, &need.cob));
-            Arrow { when, need, sources }
+            Dependency { when, need, sources }
         };
         let moves = cob.transitions.iter().flat_map(|t| {
             t.needs.iter().map(move |need| arrow(When::Transition { from: t.from.clone(), to: t.to.clone() }, need))
@@ -284,7 +284,7 @@ impl<'a> View<'a> {
 }
 
 /// `(A, x, y) <- (B, z)` or `(C, u) <- (D, v)`.
-fn notation(id: &CobId, arrow: &Arrow<'_>) -> String {
+fn notation(id: &CobId, arrow: &Dependency<'_>) -> String {
     let states: Vec<&str> = arrow.need.states.iter().map(|s| s.as_str()).collect();
     let need = format!("({}, {})", arrow.need.cob, states.join("|"));
     match &arrow.when {

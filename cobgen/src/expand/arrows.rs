@@ -4,7 +4,8 @@
 //! are none, both places are named. (They stay two here, each with its words; in the generation they
 //! become one.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Need, StateName};
 
@@ -16,41 +17,44 @@ use crate::model::Mark;
 
 /// Dependencies as they are found.
 #[derive(Debug, Default)]
-pub(super) struct Arrows(ByCob<Vec<Found>>);
+pub(super) struct Arrows {
+    found: Vec<Vec<Found>>,
+    /// Where those of each change object are.
+    of: HashMap<CobId, usize>,
+}
 
 #[derive(Debug)]
 struct Found {
     when: When,
     need: Need,
-    words: String,
+    words: Arc<str>,
     mark: Mark,
 }
 
 impl Arrows {
     /// Adds one to `cob`.
-    pub(super) fn add(&mut self, cob: &CobId, when: When, need: Need, words: String, mark: Mark) {
+    pub(super) fn add(&mut self, cob: &CobId, when: When, need: Need, words: Arc<str>, mark: Mark) {
         let found = Found { when, need, words, mark };
-        match self.0.get_mut(cob) {
-            Some(list) => list.push(found),
+        match self.of.get(cob) {
+            Some(place) => self.found[*place].push(found),
             None => {
-                self.0.insert(cob.clone(), vec![found]);
+                self.of.insert(cob.clone(), self.found.len());
+                self.found.push(vec![found]);
             }
         }
     }
 
-    /// A dependency across hosts needs a link, and a link needs both addresses.
-    pub(super) fn check_addresses(&self, hosts: &Hosts, report: &mut Report<'_>) {
-        for (cob, list) in &self.0 {
-            for found in list {
+    /// Those of each change object in the order found. A dependency across hosts needs a link, and a link needs both
+    /// addresses; those of one pair in the same transition or lock must have a state in common.
+    pub(super) fn checked(mut self, hosts: &Hosts, report: &mut Report<'_>) -> ByCob<Vec<Arrow>> {
+        let by_id: BTreeMap<CobId, usize> = self.of.into_iter().collect();
+        for (cob, place) in &by_id {
+            for found in &self.found[*place] {
                 check_addresses_of(cob, &found.need.cob, found.mark, hosts, report);
             }
         }
-    }
-
-    /// All of them in the order found; those of one pair in the same transition or lock must have
-    /// a state in common.
-    pub(super) fn checked(self, report: &mut Report<'_>) -> ByCob<Vec<Arrow>> {
-        self.0.into_iter().map(|(cob, list)| (cob.clone(), checked(&cob, list, report))).collect()
+        let mut take = |place: usize| std::mem::take(&mut self.found[place]);
+        by_id.into_iter().map(|(cob, place)| (cob.clone(), checked(&cob, take(place), report))).collect()
     }
 }
 
@@ -69,9 +73,24 @@ pub(super) fn check_addresses_of(cob: &CobId, on: &CobId, mark: Mark, hosts: &Ho
 }
 
 fn checked(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow> {
+    if several_of_one(&list) {
+        check_common_states(cob, &list, report);
+    }
+    let arrow = |Found { when, need, words, mark }| Arrow { when, need, words, place: report.place(mark) };
+    list.into_iter().map(arrow).collect()
+}
+
+/// Whether some pair may occur twice in the same transition or lock; of long lists that is taken for granted.
+fn several_of_one(list: &[Found]) -> bool {
+    const SHORT: usize = 12;
+    let same = |a: &Found, b: &Found| a.need.cob == b.need.cob && a.when == b.when;
+    list.len() > SHORT || list.iter().enumerate().any(|(i, a)| list[..i].iter().any(|b| same(a, b)))
+}
+
+fn check_common_states(cob: &CobId, list: &[Found], report: &mut Report<'_>) {
     // What is left of each pair's states, and where the first of them was written.
     let mut left: BTreeMap<(&When, &CobId), (Vec<&StateName>, &Found)> = BTreeMap::new();
-    for found in &list {
+    for found in list {
         let Found { when, need, words, mark } = found;
         let Some((states, first)) = left.get_mut(&(when, &need.cob)) else {
             left.insert((when, &need.cob), (need.states.iter().collect(), found));
@@ -92,8 +111,6 @@ fn checked(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow>
             *states = both;
         }
     }
-    let arrow = |Found { when, need, words, mark }| Arrow { when, need, words, place: report.place(mark) };
-    list.into_iter().map(arrow).collect()
 }
 
 /// Machines that a provider is still to make have addresses later; until then their daemons can't meet.

@@ -1,6 +1,7 @@
 //! Clusters: which service is on which hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use cob_types::HostName;
 use minijinja::value::Value as Jinja;
@@ -23,6 +24,7 @@ pub(super) struct Cluster {
     pub(super) value: Jinja,
     /// Its nodes with their types of hardware and image, where it has a layout.
     pub(super) nodes: BTreeMap<HostName, (Option<String>, Option<String>)>,
+    positions: Positions,
     pub(super) config: Node,
     /// The configuration, where it holds templates or macros, and so differs from node to node.
     pub(super) varying: Option<Node>,
@@ -34,8 +36,37 @@ pub(super) struct Placement {
     pub(super) mark: Mark,
     /// In the order written, those of a label by name.
     pub(super) nodes: Vec<HostName>,
+    positions: Positions,
     /// Some of what was written names no host: that is told.
     pub(super) incomplete: bool,
+}
+
+/// Where each node stands in a list; found out when somebody asks.
+#[derive(Debug, Default)]
+struct Positions(OnceLock<BTreeMap<HostName, usize>>);
+
+impl Positions {
+    fn get<'n>(&self, node: &HostName, list: impl Iterator<Item = &'n HostName>) -> Option<usize> {
+        self.0.get_or_init(|| list.cloned().zip(0..).collect()).get(node).copied()
+    }
+}
+
+impl Cluster {
+    /// The place of a node among all of the cluster, by name.
+    pub(super) fn position(&self, node: &HostName) -> Option<usize> {
+        self.positions.get(node, self.nodes.keys())
+    }
+}
+
+impl Placement {
+    fn new(mark: Mark, nodes: Vec<HostName>, incomplete: bool) -> Self {
+        Self { mark, nodes, positions: Positions::default(), incomplete }
+    }
+
+    /// The place of a node among those of the service.
+    pub(super) fn position(&self, node: &HostName) -> Option<usize> {
+        self.positions.get(node, self.nodes.iter())
+    }
 }
 
 /// A cluster of a template with its layout.
@@ -83,7 +114,7 @@ impl Clusters {
                 if !known.contains_key(service.value.as_str()) {
                     report.unknown("service", service, known.keys().copied());
                 }
-                let placement = Placement { mark: service.mark, nodes, incomplete: !whole };
+                let placement = Placement::new(service.mark, nodes, !whole);
                 if let Some(first) = placed.insert(service.value.clone(), placement) {
                     let fault = Diagnostic::error(
                         "duplicate-name",
@@ -147,7 +178,8 @@ impl Cluster {
         nodes: BTreeMap<HostName, (Option<String>, Option<String>)>,
         config: Node,
     ) -> Self {
-        let mut cluster = Self { name, services, value: Jinja::from(()), nodes, varying: None, config };
+        let positions = Positions::default();
+        let mut cluster = Self { name, services, value: Jinja::from(()), nodes, positions, varying: None, config };
         if varies(&cluster.config) {
             cluster.varying = Some(std::mem::take(&mut cluster.config));
             // Within a configuration there is none yet to ask for.
@@ -186,7 +218,7 @@ impl LaidOut {
         let mut services: BTreeMap<String, Placement> = BTreeMap::new();
         let mut nodes = BTreeMap::new();
         for service in &self.services {
-            let placement = Placement { mark: service.mark, nodes: Vec::new(), incomplete: false };
+            let placement = Placement::new(service.mark, Vec::new(), false);
             services.insert(service.value.clone(), placement);
         }
         for node in &self.nodes {

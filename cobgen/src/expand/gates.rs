@@ -80,7 +80,7 @@ impl Gates {
             Some(gate) => gate.clone(),
             None => {
                 let gate = gate(objects, first, &asked, &asking, mark);
-                let words = format!("{words} (a gate for {asking})");
+                let words: Arc<str> = format!("{words} (a gate for {asking})").into();
                 let link =
                     |to: &CobId| Link { word: inner, from: gate.clone(), to: to.clone(), words: words.clone(), mark };
                 self.added.extend(key.0.iter().map(link));
@@ -88,7 +88,7 @@ impl Gates {
                 gate
             }
         };
-        let words = format!("{words} (through the gate {gate})");
+        let words: Arc<str> = format!("{words} (through the gate {gate})").into();
         let link = |from: &CobId| Link { word, from: from.clone(), to: gate.clone(), words: words.clone(), mark };
         self.added.extend(from.iter().map(|from| link(from)));
         true

@@ -21,6 +21,7 @@ mod objects;
 mod scope;
 mod secrets;
 mod service;
+mod spread;
 mod targets;
 mod template;
 mod trust;
@@ -130,8 +131,7 @@ fn draft(
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
     words::short(&links, &objects, &mut arrows, report);
-    arrows.check_addresses(&world.hosts, report);
-    let mut arrows = arrows.checked(report);
+    let mut arrows = arrows.checked(&world.hosts, report);
     let restarts_on = words::restarts_on(&links);
 
     let hosts = world.hosts.0.values().map(|host| {

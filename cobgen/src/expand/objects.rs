@@ -18,6 +18,7 @@ use super::hosts::Host;
 use super::kinds::{Found, Kinds, Known};
 use super::macros::{self, Member};
 use super::scope::{Scope, World, host_of};
+use super::spread::Spread;
 use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
@@ -98,7 +99,7 @@ pub(super) struct Explicit {
 pub(super) struct Instance {
     pub(super) nodes: Vec<HostName>,
     /// By name, in the order of the nodes.
-    pub(super) cobs: BTreeMap<String, Vec<(HostName, CobId)>>,
+    pub(super) cobs: BTreeMap<String, Spread>,
     /// By node.
     pub(super) on_node: BTreeMap<HostName, Vec<CobId>>,
     /// Names that templates failed to give: what is missing may be one of these.
@@ -325,7 +326,7 @@ impl Maker<'_> {
                     at_most: None,
                 };
                 if let Some(instance) = self.objects.instances.get_mut(&(*cluster, service.value.clone())) {
-                    instance.cobs.entry(actions::COB.to_owned()).or_default().push((node.clone(), id.clone()));
+                    instance.cobs.entry(actions::COB.to_owned()).or_default().push(node.clone(), id.clone());
                     instance.on_node.entry(node.clone()).or_default().push(id.clone());
                 }
                 self.add(id, object, report);
@@ -471,7 +472,7 @@ impl Maker<'_> {
             let scope = Scope { of: id.as_str(), ..scope };
             let object = self.object(cob.mark, home, entry, &scope, report);
             if let Some(instance) = self.objects.instances.get_mut(&(cluster, service.to_string())) {
-                instance.cobs.entry(name.value).or_default().push((node.clone(), id.clone()));
+                instance.cobs.entry(name.value).or_default().push(node.clone(), id.clone());
                 instance.on_node.entry(node.clone()).or_default().push(id.clone());
             }
             self.add(id, object, report);

@@ -157,11 +157,11 @@ impl<'a> Scope<'a> {
         let host = &self.host?.name;
         let index = match service {
             // A configuration is the cluster's, not a service's.
-            "" => cluster.nodes.keys().position(|h| h == host),
-            service => cluster.services.get(service)?.nodes.iter().position(|h| h == host),
+            "" => cluster.position(host),
+            service => cluster.services.get(service)?.position(host),
         };
         let services =
-            cluster.services.iter().filter(|(_, p)| p.nodes.contains(host)).map(|(s, _)| Jinja::from(s.as_str()));
+            cluster.services.iter().filter(|(_, p)| p.position(host).is_some()).map(|(s, _)| Jinja::from(s.as_str()));
         let text = |name: &Option<String>| name.as_ref().map_or_else(|| Jinja::from(()), |n| Jinja::from(n.as_str()));
         let types = cluster.nodes.get(host).map_or_else(Default::default, |(h, i)| (text(h), text(i)));
         Some(Jinja::from_pairs([

@@ -6,6 +6,7 @@
 //! cluster's, else the only cluster's that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cob_types::{CobId, HostName};
 
@@ -13,6 +14,7 @@ use super::Report;
 use super::gates::MAX_DIRECT;
 use super::objects::{Home, Instance, Object, Objects, Word};
 use super::scope::World;
+use super::spread::Spread;
 use crate::catalog::Stage;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
@@ -26,7 +28,7 @@ pub(super) struct Link {
     /// The depended-on.
     pub(super) to: CobId,
     /// As the user wrote it.
-    pub(super) words: String,
+    pub(super) words: Arc<str>,
     pub(super) mark: Mark,
 }
 
@@ -36,7 +38,7 @@ pub(super) struct Many {
     pub(super) word: Word,
     pub(super) from: Vec<CobId>,
     pub(super) to: Vec<CobId>,
-    pub(super) words: String,
+    pub(super) words: Arc<str>,
     pub(super) mark: Mark,
 }
 
@@ -100,12 +102,12 @@ struct Finder<'a> {
     links: Vec<Link>,
     many: Vec<Many>,
     /// The ready change objects of each service, in the order of its nodes.
-    ready: BTreeMap<(usize, String), Vec<(HostName, CobId)>>,
+    ready: BTreeMap<(usize, String), Spread>,
 }
 
 impl Finder<'_> {
     fn link(&mut self, word: Word, from: &CobId, target: &Target, found: Vec<CobId>, report: &mut Report<'_>) {
-        let words = format!("{}: [{}]", word.as_str(), target.words());
+        let words: Arc<str> = format!("{}: [{}]", word.as_str(), target.words()).into();
         for to in found {
             if to == *from {
                 let fault = Diagnostic::error("self-dependency", "a change object can't depend on itself");
@@ -273,7 +275,7 @@ impl Finder<'_> {
         word: Word,
         target: &Target,
         instance: &Instance,
-        candidates: &[(HostName, CobId)],
+        candidates: &Spread,
         default: On,
         report: &mut Report<'_>,
     ) -> Lookup {
@@ -282,26 +284,23 @@ impl Finder<'_> {
             return Lookup::Nothing;
         }
         let me = asker.host;
-        let has_label = |host: &HostName, label: &str| self.world.hosts.0.get(host).is_some_and(|h| h.has_label(label));
-        let first = candidates.first().map(|(host, _)| host);
-        let chosen: Vec<&(HostName, CobId)> = match on {
-            On::All | On::Any => candidates.iter().collect(),
-            On::SameNode => candidates.iter().filter(|(h, _)| *h == me).collect(),
-            On::First => candidates.iter().filter(|(h, _)| Some(h) == first).collect(),
-            On::Peers => candidates.iter().filter(|(h, _)| *h != me).collect(),
-            On::Host(name) => candidates.iter().filter(|(h, _)| *h == name.as_str()).collect(),
-            On::Label(label) => candidates.iter().filter(|(h, _)| has_label(h, label)).collect(),
+        let chosen: Vec<&CobId> = match on {
+            On::All | On::Any => candidates.iter().map(|(_, id)| id).collect(),
+            On::SameNode => candidates.on(me).collect(),
+            On::First => candidates.on_first().collect(),
+            On::Peers => candidates.elsewhere(me).collect(),
+            On::Host(name) => candidates.on(name).collect(),
+            On::Label(label) => candidates.on_some(self.world.hosts.labelled(label)).collect(),
         };
-        let nodes: BTreeSet<&HostName> = chosen.iter().map(|(h, _)| h).collect();
-        if *on == On::Any && nodes.len() > 1 {
-            let what = format!("`on: any` is not supported yet where there is more than one: {}", list(&nodes));
+        if *on == On::Any && candidates.nodes().nth(1).is_some() {
+            let nodes = list(candidates);
+            let what = format!("`on: any` is not supported yet where there is more than one: {nodes}");
             let fault = Diagnostic::error("not-supported-yet", what);
             report.push(mark, fault.help("write `on: all`, `on: first` or `on: host NAME`"));
             return Lookup::Nothing;
         }
         // With one node only, there are no peers, and nothing to wait for.
         if chosen.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && *on != On::Peers {
-            let all: BTreeSet<&HostName> = candidates.iter().map(|(h, _)| h).collect();
             let where_ = match on {
                 On::SameNode => format!("on {me}"),
                 On::Host(name) => format!("on the host {name}"),
@@ -310,17 +309,17 @@ impl Finder<'_> {
             };
             let what = format!("`{}` is not where this needs it", target.cob.value);
             let mut fault = Diagnostic::error("nowhere", what).note(None, format!("{} needs it {where_}", asker.id));
-            if !all.is_empty() {
+            if !candidates.is_empty() {
                 let help = format!(
                     "it is on {}; write `{{cob: {}, on: all}}`, or `wants` for where it exists",
-                    list(&all),
+                    list(candidates),
                     target.cob.value
                 );
                 fault = fault.help(help);
             }
             report.push(mark, fault);
         }
-        Lookup::Cobs(chosen.into_iter().map(|(_, id)| id.clone()).collect())
+        Lookup::Cobs(chosen.into_iter().cloned().collect())
     }
 
     /// Whether the host or label of an `on` exists at all.
@@ -427,12 +426,12 @@ impl Finder<'_> {
         let mut ready = BTreeMap::new();
         for ((cluster, service), instance) in &self.objects.instances {
             let named = self.service_entry(service).and_then(|s| s.ready.as_ref());
-            let mut found: Vec<(HostName, CobId)> = Vec::new();
+            let mut found = Spread::default();
             match named {
                 Some(names) => {
                     for name in names {
                         match instance.cobs.get(&name.value) {
-                            Some(cobs) => found.extend(cobs.iter().cloned()),
+                            Some(cobs) => cobs.iter().for_each(|(node, id)| found.push(node.clone(), id.clone())),
                             None if instance.incomplete || self.is_own_cob(service, &name.value) => {}
                             None => {
                                 let known = self.cobs_of(service);
@@ -447,7 +446,9 @@ impl Finder<'_> {
                         .nodes
                         .iter()
                         .flat_map(|n| instance.on_node.get(n).into_iter().flatten().map(move |id| (n, id)));
-                    found.extend(cobs.filter(|(_, id)| !depended.contains(id)).map(|(n, id)| (n.clone(), id.clone())));
+                    for (node, id) in cobs.filter(|(_, id)| !depended.contains(id)) {
+                        found.push(node.clone(), id.clone());
+                    }
                 }
             }
             ready.insert((*cluster, service.clone()), found);
@@ -517,7 +518,7 @@ impl Finder<'_> {
                 let found = self.ready_of(&Asker::of(first, object), word, &target, cluster, &service, report);
                 let found = found.unwrap_or_default();
                 if bearers.len() > 1 && found.len() > 1 && bearers.len().saturating_mul(found.len()) > MAX_DIRECT {
-                    let words = format!("{}: [{}]", word.as_str(), target.words());
+                    let words: Arc<str> = format!("{}: [{}]", word.as_str(), target.words()).into();
                     let (from, mark) = (bearers.to_vec(), written.mark);
                     self.many.push(Many { word, from, to: found, words, mark });
                 } else {
@@ -588,9 +589,10 @@ impl Finder<'_> {
     }
 }
 
-fn list(hosts: &BTreeSet<&HostName>) -> String {
+fn list(cobs: &Spread) -> String {
     const SHOWN: usize = 8;
-    let names: Vec<&str> = hosts.iter().take(SHOWN).map(|h| h.as_str()).collect();
-    let more = if hosts.len() > SHOWN { format!(" and {} more", hosts.len() - SHOWN) } else { String::new() };
+    let names: Vec<&str> = cobs.nodes().take(SHOWN).map(HostName::as_str).collect();
+    let hosts = cobs.nodes().count();
+    let more = if hosts > SHOWN { format!(" and {} more", hosts - SHOWN) } else { String::new() };
     format!("{}{more}", names.join(", "))
 }

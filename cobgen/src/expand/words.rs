@@ -43,7 +43,7 @@ pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Repo
                     }
                     When::Lock { state } => format!("locks: [{{state: {state}, needs: [{text}]}}]"),
                 };
-                arrows.add(id, when.clone(), need, words, mark);
+                arrows.add(id, when.clone(), need, words.into(), mark);
             }
         }
     }

@@ -4,13 +4,14 @@
 //! file contents that its own change objects use. It holds no generation number, so the bundle of a
 //! host that nothing changed for has the same bytes, and hash, as before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::kind::PayloadFile;
 use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest};
 use cob_types::{canonical, codec};
+use rayon::prelude::*;
 
 use super::fault::{Fault, Refusal};
 use super::fingerprint::{Prints, fingerprints};
@@ -34,30 +35,34 @@ pub struct Assembled {
 ///
 /// # Errors
 /// [`Refusal`] with everything that keeps the draft from having a generation at all.
-pub fn assemble(draft: &Draft, number: GenerationNumber, parent: GenerationNumber) -> Result<Assembled, Refusal> {
+pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNumber) -> Result<Assembled, Refusal> {
     let mut faults = Vec::new();
-    check_blobs(draft, &mut faults);
-    let prints = fingerprints(draft, &mut faults);
+    check_blobs(&draft, &mut faults);
+    let prints = fingerprints(&draft, &mut faults);
     let mut provenance = Provenance {
         hosts: places(&draft.hosts),
         kinds: places(&draft.kinds),
         cobs: BTreeMap::new(),
         secrets: draft.secrets.iter().map(|(id, secret)| (*id, secret.value.name.clone())).collect(),
     };
-    let mut cobs = BTreeMap::new();
-    for (id, cob) in &draft.cobs {
-        let (cob, origin) = make_cob(draft, id, cob, &prints, &mut faults);
-        provenance.cobs.insert(id.clone(), origin);
+    let drafts: Vec<(CobId, At<DraftCob>)> = std::mem::take(&mut draft.cobs).into_iter().collect();
+    let made: Vec<_> = drafts.into_par_iter().map(|(id, cob)| make_cob(&draft, id, cob, &prints)).collect();
+    let mut cobs = Vec::with_capacity(made.len());
+    let mut origins = Vec::with_capacity(made.len());
+    for MadeCob { id, cob, origin, faults: found } in made {
         cobs.extend(cob.map(|cob| (id.clone(), cob)));
+        origins.push((id, origin));
+        faults.extend(found);
     }
+    provenance.cobs = origins.into_iter().collect();
     if !faults.is_empty() {
         return Err(Refusal { faults });
     }
     let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(name, kind)| (name, &kind.value)).collect();
     set_ranks(&kinds, &mut cobs);
     let count = cobs.len() as u64;
-    let bundles = cut(draft, cobs);
-    let hosts = manifest_hosts(draft, &bundles, &mut faults);
+    let bundles = cut(&draft, cobs);
+    let hosts = manifest_hosts(&draft, &bundles, &mut faults);
     let manifest = Manifest {
         hosts,
         cobs: count,
@@ -100,31 +105,34 @@ fn check_blobs(draft: &Draft, faults: &mut Vec<Fault>) {
     }
 }
 
-/// One change object without its ranks; none where a fault keeps it from being made.
-fn make_cob(
-    draft: &Draft,
-    id: &CobId,
-    cob: &At<DraftCob>,
-    prints: &BTreeMap<CobId, Prints>,
-    faults: &mut Vec<Fault>,
-) -> (Option<Cob>, Origin) {
+/// What came of the draft of one change object.
+struct MadeCob {
+    id: CobId,
+    /// Without its ranks; none where a fault keeps it from being made.
+    cob: Option<Cob>,
+    origin: Origin,
+    faults: Vec<Fault>,
+}
+
+fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId, Prints>) -> MadeCob {
     let At { value, place } = cob;
+    let mut faults = Vec::new();
     if !draft.hosts.contains_key(id.host_str()) {
         faults.push(Fault::UnknownHost { cob: id.clone(), host: id.host(), place: place.clone() });
     }
     if !draft.kinds.contains_key(&value.kind) {
         faults.push(Fault::UnknownKind { cob: id.clone(), kind: value.kind.clone(), place: place.clone() });
     }
-    let merged = merge(id, value, faults);
-    let origin = Origin { place: place.clone(), restarts_on: value.restarts_on.clone(), arrows: merged.sources };
-    let Some(print) = prints.get(id) else { return (None, origin) };
+    let merged = merge(&id, value.arrows, &mut faults);
+    let origin = Origin { place, restarts_on: value.restarts_on, arrows: merged.arrows };
+    let Some(print) = prints.get(&id) else { return MadeCob { id, cob: None, origin, faults } };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
     let expects: BTreeMap<CobId, Fingerprint> =
         named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
     let cob = Cob {
         id: id.clone(),
-        kind: value.kind.clone(),
-        preferred: value.preferred.clone(),
+        kind: value.kind,
+        preferred: value.preferred,
         content: canonical::json(&value.content),
         fingerprint: print.own,
         rests_on: print.rests_on,
@@ -132,15 +140,15 @@ fn make_cob(
         locks: merged.locks,
         ranks: BTreeMap::new(),
         expects,
-        budget: value.budget.as_ref().map(|budget| budget.value.clone()),
+        budget: value.budget.map(|budget| budget.value),
         at_most: value.at_most,
-        files: value.files.clone(),
+        files: value.files,
     };
-    (Some(cob), origin)
+    MadeCob { id, cob: Some(cob), origin, faults }
 }
 
 /// Puts every change object into its host's bundle, with the kinds and contents that it uses.
-fn cut(draft: &Draft, cobs: BTreeMap<CobId, Cob>) -> BTreeMap<HostName, Bundle> {
+fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
     let mut bundles: BTreeMap<HostName, Bundle> =
         draft.hosts.keys().map(|host| (host.clone(), Bundle::empty(host.clone()))).collect();
     for (id, cob) in cobs {
@@ -167,24 +175,27 @@ fn manifest_hosts(
     bundles: &BTreeMap<HostName, Bundle>,
     faults: &mut Vec<Fault>,
 ) -> BTreeMap<HostName, ManifestHost> {
+    let measured =
+        |(name, bundle)| (name, bundle, codec::encode(bundle).map(|bytes| (bytes.len(), canonical::blob_hash(&bytes))));
+    let measured: Vec<(&HostName, &Bundle, _)> = bundles.par_iter().map(measured).collect();
     let mut hosts = BTreeMap::new();
-    for (name, bundle) in bundles {
+    for (name, bundle, encoded) in measured {
         let At { value: host, place } = &draft.hosts[name];
-        let bytes = match codec::encode(bundle) {
-            Ok(bytes) => bytes,
+        let (len, hash) = match encoded {
+            Ok(encoded) => encoded,
             Err(error) => {
                 let what = format!("the bundle of {name}");
                 faults.push(Fault::Encoding { what, reason: error.to_string() });
                 continue;
             }
         };
-        if bytes.len() > MAX_BUNDLE {
-            faults.push(Fault::BundleTooLarge { host: name.clone(), len: bytes.len(), place: place.clone() });
+        if len > MAX_BUNDLE {
+            faults.push(Fault::BundleTooLarge { host: name.clone(), len, place: place.clone() });
         }
         let entry = ManifestHost {
             address: host.address.clone(),
             keys: host.keys.clone(),
-            bundle: canonical::blob_hash(&bytes),
+            bundle: hash,
             cobs: bundle.cobs.len() as u64,
         };
         hosts.insert(name.clone(), entry);

@@ -8,8 +8,8 @@ use cob_types::generation::{BlobHash, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::{CobId, HostName, KindName};
 
 use crate::diagnostic::Diagnostic;
-use crate::draft::{Place, When};
-use crate::provenance::{Source, at};
+use crate::draft::{Arrow, Place, When};
+use crate::provenance::at;
 
 /// All that is wrong with a draft; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum Fault {
         /// The depended-on change object.
         on: CobId,
         /// The first writing, with the states that were left of it, and the one that leaves none.
-        two: Box<[Source; 2]>,
+        two: Box<[Arrow; 2]>,
     },
     /// A file whose content is not in the draft.
     #[error("the content of the file {file} of {owner} is missing (it should have the hash {blob})")]
@@ -218,8 +218,8 @@ fn guarded(when: &When) -> String {
     }
 }
 
-fn listed(source: &Source) -> String {
-    let names: Vec<&str> = source.states.iter().map(cob_types::StateName::as_str).collect();
+fn listed(source: &Arrow) -> String {
+    let names: Vec<&str> = source.need.states.iter().map(cob_types::StateName::as_str).collect();
     names.join("|")
 }
 

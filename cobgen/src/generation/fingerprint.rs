@@ -4,7 +4,7 @@
 //! `restarts_on`, so a change at the far end of a chain reaches everything that rests on it.
 //! Dependencies are no part of it: they are adopted in place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cob_types::canonical;
 use cob_types::cob::Fingerprint;
@@ -25,7 +25,7 @@ pub(super) struct Prints {
 }
 
 /// The fingerprints of all change objects of a draft.
-pub(super) fn fingerprints(draft: &Draft, faults: &mut Vec<Fault>) -> BTreeMap<CobId, Prints> {
+pub(super) fn fingerprints(draft: &Draft, faults: &mut Vec<Fault>) -> HashMap<CobId, Prints> {
     let mut kinds: BTreeMap<&KindName, Vec<u8>> = BTreeMap::new();
     for (name, kind) in &draft.kinds {
         match codec::encode(&kind.value) {
@@ -37,7 +37,7 @@ pub(super) fn fingerprints(draft: &Draft, faults: &mut Vec<Fault>) -> BTreeMap<C
             }
         }
     }
-    let mut prints: BTreeMap<CobId, Prints> = BTreeMap::new();
+    let mut prints: HashMap<CobId, Prints> = HashMap::with_capacity(draft.cobs.len());
     for id in restart_order(draft, faults) {
         let Some(cob) = draft.cobs.get(id) else { continue };
         // An unknown kind is reported by the caller; the fingerprint of such a change object is
@@ -64,7 +64,7 @@ fn own(kind: &[u8], cob: &DraftCob, rests_on: Option<Fingerprint>) -> Result<Fin
 }
 
 /// The hash over what a change object names in `restarts_on`, whatever the order of its naming.
-fn rests_on(cob: &DraftCob, prints: &BTreeMap<CobId, Prints>) -> Option<Fingerprint> {
+fn rests_on(cob: &DraftCob, prints: &HashMap<CobId, Prints>) -> Option<Fingerprint> {
     let mut named: Vec<&CobId> = cob.restarts_on.iter().collect();
     named.sort_unstable();
     named.dedup();
@@ -83,7 +83,7 @@ fn restart_order<'a>(draft: &'a Draft, faults: &mut Vec<Fault>) -> Vec<&'a CobId
         Begun,
         Done,
     }
-    let mut marks: BTreeMap<&CobId, Mark> = BTreeMap::new();
+    let mut marks: HashMap<&CobId, Mark> = HashMap::with_capacity(draft.cobs.len());
     let mut order = Vec::with_capacity(draft.cobs.len());
     for root in draft.cobs.keys() {
         // The chain from `root` to where the walk is, each with the next name to look at. An own
@@ -154,7 +154,7 @@ mod tests {
         let mut faults = Vec::new();
         let prints = fingerprints(&sketch.draft, &mut faults);
         assert_eq!(faults, []);
-        prints
+        prints.into_iter().collect()
     }
 
     fn chain() -> Sketch {

@@ -4,66 +4,66 @@
 //! that all of them accept stay, in the order of the first. Entries and needs are sorted, so the
 //! order in which a model names them is no difference between two generations.
 
-use std::collections::BTreeMap;
-
 use cob_types::{CobId, LockNeeds, Need, StateName, TransitionNeeds};
 
 use super::fault::Fault;
-use crate::draft::{Arrow, DraftCob, When};
-use crate::provenance::Source;
+use crate::draft::{Arrow, When};
 
-/// The dependencies of one change object, and the words behind each need.
+/// The dependencies of one change object, and the arrows behind each need.
 pub(super) struct Merged {
     pub(super) transitions: Vec<TransitionNeeds>,
     pub(super) locks: Vec<LockNeeds>,
-    pub(super) sources: BTreeMap<(When, CobId), Vec<Source>>,
+    /// By what they guard and whom they name.
+    pub(super) arrows: Vec<Arrow>,
 }
 
-/// Merges the arrows of `cob`; what contradicts itself goes to `faults` and stays out.
-pub(super) fn merge(id: &CobId, cob: &DraftCob, faults: &mut Vec<Fault>) -> Merged {
-    let mut sources: BTreeMap<(When, CobId), Vec<Source>> = BTreeMap::new();
-    for Arrow { when, need, words, place } in &cob.arrows {
-        let source = Source { words: words.clone(), place: place.clone(), states: need.states.clone() };
-        let known = sources.entry((when.clone(), need.cob.clone())).or_default();
+/// Merges the arrows of a change object; what contradicts itself goes to `faults` and stays out.
+pub(super) fn merge(id: &CobId, mut arrows: Vec<Arrow>, faults: &mut Vec<Fault>) -> Merged {
+    arrows.sort_by(|a, b| (&a.when, &a.need.cob).cmp(&(&b.when, &b.need.cob)));
+    let mut merged = Merged { transitions: Vec::new(), locks: Vec::new(), arrows: Vec::with_capacity(arrows.len()) };
+    for arrow in arrows {
         // The same word may yield the same arrow twice (a list that names one thing twice).
-        if !known.contains(&source) {
-            known.push(source);
+        let same = |a: &&Arrow| (&a.when, &a.need.cob) == (&arrow.when, &arrow.need.cob);
+        if !merged.arrows.iter().rev().take_while(same).any(|known| *known == arrow) {
+            merged.arrows.push(arrow);
         }
     }
-    let mut guarded: BTreeMap<When, Vec<Need>> = BTreeMap::new();
-    for ((when, on), written) in &sources {
-        match common(written) {
-            Ok(states) => guarded.entry(when.clone()).or_default().push(Need { cob: on.clone(), states }),
-            Err(two) => {
-                let (cob, when, on) = (id.clone(), when.clone(), on.clone());
-                faults.push(Fault::NoCommonState { cob, when, on, two });
+    for guarded in merged.arrows.chunk_by(|a, b| a.when == b.when) {
+        let mut needs = Vec::new();
+        for written in guarded.chunk_by(|a, b| a.need.cob == b.need.cob) {
+            let (when, on) = (&written[0].when, &written[0].need.cob);
+            match common(written) {
+                Ok(states) => needs.push(Need { cob: on.clone(), states }),
+                Err(two) => {
+                    faults.push(Fault::NoCommonState { cob: id.clone(), when: when.clone(), on: on.clone(), two });
+                }
             }
         }
-    }
-    let mut merged = Merged { transitions: Vec::new(), locks: Vec::new(), sources };
-    for (when, needs) in guarded {
-        match when {
-            When::Transition { from, to } => merged.transitions.push(TransitionNeeds { from, to, needs }),
-            When::Lock { state } => merged.locks.push(LockNeeds { state, needs }),
+        match (&guarded[0].when, needs.is_empty()) {
+            (_, true) => {}
+            (When::Transition { from, to }, false) => {
+                merged.transitions.push(TransitionNeeds { from: from.clone(), to: to.clone(), needs });
+            }
+            (When::Lock { state }, false) => merged.locks.push(LockNeeds { state: state.clone(), needs }),
         }
     }
     merged
 }
 
 /// The states that all writings accept, in the order of the first; or two writings that leave none.
-fn common(written: &[Source]) -> Result<Vec<StateName>, Box<[Source; 2]>> {
+fn common(written: &[Arrow]) -> Result<Vec<StateName>, Box<[Arrow; 2]>> {
     let Some((first, rest)) = written.split_first() else { return Ok(Vec::new()) };
-    let mut states: Vec<StateName> = Vec::new();
-    for state in &first.states {
+    let mut states: Vec<StateName> = Vec::with_capacity(first.need.states.len());
+    for state in &first.need.states {
         if !states.contains(state) {
             states.push(state.clone());
         }
     }
-    for source in rest {
-        let kept: Vec<_> = states.iter().filter(|state| source.states.contains(state)).cloned().collect();
+    for arrow in rest {
+        let kept: Vec<_> = states.iter().filter(|state| arrow.need.states.contains(state)).cloned().collect();
         if kept.is_empty() {
-            let left = Source { words: first.words.clone(), place: first.place.clone(), states };
-            return Err(Box::new([left, source.clone()]));
+            let left = Arrow { need: Need { cob: first.need.cob.clone(), states }, ..first.clone() };
+            return Err(Box::new([left, arrow.clone()]));
         }
         states = kept;
     }

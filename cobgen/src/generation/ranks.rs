@@ -7,18 +7,18 @@
 //! lower rank, and a rank changes only when something below its goal does: a host that is not
 //! concerned keeps its bundle byte for byte. Ties are broken by id and state where ranks are compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cob_types::{Cob, CobId, Kind, KindName, Need, StateName};
 
 /// Sets the ranks of every goal of all change objects. Names that don't resolve are passed over:
 /// finding them is the check's business.
-pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, cobs: &mut BTreeMap<CobId, Cob>) {
+pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, cobs: &mut [(CobId, Cob)]) {
     let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
     let graph = GoalGraph::of(&routes, cobs);
     let levels = levels(&graph);
     let mut first = 0;
-    for cob in cobs.values_mut() {
+    for (_, cob) in cobs {
         let Some(routes) = routes.get(&cob.kind) else { continue };
         let states = &routes.kind.states;
         cob.ranks =
@@ -84,8 +84,8 @@ struct GoalGraph {
 }
 
 impl GoalGraph {
-    fn of(routes: &BTreeMap<&KindName, Routes<'_>>, cobs: &BTreeMap<CobId, Cob>) -> Self {
-        let mut firsts: BTreeMap<&CobId, (u32, &Routes<'_>)> = BTreeMap::new();
+    fn of(routes: &BTreeMap<&KindName, Routes<'_>>, cobs: &[(CobId, Cob)]) -> Self {
+        let mut firsts = Firsts::with_capacity(cobs.len());
         let mut goals = 0;
         for (id, cob) in cobs {
             if let Some(routes) = routes.get(&cob.kind) {
@@ -94,13 +94,12 @@ impl GoalGraph {
             }
         }
         let mut graph = Self { starts: vec![0], needs: Vec::new() };
-        let content = contents(cobs, &firsts);
-        for (id, (first, routes)) in &firsts {
-            let Some(cob) = cobs.get(*id) else { continue };
+        let content = contents(cobs, &firsts, goals);
+        for (id, cob) in cobs {
+            let Some((first, routes)) = firsts.get(id) else { continue };
             let resolved = Resolved::of(cob, routes, &firsts);
             for target in 0..routes.kind.states.len() {
-                let goal = u32::try_from(target).ok().map(|target| first + target);
-                let content = goal.and_then(|goal| content.get(&goal)).map_or(&[][..], Vec::as_slice);
+                let content = content.get(*first as usize + target).and_then(Option::as_deref).unwrap_or_default();
                 for (from, to, goals) in resolved.hops.iter().filter(|(from, ..)| !content.contains(from)) {
                     if *from != target && routes.first[*from][target] == Some(*to) {
                         graph.needs.extend_from_slice(goals);
@@ -120,30 +119,31 @@ impl GoalGraph {
     }
 }
 
-/// For goals that others alone ask for, by need: the states that all of them are content with.
-fn contents(cobs: &BTreeMap<CobId, Cob>, firsts: &BTreeMap<&CobId, (u32, &Routes<'_>)>) -> BTreeMap<u32, Vec<usize>> {
-    let mut found: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    let needs = cobs.values().flat_map(|cob| {
-        let hops = cob.transitions.iter().flat_map(|t| &t.needs).map(move |need| (&cob.id, need));
-        hops.chain(cob.locks.iter().flat_map(|l| &l.needs).map(move |need| (&cob.id, need)))
+/// The first goal of each change object, and its routes. Looked up, never walked.
+type Firsts<'a> = HashMap<&'a CobId, (u32, &'a Routes<'a>)>;
+
+/// For goals that others alone ask for: the states that all of them are content with.
+fn contents(cobs: &[(CobId, Cob)], firsts: &Firsts<'_>, goals: u32) -> Vec<Option<Vec<usize>>> {
+    let mut found: Vec<Option<Vec<usize>>> = vec![None; goals as usize];
+    let needs = cobs.iter().flat_map(|(id, cob)| {
+        let hops = cob.transitions.iter().flat_map(|t| &t.needs).map(move |need| (id, need));
+        hops.chain(cob.locks.iter().flat_map(|l| &l.needs).map(move |need| (id, need)))
     });
     // A single state leaves nothing to be content with but itself.
     for (_, need) in needs.filter(|(asker, need)| **asker != need.cob) {
         let Some((first, routes)) = firsts.get(&need.cob) else { continue };
         let states: Vec<usize> = need.states.iter().filter_map(|state| routes.place(state)).collect();
-        for goal in states.iter().filter_map(|state| Some(first + u32::try_from(*state).ok()?)) {
-            match found.get_mut(&goal) {
+        for state in &states {
+            match &mut found[*first as usize + state] {
                 Some(content) => content.retain(|state| states.contains(state)),
-                None => {
-                    found.insert(goal, states.clone());
-                }
+                none => *none = Some(states.clone()),
             }
         }
     }
-    for (id, (first, routes)) in firsts {
-        let preferred = cobs.get(*id).and_then(|cob| routes.place(&cob.preferred));
-        for state in [preferred, routes.place(&routes.kind.pre_remove)].into_iter().flatten() {
-            found.remove(&(first + u32::try_from(state).unwrap_or(u32::MAX)));
+    for (id, cob) in cobs {
+        let Some((first, routes)) = firsts.get(id) else { continue };
+        for state in [&cob.preferred, &routes.kind.pre_remove].into_iter().filter_map(|state| routes.place(state)) {
+            found[*first as usize + state] = None;
         }
     }
     found
@@ -156,7 +156,7 @@ struct Resolved {
 }
 
 impl Resolved {
-    fn of(cob: &Cob, routes: &Routes<'_>, firsts: &BTreeMap<&CobId, (u32, &Routes<'_>)>) -> Self {
+    fn of(cob: &Cob, routes: &Routes<'_>, firsts: &Firsts<'_>) -> Self {
         let goals = |needs: &[Need]| -> Vec<u32> {
             let mut goals = Vec::new();
             for need in needs {
@@ -320,12 +320,13 @@ mod tests {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };
             let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(n, k)| (n, &k.value)).collect();
             let routes = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
-            let cobs: BTreeMap<CobId, Cob> =
+            let mut cobs: Vec<(CobId, Cob)> =
                 assembled.generation.bundles.values().flat_map(|b| b.cobs.clone()).collect();
+            cobs.sort_by(|(a, _), (b, _)| a.cmp(b));
             let graph = GoalGraph::of(&routes, &cobs);
             let ranks: Vec<u64> = cobs
-                .values()
-                .flat_map(|cob| routes[&cob.kind].kind.states.iter().map(|s| cob.ranks[s]).collect::<Vec<_>>())
+                .iter()
+                .flat_map(|(_, cob)| routes[&cob.kind].kind.states.iter().map(|s| cob.ranks[s]).collect::<Vec<_>>())
                 .collect();
             for goal in 0..graph.goals() {
                 for need in &graph.needs[graph.starts[goal]..graph.starts[goal + 1]] {

@@ -66,7 +66,7 @@ impl Site {
         let mut draft = self.draft();
         let found = self.vault.settle(&mut draft, after);
         assert!(found.iter().all(|d| d.severity == Severity::Warning), "{found:#?}");
-        assemble(&draft, GenerationNumber(after.number.0 + 1), after.number).expect("fits together")
+        assemble(draft, GenerationNumber(after.number.0 + 1), after.number).expect("fits together")
     }
 }
 
@@ -134,7 +134,7 @@ fn a_new_key_of_a_host_gets_new_ciphertext() {
     let both = vec![key("n1").public(), key("n9").public()];
     draft.hosts.get_mut("n1").expect("there").value.keys = both;
     assert!(site.vault.settle(&mut draft, &After::of(&first)).is_empty());
-    let second = assemble(&draft, GenerationNumber(2), GenerationNumber(1)).expect("fits").generation;
+    let second = assemble(draft, GenerationNumber(2), GenerationNumber(1)).expect("fits").generation;
     assert_eq!(open(&second.bundles["n1"], "n1"), open(&second.bundles["n1"], "n9"));
     assert_eq!(first.bundles["n2"], second.bundles["n2"]);
 }

@@ -274,9 +274,11 @@ fn what_others_put_into_the_repository_is_not_believed() {
         change(&mut generation);
         let mut objects = Objects::open(&fixture.depot, false).expect("opened");
         let own = codec::encode(&generation.bundles["n1"]).expect("CBOR");
+        let bytes = bundle.map_or(own, <[u8]>::to_vec);
+        let id = Oid::hash_object(ObjectType::Blob, &bytes).expect("hashed");
         let encoded = Encoded {
             manifest: codec::encode(&generation.manifest).expect("CBOR"),
-            bundles: BTreeMap::from([("n1.cbor".to_owned(), bundle.map_or(own, <[u8]>::to_vec))]),
+            bundles: vec![Blob { name: "n1.cbor".to_owned(), bytes, id }],
         };
         let tree = encoded.write(&mut objects, None, b"").expect("written");
         let author = Signature::new("x", "x", &git2::Time::new(0, 0)).expect("author");

@@ -51,7 +51,7 @@ impl Promises {
             states.retain(|state| want.states.contains(state));
             system.wanted(want).for_each(|goal| named[goal] = true);
         }
-        let needs = below_first(&demand.arrows).map(|order| levels(&demand.arrows, &order));
+        let needs = below_first(demand.arrows(system)).map(|order| levels(demand.arrows(system), &order));
         let promised = levels(&arrows, &order);
         let circular = needs.is_none();
         let level = promised.into_iter().zip(needs.unwrap_or_else(|| vec![0; system.goals()])).collect();
