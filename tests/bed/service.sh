@@ -118,6 +118,19 @@ on h1 kill -KILL "$(unit h1 MainPID)"
 soon on h1 cobctl status
 has_colour green
 
+step "a start that is cancelled stops the unit, and is tried again"
+generate <<'MODEL'
+  h1/demo:
+    kind: service
+    content: {unit: demo, drop_ins: {10-cob.conf: "[Service]\nExecStartPre=/bin/sleep 4\n"}}
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon is_demo SubState start-pre
+on h1 pkill -TERM -f __move-service
+soon says "FAILED  cancelled" on h1 cobctl history
+says "it has failed: signal" on h1 cobctl history
+soon on h1 cobctl status
+
 step "one that can't run is failed, with its own last words, and is left stopped"
 generate <<'MODEL'
   h1/demo:
