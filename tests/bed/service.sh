@@ -149,12 +149,15 @@ status_says "exit status 4"
 says "port 80 is taken" on h1 cobctl history
 fails is_demo ActiveState active
 
-step "one that is to be down is masked"
-switch <<'MODEL'
-  h1/demo: {kind: service, preferred: down, content: {unit: demo, mask: true, enabled: false}}
-MODEL
+step "one that is to be down is masked, and whoever masked it takes that away again"
+masked='  h1/demo: {kind: service, preferred: down, content: {unit: demo, mask: true, enabled: false}}'
+switch <<< "$masked"
 is_demo LoadState masked
 fails on h1 systemctl start demo
+switch <<< '  h1/demo: {kind: service, content: {unit: demo}}'
+is_demo ActiveState active
+switch <<< "$masked"
+is_demo LoadState masked
 
 step "out of the model, it is as it was found: running, not enabled, without a drop-in"
 switch <<< ""

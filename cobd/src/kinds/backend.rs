@@ -52,6 +52,9 @@ pub trait Backend: Send + Sync {
     /// put back from here on.
     fn left(&self, _tools: &Tools, _cob: &CobId) {}
 
+    /// A change object has left, and what it has made stays: what it has found when it came is forgotten.
+    fn kept(&self, _tools: &Tools, _cob: &CobId) {}
+
     /// The daemon has returned. `here` says of folders that belong to a change object each whether it is still
     /// there; the others have [left](Self::left).
     fn return_to(&self, _tools: &Tools, _here: &dyn Fn(&Path) -> bool) {}

@@ -276,6 +276,14 @@ impl Kinds {
         }
     }
 
+    /// A change object has left this host, and what it has made stays as it is.
+    pub fn forget_kept(&self, cob: &CobId) {
+        for backend in self.backends.values() {
+            backend.forget(cob);
+            backend.kept(&self.hands.tools, cob);
+        }
+    }
+
     /// The daemon has returned: what change objects that are not among these have left is put in order.
     pub fn return_to(&self, cobs: &BTreeSet<CobId>) {
         let folders: BTreeSet<_> = cobs.iter().map(|cob| self.hands.tools.service_folder(cob)).collect();

@@ -213,6 +213,10 @@ impl Backend for Service {
         leaving::put_back(tools, tools.service_folder(cob));
     }
 
+    fn kept(&self, tools: &Tools, cob: &CobId) {
+        leaving::keep(&tools.service_folder(cob));
+    }
+
     fn return_to(&self, tools: &Tools, here: &dyn Fn(&Path) -> bool) {
         leaving::put_back_all(tools, here);
     }

@@ -50,6 +50,18 @@ pub(super) fn put_back(tools: &Tools, folder: PathBuf) {
     });
 }
 
+/// What the service of this folder has found is not put back.
+pub(super) fn keep(folder: &Path) {
+    if !has_something(folder) {
+        return;
+    }
+    let forgotten = Before::remove(folder)
+        .and_then(|()| ServiceFolder::new(folder.to_owned()).forget_that_it_ran().map_err(|e| e.to_string()));
+    if let Err(error) = forgotten {
+        warn!(folder = %folder.display(), error, "what is to stay would not, after a restart of the daemon");
+    }
+}
+
 /// The same for everything that an earlier daemon has left; `here` tells which folders are in use.
 pub(super) fn put_back_all(tools: &Tools, here: &dyn Fn(&Path) -> bool) {
     // Without the folder there never was a service.

@@ -386,6 +386,22 @@ async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
 }
 
 #[tokio::test]
+async fn what_ran_before_stays_down_when_that_is_kept() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"touch {}/runs","stop":"rm {}/runs","status":"test -e {}/runs""#;
+    let own = context(&bench, keys);
+    fs::write(bench.path("runs"), "").expect("written");
+    assert_eq!(bench.transition(&own, "outdated", "down").await, Outcome::done());
+    assert!(folder(&bench).join("ran").exists());
+    bench.kinds.forget_kept(&own.cob.id);
+    assert!(!folder(&bench).join("ran").exists());
+    // Neither now nor when a daemon returns is anything begun.
+    bench.kinds.forget(&own.cob.id);
+    bench.kinds.return_to(&std::collections::BTreeSet::new());
+    assert!(!bench.path("runs").exists());
+}
+
+#[tokio::test]
 async fn without_systemd_a_unit_says_what_to_do() {
     let mut bench = Bench::new();
     bench.kinds.use_systemd_at("unix:path=/nowhere/bus");

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::before::{Before, Started};
 use super::bus::{Bus, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
-use super::files::{configuration, put_back, write_text};
+use super::files::{Found, configuration, put_back, write_text};
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::mover::{Goal, Wish};
@@ -201,10 +201,18 @@ impl Mover<'_> {
 
     /// Takes a mask away that is ours, or that the content says is not wanted.
     async fn unmask(&self, found: &UnitState, files: &UnitFiles) -> Result<(), String> {
-        if !found.is_masked() || (self.wish.goal == Goal::Stop && self.content.mask == Some(true)) {
+        if !found.is_masked() {
             return Ok(());
         }
-        if self.content.mask.is_none() && !files.contains_key(&self.unit) {
+        let goes_down = self.wish.goal == Goal::Stop;
+        let unwanted = match self.content.mask {
+            Some(while_down) => !(while_down && goes_down),
+            None => files.contains_key(&self.unit) || self.masked_by_us()?,
+        };
+        if !unwanted && goes_down {
+            return Ok(());
+        }
+        if !unwanted {
             return Err(format!(
                 "{0} is masked, so somebody does not want it to run; `systemctl unmask {0}`, or write `mask: false`",
                 self.unit
@@ -212,6 +220,13 @@ impl Mover<'_> {
         }
         self.note(found, [self.unit.as_str()].into_iter())?;
         self.bus.unmask(&self.unit).await
+    }
+
+    /// What was found in the place of its mask was none.
+    fn masked_by_us(&self) -> Result<bool, String> {
+        let before = Before::read(&self.wish.folder)?.filter(|before| !before.restored);
+        let was = before.and_then(|mut before| before.files.remove(&self.unit));
+        Ok(was.is_some_and(|was| was != Found::Link("/dev/null".into())))
     }
 
     /// Brings files and enablement into the wanted form; returns what systemd makes of it.
@@ -374,14 +389,20 @@ async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(
 
 /// The last lines that a run of a unit has left in the journal of the machine.
 async fn last_words(unit: &str, invocation: &str) -> String {
-    let mut command = tokio::process::Command::new("journalctl");
-    command.args(["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot"]);
-    if invocation.is_empty() || invocation.bytes().all(|b| b == b'0') {
-        command.arg(format!("--unit={unit}"));
+    // What was said a moment ago has to be in it.
+    journalctl(&["--sync"]).await;
+    let of = if invocation.bytes().all(|b| b == b'0') {
+        format!("--unit={unit}")
     } else {
-        command.arg(format!("_SYSTEMD_INVOCATION_ID={invocation}"));
-    }
-    command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        format!("_SYSTEMD_INVOCATION_ID={invocation}")
+    };
+    journalctl(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await
+}
+
+/// What it prints; nothing where there is none, or it takes long.
+async fn journalctl(arguments: &[&str]) -> String {
+    let mut command = tokio::process::Command::new("journalctl");
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     match timeout(LAST_WORDS, command.output()).await {
         Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Ok(Err(_)) | Err(_) => String::new(),
