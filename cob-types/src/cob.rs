@@ -63,6 +63,9 @@ pub struct Cob {
     /// It promises its state to so many at a time, and no more; none: to everybody. A budget has this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u32>,
+    /// When it leaves the model it stays as it is: it is not moved to its pre-remove state before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
 }
 
 impl Cob {

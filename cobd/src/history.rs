@@ -28,7 +28,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Life(life) => HistoryEntry { detail: format!("start {} of the daemon", life.start), ..base("daemon") },
         Body::Go(generation) => HistoryEntry { detail: format!("to generation {generation}"), ..base("go") },
         Body::Activated(generation) => HistoryEntry { generation: *generation, ..base("activate") },
-        Body::Gone { cob, state } => HistoryEntry { to: Some(state.clone()), ..of("gone", cob) },
+        Body::Gone { cob, state, .. } => HistoryEntry { to: Some(state.clone()), ..of("gone", cob) },
         Body::Granted { cob, to, grant } => HistoryEntry {
             to: Some(grant.state.clone()),
             detail: format!("to {to} ({})", number(grant.number)),

@@ -111,6 +111,8 @@ pub struct DraftCob {
     pub budget: Option<At<Need>>,
     /// It is a budget: so many tokens.
     pub at_most: Option<u32>,
+    /// It leaves the model as it is.
+    pub keep: bool,
     /// Every dependency, in the order written.
     pub arrows: Vec<Arrow>,
 }

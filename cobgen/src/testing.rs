@@ -128,6 +128,7 @@ impl Sketch {
             restarts_on: Vec::new(),
             budget: None,
             at_most: None,
+            keep: false,
             arrows: Vec::new(),
         };
         let place = self.place();

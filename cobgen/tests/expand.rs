@@ -253,6 +253,7 @@ clusters: {{c: {{services: {{db: [n3, n1, n2], app: [n1, n2]}}}}}}
     assert_eq!(on("all"), "n1/db/server n2/db/server n3/db/server");
     assert_eq!(on("same-node"), "n1/db/server");
     assert_eq!(on("first"), "n3/db/server");
+    assert_eq!(on("any"), "n1/db/server");
     assert_eq!(on("peers"), "n2/db/server n3/db/server");
     assert_eq!(on("host n2"), "n2/db/server");
     assert_eq!(on("{label: role=app}"), "n2/db/server n3/db/server");
@@ -641,4 +642,31 @@ cobs:
     (n2/app, failed, up) <- (n1/db, up)
     (n2/app, up) <- (n1/db, up)
     ");
+}
+
+#[test]
+fn what_is_kept_says_so_and_has_the_same_content() {
+    let text = |on_remove: &str| {
+        format!(
+            "clusters: {{c: {{services: {{a: [n1]}}}}}}\nservices: {{a: {{cobs: {{x: {{kind: k{on_remove}}}}}}}}}\n"
+        )
+    };
+    let keeps = |on_remove: &str| draft(&text(on_remove)).cobs["n1/a/x"].value.keep;
+    assert_eq!((keeps(""), keeps(", on_remove: undo"), keeps(", on_remove: keep")), (false, false, true));
+    let print = |on_remove: &str| {
+        let (first, none) = (cob_types::GenerationNumber(1), cob_types::GenerationNumber(0));
+        let made = cobgen::generation::assemble(draft(&text(on_remove)), first, none).expect("fits together");
+        made.generation.bundles["n1"].cobs["n1/a/x"].fingerprint
+    };
+    assert_eq!(print(""), print(", on_remove: keep"));
+}
+
+#[test]
+fn a_host_without_an_address_is_told_of_once() {
+    let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7001\"}, n2: {}}\ncobs:\n  \
+                n1/a: {kind: noop}\n  n2/b: {kind: noop, requires: [n1/a]}\n  n2/c: {kind: noop, after: [n1/a]}\n  \
+                n2/d: {kind: noop, requires: [n1/a]}\n";
+    let expansion = expand(Model::of_text("model.yaml", text), &BTreeSet::new());
+    let told: Vec<&str> = expansion.diagnostics.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(told, ["a dependency across hosts, as in 2 more places, but n2 has no address"]);
 }

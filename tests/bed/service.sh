@@ -201,3 +201,15 @@ soon status_says "systemd can't be spoken to"
 on h1 systemctl start dbus.socket
 soon on h1 cobctl status
 switch <<< ""
+
+step "with \`on_remove: keep\` all stays as it is"
+switch <<'MODEL'
+  h1/demo: {kind: service, on_remove: keep, content: {unit: demo, drop_ins: {k.conf: "[Service]\nEnvironment=COLOUR=kept\n"}}}
+MODEL
+main=$(demo MainPID)
+switch <<< ""
+on h1 systemctl restart cobd
+soon on h1 cobctl status
+has_colour kept
+[ "$(demo MainPID)" = "$main" ]
+on h1 test -e /etc/systemd/system/demo.service.d/k.conf

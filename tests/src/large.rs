@@ -114,6 +114,7 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             expects: BTreeMap::new(),
             budget: None,
             at_most: None,
+            keep: false,
             files: BTreeMap::new(),
         };
         bundle.cobs.insert(id.clone(), cob);
@@ -147,6 +148,7 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             expects: BTreeMap::new(),
             budget: None,
             at_most: None,
+            keep: false,
             files: BTreeMap::new(),
         };
         bundle.cobs.insert(id(i), cob);

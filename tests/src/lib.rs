@@ -6,6 +6,7 @@ pub mod conditions;
 pub mod draw;
 pub mod family;
 pub mod large;
+pub mod leaving;
 pub mod processes;
 pub mod runs;
 pub mod sbom;

@@ -79,7 +79,8 @@ fn needs_at(thing: &mut Thing, at: usize) -> &mut Vec<N> {
     if at < hops { &mut thing.hops[at].2 } else { &mut thing.locks[at - hops].1 }
 }
 
-fn without_thing(system: &System, gone: usize) -> System {
+/// The system without one of its change objects, and without all that depends on it.
+pub(crate) fn without_thing(system: &System, gone: usize) -> System {
     let mut smaller = system.clone();
     smaller.things.remove(gone);
     if gone < smaller.names.len() {

@@ -51,6 +51,8 @@ pub struct Thing {
     pub budget: Option<usize>,
     /// It promises its state to so many at a time: it is a budget.
     pub at_most: Option<u32>,
+    /// It leaves as it is.
+    pub keep: bool,
 }
 
 impl Thing {
@@ -147,6 +149,7 @@ impl System {
                 expects: thing.depended_on().map(|other| (self.id(other), self.fingerprint(other))).collect(),
                 budget: thing.budget.map(|b| Need { cob: self.id(b), states: vec![self.state(b, 0)] }),
                 at_most: thing.at_most,
+                keep: thing.keep,
                 files: BTreeMap::new(),
             };
             bundle.kinds.insert(kind.name.clone(), kind);
@@ -247,6 +250,9 @@ impl fmt::Display for System {
             writeln!(f, "  is {}", self.state(t, thing.initial))?;
             writeln!(f, "  prefers {}", self.state(t, thing.preferred))?;
             writeln!(f, "  leaves in {}", self.state(t, thing.pre_remove))?;
+            if thing.keep {
+                writeln!(f, "  leaves as it is")?;
+            }
             if thing.in_process {
                 writeln!(f, "  inside the daemon")?;
             }

@@ -1,7 +1,9 @@
 //! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in
 //! the lock protocol's notes. How many, and how to replay one: [`cob_tests::runs`].
 
+use cob_engine::sim::Random;
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
+use cob_tests::leaving;
 use cob_tests::runs::{self, Seeds, Tally};
 
 /// The share of the set of systems within P1-P4 that each of their families gets, of ten.
@@ -75,6 +77,21 @@ fn systems_with_budgets_converge() {
             &Weather::ALL,
             runs::converges,
         );
+    }
+}
+
+/// What is kept leaves without being moved, from the midst of things, and everybody else comes to rest.
+#[test]
+fn systems_of_which_a_part_leaves_converge() {
+    for seed in Seeds::share(1, 3) {
+        let weather = Weather::ALL[(seed % 4) as usize];
+        let mut random = Random::new(seed);
+        // That a system without short words can leave at all is no condition of its family.
+        let (family, undo) = if seed % 3 == 0 { (&WITHIN[3], false) } else { (&WORDS, true) };
+        let pair = leaving::some_leave((family.draw)(&mut random), undo, &mut random);
+        if let Err(wrong) = leaving::run(&pair, weather.config(seed)) {
+            panic!("seed {seed}, {weather:?}: {wrong}\nbefore:\n{}\nafter:\n{}", pair.before, pair.after);
+        }
     }
 }
 

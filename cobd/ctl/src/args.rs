@@ -167,6 +167,17 @@ Examples:
   cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
   cobctl history --follow")]
     History(HistoryArgs),
+    /// Print how long the actions of services took, by the hosts' histories: for `cobgen plan --durations`
+    #[command(after_help = "\
+Example:
+  cobctl durations > durations.json
+  cobgen plan models/ --operation create --durations durations.json
+
+For each action of a service with `actions`, on each node and on all: the median of the last times that it ended well.
+What is no action of a plan (change objects of other services) is left out, and counted in a note.
+
+Exit status: 0 printed; 1 no such action has ended well yet; 3 a host could not be reached, and what it knows is missing.")]
+    Durations(DurationsArgs),
     /// Switch the hosts to a generation; to the active one: wait for it to converge
     #[command(after_help = "\
 Examples:
@@ -259,6 +270,14 @@ pub struct HistoryArgs {
     /// Go on with what happens from now on
     #[arg(long, short)]
     pub follow: bool,
+}
+
+/// Arguments of `durations`.
+#[derive(Debug, ClapArgs)]
+pub struct DurationsArgs {
+    /// Only what happened under this generation and later ones
+    #[arg(long, value_name = "N", value_parser = generation)]
+    pub since_generation: Option<GenerationNumber>,
 }
 
 /// Arguments of `switch`.

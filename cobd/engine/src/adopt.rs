@@ -1,7 +1,7 @@
 //! A generation against what is there: who leaves, who changes, who is new.
 //!
 //! `go` makes the change objects that the new generation lacks leave (their preferred state becomes
-//! the pre-remove state); when all have left, the generation is activated. Order between hosts is
+//! the pre-remove state, or, of those that are kept, the state that they are in); when all have left, the generation is activated. Order between hosts is
 //! not decided here.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cob_types::{Bundle, GenerationNumber};
 
 use crate::engine::{Engine, Going};
-use crate::names::CobRef;
+use crate::names::{CobRef, StateId};
 use crate::object::{Msg, Object};
 use crate::record::Body;
 use crate::spec::{self, Spec};
@@ -96,15 +96,21 @@ impl Engine {
     /// Takes a change object that has left out of this host's care; what it held is given back.
     fn let_go(&mut self, cob: CobRef) {
         let Some(object) = self.remove(cob) else { return };
-        let state = object.spec.kind.id(object.spec.kind.pre_remove);
+        let state = object.spec.kind.id(object.home());
         for lock in &object.locks {
             let mail = crate::object::Mail { from: cob, to: lock.asked, msg: Msg::Release(lock.number) };
             self.out.mail.push_back(mail);
         }
         // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
         self.gone.insert(cob, state);
-        let name = self.names.state_name(state).clone();
-        self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state: name });
+        let off = object.spec.kind.id(object.spec.kind.pre_remove);
+        let kept_from = Some(off).filter(|off| *off != state);
+        if let Some(off) = kept_from {
+            self.kept_from.insert(cob, off);
+        }
+        let name = |state: StateId| self.names.state_name(state).clone();
+        let (state, kept_from) = (name(state), kept_from.map(name));
+        self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
     }
 
     pub(crate) fn note_dependencies(&mut self, cob: CobRef, spec: &Spec) {
@@ -118,6 +124,8 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use cob_types::{CobId, StateName};
+
     use crate::event::Event;
     use crate::testing::{Bench, bundle};
 
@@ -167,5 +175,93 @@ mod tests {
         assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
         b.ended("h/y", true);
         assert!(b.engine.is_converged());
+    }
+
+    const KEPT: &str = "h/y: 0 1, is 1, prefers 1, kept";
+
+    #[test]
+    fn what_is_kept_leaves_as_it_is_and_counts_as_locked_in_that_state() {
+        let mut b = Bench::new(&[X, KEPT]);
+        let told = b.event(go(2, &[X]));
+        let ends = [
+            "write: Go(GenerationNumber(2))".to_owned(),
+            format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
+            "write: Activated(GenerationNumber(2))".to_owned(),
+        ];
+        assert_eq!(told, ends);
+        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), ["a: grant h/y@1 to a/a #1.7 rev 0"]);
+        assert_eq!(b.hears("request a/c of h/y@0 #1.8"), [""; 0], "nobody moves it any more");
+    }
+
+    #[test]
+    fn what_is_kept_wants_its_promises_back_first() {
+        let mut b = Bench::new(&[X, KEPT]);
+        b.hears("request a/a of h/y@1 #1.7");
+        let told = b.event(go(2, &[X]));
+        assert_eq!(
+            told,
+            ["write: Go(GenerationNumber(2))", "note: h/y wants it back from a/a", "a: recall a/a of h/y #1.7"]
+        );
+        assert_eq!(stands(&b), (1, Some(2)));
+        // Asked again under a new number, which is the release too: it waits for the next generation.
+        assert_eq!(
+            b.hears("request a/a of h/y@1 #1.9"),
+            [
+                "write: h/y back from a/a #1.7".to_owned(),
+                format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
+                "write: Activated(GenerationNumber(2))".to_owned(),
+            ]
+        );
+        assert_eq!(b.hears("request a/a of h/y@1 #1.9"), ["a: grant h/y@1 to a/a #1.9 rev 0"]);
+    }
+
+    /// It may require a server that leaves beside it: it does not hold that back, and is not undone for it.
+    #[test]
+    fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
+        let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";
+        let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept"]);
+        let told = b.event(go(2, &[X]));
+        let act = |told: &[String]| told.iter().filter(|t| t.starts_with("act ")).cloned().collect::<Vec<_>>();
+        assert_eq!(act(&told), ["act h/y 1 -> 0, attempt 1"], "{told:?}");
+        // The promise stands as long as the other one acts, also over a return.
+        assert_eq!(stands(&b), (1, Some(2)));
+        let told = b.ended("h/y", true);
+        let gone = Body::Gone { cob: cob("h/z"), state: state("1"), kept_from: Some(state("0")) };
+        assert!(told.contains(&format!("write: {gone:?}")), "{told:?}");
+        assert_eq!((act(&told).len(), stands(&b)), (0, (2, None)));
+    }
+
+    #[test]
+    fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
+        let mount = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@2";
+        let mut b = Bench::new(&[X, mount, "h/z: 0 1 2, is 1, prefers 1, kept"]);
+        let told = b.event(go(2, &[X]));
+        assert!(told.contains(&"act h/z 1 -> 2, attempt 1".to_owned()), "{told:?}");
+        let told = b.ended("h/z", true);
+        assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
+        let told = b.ended("h/y", true);
+        let gone = Body::Gone { cob: cob("h/z"), state: state("2"), kept_from: Some(state("0")) };
+        assert!(told.contains(&format!("write: {gone:?}")), "it stays where it helped: {told:?}");
+        assert_eq!(stands(&b), (2, None));
+    }
+
+    #[test]
+    fn what_is_kept_leaves_only_when_its_state_is_known() {
+        let mut b = Bench::new(&[X, KEPT]);
+        b.event(Event::CheckWanted(cob("h/y")));
+        b.event(go(2, &[X]));
+        assert_eq!(stands(&b), (1, Some(2)));
+        let told = b.found("h/y", "0");
+        let gone = format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("0"), kept_from: None });
+        assert!(told.contains(&gone), "{told:?}");
+        assert_eq!(stands(&b), (2, None));
+    }
+
+    fn cob(text: &str) -> CobId {
+        CobId::new(text).expect("a name")
+    }
+
+    fn state(text: &str) -> StateName {
+        StateName::new(text).expect("a state")
     }
 }

@@ -41,6 +41,8 @@ pub struct Engine {
     slot_of: Vec<u32>,
     /// Change objects of this host that have left, and the state that they count as locked in.
     pub(crate) gone: BTreeMap<CobRef, StateId>,
+    /// Of these, the pre-remove states of those that were kept in another one.
+    pub(crate) kept_from: BTreeMap<CobRef, StateId>,
     /// Requests for change objects that this host does not have yet: their generation may come.
     early: BTreeMap<(CobRef, CobRef), Mail>,
     pub(crate) peers: Vec<Peer>,
@@ -156,6 +158,7 @@ impl Engine {
             slots: Vec::new(),
             slot_of: Vec::new(),
             gone: BTreeMap::new(),
+            kept_from: BTreeMap::new(),
             early: BTreeMap::new(),
             peers: Vec::new(),
             dirty: VecDeque::new(),
@@ -312,6 +315,7 @@ impl Engine {
         self.slots.push(Some(object));
         self.unsettled += 1;
         self.gone.remove(&me);
+        self.kept_from.remove(&me);
         let from = (me, CobRef(0));
         let waiting: Vec<_> = self.early.range(from..).take_while(|(k, _)| k.0 == me).map(|(k, _)| *k).collect();
         for key in waiting {
@@ -465,11 +469,12 @@ impl Engine {
     fn answer_for_absent(&mut self, mail: Mail) {
         let Mail { from, to, msg } = &mail;
         let answer = match msg {
-            Msg::Request { number, rev, set, .. } => match self.gone.get(to) {
-                Some(state) if set.contains(state) => {
+            Msg::Request { number, rev, set, rank, .. } => match self.as_left(*to, set, rank.phase) {
+                Some(state) => {
+                    let state = &state;
                     Some(Msg::Grant { number: *number, rev: *rev, state: *state, values: Arc::default() })
                 }
-                Some(_) | None => {
+                None => {
                     if self.early.len() < EARLY_MAX {
                         self.early.insert((*to, *from), mail);
                     }
@@ -488,6 +493,13 @@ impl Engine {
         if let Some(msg) = answer {
             self.out.mail.push_back(Mail { from: *to, to: *from, msg });
         }
+    }
+
+    /// The state of a set in which one that has left counts as locked. One that was kept is for whoever leaves, too,
+    /// as good as in its pre-remove state.
+    fn as_left(&self, cob: CobRef, set: &[StateId], phase: u8) -> Option<StateId> {
+        let kept_from = self.kept_from.get(&cob).filter(|_| phase == 0);
+        self.gone.get(&cob).into_iter().chain(kept_from).copied().find(|state| set.contains(state))
     }
 
     fn schedule_object(&mut self, slot: usize, at: Time) {

@@ -96,8 +96,14 @@ pub enum Body {
     Go(GenerationNumber),
     /// A generation is active. What is in it is known from its bundle.
     Activated(GenerationNumber),
-    /// A change object has left, in this state.
-    Gone { cob: CobId, state: StateName },
+    /// A change object has left, in this state. One that was kept counts for whoever leaves beside it as in its
+    /// pre-remove state, too.
+    Gone {
+        cob: CobId,
+        state: StateName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept_from: Option<StateName>,
+    },
     /// A promise is about to leave.
     Granted { cob: CobId, to: CobId, grant: GrantOut },
     /// A promise came back (or was never taken).
@@ -233,6 +239,9 @@ pub struct Durable {
     pub gone: BTreeMap<CobId, StateName>,
     /// Fenced hosts, with the incarnation that is refused.
     pub fenced: BTreeMap<HostName, Option<Incarnation>>,
+    /// Of those that have left, the pre-remove states of those that were kept in another one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept_from: BTreeMap<CobId, StateName>,
 }
 
 /// The durable part of one change object.
@@ -273,9 +282,13 @@ impl Durable {
                 self.active = *generation;
                 self.going_to = None;
             }
-            Body::Gone { cob, state } => {
+            Body::Gone { cob, state, kept_from } => {
                 self.cobs.remove(cob);
                 self.gone.insert(cob.clone(), state.clone());
+                match kept_from {
+                    Some(off) => _ = self.kept_from.insert(cob.clone(), off.clone()),
+                    None => _ = self.kept_from.remove(cob),
+                }
             }
             Body::Granted { cob, to, grant } => {
                 self.cob(cob).grants.insert(to.clone(), grant.clone());

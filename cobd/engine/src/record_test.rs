@@ -56,7 +56,7 @@ fn one_of_each() -> Vec<Body> {
         Body::Life(life),
         Body::Go(GenerationNumber(1)),
         Body::Activated(GenerationNumber(1)),
-        Body::Gone { cob: cob(), state: state() },
+        Body::Gone { cob: cob(), state: state(), kept_from: None },
         Body::Granted { cob: cob(), to: id("n2/b"), grant },
         Body::Returned { cob: cob(), from: id("n2/b"), number },
         Body::Begun { cob: cob(), begun },

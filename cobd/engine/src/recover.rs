@@ -68,6 +68,10 @@ impl Engine {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);
         }
+        for (cob, state) in &durable.kept_from {
+            let (cob, state) = (self.names.cob(cob), self.names.state(state));
+            self.kept_from.insert(cob, state);
+        }
         for (host, life) in &durable.fenced {
             let host = self.names.host(host);
             self.peer(host).fenced = *life;
@@ -263,6 +267,9 @@ impl Engine {
         }
         for (cob, state) in &self.gone {
             durable.gone.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
+        }
+        for (cob, state) in &self.kept_from {
+            durable.kept_from.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
         }
         durable
     }

@@ -106,7 +106,7 @@ impl Engine {
                 refused: lock.refused.as_ref().map(ToString::to_string),
             });
         }
-        if away && !o.view.gated {
+        if (away && !o.view.gated) || o.leaves_as_it_is() {
             for r in &o.requests {
                 if let Some(state) = r.granted {
                     waits.push(Wait::Grant {

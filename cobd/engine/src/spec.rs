@@ -155,6 +155,8 @@ pub(crate) struct Spec {
     pub(crate) budget: Option<NeedSpec>,
     /// It promises its state to so many at a time.
     pub(crate) at_most: Option<u32>,
+    /// It leaves as it is.
+    pub(crate) keep: bool,
 }
 
 impl Spec {
@@ -190,6 +192,7 @@ impl Spec {
             expects: expects.into_boxed_slice(),
             budget: cob.budget.as_ref().map(|token| sets.needs(std::slice::from_ref(token), names).remove(0)),
             at_most: cob.at_most,
+            keep: cob.keep,
             kind,
         }
     }

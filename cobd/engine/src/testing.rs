@@ -445,6 +445,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         expects,
         budget,
         at_most: part("at most").map(|n| n.parse().expect("a number")),
+        keep: parts.contains(&"kept"),
         files: BTreeMap::new(),
     };
     (kind, cob)

@@ -133,8 +133,12 @@ impl Daemon {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
         if let Some(old) = &self.active {
-            for cob in old.cobs.keys().filter(|c| !prepared.has(c)) {
-                self.kinds.forget(cob);
+            for (cob, ready) in old.cobs.iter().filter(|(cob, _)| !prepared.has(cob)) {
+                if ready.cob.keep {
+                    self.kinds.forget_kept(cob);
+                } else {
+                    self.kinds.forget(cob);
+                }
                 self.last_lines.remove(cob);
             }
         }
@@ -227,7 +231,7 @@ impl Daemon {
             folder: ready.folder.clone()?,
             imports,
             secrets: self.secrets_of(&ready.cob),
-            leaving: self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
+            leaving: !ready.cob.keep && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
         })
     }
 

@@ -79,7 +79,7 @@ pub struct Context {
     pub imports: BTreeMap<CobId, Import>,
     /// The secrets that its content names, encrypted.
     pub secrets: Sealed,
-    /// It is on its way out of the model.
+    /// It is on its way out of the model, and what it has made is not to stay.
     pub leaving: bool,
 }
 

@@ -99,6 +99,7 @@ impl Bench {
             expects: BTreeMap::new(),
             budget: None,
             at_most: None,
+            keep: false,
             files: BTreeMap::new(),
         };
         Context {

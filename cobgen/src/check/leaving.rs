@@ -4,7 +4,7 @@
 //! What leaves is asked nothing by the conditions of progress: those are about preferred states. So
 //! here Γ is walked on, from the pre-remove states too, and what it gains is held against P1, P2 and
 //! P3. From which state it leaves is no question: from every state it comes to its preferred one
-//! (that is what `traps` says), and from there on.
+//! (that is what `traps` says), and from there on. Those that are kept (`on_remove: keep`) go nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,9 +38,19 @@ pub(super) fn off(system: &System<'_>, cob: usize) -> Option<usize> {
     kind.place(&kind.kind.pre_remove)
 }
 
+/// The state in which a change object leaves, as far as is known before: one that is kept leaves where it is.
+fn last(system: &System<'_>, cob: usize) -> Option<usize> {
+    let view = &system.cobs[cob];
+    if view.cob.keep { view.preferred } else { off(system, cob) }
+}
+
 /// That a change object goes there when it leaves, for the end of a finding.
 pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
-    let text = format!("{} goes to {} before it leaves the model", system.id(cob), system.kind_of(cob).kind.pre_remove);
+    let id = system.id(cob);
+    let text = match system.cobs[cob].cob.keep {
+        true => format!("{id} leaves the model as it is"),
+        false => format!("{id} goes to {} before it leaves the model", system.kind_of(cob).kind.pre_remove),
+    };
     system.statement(cob, text)
 }
 
@@ -48,7 +58,7 @@ pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
 fn report_no_way(system: &System<'_>, findings: &mut Findings) {
     let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (cob, view) in system.cobs.iter().enumerate() {
-        let (Some(preferred), Some(off)) = (view.preferred, off(system, cob)) else { continue };
+        let (Some(preferred), Some(off), false) = (view.preferred, off(system, cob), view.cob.keep) else { continue };
         let kind = system.kind_of(cob);
         // Where nothing leads to the preferred state either, that is told.
         let entered = kind.states() == 1 || (0..kind.states()).any(|from| kind.next(from, preferred).is_some());
@@ -90,10 +100,10 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
 /// Who needs another one on its way out that may be gone before it, when both leave together.
 fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Findings) {
     for (cob, view) in system.cobs.iter().enumerate() {
-        let (Some(preferred), Some(own)) = (view.preferred, off(system, cob)) else { continue };
+        let (Some(preferred), Some(own), false) = (view.preferred, off(system, cob), view.cob.keep) else { continue };
         let mut told = BTreeSet::new();
         for (guard, want) in way_out(system, cob, preferred, own) {
-            let Some(theirs) = off(system, want.on) else { continue };
+            let Some(theirs) = last(system, want.on) else { continue };
             let waits = || waits_for(system, leaving, system.goal_of(want.on, theirs), system.goal_of(cob, own));
             let there = system.cobs[want.on].preferred;
             let served = there.is_some_and(|at| want.states.iter().any(|s| system.kind_of(want.on).reaches(at, *s)));

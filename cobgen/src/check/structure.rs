@@ -159,12 +159,28 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
             }
         }
     }
+    // Nodes that follow from a number stand in one place, and one word there gives all of them addresses.
+    let mut standing: BTreeMap<Place, usize> = BTreeMap::new();
+    let place_of = |host: &str| hosts.get_key_value(host).and_then(|(host, _)| place(host));
+    for place in silent.keys().filter_map(|host| place_of(host)) {
+        *standing.entry(place).or_default() += 1;
+    }
     for (host, (cob, on)) in silent {
-        let place = hosts.get_key_value(host).and_then(|(host, _)| place(host));
+        let place = place_of(host);
+        let here = match &place {
+            Some(place) => standing.remove(place),
+            None => Some(1),
+        };
+        // The first of a place speaks for all.
+        let Some(here) = here else { continue };
+        let others = match here {
+            1 => String::new(),
+            n => format!(", nor have {} more that stand in the same place", n - 1),
+        };
         findings.push(Finding {
             severity: Severity::Warning,
             code: "address",
-            message: format!("{cob} needs {on} on another host, but {host} has no address"),
+            message: format!("{cob} needs {on} on another host, but {host} has no address{others}"),
             place,
             steps: Vec::new(),
             help: format!("give {host} an address: tcp://IP:PORT"),

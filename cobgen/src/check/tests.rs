@@ -131,6 +131,11 @@ fn what_can_not_come_to_its_pre_remove_state_is_refused() {
       - n/x prefers done, and goes to absent before it leaves (model.yaml:4:5)
       help: add transitions to once that lead from done to absent, or say `pre_remove: done` if there is nothing to undo when it leaves
     "#);
+    // What is kept goes nowhere.
+    let mut kept = sketch.clone();
+    kept.draft.cobs.retain(|id, _| id != "n/z");
+    kept.draft.cobs.values_mut().for_each(|cob| cob.value.keep = true);
+    assert_eq!(findings(&kept), []);
     // Nothing to undo: it leaves from where it rests.
     sketch.draft.kinds.get_mut("once").expect("made above").value.pre_remove = state("done");
     sketch.draft.cobs.retain(|id, _| id != "n/z");
@@ -212,6 +217,12 @@ fn who_may_be_left_behind_is_warned_of() {
       - n/server goes to down before it leaves the model (model.yaml:4:5)
       help: take n/client out one generation before n/server, or let n/client require n/server
     "#);
+    // A server that is kept is there as it was; a client that is kept needs nobody.
+    for kept in ["n/server", "n/client"] {
+        let mut sketch = sketch.clone();
+        sketch.draft.cobs.get_mut(kept).expect("above").value.keep = true;
+        assert_eq!(findings(&sketch), []);
+    }
     // A server that waits for its clients to be off lets them go first, also over others.
     sketch.cob("n/gate", "up").hop("n/gate", "up", "down", "n/client@down");
     sketch.hop("n/server", "up", "down", "n/gate@down");
@@ -481,6 +492,23 @@ fn addresses_that_are_not_loopback_need_identities() {
       at model.yaml:4:5
       help: give b an address: tcp://IP:PORT
     "#);
+}
+
+#[test]
+fn nodes_of_one_place_without_addresses_are_told_of_together() {
+    let mut sketch = Sketch::new();
+    sketch.cob("a/x", "up").cob("b/x", "up").cob("c/x", "up").cob("d/x", "up");
+    sketch.after("a/x", "b/x").after("b/x", "c/x").after("c/x", "d/x");
+    let place = sketch.draft.hosts["b"].place.clone();
+    for host in ["b", "c", "d"] {
+        let host = sketch.draft.hosts.get_mut(host).expect("there");
+        (host.value.address, host.place) = (None, place.clone());
+    }
+    let found: Vec<_> = findings(&sketch).into_iter().filter(|f| f.code == "address").map(|f| f.message).collect();
+    assert_eq!(
+        found,
+        ["a/x needs b/x on another host, but b has no address, nor have 2 more that stand in the same place"]
+    );
 }
 
 #[test]

@@ -34,6 +34,7 @@ A file of durations says how long actions take, the more exact line wins:
   install namenode: 90s
   install namenode shop-1: 3m
   create shop-3: 5m
+`cobctl durations` prints such a file of what the hosts' histories recorded.
 
 Exit status: 0 there is a plan; 1 a cluster has no layout; 2 the model or the operation is wrong.")]
 pub struct Args {

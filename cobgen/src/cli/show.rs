@@ -206,6 +206,9 @@ impl<'a> View<'a> {
         if let Some(token) = &cob.budget {
             writeln!(out, "  budget     {}", token.cob)?;
         }
+        if cob.keep {
+            writeln!(out, "  on_remove  keep")?;
+        }
         for arrow in self.arrows(cob) {
             let text = notation(&cob.id, &arrow);
             let mut lines = arrow.sources.iter().map(|s| format!("{}   {}", s.words, shown(&s.place)));
@@ -243,6 +246,9 @@ impl<'a> View<'a> {
         });
         if let (Some(token), Value::Object(fields)) = (&cob.budget, &mut value) {
             fields.insert("budget".to_owned(), json!(token.cob));
+        }
+        if let (true, Value::Object(fields)) = (cob.keep, &mut value) {
+            fields.insert("on_remove".to_owned(), json!("keep"));
         }
         if let (Some(place), Value::Object(fields)) = (self.place(&cob.id), &mut value) {
             fields.insert("place".to_owned(), place_json(place));

@@ -1,9 +1,10 @@
 //! `cobgen solve`: which node of a cluster gets what.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Answer, Terminal, tell};
@@ -58,8 +59,11 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
     let clusters = &view.clusters;
     if args.json {
-        let clusters: Vec<serde_json::Value> = clusters.iter().map(cluster_json).collect();
-        writeln!(terminal.out, "{}", json!({"clusters": clusters}))?;
+        let clusters = clusters.iter().map(ClusterJson::of).collect();
+        let mut out = io::BufWriter::with_capacity(64 << 10, &mut terminal.out);
+        serde_json::to_writer(&mut out, &AllJson { clusters })?;
+        writeln!(out)?;
+        out.flush()?;
     } else {
         let faults: Vec<_> = clusters.iter().flat_map(|c| c.faults.iter().cloned()).chain(view.diagnostics).collect();
         if !faults.is_empty() {
@@ -104,21 +108,30 @@ pub(super) fn unknown(cluster: Option<&str>, view: &View, terminal: &mut Termina
     Ok(Some(Answer::Bad))
 }
 
-fn cluster_json(cluster: &ClusterView) -> serde_json::Value {
-    let ClusterView { name, solvable, nodes, reason, explanation, leaving, .. } = cluster;
-    let mut value = json!({"name": name, "solvable": solvable, "nodes": nodes});
-    if let Some(map) = value.as_object_mut() {
-        if let Some(reason) = reason {
-            map.insert("reason".to_owned(), json!(reason));
-        }
-        if let Some(explanation) = explanation {
-            map.insert("explanation".to_owned(), explanation.clone());
-        }
-        if !leaving.is_empty() {
-            map.insert("leaving".to_owned(), json!(leaving));
-        }
+/// What is printed for machines; written as it goes, because nodes may be many.
+#[derive(Serialize)]
+struct AllJson<'a> {
+    clusters: Vec<ClusterJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ClusterJson<'a> {
+    name: &'a str,
+    solvable: Option<bool>,
+    nodes: &'a [LayoutNode],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: &'a Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: &'a Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    leaving: &'a [String],
+}
+
+impl<'a> ClusterJson<'a> {
+    fn of(cluster: &'a ClusterView) -> Self {
+        let ClusterView { name, solvable, nodes, reason, explanation, leaving, .. } = cluster;
+        Self { name, solvable: *solvable, nodes, reason, explanation, leaving }
     }
-    value
 }
 
 /// Services, hardware and image.

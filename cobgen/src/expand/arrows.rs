@@ -4,7 +4,7 @@
 //! are none, both places are named. (They stay two here, each with its words; in the generation they
 //! become one.)
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Need, StateName};
@@ -46,11 +46,16 @@ impl Arrows {
 
     /// Those of each change object in the order found. A dependency across hosts needs a link, and a link needs both
     /// addresses; those of one pair in the same transition or lock must have a state in common.
-    pub(super) fn checked(mut self, hosts: &Hosts, report: &mut Report<'_>) -> ByCob<Vec<Arrow>> {
+    pub(super) fn checked(
+        mut self,
+        hosts: &Hosts,
+        no_address: &mut NoAddress,
+        report: &mut Report<'_>,
+    ) -> ByCob<Vec<Arrow>> {
         let by_id: BTreeMap<CobId, usize> = self.of.into_iter().collect();
         for (cob, place) in &by_id {
             for found in &self.found[*place] {
-                check_addresses_of(cob, &found.need.cob, found.mark, hosts, report);
+                no_address.look(cob, &found.need.cob, found.mark, hosts);
             }
         }
         let mut take = |place: usize| std::mem::take(&mut self.found[place]);
@@ -58,16 +63,41 @@ impl Arrows {
     }
 }
 
-/// A dependency across hosts takes an address of both.
-pub(super) fn check_addresses_of(cob: &CobId, on: &CobId, mark: Mark, hosts: &Hosts, report: &mut Report<'_>) {
-    if cob.host_str() == on.host_str() {
-        return;
+/// The hosts without an address that dependencies across hosts concern: each is told of once.
+#[derive(Debug, Default)]
+pub(super) struct NoAddress {
+    /// By host: where it stands, and where the words stand that concern it.
+    named: BTreeMap<HostName, (Mark, BTreeSet<Mark>)>,
+    /// The clusters whose nodes are still to be made.
+    implied: BTreeSet<Mark>,
+}
+
+impl NoAddress {
+    /// A dependency across hosts takes an address of both.
+    pub(super) fn look(&mut self, cob: &CobId, on: &CobId, mark: Mark, hosts: &Hosts) {
+        if cob.host_str() == on.host_str() {
+            return;
+        }
+        let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
+        for host in [cob.host_str(), on.host_str()].into_iter().filter_map(lacks) {
+            if host.implied {
+                self.implied.insert(host.mark);
+            } else if let Some((_, words)) = self.named.get_mut(&host.name) {
+                words.insert(mark);
+            } else {
+                self.named.insert(host.name.clone(), (host.mark, BTreeSet::from([mark])));
+            }
+        }
     }
-    let lacks = |name: &str| hosts.0.get(name).filter(|h| h.address.is_none() && !h.misaddressed);
-    for host in [cob.host_str(), on.host_str()].into_iter().filter_map(lacks) {
-        match host.implied {
-            true => no_addresses(host.mark, report),
-            false => no_address(&host.name, host.mark, mark, report),
+
+    pub(super) fn report(self, report: &mut Report<'_>) {
+        for cluster in self.implied {
+            no_addresses(cluster, report);
+        }
+        for (host, (mark, words)) in &self.named {
+            if let Some(first) = words.first() {
+                no_address(host, *mark, *first, words.len(), report);
+            }
         }
     }
 }
@@ -120,8 +150,12 @@ fn no_addresses(cluster: Mark, report: &mut Report<'_>) {
     report.push(cluster, Diagnostic::warning("no-address", what).help(help));
 }
 
-fn no_address(host: &HostName, mark: Mark, at: Mark, report: &mut Report<'_>) {
-    let fault = Diagnostic::error("no-address", format!("a dependency across hosts, but {host} has no address"))
+fn no_address(host: &HostName, mark: Mark, at: Mark, count: usize, report: &mut Report<'_>) {
+    let what = match count {
+        1 => format!("a dependency across hosts, but {host} has no address"),
+        n => format!("a dependency across hosts, as in {} more places, but {host} has no address", n - 1),
+    };
+    let fault = Diagnostic::error("no-address", what)
         .note(Some(report.place(mark)), format!("{host} is defined here"))
         .help(format!("give it one: `{host}: {{address: \"tcp://127.0.0.1:7077\"}}`"));
     report.push(at, fault);

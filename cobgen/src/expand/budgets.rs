@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Need};
 
+use super::arrows::NoAddress;
 use super::builtin;
 use super::files::Payload;
 use super::hosts::Hosts;
@@ -23,6 +24,7 @@ pub(super) fn give_out(
     sections: &Sections,
     hosts: &Hosts,
     objects: &mut Objects,
+    no_address: &mut NoAddress,
     report: &mut Report<'_>,
 ) -> ByCob<At<Need>> {
     let mut members: BTreeMap<&str, Vec<(CobId, Mark)>> = BTreeMap::new();
@@ -55,7 +57,10 @@ pub(super) fn give_out(
         let Some(keeper) = keeper.unwrap_or_else(|| Some(members[0].0.host())) else { continue };
         let (true, Some(at_most)) = (good, entry.at_most) else { continue };
         if let Some(token) = keep(name, at_most, entry, &keeper, objects, report) {
-            check_addresses(&token, &members, hosts, report);
+            // A token of another host's budget is a dependency across hosts.
+            for (id, mark) in &members {
+                no_address.look(id, &token.cob, *mark, hosts);
+            }
             let told = |mark| At { value: token.clone(), place: report.place(mark) };
             tokens.extend(members.into_iter().map(|(id, mark)| (id, told(mark))));
         }
@@ -88,6 +93,7 @@ fn keep(
         words: Vec::new(),
         budget: None,
         at_most: Some(at_most),
+        keep: false,
     };
     if let Some(first) = objects.all.get(&id) {
         let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} is there already"));
@@ -97,11 +103,4 @@ fn keep(
     }
     objects.all.insert(id, object);
     Some(token)
-}
-
-/// A token of another host's budget is a dependency across hosts.
-fn check_addresses(token: &Need, members: &[(CobId, Mark)], hosts: &Hosts, report: &mut Report<'_>) {
-    for (id, mark) in members.iter().filter(|(id, _)| id.host_str() != token.cob.host_str()) {
-        super::arrows::check_addresses_of(id, &token.cob, *mark, hosts, report);
-    }
 }

@@ -142,6 +142,7 @@ fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: M
         words: Vec::new(),
         budget: None,
         at_most: None,
+        keep: false,
     };
     objects.all.insert(id.clone(), object);
     id

@@ -125,13 +125,15 @@ fn draft(
     let secrets = secrets::Secrets::read(&sections.secrets, report);
     let world = scope::World::new(sections, templates, hosts, clusters, secrets, needs, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
-    let tokens = budgets::give_out(sections, &world.hosts, &mut objects, report);
+    let mut no_address = arrows::NoAddress::default();
+    let tokens = budgets::give_out(sections, &world.hosts, &mut objects, &mut no_address, report);
     let (links, many) = targets::links(&world, &objects, report);
     let links = gates::thin_out(links, many, &mut objects);
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
     words::short(&links, &objects, &mut arrows, report);
-    let mut arrows = arrows.checked(&world.hosts, report);
+    let mut arrows = arrows.checked(&world.hosts, &mut no_address, report);
+    no_address.report(report);
     let restarts_on = words::restarts_on(&links);
 
     let hosts = world.hosts.0.values().map(|host| {

@@ -75,6 +75,8 @@ pub(super) struct Object {
     pub(super) budget: Option<Marked<String>>,
     /// It is a budget of so many tokens.
     pub(super) at_most: Option<u32>,
+    /// It leaves the model as it is.
+    pub(super) keep: bool,
 }
 
 /// Where an object is from.
@@ -164,6 +166,7 @@ impl Objects {
                 restarts_on: restarts_on.remove(&id).unwrap_or_default(),
                 budget: tokens.remove(&id),
                 at_most: object.at_most,
+                keep: object.keep,
                 arrows: arrows.remove(&id).unwrap_or_default(),
             };
             cobs.insert(id, At { value, place });
@@ -324,6 +327,7 @@ impl Maker<'_> {
                     words: Vec::new(),
                     budget: None,
                     at_most: None,
+                    keep: false,
                 };
                 if let Some(instance) = self.objects.instances.get_mut(&(*cluster, service.value.clone())) {
                     instance.cobs.entry(actions::COB.to_owned()).or_default().push(node.clone(), id.clone());
@@ -516,10 +520,6 @@ impl Maker<'_> {
             let value = templates.text(&written.value, written.mark, scope, report)?;
             Some(Marked { mark: written.mark, value })
         };
-        if let Some(Marked { mark, value: OnRemove::Keep }) = &entry.on_remove {
-            let fault = Diagnostic::error("not-supported-yet", "`on_remove: keep` is not supported yet");
-            report.push(*mark, fault.help("leave it away: what leaves the model goes to its pre-remove state first"));
-        }
         let content = entry.content.as_ref().map(|content| templates.node(content, scope, report));
         let content = content.unwrap_or(Node { mark, value: Value::Map(crate::model::Map::default()) });
         let mut object = Object {
@@ -533,6 +533,7 @@ impl Maker<'_> {
             words: Vec::new(),
             budget: entry.budget.as_ref().and_then(|name| text(name, report)),
             at_most: None,
+            keep: entry.on_remove.as_ref().is_some_and(|on_remove| on_remove.value == OnRemove::Keep),
         };
         self.files.named(&entry.files, &mut object.files, report);
         if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object, report)) {

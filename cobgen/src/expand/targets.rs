@@ -285,20 +285,14 @@ impl Finder<'_> {
         }
         let me = asker.host;
         let chosen: Vec<&CobId> = match on {
-            On::All | On::Any => candidates.iter().map(|(_, id)| id).collect(),
+            On::All => candidates.iter().map(|(_, id)| id).collect(),
+            On::Any => candidates.on_chosen(me).collect(),
             On::SameNode => candidates.on(me).collect(),
             On::First => candidates.on_first().collect(),
             On::Peers => candidates.elsewhere(me).collect(),
             On::Host(name) => candidates.on(name).collect(),
             On::Label(label) => candidates.on_some(self.world.hosts.labelled(label)).collect(),
         };
-        if *on == On::Any && candidates.nodes().nth(1).is_some() {
-            let nodes = list(candidates);
-            let what = format!("`on: any` is not supported yet where there is more than one: {nodes}");
-            let fault = Diagnostic::error("not-supported-yet", what);
-            report.push(mark, fault.help("write `on: all`, `on: first` or `on: host NAME`"));
-            return Lookup::Nothing;
-        }
         // With one node only, there are no peers, and nothing to wait for.
         if chosen.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && *on != On::Peers {
             let where_ = match on {

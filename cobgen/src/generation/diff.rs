@@ -81,6 +81,9 @@ pub struct CobChange {
     /// It prefers another state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred: Option<Swap<StateName>>,
+    /// Whether it stays as it is when it leaves the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Swap<bool>>,
     /// Dependencies that it gained, in the paper's notation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dependencies_added: Vec<String>,
@@ -219,6 +222,7 @@ fn cob_change(from: &Cob, to: &Cob, kind_changed: bool) -> CobChange {
         files: files.into_iter().filter(|f| from.files.get(*f) != to.files.get(*f)).cloned().collect(),
         rests_on_changed: from.rests_on != to.rests_on,
         preferred: swap(&from.preferred, &to.preferred),
+        keep: swap(&from.keep, &to.keep),
         dependencies_added: after.difference(&before).cloned().collect(),
         dependencies_removed: before.difference(&after).cloned().collect(),
     }
@@ -328,6 +332,9 @@ impl CobChange {
         if let Some(preferred) = &self.preferred {
             writeln!(f, "    prefers: {} -> {}", preferred.from, preferred.to)?;
         }
+        if let Some(keep) = &self.keep {
+            writeln!(f, "    on_remove: {} -> {}", on_remove(keep.from), on_remove(keep.to))?;
+        }
         self.content.iter().try_for_each(|change| change.write(f))?;
         for file in &self.files {
             writeln!(f, "    file {file}")?;
@@ -343,6 +350,10 @@ impl CobChange {
         }
         Ok(())
     }
+}
+
+fn on_remove(keep: bool) -> &'static str {
+    if keep { "keep" } else { "undo" }
 }
 
 impl ContentChange {
@@ -530,6 +541,18 @@ mod tests {
           }
         }
         "#);
+    }
+
+    #[test]
+    fn what_is_done_on_removal_is_no_content() {
+        let mut after = before();
+        after.draft.cobs.get_mut("n1/app").expect("there").value.keep = true;
+        let difference = diff(&before().assembled().generation, &after.assembled().generation);
+        insta::assert_snapshot!(difference, @r"
+        generation 1 -> 1: 0 added, 1 changed, 0 removed
+        ~ n1/app (adopted in place)
+            on_remove: undo -> keep
+        ");
     }
 
     #[test]

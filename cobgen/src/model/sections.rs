@@ -274,8 +274,8 @@ pub struct CobEntry {
     /// In a service: on `each` of its nodes (default), on the `first`, on a host by name, or on those
     /// with `{label: ...}`.
     pub place: Option<Marked<Placed>>,
-    /// What is done when it leaves the model. `undo` (default): it goes to its pre-remove state first. `keep` is
-    /// refused in this version.
+    /// What is done when it leaves the model. `undo` (default): it goes to its pre-remove state first. `keep`:
+    /// it stays as it is, and what it made stays.
     pub on_remove: Option<Marked<OnRemove>>,
     /// In a service: one change object for each item, `{d: host.vars.disks}`. Each value is a list or
     /// an expression that gives one; the name must differ for each: `"disk-{{ d }}"`.
@@ -291,7 +291,7 @@ pub struct CobEntry {
 pub enum OnRemove {
     /// It goes to its pre-remove state.
     Undo,
-    /// It stays as it is. Not built yet.
+    /// It stays as it is.
     Keep,
 }
 

@@ -100,11 +100,15 @@ pub fn of_bytes(bytes: &[u8]) -> Result<Layouts, serde_json::Error> {
 /// Layouts in the form in which they are read, every solvable cluster by name.
 #[must_use]
 pub fn to_bytes(layouts: &Layouts) -> Vec<u8> {
-    let clusters: Vec<serde_json::Value> = layouts
-        .iter()
-        .map(|(name, nodes)| serde_json::json!({"name": name, "solvable": true, "nodes": nodes}))
-        .collect();
-    serde_json::to_vec(&serde_json::json!({ "clusters": clusters })).expect("texts and lists can be written as JSON")
+    #[derive(Serialize)]
+    struct Written<'a> {
+        name: &'a str,
+        solvable: bool,
+        nodes: &'a [LayoutNode],
+    }
+    let clusters: Vec<Written<'_>> =
+        layouts.iter().map(|(name, nodes)| Written { name, solvable: true, nodes }).collect();
+    serde_json::to_vec(&BTreeMap::from([("clusters", clusters)])).expect("texts and lists can be written as JSON")
 }
 
 /// Names in the order in which people count: `c-2` before `c-10`.

@@ -122,11 +122,14 @@ fn named<'a>(cluster: &str, nodes: impl Iterator<Item = (NodeRef<'a>, &'a NodeLa
             NodeRef::New(_) => new.push(layout),
         }
     }
+    let all_new = found.is_empty();
     let taken: BTreeSet<String> = found.iter().map(|n| n.name.clone()).collect();
     let free = (1_u64..).map(|n| format!("{cluster}-{n}")).filter(|name| !taken.contains(name));
     let named: Vec<LayoutNode> = free.zip(new).map(|(name, layout)| node_of(name, layout)).collect();
     found.extend(named);
-    found.sort_by_cached_key(|node| natural(&node.name));
+    if !all_new {
+        found.sort_by_cached_key(|node| natural(&node.name));
+    }
     found
 }
 

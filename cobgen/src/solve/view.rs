@@ -63,7 +63,9 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
     let answers = super::all(&requests, &ground.catalog, &ground.hosts, given, report);
     let entries: BTreeMap<&str, &ServiceEntry> = sections.services.iter().map(|(n, s)| (n.value.as_str(), s)).collect();
     let planned = |nodes: &[LayoutNode], before: &[LayoutNode]| {
-        let names: BTreeSet<&str> = nodes.iter().chain(before).flat_map(|n| &n.services).map(String::as_str).collect();
+        let unlike =
+            nodes.chunk_by(|a, b| a.services == b.services).chain(before.chunk_by(|a, b| a.services == b.services));
+        let names: BTreeSet<&str> = unlike.flat_map(|alike| &alike[0].services).map(String::as_str).collect();
         let service = |name: &str| {
             let entry = entries.get(name).copied();
             let before = |stage| ground.catalog.services.before(name, stage, |s| names.contains(s));
@@ -87,9 +89,11 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
             Verdict::None | Verdict::Rejected => (Some(false), Vec::new()),
             Verdict::Undecided => (None, Vec::new()),
         };
-        let there: BTreeSet<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
-        let gone = before.iter().filter(|n| solvable == Some(true) && !there.contains(n.name.as_str()));
-        let leaving = gone.map(|n| n.name.clone()).collect();
+        let mut leaving = Vec::new();
+        if solvable == Some(true) && !before.is_empty() {
+            let there: BTreeSet<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
+            leaving.extend(before.iter().map(|n| &n.name).filter(|name| !there.contains(name.as_str())).cloned());
+        }
         let counted = requests.get(&name).is_some_and(|r| matches!(r, Ok(r) if matches!(r.nodes, Wanted::Count(_))));
         let origin = if counted { Origin::Provider } else { Origin::Inventory };
         let services = planned(&nodes, before);

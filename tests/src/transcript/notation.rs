@@ -6,6 +6,7 @@
 //!   is down                      in the beginning; the first unless said
 //!   prefers up                   the last unless said
 //!   leaves in down               its pre-remove state; the first unless said
+//!   leaves as it is              it is not moved when it leaves
 //!   hop down up <- h2/db@up      a transition with its needs (`@a|b`: either state serves)
 //!   lock up <- h2/db@up          a lock dependency
 //!   retries 3                    of every hop; without end unless said
@@ -89,8 +90,10 @@ fn read_line(system: &mut System, at: usize, text: &str) -> Result<(), String> {
         }
         "is" => system.things[at].initial = state(rest)?,
         "prefers" => system.things[at].preferred = state(rest)?,
+        "leaves" if rest == "as it is" => system.things[at].keep = true,
         "leaves" => {
-            system.things[at].pre_remove = state(rest.strip_prefix("in ").ok_or("it must be: leaves in STATE")?)?;
+            system.things[at].pre_remove =
+                state(rest.strip_prefix("in ").ok_or("it must be: leaves in STATE, or: leaves as it is")?)?;
         }
         "hop" => {
             let (ends, needs) = rest.split_once("<-").unwrap_or((rest, ""));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use cob_tests::cluster::Cluster;
 use cob_tests::processes::{self, Signal};
-use cob_types::GenerationNumber;
 use cob_types::status::{Phase, Wait};
+use cob_types::{GenerationNumber, history::HistoryEntry};
 
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
@@ -263,4 +263,54 @@ else echo outdated; fi
     cluster.wait_converged(second, PATIENCE);
     assert!(read(&cluster, "n2/app", "state").contains("2"));
     assert_eq!(read(&cluster, "n2/app", "imports"), IMPORTS);
+}
+
+const KEPT: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+clusters: {c: {services: {db: [n1, n2]}}}
+services:
+  db:
+    cobs:
+      server: {kind: quick}
+      schema: {kind: quick, place: first, on_remove: keep, requires: [server]}
+"#;
+
+#[test]
+fn what_is_kept_is_still_there_when_its_change_object_has_left() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let model = cluster.write_model("model", &[("model.yaml", KEPT), QUICK, CHECK]);
+    let first = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.wait_converged(first, PATIENCE);
+    let made =
+        |cluster: &Cluster, cob: &str| std::fs::read_to_string(cluster.path(&format!("n1/cobs/{cob}/state"))).ok();
+    assert_eq!(made(&cluster, "n1+db+schema").as_deref(), Some("up\n"));
+
+    // Both leave: what the one made stays, what the other made goes. (The server stops only with the schema down; for
+    // a server that leaves beside it, a schema that is kept is as good as that.)
+    let mut draft = cluster.load(&model);
+    draft.cobs.clear();
+    let second = cluster.publish_draft(&draft);
+    cluster.switch_all(second);
+    cluster.wait_converged(second, PATIENCE);
+    assert_eq!((made(&cluster, "n1+db+schema").as_deref(), made(&cluster, "n1+db+server")), (Some("up\n"), None));
+    let moved = |e: &&HistoryEntry| e.cob.as_ref().is_some_and(|c| c.name() == "db/schema");
+    let history = cluster.history("n1");
+    let ends: Vec<_> = history.iter().filter(moved).filter(|e| e.event == "start" || e.event == "gone").collect();
+    assert_eq!(ends.iter().map(|e| e.event.as_str()).collect::<Vec<_>>(), ["start", "gone"], "{ends:?}");
+
+    // Back again it is found as it was left, also by a daemon that has been killed since.
+    cluster.kill("n1");
+    cluster.start("n1");
+    let third = cluster.generate(&model);
+    cluster.switch_all(third);
+    cluster.wait_converged(third, PATIENCE);
+    let starts = cluster.history("n1").into_iter().filter(|e| {
+        e.event == "start" && e.generation == third && e.cob.as_ref().is_some_and(|c| c.name() == "db/schema")
+    });
+    assert_eq!(starts.count(), 0, "it is up already");
 }

@@ -8,6 +8,7 @@ mod actions;
 mod budgets;
 mod closed;
 mod disk;
+mod durations;
 mod enrol;
 mod examples;
 mod flap;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
 
 use super::Context;
@@ -35,12 +36,11 @@ struct Reading {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
-    let all = &context.targets.all;
-    let mut readings: Vec<Reading> =
-        all.iter().map(|target| Reading { target: target.clone(), next: 0, told: 0, lost: false }).collect();
+    let mut readings = beginnings(context);
     let mut abandoned = std::pin::pin!(screen.abandoned());
     loop {
-        to_the_end(context, screen, args, &mut readings).await?;
+        let tell = |screen: &mut Screen, entry: HistoryEntry| Ok(screen.line(&told(context.json, &entry)?)?);
+        to_the_end(context, screen, args, &mut readings, tell).await?;
         if !args.follow {
             break;
         }
@@ -52,12 +52,36 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }
 
+/// Takes every entry that the hosts have, in the order of the merged history; how far they were reached.
+pub(super) async fn each(
+    context: &Context,
+    screen: &mut Screen,
+    since_generation: Option<GenerationNumber>,
+    mut take: impl FnMut(HistoryEntry),
+) -> Result<Exit, Failure> {
+    let args = HistoryArgs { cob: None, since_generation, follow: false };
+    let mut readings = beginnings(context);
+    let take = |_: &mut Screen, entry| {
+        take(entry);
+        Ok(())
+    };
+    to_the_end(context, screen, &args, &mut readings, take).await?;
+    Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
+}
+
+/// The histories of all hosts, none of them begun.
+fn beginnings(context: &Context) -> Vec<Reading> {
+    let all = context.targets.all.iter();
+    all.map(|target| Reading { target: target.clone(), next: 0, told: 0, lost: false }).collect()
+}
+
 /// Merges what the hosts have from where their readings stand.
 async fn to_the_end(
     context: &Context,
     screen: &mut Screen,
     args: &HistoryArgs,
     readings: &mut [Reading],
+    mut tell: impl FnMut(&mut Screen, HistoryEntry) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut merge = Merge::new(readings.len());
     loop {
@@ -83,7 +107,7 @@ async fn to_the_end(
         }
         while let Some(entry) = merge.next_entry() {
             if args.since_generation.is_none_or(|since| entry.generation >= since) {
-                screen.line(&told(context.json, &entry)?)?;
+                tell(screen, entry)?;
             }
         }
         if merge.wanted().is_empty() {

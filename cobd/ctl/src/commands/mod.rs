@@ -13,6 +13,7 @@ use crate::settings::{Credentials, Settings};
 use crate::targets::{Target, Targets};
 
 mod doctor;
+mod durations;
 mod explain;
 mod history;
 mod orders;
@@ -65,6 +66,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
+        Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
         Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,

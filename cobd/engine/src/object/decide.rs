@@ -91,7 +91,12 @@ impl Object {
             if have_all {
                 self.grant_all(cx, state);
             }
-            self.recall_where(cx, |granted, state| granted != state);
+            if self.leaves_as_it_is() {
+                self.grant_as_left(cx);
+                self.recall_unserved(cx);
+            } else {
+                self.recall_where(cx, |granted, state| granted != state);
+            }
         } else {
             self.recall_where(cx, |_, _| true);
             if let Some(hop) = hop
@@ -108,7 +113,7 @@ impl Object {
 
     fn has_conflict(&self, target: StateIx) -> bool {
         let id = self.spec.kind.id(target);
-        self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id))
+        self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id) && !self.is_as_good_as_off(r))
     }
 
     /// Rules 3 and 4, first half: everything that is needed now, and what is kept besides.
@@ -393,24 +398,40 @@ impl Object {
         }
         let rests_on = self.rests_on(cx, state);
         for i in chosen {
-            self.requests[i].granted = Some(id);
-            self.requests[i].recalled = false;
+            self.grant(cx, i, id, rests_on.clone());
+        }
+    }
+
+    fn grant(&mut self, cx: &mut Cx<'_>, at: usize, id: StateId, rests_on: Vec<HeldLock>) {
+        self.requests[at].granted = Some(id);
+        self.requests[at].recalled = false;
+        let request = &self.requests[at];
+        let grant = GrantOut {
+            number: request.number,
+            set: cx.names.state_names(&request.set),
+            state: cx.names.state_name(id).clone(),
+            rank: request.rank,
+            origin: cx.names.cob_id(request.origin).clone(),
+            fingerprint: request.fingerprint,
+            rests_on,
+        };
+        let (cob, to) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
+        if !cx.faults.grants_not_durable() {
+            cx.record(Body::Granted { cob, to, grant });
+        }
+        let msg = Msg::Grant { number: request.number, rev: request.rev, state: id, values: self.values.clone() };
+        cx.post(self.me, request.asker, msg);
+    }
+
+    /// Promises its pre-remove state to those who leave beside it, without being there.
+    fn grant_as_left(&mut self, cx: &mut Cx<'_>) {
+        let off = self.spec.kind.id(self.spec.kind.pre_remove);
+        for i in 0..self.requests.len() {
             let request = &self.requests[i];
-            let grant = GrantOut {
-                number: request.number,
-                set: cx.names.state_names(&request.set),
-                state: cx.names.state_name(id).clone(),
-                rank: request.rank,
-                origin: cx.names.cob_id(request.origin).clone(),
-                fingerprint: request.fingerprint,
-                rests_on: rests_on.clone(),
-            };
-            let (cob, to) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
-            if !cx.faults.grants_not_durable() {
-                cx.record(Body::Granted { cob, to, grant });
+            let same_content = request.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
+            if request.granted.is_none() && !request.lapsed && same_content && self.is_as_good_as_off(request) {
+                self.grant(cx, i, off, Vec::new());
             }
-            let msg = Msg::Grant { number: request.number, rev: request.rev, state: id, values: self.values.clone() };
-            cx.post(self.me, request.asker, msg);
         }
     }
 
@@ -430,18 +451,36 @@ impl Object {
     fn recall_where(&mut self, cx: &mut Cx<'_>, which: impl Fn(StateId, StateId) -> bool) {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {
-            let request = &mut self.requests[i];
-            let Some(granted) = request.granted else { continue };
-            if request.recalled || !which(granted, state) {
-                continue;
+            if self.requests[i].granted.is_some_and(|granted| which(granted, state)) {
+                self.recall(cx, i);
             }
-            request.recalled = true;
-            request.since = cx.now;
-            let (asker, number) = (request.asker, request.number);
-            cx.post(self.me, asker, Msg::Recall(number));
-            let from = cx.names.cob_id(asker).clone();
-            cx.note(self.me, Note::Recalled { from });
         }
+    }
+
+    /// Who leaves where it is asks for the promises back that only a move would ask for otherwise, and for those
+    /// of another state, but not for those that it has made as one that has left.
+    fn recall_unserved(&mut self, cx: &mut Cx<'_>) {
+        let state = self.state_id();
+        for i in 0..self.requests.len() {
+            let request = &self.requests[i];
+            let astray = request.granted != state && !self.is_as_good_as_off(request);
+            if request.granted.is_some() && (astray || !self.serves(request)) {
+                self.recall(cx, i);
+            }
+        }
+    }
+
+    fn recall(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let request = &mut self.requests[at];
+        if request.recalled {
+            return;
+        }
+        request.recalled = true;
+        request.since = cx.now;
+        let (asker, number) = (request.asker, request.number);
+        cx.post(self.me, asker, Msg::Recall(number));
+        let from = cx.names.cob_id(asker).clone();
+        cx.note(self.me, Note::Recalled { from });
     }
 
     /// The first rule of the target: a request whose every state is out of reach is told so.

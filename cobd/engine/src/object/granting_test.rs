@@ -119,3 +119,22 @@ fn unserved_for_long_is_asked_about() {
     let said = b.after(Span::secs(11));
     assert!(said.contains(&"a: query a/a of h/b #1.7".to_owned()), "{said:?}");
 }
+
+#[test]
+fn a_promise_that_keeps_it_away_is_asked_about() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@0 #1.7");
+    assert_eq!(
+        b.ended("h/b", true),
+        ["write: h/b ended well, is 0", "write: h/b@0 granted to a/a #1.7", "a: grant h/b@0 to a/a #1.7 rev 0"]
+    );
+    b.after(Span::secs(5));
+    // The release may have got lost with an asker that has left its model since.
+    assert_eq!(b.after(Span::secs(10)), ["a: query a/a of h/b #1.7"]);
+    let told = b.hears("release a/a of h/b #1.7");
+    assert!(told.contains(&"act h/b 0 -> 1, attempt 1".to_owned()), "{told:?}");
+    b.ended("h/b", true);
+    b.hears("request a/a of h/b@1 #1.8");
+    b.after(Span::secs(5));
+    assert_eq!(b.after(Span::secs(60)), [""; 0], "at home nobody is asked");
+}

@@ -311,7 +311,16 @@ impl Object {
 
     /// Where it goes by itself.
     pub(crate) fn home(&self) -> StateIx {
-        if self.retiring { self.spec.kind.pre_remove } else { self.spec.preferred }
+        match (self.retiring, self.state) {
+            (false, _) => self.spec.preferred,
+            (true, Some(state)) if self.spec.keep => state,
+            (true, _) => self.spec.kind.pre_remove,
+        }
+    }
+
+    /// It leaves as it is.
+    pub(crate) fn leaves_as_it_is(&self) -> bool {
+        self.retiring && self.spec.keep
     }
 
     pub(crate) fn state_id(&self) -> Option<StateId> {
@@ -331,13 +340,24 @@ impl Object {
         !self.retiring || request.rank.phase == 0
     }
 
-    /// It has left: in its pre-remove state, with no promise of another state out, at rest.
+    /// Asked, for somebody who leaves, to be in its pre-remove state: one that leaves as it is never acts again, so
+    /// it is as good as there.
+    pub(crate) fn is_as_good_as_off(&self, request: &Request) -> bool {
+        self.leaves_as_it_is()
+            && request.rank.phase == 0
+            && self.state_id().is_some_and(|state| !request.set.contains(&state))
+            && request.set.contains(&self.spec.kind.id(self.spec.kind.pre_remove))
+    }
+
+    /// It has left: in its pre-remove state, with no promise of another state out, at rest. One that is kept
+    /// leaves with no promise out at all: it may be back in the next generation, and knows of none then.
     pub(crate) fn is_final(&self) -> bool {
-        let off = self.spec.kind.pre_remove;
+        let home = self.home();
+        let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
         self.retiring
-            && self.state == Some(off)
+            && self.state == Some(home)
             && matches!(self.activity, Activity::Idle)
-            && self.requests.iter().all(|r| r.granted.is_none_or(|g| g == self.spec.kind.id(off)))
+            && self.requests.iter().all(|r| r.granted.is_none_or(may_stand))
     }
 
     pub(crate) fn request_ix(&self, asker: CobRef) -> Result<usize, usize> {

@@ -24,7 +24,8 @@ impl Object {
     /// The target by all requests but those with this origin.
     pub(crate) fn aim(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>) -> Aim {
         let own = Aim { target: self.home(), asker: None, origin: None, phase: u8::from(!self.retiring) };
-        let counts = |r: &&Request| self.serves(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
+        let asks = |r: &Request| self.serves(r) && !self.is_as_good_as_off(r);
+        let counts = |r: &&Request| asks(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
         let mut wishes: Vec<&Request> = self.requests.iter().filter(counts).collect();
         let first_place = |r: &Request| {
             let first = r.set.first().and_then(|s| self.spec.kind.ix(*s));

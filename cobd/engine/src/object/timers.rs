@@ -51,6 +51,13 @@ impl Object {
         !self.given_back.is_empty()
             || self.locks.iter().any(|l| l.unanswered() && away(l.asked))
             || self.requests.iter().any(|r| away(r.asker) && (r.granted.is_none() || r.recalled || r.restored))
+            || (self.is_kept_away() && self.requests.iter().any(|r| away(r.asker)))
+    }
+
+    /// Only for what it has promised it is not where it would go by itself. A holder that has left its model can't
+    /// repeat a release that got lost: that the promise is still meant is asked about.
+    fn is_kept_away(&self) -> bool {
+        self.state.is_some() && self.state != Some(self.home())
     }
 
     /// Says again what has no answer yet, to the hosts that `to` picks.
@@ -71,7 +78,7 @@ impl Object {
             if !away(cx, request.asker) {
                 continue;
             }
-            if let Some(msg) = repeat_to_asker(request, cx.now) {
+            if let Some(msg) = repeat_to_asker(request, self.is_kept_away(), cx.now) {
                 cx.post(self.me, request.asker, msg);
             }
         }
@@ -79,13 +86,13 @@ impl Object {
 }
 
 /// What is said again to an asker.
-fn repeat_to_asker(request: &super::Request, now: Time) -> Option<Msg> {
+fn repeat_to_asker(request: &super::Request, kept_away: bool, now: Time) -> Option<Msg> {
     let number: Number = request.number;
     if request.lapsed {
         Some(Msg::Lapsed(number))
     } else if request.recalled {
         Some(Msg::Recall(number))
-    } else if request.restored || (request.granted.is_none() && now > request.since + QUERY_AFTER) {
+    } else if request.restored || ((request.granted.is_none() || kept_away) && now > request.since + QUERY_AFTER) {
         Some(Msg::Query(number))
     } else {
         None

@@ -37,6 +37,9 @@ pub(super) struct Thing {
     disturbed: Option<Disturbed>,
     /// The budget that has given it a token beyond its number, and does not have it back.
     beyond: Option<CobId>,
+    /// It leaves as it is, or has left so: for whoever leaves beside it, and who moves for one of these, it is as good
+    /// as in this state.
+    kept_from: Option<StateName>,
 }
 
 /// A member of a budget that is away.
@@ -83,7 +86,13 @@ impl Reality {
             relied_on: 0,
             disturbed: None,
             beyond: None,
+            kept_from: None,
         });
+    }
+
+    /// Its host goes to a generation without it, and it is kept; or to one that has it.
+    pub(super) fn set_kept_from(&mut self, thing: usize, off: Option<StateName>) {
+        self.things[thing].kept_from = off;
     }
 
     pub(super) fn find(&self, id: &CobId) -> Option<usize> {
@@ -168,13 +177,14 @@ impl Reality {
         while let Some(need) = open.pop() {
             let other = &need.cob;
             let Some(ix) = self.find(other) else { continue };
-            let Thing { state, running, host, .. } = &self.things[ix];
+            let Thing { state, running, host, kept_from, .. } = &self.things[ix];
+            let left = kept_from.as_ref().is_some_and(|off| need.states.contains(off));
             if running.is_some() {
                 breaches.push(format!("{id} goes from {from} to {to} while {other} is moving"));
-            } else if !need.states.contains(state) {
+            } else if !need.states.contains(state) && !left {
                 breaches.push(format!("{id} goes from {from} to {to} with {other} in {state}"));
             }
-            if !found.insert(ix) || !deep {
+            if !found.insert(ix) || !deep || (left && !need.states.contains(state)) {
                 continue;
             }
             if let Some(c) = active(*host).and_then(|b| b.cobs.get(other)) {

@@ -290,10 +290,23 @@ impl World {
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
             let Some(host) = self.host_ix.get(name).copied() else { continue };
+            self.note_kept(host, bundle);
             self.hosts[host].bundles.insert(generation, bundle.clone());
             let in_process = self.in_process.clone();
             let event = Event::Go { generation, bundle: bundle.clone(), in_process };
             self.event(host, event);
+        }
+    }
+
+    /// Who is not in the newest bundle of a host leaves; of these, some are kept.
+    fn note_kept(&mut self, host: usize, newest: &Bundle) {
+        let all: Vec<_> =
+            self.hosts[host].bundles.values().flat_map(|b| b.cobs.values().map(move |c| (c, b))).collect();
+        for (cob, bundle) in all {
+            let Some(thing) = self.reality.find(&cob.id) else { continue };
+            let leaving = !newest.cobs.contains_key(&cob.id);
+            let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
+            self.reality.set_kept_from(thing, off.filter(|_| leaving && cob.keep));
         }
     }
 

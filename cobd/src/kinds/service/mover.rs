@@ -25,6 +25,8 @@ use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
 
 /// Between two looks at a service that starts or stops, and between two attempts of `ready`.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+/// So long the keeper may take to note the service's process after that has begun.
+const NOTED: Duration = Duration::from_secs(2);
 
 /// What is to be done; the second argument, as JSON. Everybody can read it there, so the service's
 /// variables come with the content.
@@ -254,7 +256,7 @@ impl<'a> Mover<'a> {
                 return Some(Err(format!("it ended before it was ready: {how}{}", self.last_said())));
             }
             match &self.content.ready {
-                None => (Instant::now() >= settled).then_some(Ok(())),
+                None => (Instant::now() >= settled && self.is_noted(settled)).then_some(Ok(())),
                 Some(command) => match self.run(command, self.limit) {
                     Ok(()) => Some(Ok(())),
                     Err(why) => {
@@ -268,6 +270,11 @@ impl<'a> Mover<'a> {
             let within = Duration::from_millis(self.wish.timeout_ms);
             Err(format!("it was not ready within three quarters of {within:?}; `ready` said last: {complaint}"))
         })
+    }
+
+    /// Whether the keeper has noted which process it is; a disk on which it can't does not keep it from being up.
+    fn is_noted(&self, settled: Instant) -> bool {
+        self.folder.main_pid().is_some() || Instant::now() >= settled + NOTED
     }
 
     /// Ends a running service: by its own command if it has one, then by the keeper.

@@ -80,6 +80,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_recorded_is_read() {
+        let printed = "{\n  \"install\": \"300ms\",\n  \"install db\": \"200ms\",\n  \"install db n1\": \"61000ms\"\n}";
+        let durations = of_text(printed).expect("as `cobctl durations` prints it");
+        let of = |service: &str, node: &str| {
+            let (node, service) = (node.to_owned(), Some(service.to_owned()));
+            durations.of(&Job { node, action: Action::Install, service })
+        };
+        assert_eq!((of("db", "n1"), of("db", "n2"), of("app", "n1")), (61_000, 200, 300));
+    }
+
+    #[test]
     fn wrong_lines_are_told() {
         for (text, wrong) in [
             ("instal: 1s", "no action is called `instal`; did you mean `install`?"),

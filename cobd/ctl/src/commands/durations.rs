@@ -1,0 +1,162 @@
+//! `cobctl durations`: how long actions took, in the form that `cobgen plan --durations` reads.
+//!
+//! Services with `actions` have one change object a node, `NODE/SERVICE/instance`, and each of its moves is one
+//! action: it is known by the state that it leads to. Out of `outdated` two actions are made in one move, and
+//! nobody knows which took how long.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cob_types::history::HistoryEntry;
+use cob_types::{CobId, StateName};
+
+use super::{Context, history};
+use crate::args::DurationsArgs;
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+
+/// Of each action on a node the last so many count.
+const LAST: usize = 9;
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
+    let mut recorded = Recorded::default();
+    let exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
+    let lines = recorded.lines();
+    let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
+    screen.line(&text)?;
+    if recorded.others > 0 {
+        let others = cob_types::words::count(recorded.others, "move");
+        screen.problem("note", &format!("{others} of change objects that are no services with actions left out"));
+    }
+    Ok(if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit })
+}
+
+/// What the histories say of actions.
+#[derive(Debug, Default)]
+struct Recorded {
+    /// The action that runs on each change object: when it began, and from where to where.
+    running: BTreeMap<CobId, (u64, StateName, StateName)>,
+    /// Milliseconds, by action, service and node, the latest last.
+    times: BTreeMap<(&'static str, String, String), VecDeque<u64>>,
+    /// Moves that ended well and are no action of a plan.
+    others: usize,
+}
+
+impl Recorded {
+    fn take(&mut self, entry: HistoryEntry) {
+        let HistoryEntry { ts_ns, cob: Some(cob), event, from, to, ok, .. } = entry else { return };
+        match (event.as_str(), from, to) {
+            ("start", Some(from), Some(to)) => _ = self.running.insert(cob, (ts_ns, from, to)),
+            ("end", ..) => {
+                if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
+                    self.ended(&cob, &from, &to, ts_ns.saturating_sub(began) / 1_000_000);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, cob: &CobId, from: &StateName, to: &StateName, ms: u64) {
+        let service = cob.name().strip_suffix("/instance").filter(|service| !service.contains('/'));
+        let action = action(from, to);
+        let (Some(service), Some(action)) = (service, action) else {
+            self.others += 1;
+            return;
+        };
+        let times = self.times.entry((action, service.to_owned(), cob.host_str().to_owned())).or_default();
+        times.push_back(ms);
+        if times.len() > LAST {
+            times.pop_front();
+        }
+    }
+
+    /// `ACTION SERVICE NODE`, `ACTION SERVICE` and `ACTION`, with the median of each.
+    fn lines(&self) -> BTreeMap<String, String> {
+        let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for ((action, service, node), times) in &self.times {
+            for key in [format!("{action} {service} {node}"), format!("{action} {service}"), (*action).to_owned()] {
+                all.entry(key).or_default().extend(times);
+            }
+        }
+        all.into_iter().map(|(key, times)| (key, format!("{}ms", median(times)))).collect()
+    }
+}
+
+/// The action of a service that a move is; none: another one, or two in one.
+fn action(from: &StateName, to: &StateName) -> Option<&'static str> {
+    if *from == StateName::OUTDATED {
+        return None;
+    }
+    match to.as_str() {
+        "installed" => Some("install"),
+        "configured" => Some("configure"),
+        "initialized" => Some("initialize"),
+        "started" => Some("start"),
+        "stopped" => Some("stop"),
+        "absent" => Some("remove"),
+        _ => None,
+    }
+}
+
+/// The middle one; of two in the middle the longer.
+fn median(mut times: Vec<u64>) -> u64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{entry, id, state};
+
+    /// An action from `from` to `to` that takes so long.
+    fn action(recorded: &mut Recorded, cob: &str, from: &str, to: &str, ms: u64, ok: Option<bool>) {
+        let base = entry(id(cob).host_str(), 1, 1, 1_795_226_464_000_000_000);
+        let base = HistoryEntry { cob: Some(id(cob)), from: Some(state(from)), to: Some(state(to)), ..base };
+        recorded.take(HistoryEntry { event: "start".to_owned(), ..base.clone() });
+        recorded.take(HistoryEntry { event: "check".to_owned(), ..base.clone() });
+        recorded.take(HistoryEntry { event: "end".to_owned(), ok, ts_ns: base.ts_ns + ms * 1_000_000, ..base });
+    }
+
+    fn lines(recorded: &Recorded) -> String {
+        recorded.lines().iter().map(|(key, time)| format!("{key}: {time}")).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_median_of_what_ended_well_counts() {
+        let mut r = Recorded::default();
+        for (ms, ok) in [(100, Some(true)), (90_000, Some(false)), (300, Some(true)), (5, None), (200, Some(true))] {
+            action(&mut r, "n1/db/instance", "absent", "installed", ms, ok);
+        }
+        action(&mut r, "n2/db/instance", "absent", "installed", 1000, Some(true));
+        action(&mut r, "n2/app/instance", "configured", "started", 40, Some(true));
+        action(&mut r, "n2/app/instance", "started", "stopped", 20, Some(true));
+        action(&mut r, "n2/app/instance", "stopped", "absent", 10, Some(true));
+        let expected = "\
+            install: 300ms\ninstall db: 300ms\ninstall db n1: 200ms\ninstall db n2: 1000ms\n\
+            remove: 10ms\nremove app: 10ms\nremove app n2: 10ms\n\
+            start: 40ms\nstart app: 40ms\nstart app n2: 40ms\nstop: 20ms\nstop app: 20ms\nstop app n2: 20ms";
+        assert_eq!((lines(&r).as_str(), r.others), (expected, 0));
+    }
+
+    #[test]
+    fn what_is_no_action_of_a_plan_is_counted_and_left_out() {
+        let mut r = Recorded::default();
+        action(&mut r, "n1/db/server", "down", "up", 100, Some(true));
+        action(&mut r, "n1/db/instance", "outdated", "stopped", 100, Some(true));
+        action(&mut r, "n1/instance", "absent", "installed", 100, Some(true));
+        assert_eq!((lines(&r).as_str(), r.others), ("", 3));
+        // An end without a beginning: the history does not reach back so far.
+        let base = entry("n1", 1, 1, 5);
+        r.take(HistoryEntry { cob: Some(id("n1/db/instance")), event: "end".to_owned(), ok: Some(true), ..base });
+        assert_eq!(lines(&r), "");
+    }
+
+    #[test]
+    fn old_times_fade() {
+        let mut r = Recorded::default();
+        for ms in [9000; 20].into_iter().chain([10; 9]) {
+            action(&mut r, "n1/db/instance", "initialized", "started", ms, Some(true));
+        }
+        assert_eq!(r.lines()["start db n1"], "10ms");
+    }
+}

@@ -1,0 +1,66 @@
+//! What the hosts recorded of actions is what a plan is told of their time.
+
+use std::process::{Command, Output};
+
+use cob_tests::cluster::Cluster;
+
+use crate::{PATIENCE, cluster};
+
+const MODEL: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+hardwaretypes: {small: {}}
+imagetypes: {linux: {}}
+services:
+  db: {actions: {install: "sleep 0.3", start: "true", stop: "true"}}
+  app: {actions: {install: "true", start: "sleep 0.5", stop: "true"}, dependencies: {runtime: {requires: [db]}}}
+  gate: {cobs: {open: {kind: quick}}}
+templates:
+  t: {defaults: {services: [db, app, gate], hardwaretype: small, imagetype: linux}, compatibility: {services: [db, app, gate]}}
+clusters: {c: {template: t, nodes: [n1, n2]}}
+"#;
+
+fn cob(cluster: &Cluster, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+    command.args(args).env_clear().current_dir(cluster.path(""));
+    command.output().expect("runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_was_recorded_makes_the_time_of_a_plan() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), crate::QUICK, crate::CHECK]);
+    let generation = cluster.generate(&model);
+    cluster.start_all();
+    let addresses = ["n1", "n2"].map(|host| format!("tcp://{}", cluster.address(host)));
+    let durations = ["cobctl", "--host", &addresses[0], "--host", &addresses[1], "durations"];
+    let nothing = cob(&cluster, &durations);
+    assert_eq!((nothing.status.code(), text(&nothing.stdout).trim()), (Some(1), "{}"), "{nothing:?}");
+
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    let printed = cob(&cluster, &durations);
+    assert!(printed.status.success(), "{printed:?}");
+    assert!(
+        text(&printed.stderr).contains("2 moves of change objects that are no services with actions"),
+        "{printed:?}"
+    );
+    std::fs::write(cluster.path("durations.json"), &printed.stdout).expect("written");
+
+    let model = model.display().to_string();
+    let plan =
+        cob(&cluster, &["cobgen", "plan", &model, "--operation", "create", "--durations", "durations.json", "--json"]);
+    assert!(plan.status.success(), "{plan:?}");
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("JSON");
+    let times = &plan["plans"][0]["times"];
+    // 0.3 s of installing db and 0.5 s of starting app come one after the other.
+    let ordered = times["ordered_ms"].as_u64().expect("a number");
+    assert!((800..30_000).contains(&ordered), "{times}");
+    assert!(times["staged_ms"].as_u64() >= Some(ordered), "{times}");
+}
