@@ -457,6 +457,7 @@ budgets: {b: {at_most: 1}}
       down -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
       up -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
       outdated -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+      failed -> up: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
       failed -> down: None, 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
 
     tcp-check (tcp-check): down up; on up, off down; priority down up; check None 30000 ms
@@ -660,6 +661,30 @@ fn variables_of_a_service_become_texts() {
     let draft = draft(&format!("cobs: {{n1/a: {{kind: service, content: {content}}}}}"));
     let env = &draft.cobs[&id("n1/a")].value.content["env"];
     assert_eq!(env, &serde_json::json!({"PORT": "1", "DEBUG": "true", "NAME": "db"}));
+}
+
+#[test]
+fn nobody_is_off_for_a_reload_and_what_is_adjusted_needs_nobody() {
+    let draft = draft(
+        r#"
+cobs:
+  n1/conf: {kind: k}
+  n1/db: {kind: service, reloads_on: [conf], content: {unit: db, enabled: true, on_change: reload}}
+  n2/app: {kind: service, requires: [n1/db], content: {unit: app.service}}
+"#,
+    );
+    let kinds: Vec<&str> = draft.kinds.keys().map(|k| k.as_str()).collect();
+    assert_eq!(kinds, ["k", "service.unit", "service.unit-reload"]);
+    insta::assert_snapshot!(arrows(&draft), @"
+    (n1/db, down, up) <- (n1/conf, up)
+    (n1/db, failed, up) <- (n1/conf, up)
+    (n1/db, outdated, down) <- (n2/app, down)
+    (n1/db, outdated, up) <- (n1/conf, up)
+    (n1/db, up, down) <- (n2/app, down)
+    (n2/app, down, up) <- (n1/db, up)
+    (n2/app, failed, up) <- (n1/db, up)
+    (n2/app, up) <- (n1/db, up)
+    ");
 }
 
 #[test]

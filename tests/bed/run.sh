@@ -7,7 +7,7 @@
 #
 # With --intruder FILE (cargo build -p cob-tests --bin intruder) behind that also hosts that mean harm.
 #
-# Where hosts can't be made it says `skipped: WHY` and ends with 0. BED_NAME names the bed, COB_BED_KEEP=1
+# COB_BED_ONLY="service etcd" plays these scripts alone. Where hosts can't be made it says `skipped: WHY` and ends with 0. BED_NAME names the bed, COB_BED_KEEP=1
 # leaves it when something has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -105,9 +105,23 @@ for host in h1 h2 h3; do
     install_on "$host"
 done
 
-# shellcheck source=tests/bed/alone.sh
-source "$here/alone.sh"
-if on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/null 2>&1; then
+wanted() { [ -z "${COB_BED_ONLY:-}" ] || [[ " $COB_BED_ONLY " = *" $1 "* ]]; }
+
+if wanted alone; then
+    # shellcheck source=tests/bed/alone.sh
+    source "$here/alone.sh"
+fi
+if wanted service; then
+    # shellcheck source=tests/bed/service.sh
+    source "$here/service.sh"
+fi
+if wanted etcd; then
+    # shellcheck source=tests/bed/etcd.sh
+    source "$here/etcd.sh"
+fi
+if ! wanted together; then
+    :
+elif on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/null 2>&1; then
     # shellcheck source=tests/bed/together.sh
     source "$here/together.sh"
     if [ -n "$intruder" ]; then

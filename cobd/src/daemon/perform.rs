@@ -133,8 +133,12 @@ impl Daemon {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
         if let Some(old) = &self.active {
-            for cob in old.cobs.keys().filter(|c| !prepared.has(c)) {
-                self.kinds.forget(cob);
+            for (cob, ready) in old.cobs.iter().filter(|(cob, _)| !prepared.has(cob)) {
+                if ready.cob.keep {
+                    self.kinds.forget_kept(cob);
+                } else {
+                    self.kinds.forget(cob);
+                }
                 self.last_lines.remove(cob);
             }
         }
@@ -167,6 +171,7 @@ impl Daemon {
             let folder = folder.map_err(|e| e.to_string());
             cobs.insert(id.clone(), Ready { cob: Arc::new(cob.clone()), kind: kind.clone(), folder });
         }
+        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)));
         self.active = Some(Active { prepared, cobs });
         self.tell_roster();
     }
@@ -231,6 +236,7 @@ impl Daemon {
             folder: ready.folder.clone()?,
             imports,
             secrets: self.secrets_of(&ready.cob),
+            leaving: !ready.cob.keep && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
         })
     }
 

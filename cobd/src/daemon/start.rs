@@ -224,6 +224,8 @@ impl Daemon {
     /// Makes ready what was active, and sees to the jobs of earlier lives.
     fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
         if let Some(active) = active {
+            let bundles = [Some(&active), self.coming.as_ref()];
+            self.kinds.return_to(&bundles.into_iter().flatten().flat_map(|p| p.bundle.cobs.keys().cloned()).collect());
             self.make_ready(active);
         } else {
             self.tell_roster();

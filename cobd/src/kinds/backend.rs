@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
+use super::service::Systemd;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
 /// What carries out the checks and transitions of kinds that name it.
@@ -64,6 +65,21 @@ pub trait Backend: Send + Sync {
     ) -> Option<Work<Result<FilesAnswer, String>>> {
         None
     }
+
+    /// A change object has left: what it has found when it came, and its last move did not bring back, is
+    /// put back from here on.
+    fn left(&self, _tools: &Tools, _cob: &CobId) {}
+
+    /// A change object has left, and what it has made stays: what it has found when it came is forgotten.
+    fn kept(&self, _tools: &Tools, _cob: &CobId) {}
+
+    /// The daemon has returned. `here` says of folders that belong to a change object each whether it is still
+    /// there; the others have [left](Self::left).
+    fn return_to(&self, _tools: &Tools, _here: &dyn Fn(&Path) -> bool) {}
+
+    /// These change objects are here, and no others: what happens to them behind our back is to be noticed
+    /// from here on, as well as that can be done.
+    fn watch(&self, _tools: &Tools, _cobs: &[&Cob]) {}
 }
 
 /// What a check or a transition is about.
@@ -81,6 +97,8 @@ pub struct Context {
     pub imports: BTreeMap<CobId, Import>,
     /// The secrets that its content names, encrypted.
     pub secrets: Sealed,
+    /// It is on its way out of the model, and what it has made is not to stay.
+    pub leaving: bool,
 }
 
 /// What a held lock carries.
@@ -172,13 +190,15 @@ pub struct Tools {
     opener: Option<Opener>,
     saved: Saved,
     drifts: mpsc::Sender<CobId>,
+    systemd: Systemd,
 }
 
 impl Tools {
     /// Folders are made below `state_dir`; change objects that others may have changed are named to `drifts`.
     #[must_use]
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
-        Self { state_dir: state_dir.to_owned(), program, opener, saved: Saved::new(state_dir), drifts }
+        let (saved, systemd) = (Saved::new(state_dir), Systemd::default());
+        Self { state_dir: state_dir.to_owned(), program, opener, saved, drifts, systemd }
     }
 
     /// What moves have saved for the way back.
@@ -212,9 +232,24 @@ impl Tools {
         self.opener.as_ref().map(|opener| opener.service_folder(&folder_name(cob)))
     }
 
+    /// Where services are looked after.
+    pub(super) fn services(&self) -> PathBuf {
+        self.state_dir.join("services")
+    }
+
     /// Where the service of a change object is looked after.
     pub(super) fn service_folder(&self, cob: &CobId) -> PathBuf {
-        self.state_dir.join("services").join(folder_name(cob))
+        self.services().join(folder_name(cob))
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_systemd(&mut self, systemd: Systemd) {
+        self.systemd = systemd;
+    }
+
+    /// Where systemd is found.
+    pub(super) fn systemd(&self) -> &Systemd {
+        &self.systemd
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks and transitions as jobs: begun here, reported through a channel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -291,7 +291,23 @@ impl Kinds {
 
     /// A change object has left this host: what kinds remember of it is forgotten.
     pub fn forget(&self, cob: &CobId) {
-        self.backends.values().for_each(|b| b.forget(cob));
+        for backend in self.backends.values() {
+            backend.forget(cob);
+            backend.left(&self.hands.tools, cob);
+        }
+        self.forget_saved(cob);
+    }
+
+    /// A change object has left this host, and what it has made stays as it is.
+    pub fn forget_kept(&self, cob: &CobId) {
+        for backend in self.backends.values() {
+            backend.forget(cob);
+            backend.kept(&self.hands.tools, cob);
+        }
+        self.forget_saved(cob);
+    }
+
+    fn forget_saved(&self, cob: &CobId) {
         if let Err(error) = self.hands.tools.saved().forget(cob) {
             warn!(%cob, %error, "what its moves have saved can't be deleted");
         }
@@ -300,6 +316,31 @@ impl Kinds {
     /// The folder of a change object's own that lasts.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
         self.hands.tools.own_folder(cob)
+    }
+
+    /// The daemon has returned: what change objects that are not among these have left is put in order.
+    pub fn return_to(&self, cobs: &BTreeSet<CobId>) {
+        let folders: BTreeSet<_> = cobs.iter().map(|cob| self.hands.tools.service_folder(cob)).collect();
+        self.backends.values().for_each(|b| b.return_to(&self.hands.tools, &|folder| folders.contains(folder)));
+    }
+
+    /// What happens to these change objects behind our back is noticed from here on.
+    pub fn watch<'a>(&self, cobs: impl Iterator<Item = (&'a Cob, &'a Kind)>) {
+        let mut by_backend: BTreeMap<&str, Vec<&Cob>> = BTreeMap::new();
+        for (cob, kind) in cobs {
+            by_backend.entry(kind.backend.as_str()).or_default().push(cob);
+        }
+        for (name, backend) in &self.backends {
+            let cobs = by_backend.get(name).map(Vec::as_slice).unwrap_or_default();
+            backend.watch(&self.hands.tools, cobs);
+        }
+    }
+
+    /// Systemd at another address.
+    #[cfg(test)]
+    pub(super) fn use_systemd_at(&mut self, address: &str) {
+        let tools = Arc::get_mut(&mut self.hands.tools).expect("no job has begun");
+        tools.set_systemd(service::Systemd { address: Some(address.to_owned()), ..service::Systemd::default() });
     }
 
     fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {

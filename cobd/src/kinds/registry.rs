@@ -15,7 +15,7 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
         Arc::new(http_check::HttpCheck::default()),
         Arc::new(noop::Noop::default()),
         Arc::new(plugin::Plugin),
-        Arc::new(service::Service),
+        Arc::new(service::Service::default()),
         Arc::new(tcp_check::TcpCheck::default()),
         Arc::new(wait::Wait::default()),
     ];

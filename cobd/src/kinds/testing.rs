@@ -119,6 +119,7 @@ impl Bench {
             folder: work,
             imports: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            leaving: false,
         }
     }
 

@@ -43,7 +43,7 @@ pub(crate) use job::{present, read_capped};
 pub(crate) use leftovers::kill_action;
 pub(crate) use output::{OutputFile, tail};
 pub use output::{escape, last_lines};
-pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE};
+pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};
 pub(crate) use redact::Redactor;
 pub(crate) use runner::{enter_session, holds_lock, now_ns};

@@ -21,6 +21,8 @@ pub(crate) const MOVE_SERVICE: &str = "__move-service";
 pub(crate) const ACT_KIND: &str = "__act-kind";
 /// First argument of a call of a plug-in; the second is the call.
 pub(crate) const CALL_PLUGIN: &str = "__call-plugin";
+/// First argument of the process that puts back what a service has found; the second is its folder.
+pub(crate) const RESTORE_SERVICE: &str = "__restore-service";
 
 /// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
 /// executed as a runner, it does that work and returns the exit code to end with.
@@ -33,8 +35,8 @@ pub fn main_if_runner() -> Option<ExitCode> {
 /// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
-    let word =
-        word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, ACT_KIND, CALL_PLUGIN].contains(word))?;
+    let known = [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
+    let word = word.to_str().filter(|word| known.contains(word))?;
     // By hand, without the rest: nothing to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
     // Where the system refuses, everything else goes on.
@@ -44,6 +46,7 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
         KEEP_SERVICE => service::keep(Path::new(what)),
         ACT_KIND => native::act(what),
         CALL_PLUGIN => plugin::call(what),
+        RESTORE_SERVICE => service::restore(Path::new(what)),
         _ => program().map_or(ExitCode::FAILURE, |program| service::make_move(&program, what)),
     })
 }

@@ -75,6 +75,11 @@ impl Group {
         Ok(Self { child, handle: pidfd_open(leader, PidfdFlags::empty()).ok(), leader })
     }
 
+    /// The number of the child, which is that of its group.
+    pub(crate) fn leader(&self) -> i32 {
+        self.leader.as_raw_nonzero().get()
+    }
+
     /// Waits for the child's end, and brings it about when its time is over or `watch` says so.
     pub(crate) fn wait(
         mut self,

@@ -6,7 +6,8 @@
 //! scripts that say the same are of one kind.
 //!
 //! `service` has no transition outdated -> up: a restart is a stop and a start, so that everything that
-//! requires it is off in between by the ordinary rules.
+//! requires it is off in between by the ordinary rules. What differs where it is a unit of systemd, or is
+//! reloaded, is in [`service`](super::service).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -17,16 +18,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::Report;
 use super::file_tree::{self, FileTreeContent};
 use super::files::{Files, Payload};
 use super::hosted;
 use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
-use super::plugin;
+use super::{Report, plugin, service};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    self, CheckEntry, Duration, KindEntry, Label, Map, Mark, Marked, Named, Node, Run, TransitionEntry, Value,
-    check_structure,
+    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, TransitionEntry, Value, check_structure,
 };
 
 /// A built-in kind.
@@ -91,7 +90,7 @@ pub(super) const ALL: &[Builtin] = &[
         states: &["down", "up", "outdated", "failed"],
         preferred: "up",
         pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("failed", "down")],
+        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("failed", "up"), ("failed", "down")],
         gate: false,
         content: Content::Service,
     },
@@ -322,7 +321,7 @@ impl Builtin {
             Content::Script => script(content, files, report),
             Content::Plugin => plugin::settle(content, files, report),
             Content::Hosted { settle, .. } => settle(content, files, report),
-            Content::Service => service(content, files, report),
+            Content::Service => service::settle(content, files, report),
             Content::Wait => {
                 let wait: WaitContent = read(content, &WAIT, "wait", report)?;
                 if wait.seconds.is_some() == wait.ms.is_some() {
@@ -422,35 +421,6 @@ struct ScriptContent {
     failure: Option<Marked<String>>,
 }
 
-/// The content of `service`: commands for machines without systemd, and other inits.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct ServiceContent {
-    /// Starts it, and stays in the foreground as the service. With `status` it returns instead, when
-    /// the service runs.
-    #[schemars(required)]
-    start: Option<Run>,
-    /// Stops it; without one its processes are asked to end. Needed with `status`.
-    stop: Option<Run>,
-    /// Succeeds while it runs, for services that look after themselves.
-    status: Option<Run>,
-    /// Succeeds once it is ready for others; tried again and again.
-    ready: Option<Run>,
-    /// How long it must live to count as up, where there is no `ready`; default: 250ms.
-    settle: Option<Duration>,
-    /// The working folder, absolute; default: where the files that travel with it are.
-    dir: Option<Marked<String>>,
-    /// Variables of its environment; numbers and truth values become texts.
-    env: Option<Named<Label>>,
-    /// Values for those that depend on it.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    exports: Option<Named<Node>>,
-    /// The unit of systemd.
-    #[expect(dead_code, reason = "only its presence in the schema matters here")]
-    #[schemars(extend("x-not-supported-yet" = "give commands instead: `start`, `stop`, `status`, `ready`"))]
-    unit: Option<Node>,
-}
-
 /// The content of `wait`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -504,7 +474,6 @@ struct NoopContent {
 }
 
 static SCRIPT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ScriptContent>("content of script"));
-static SERVICE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
 static NOOP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<NoopContent>("content of noop"));
 static FILE_TREE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<FileTreeContent>("content of file-tree"));
 static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("content of wait"));
@@ -531,32 +500,6 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(
     let (sources, out) = report.parts();
     check_structure(&mut node, schema, &format!("the content of `{kind}`"), sources, out);
     (report.errors() == before).then(|| node.read().ok()).flatten()
-}
-
-fn service(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
-    let service: ServiceContent = read(content, &SERVICE, "service", report)?;
-    let before = report.errors();
-    if service.status.is_some() && service.stop.is_none() {
-        let fault =
-            Diagnostic::error("missing-key", "with `status` a service looks after itself, so `stop` is needed too");
-        report.push(content.mark, fault.help("add `stop: …`, or take `status` out: then the daemon looks after it"));
-    }
-    if let Some(dir) = service.dir.as_ref().filter(|dir| !dir.value.starts_with('/')) {
-        report.push(dir.mark, Diagnostic::error("bad-content", "`dir` must be an absolute path, such as /srv/app"));
-    }
-    check_duration(service.settle.as_ref(), report);
-    for (name, _) in service.env.iter().flat_map(Named::iter) {
-        if name.value.is_empty() || name.value.contains(['=', '\0']) || name.value.starts_with("COB_") {
-            let fault = Diagnostic::error("bad-content", format!("the variable {:?} can't be set", name.value));
-            report.push(name.mark, fault.help("names that begin with COB_ are the daemon's own"));
-        }
-    }
-    let env = service.env.as_ref().map(|env| env.iter().map(|(name, v)| (name.value.clone(), v.0.clone())).collect());
-    let mut settled = Settled { env, ..Settled::default() };
-    for run in [&service.start, &service.stop, &service.status, &service.ready].into_iter().flatten() {
-        files.command(run, &mut settled.files, report);
-    }
-    (report.errors() == before).then_some(settled)
 }
 
 fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {

@@ -23,6 +23,7 @@ mod objects;
 mod plugin;
 mod scope;
 mod secrets;
+mod service;
 mod spread;
 mod targets;
 mod template;

@@ -113,6 +113,9 @@ impl Secrets {
         let (builtin, backend) = (known.builtin.map(|b| b.name), known.kind.backend.as_str());
         let place = |key: Option<&str>| match (builtin, key) {
             (Some("service"), Some("env")) => Ok(()),
+            (Some("service"), Some("unit_file" | "drop_ins")) => {
+                Err("everybody can read unit files: write it into a file of its own, which the unit names".to_owned())
+            }
             (Some("service"), _) => Err("put it into `env`: commands stand in the process list".to_owned()),
             (Some("script"), Some(key)) if is_definition(key) => {
                 Err("commands stand in the process list: give `content` a key of its own, and read it from the file \

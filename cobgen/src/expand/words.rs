@@ -15,7 +15,7 @@ use super::arrows::Arrows;
 use super::kinds::Known;
 use super::objects::{Explicit, Objects, Word};
 use super::targets::Link;
-use super::{ByCob, Report};
+use super::{ByCob, Report, service};
 use crate::diagnostic::Diagnostic;
 use crate::draft::When;
 use crate::model::{Mark, Marked, did_you_mean_or_list};
@@ -110,9 +110,10 @@ pub(super) fn restarts_on(links: &[Link]) -> ByCob<Vec<CobId>> {
     found.into_iter().map(|(id, on)| (id, on.into_iter().collect())).collect()
 }
 
-/// Some of the transitions.
+/// Some of the transitions. What is put right while it runs concerns nobody else.
 fn moves(known: &Known, these: impl Fn(&Transition) -> bool) -> impl Iterator<Item = When> {
-    let moves = known.kind.transitions.iter().filter(move |t| these(t));
+    let moves = known.kind.transitions.iter().filter(|t| !service::only_adjusts(&known.kind, t));
+    let moves = moves.filter(move |t| these(t));
     moves.map(|t| When::Transition { from: t.from.clone(), to: t.to.clone() })
 }
 
@@ -130,9 +131,11 @@ fn coming_up(known: &Known) -> impl Iterator<Item = When> + '_ {
     })
 }
 
-/// The transitions that stop or restart: out of the on state, and out of `outdated`.
+/// The transitions that stop or restart: out of the on state, and out of `outdated`, but for those that reload.
 fn leaving(known: &Known) -> impl Iterator<Item = When> + '_ {
-    moves(known, |t| t.from == *known.on() || t.from == StateName::OUTDATED)
+    moves(known, |t| {
+        (t.from == *known.on() || t.from == StateName::OUTDATED) && !service::keeps_running(&known.kind, t)
+    })
 }
 
 /// What a written dependency guards; its transition must exist.

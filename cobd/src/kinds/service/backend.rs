@@ -1,39 +1,60 @@
 //! What the daemon does itself: looks, and says what is to be done.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cob_types::message::Values;
-use cob_types::{Command, Kind, StateName, canonical};
+use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
 use serde::Deserialize;
 
 use super::folder::{Look, ServiceFolder};
-use super::mover::{Answer, Wish};
+use super::leaving;
+use super::link::Link;
+use super::mover::{Answer, Goal, Wish};
+use super::unit::{self, OnChange, Question, UnitContent, unit_of};
+use super::watch::Watcher;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::kinds::content;
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
-/// The states that it knows; a kind needs the first two.
-const STATES: [&str; 4] = ["down", "up", "outdated", "failed"];
+/// The states that it knows; a kind needs the first two. `stale`, of units: what differs can be put right
+/// while it runs.
+const STATES: [&str; 5] = ["down", "up", "outdated", "failed", "stale"];
 
 /// The back end `service`.
-#[derive(Debug)]
-pub(in crate::kinds) struct Service;
+#[derive(Debug, Default)]
+pub(in crate::kinds) struct Service {
+    link: Link,
+    watcher: Watcher,
+}
 
 /// The content of such a change object.
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    /// A unit of systemd.
+    Unit(UnitContent),
+    /// Anything else.
+    Commands(CommandsContent),
+}
+
+/// A service that is described by commands.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Content {
+pub(super) struct CommandsContent {
     pub(super) start: Command,
     #[serde(default)]
     pub(super) stop: Option<Command>,
     #[serde(default)]
     pub(super) status: Option<Command>,
     #[serde(default)]
+    pub(super) reload: Option<Command>,
+    #[serde(default)]
     pub(super) ready: Option<Command>,
     #[serde(default = "settle", deserialize_with = "content::duration")]
     pub(super) settle: Duration,
+    #[serde(default)]
+    pub(super) on_change: OnChange,
     #[serde(default)]
     pub(super) dir: Option<PathBuf>,
     #[serde(default)]
@@ -43,20 +64,30 @@ pub(super) struct Content {
 }
 
 /// Most services that can't start say so at once; longer would delay all others.
-fn settle() -> Duration {
+pub(super) fn settle() -> Duration {
     Duration::from_millis(250)
 }
 
 pub(super) fn read(text: &str) -> Result<Content, String> {
-    let content: Content = content::read(text)?;
+    match unit_of(text) {
+        Some(_) => UnitContent::read(text).map(Content::Unit),
+        None => read_commands(text).map(Content::Commands),
+    }
+}
+
+fn read_commands(text: &str) -> Result<CommandsContent, String> {
+    let content: CommandsContent = content::read(text)?;
+    if content.on_change == OnChange::Reload && content.reload.is_none() {
+        return Err("content: `on_change: reload` needs the command `reload`".to_owned());
+    }
     if content.status.is_some() && content.stop.is_none() {
         return Err("content: with `status` the service looks after itself, so `stop` is needed too".to_owned());
     }
     if content.dir.as_ref().is_some_and(|d| !d.is_absolute()) {
         return Err("content: `dir` must be absolute".to_owned());
     }
-    let commands = [Some(&content.start), content.stop.as_ref(), content.status.as_ref(), content.ready.as_ref()];
-    if commands.into_iter().flatten().any(is_empty) {
+    let others = [&content.stop, &content.status, &content.reload, &content.ready];
+    if others.into_iter().flatten().chain([&content.start]).any(is_empty) {
         return Err("content: a command is empty".to_owned());
     }
     let bad = |name: &&String| name.is_empty() || name.contains(['=', '\0']) || name.starts_with("COB_");
@@ -81,7 +112,20 @@ fn identity(context: &Context) -> String {
 }
 
 fn exports(content: &Content) -> Values {
-    content.exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
+    let exports = match content {
+        Content::Unit(content) => &content.exports,
+        Content::Commands(content) => &content.exports,
+    };
+    exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
+}
+
+/// A fingerprint of what it rests on, as text.
+fn rests_on(context: &Context) -> Option<String> {
+    context.cob.rests_on.map(|print| print.to_string())
+}
+
+fn rests_down(context: &Context) -> bool {
+    context.cob.preferred == *"down"
 }
 
 impl Backend for Service {
@@ -111,43 +155,11 @@ impl Backend for Service {
     }
 
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
-        let content = match read(&context.cob.content) {
-            Ok(content) => content,
-            Err(reason) => return Work::known(CheckOutcome::unknown(reason)),
-        };
-        let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
-        let (states, identity, timeout) = (context.kind.states.clone(), identity(context), context.check_timeout());
-        let Some(status) = content.status.clone() else {
-            let look = move || judge(&states, &identity, &folder.look(), &content);
-            let future = async move {
-                tokio::task::spawn_blocking(look).await.unwrap_or_else(|e| CheckOutcome::unknown(e.to_string()))
-            };
-            return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
-        };
-        let read = move |result: JobResult| {
-            let look = match result.exit {
-                Exit::Exited(0) => Look::Running { identity: folder.recorded_identity(), ready: true },
-                Exit::Exited(code) if code != 126 && code != 127 => Look::Stopped,
-                Exit::Exited(_)
-                | Exit::Signal(_)
-                | Exit::TimedOut
-                | Exit::Cancelled
-                | Exit::SpawnFailed(_)
-                | Exit::Lost => {
-                    let what = complaint(&result, timeout).unwrap_or_default();
-                    return CheckOutcome::unknown(format!("status: {what}"));
-                }
-            };
-            judge(&states, &identity, &look, &content)
-        };
-        Work::Process(Process {
-            command: status,
-            environment: content_environment(context),
-            timeout,
-            grace: Duration::from_secs(1),
-            stdout_apart: false,
-            read: Box::new(read),
-        })
+        match read(&context.cob.content) {
+            Ok(Content::Unit(content)) => self.check_unit(tools, context, content),
+            Ok(Content::Commands(content)) => check_commands(tools, context, content),
+            Err(reason) => Work::known(CheckOutcome::unknown(reason)),
+        }
     }
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
@@ -160,14 +172,22 @@ impl Backend for Service {
             Err(reason) => return Work::known(Outcome::failed(reason)),
         };
         let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
+        let (dir, on_change) = match &content {
+            Content::Unit(content) => (None, content.on_change),
+            Content::Commands(content) => (content.dir.clone(), content.on_change),
+        };
         let wish = Wish {
-            up: hop.to == *"up",
+            goal: goal(hop, on_change),
             folder: tools.service_folder(&context.cob.id),
             identity: identity(context),
-            working_folder: content.dir.clone().unwrap_or_else(|| context.folder.clone()),
+            working_folder: dir.unwrap_or_else(|| context.folder.clone()),
             private,
             timeout_ms: transition.timeout_ms,
             grace_ms: transition.grace_ms,
+            systemd: tools.systemd().clone(),
+            rests_on: rests_on(context),
+            rests_down: rests_down(context),
+            leaving: context.leaving,
         };
         let mut argv: Vec<String> = Vec::new();
         for word in tools.program().argv(MOVE_SERVICE) {
@@ -178,7 +198,7 @@ impl Backend for Service {
         }
         argv.push(serde_json::to_string(&wish).expect("paths came from text"));
         let timeout = Duration::from_millis(transition.timeout_ms);
-        let values = if wish.up { exports(&content) } else { Values::new() };
+        let values = if wish.goal == Goal::Stop { Values::new() } else { exports(&content) };
         Work::Process(Process {
             command: Command::Argv(argv),
             environment: BTreeMap::new(),
@@ -188,11 +208,104 @@ impl Backend for Service {
             read: Box::new(move |result| read_transition(timeout, result, values)),
         })
     }
+
+    fn left(&self, tools: &Tools, cob: &CobId) {
+        leaving::put_back(tools, tools.service_folder(cob));
+    }
+
+    fn kept(&self, tools: &Tools, cob: &CobId) {
+        leaving::keep(&tools.service_folder(cob));
+    }
+
+    fn return_to(&self, tools: &Tools, here: &dyn Fn(&Path) -> bool) {
+        leaving::put_back_all(tools, here);
+    }
+
+    fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
+        self.watcher.watch(tools, cobs);
+    }
+}
+
+impl Service {
+    fn check_unit(&self, tools: &Tools, context: &Context, content: UnitContent) -> Work<CheckOutcome> {
+        let question = Question {
+            systemd: tools.systemd().clone(),
+            folder: tools.service_folder(&context.cob.id),
+            payload: context.folder.clone(),
+            rests_on: rests_on(context),
+            rests_down: rests_down(context),
+            content: content.clone(),
+        };
+        let (link, states) = (self.link.clone(), context.kind.states.clone());
+        let future = async move {
+            let bus = match link.bus(&question.systemd).await {
+                Ok(bus) => bus,
+                Err(reason) => return CheckOutcome::unknown(reason),
+            };
+            match unit::check(&bus, question).await {
+                Ok((state, difference)) => in_words_of(&states, &[state, "up"], difference, &Content::Unit(content)),
+                Err(reason) => CheckOutcome::unknown(reason),
+            }
+        };
+        Work::Inside { future: Box::pin(future), timeout: Some(context.check_timeout()) }
+    }
+}
+
+/// Looks after a service of commands.
+fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) -> Work<CheckOutcome> {
+    let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
+    let (states, identity, timeout) = (context.kind.states.clone(), identity(context), context.check_timeout());
+    let status = content.status.clone();
+    let content = Content::Commands(content);
+    let Some(status) = status else {
+        let look = move || judge(&states, &identity, &folder.look(), &content);
+        let future = async move {
+            tokio::task::spawn_blocking(look).await.unwrap_or_else(|e| CheckOutcome::unknown(e.to_string()))
+        };
+        return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
+    };
+    let read = move |result: JobResult| {
+        let look = match result.exit {
+            Exit::Exited(0) => Look::Running { identity: folder.recorded_identity(), ready: true },
+            Exit::Exited(code) if code != 126 && code != 127 => Look::Stopped,
+            Exit::Exited(_)
+            | Exit::Signal(_)
+            | Exit::TimedOut
+            | Exit::Cancelled
+            | Exit::SpawnFailed(_)
+            | Exit::Lost => {
+                let what = complaint(&result, timeout).unwrap_or_default();
+                return CheckOutcome::unknown(format!("status: {what}"));
+            }
+        };
+        judge(&states, &identity, &look, &content)
+    };
+    Work::Process(Process {
+        command: status,
+        environment: content_environment(context),
+        timeout,
+        grace: Duration::from_secs(1),
+        stdout_apart: false,
+        read: Box::new(read),
+    })
 }
 
 /// The variables that a service's own commands find besides those of every action.
 fn content_environment(context: &Context) -> BTreeMap<String, String> {
-    read(&context.cob.content).map(|c| c.env).unwrap_or_default()
+    match read(&context.cob.content) {
+        Ok(Content::Commands(content)) => content.env,
+        Ok(Content::Unit(_)) | Err(_) => BTreeMap::new(),
+    }
+}
+
+/// What a move is to bring about.
+fn goal(hop: &Hop, on_change: OnChange) -> Goal {
+    match (hop.from.as_str(), hop.to.as_str()) {
+        (_, "down") => Goal::Stop,
+        ("outdated", _) if on_change == OnChange::Reload => Goal::Reload,
+        ("stale", _) => Goal::Adjust,
+        (_, _) => Goal::Start,
+    }
 }
 
 /// The state, in the words that the kind has.
@@ -218,8 +331,13 @@ fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -
             (["failed", "outdated"].as_slice(), "its keeper was killed, and it runs on without one".to_owned())
         }
     };
+    in_words_of(states, wanted, difference, content)
+}
+
+/// The first of these states that the kind has.
+fn in_words_of(states: &[StateName], wanted: &[&str], difference: String, content: &Content) -> CheckOutcome {
     let state = wanted.iter().find_map(|name| states.iter().find(|s| *s == *name)).cloned();
-    let exports = if wanted == ["up"] { exports(content) } else { Values::new() };
+    let exports = if ["up", "stale"].contains(&wanted[0]) { exports(content) } else { Values::new() };
     match state {
         Some(state) => CheckOutcome { state: Ok(state), difference, exports },
         None => CheckOutcome::unknown(format!("{difference}; its kind has no state for that ({})", wanted.join(", "))),

@@ -28,8 +28,13 @@ pub(super) const STOP: &str = "stop";
 /// Put there before a stop command runs: the end that follows is wanted.
 pub(super) const STOPPING: &str = "stopping";
 const PLAN: &str = "plan";
-const ENDED: &str = "ended";
+/// Written by the keeper when the service has ended.
+pub(super) const ENDED: &str = "ended";
 const READY: &str = "ready";
+/// The number of the process that `start` has become.
+const MAIN: &str = "main";
+/// How what ran before the first move is started again.
+const RAN: &str = "ran";
 /// The variable that names the folder; what is left of a service is found by it.
 pub(super) const SERVICE_VARIABLE: &str = "COB_SERVICE";
 const FORMAT: u32 = 1;
@@ -152,7 +157,7 @@ impl ServiceFolder {
 
     /// Clears what an earlier life left, and writes what the next one is to be. The lock is held.
     pub(super) fn prepare(&self, plan: &Plan) -> io::Result<()> {
-        for name in [ENDED, READY, STOP, STOPPING, COMMANDS] {
+        for name in [ENDED, READY, STOP, STOPPING, COMMANDS, MAIN] {
             remove(&self.file(name))?;
         }
         match fs::rename(self.file(OUTPUT), self.file(OLD_OUTPUT)) {
@@ -164,6 +169,33 @@ impl ServiceFolder {
 
     pub(super) fn record(&self, plan: &Plan) -> io::Result<()> {
         self.write(PLAN, plan)
+    }
+
+    /// Notes the process that is the service; not durable, for it does not survive either.
+    pub(super) fn note_main(&self, pid: i32) -> io::Result<()> {
+        fs::write(self.file(MAIN), pid.to_string())
+    }
+
+    /// The process that is the service, while it runs.
+    pub(super) fn main_pid(&self) -> Option<i32> {
+        fs::read_to_string(self.file(MAIN)).ok()?.parse().ok().filter(|_| self.is_running())
+    }
+
+    /// Notes how it is started again, once and for all.
+    pub(super) fn note_that_it_ran(&self, plan: &Plan) -> io::Result<()> {
+        if present(&self.file(RAN)) {
+            return Ok(());
+        }
+        durable::write_file(&self.0, RAN, 0o600, &serde_json::to_vec(plan)?, Sync::Now)
+    }
+
+    /// How it is started again, where it ran before the first move.
+    pub(super) fn ran(&self) -> Option<Plan> {
+        self.read(RAN)
+    }
+
+    pub(super) fn forget_that_it_ran(&self) -> io::Result<()> {
+        remove(&self.file(RAN))
     }
 
     pub(super) fn mark_ready(&self) -> io::Result<()> {

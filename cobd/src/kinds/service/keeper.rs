@@ -62,6 +62,8 @@ fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
             return (Exit::SpawnFailed(supervise::why_not_begun(&words, &plan.working_folder, &error)), false);
         }
     };
+    // Without it, commands that ask for it find nothing.
+    let _ = folder.note_main(group.leader());
     let alarm = watch_for_stop(folder.path());
     let stop = folder.file(STOP);
     let longest = if alarm.is_some() { LOOK } else { LOOK_WITHOUT_ALARM };

@@ -1,4 +1,5 @@
-//! The kind back end `service`: something that runs for long, on machines without an init of their own.
+//! The kind back end `service`: something that runs for long, as a unit of systemd ([`unit`]) or, on machines
+//! without it and for everything else, by commands.
 //!
 //! ```text
 //!   content: {start: CMD, stop: CMD, status: CMD, ready: CMD, settle: 250ms, dir: DIR, env: {…}, exports: {…}}
@@ -33,13 +34,20 @@
 //! service never holds a job's lock, and has nothing of a job in its environment.
 
 mod backend;
+mod commands;
 mod folder;
 mod keeper;
+mod leaving;
+mod link;
 mod mover;
 #[cfg(test)]
 mod service_test;
+mod unit;
+mod watch;
 
 pub(super) use backend::Service;
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
+pub(crate) use leaving::restore;
 pub(crate) use mover::make_move;
+pub(super) use unit::Systemd;

@@ -16,26 +16,23 @@ use cob_types::Command;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::backend::{Content, read};
-use super::folder::{COMMANDS, Look, OUTPUT, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
+use super::backend::{CommandsContent, Content, read};
+use super::commands::{ATTEMPT, Commands, environment, last_line};
+use super::folder::{Look, OUTPUT, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
+use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
-use crate::run::supervise::{self, Group, Rest, Watch};
-use crate::run::{
-    Exit, KEEP_SERVICE, Opened, OutputFile, Program, Redactor, base_environment, escape, remove_folder, tail,
-};
+use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
 
 /// Between two looks at a service that starts or stops, and between two attempts of `ready`.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
-/// One attempt of `ready` or `status` may take this long.
-const ATTEMPT: Duration = Duration::from_secs(10);
-/// This much of what a service said is shown when it does not start.
-const SHOWN: usize = 2 << 10;
+/// So long the keeper may take to note the service's process after that has begun.
+const NOTED: Duration = Duration::from_secs(2);
 
 /// What is to be done; the second argument, as JSON. Everybody can read it there, so the service's
 /// variables come with the content.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Wish {
-    pub(super) up: bool,
+    pub(super) goal: Goal,
     pub(super) folder: PathBuf,
     pub(super) identity: String,
     pub(super) working_folder: PathBuf,
@@ -43,6 +40,28 @@ pub(super) struct Wish {
     pub(super) private: Option<PathBuf>,
     pub(super) timeout_ms: u64,
     pub(super) grace_ms: u64,
+    /// Where systemd is, for units.
+    pub(super) systemd: Systemd,
+    /// A fingerprint of the other change objects that it rests on.
+    pub(super) rests_on: Option<String>,
+    /// It is to be down for good.
+    pub(super) rests_down: bool,
+    /// It is about to leave: what was there before comes back.
+    pub(super) leaving: bool,
+}
+
+/// What a move is to bring about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Goal {
+    /// It runs.
+    Start,
+    /// What runs has taken over what is wanted.
+    Reload,
+    /// What can be put right while it runs is so.
+    Adjust,
+    /// It does not run.
+    Stop,
 }
 
 /// How it went.
@@ -55,7 +74,10 @@ pub(super) enum Answer {
 
 /// Does what the wish says. Called by `main_if_runner`, in a process of its own.
 pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
-    let moved = Mover::new(program, wish).and_then(|mover| if mover.wish.up { mover.up() } else { mover.down() });
+    let moved = Wish::read(wish).and_then(|(wish, content)| match content {
+        Content::Unit(content) => unit::make_move(&wish, content),
+        Content::Commands(content) => Mover::new(program, wish, content)?.go(),
+    });
     let (answer, code) = match moved {
         Ok(()) => (Answer::Done, ExitCode::SUCCESS),
         Err(reason) => {
@@ -72,43 +94,66 @@ pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
 struct Mover<'a> {
     program: &'a Program,
     wish: Wish,
-    content: Content,
-    environment: BTreeMap<String, String>,
-    /// The action's own private folder, and the values.
-    secrets: Option<(PathBuf, Opened)>,
-    redactor: Redactor,
+    content: CommandsContent,
+    commands: Commands,
+    /// The values of secrets.
+    secrets: Option<Opened>,
     folder: ServiceFolder,
     /// Until then it must have said how it went: a little before the runner ends it.
     limit: Instant,
     grace: Duration,
 }
 
-impl<'a> Mover<'a> {
-    fn new(program: &'a Program, wish: &OsStr) -> Result<Self, String> {
-        let wish: Wish = serde_json::from_slice(wish.as_encoded_bytes()).map_err(|e| format!("the wish: {e}"))?;
-        let path = std::env::var_os("COB_CONTENT").unwrap_or_default();
+impl Wish {
+    fn read(text: &OsStr) -> Result<(Self, Content), String> {
+        let wish: Self = serde_json::from_slice(text.as_encoded_bytes()).map_err(|e| format!("the wish: {e}"))?;
+        let path = content_path();
         let content = fs::read_to_string(&path).map(Zeroizing::new).map_err(|e| format!("{}: {e}", path.display()))?;
-        let content = read(&content)?;
-        let secrets = match (&wish.private, PathBuf::from(path).parent()) {
-            (Some(_), Some(own)) => {
-                Some((own.to_owned(), Opened::read(own).map_err(|e| format!("its secrets are gone: {e}"))?))
-            }
+        make_folder(&wish.folder).map_err(|e| format!("{}: {e}", wish.folder.display()))?;
+        Ok((wish, read(&content)?))
+    }
+}
+
+fn content_path() -> PathBuf {
+    std::env::var_os("COB_CONTENT").unwrap_or_default().into()
+}
+
+impl<'a> Mover<'a> {
+    fn new(program: &'a Program, wish: Wish, content: CommandsContent) -> Result<Self, String> {
+        // The action's own private folder has the values.
+        let own = content_path().parent().map(Path::to_owned);
+        let secrets = match (&wish.private, &own) {
+            (Some(_), Some(own)) => Some(Opened::read(own).map_err(|e| format!("its secrets are gone: {e}"))?),
             (_, _) => None,
         };
         let time = Duration::from_millis(wish.timeout_ms);
-        make_folder(&wish.folder).map_err(|e| format!("{}: {e}", wish.folder.display()))?;
+        let grace = Duration::from_millis(wish.grace_ms);
+        let commands = Commands {
+            place: own.filter(|_| secrets.is_some()).unwrap_or_else(|| wish.folder.clone()),
+            working_folder: wish.working_folder.clone(),
+            environment: environment(&content.env),
+            redactor: secrets.as_ref().map(Opened::redactor),
+            grace,
+        };
         Ok(Self {
             program,
-            environment: environment(&content),
-            redactor: secrets.as_ref().map(|(_, opened)| opened.redactor()).unwrap_or_default(),
+            commands,
             secrets,
             content,
             folder: ServiceFolder::new(wish.folder.clone()),
             // The rest is for stopping again what did not become ready.
             limit: Instant::now() + time - time / 4,
-            grace: Duration::from_millis(wish.grace_ms),
+            grace,
             wish,
         })
+    }
+
+    fn go(&self) -> Result<(), String> {
+        match self.wish.goal {
+            Goal::Start | Goal::Adjust => self.up(),
+            Goal::Reload => self.reload(),
+            Goal::Stop => self.down(),
+        }
     }
 
     fn up(&self) -> Result<(), String> {
@@ -151,6 +196,23 @@ impl<'a> Mover<'a> {
         self.folder.write_ended(Exit::Cancelled, true).map_err(|e| format!("writing that it is down: {e}"))
     }
 
+    /// Makes what runs take over what is wanted; what does not run is started.
+    fn reload(&self) -> Result<(), String> {
+        let Some(reload) = &self.content.reload else { return self.up() };
+        let runs = match &self.content.status {
+            Some(status) => self.run(status, self.limit).is_ok(),
+            None => self.folder.is_running(),
+        };
+        let Some(mut plan) = self.folder.plan().filter(|_| runs) else { return self.up() };
+        self.run_on_it(reload, self.limit).map_err(|why| format!("reload: {why}"))?;
+        match &self.content.status {
+            Some(status) => self.answers_ready(status)?,
+            None => self.become_ready()?,
+        }
+        plan.identity.clone_from(&self.wish.identity);
+        self.folder.record(&plan).map_err(|e| format!("writing down what it runs with: {e}"))
+    }
+
     /// Begins the service below a keeper.
     fn begin(&self) -> Result<(), String> {
         let lock = self.folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
@@ -163,11 +225,11 @@ impl<'a> Mover<'a> {
 
     /// Puts what the keeper needs into the service's private folder.
     fn hand_over_secrets(&self) -> io::Result<()> {
-        let (Some(private), Some((_, opened))) = (&self.wish.private, &self.secrets) else { return Ok(()) };
+        let (Some(private), Some(opened)) = (&self.wish.private, &self.secrets) else { return Ok(()) };
         remove_folder(private)?;
         make_folder(private)?;
         opened.write(private)?;
-        write_environment(private, &self.environment)
+        write_environment(private, &self.commands.environment)
     }
 
     fn plan(&self) -> Plan {
@@ -178,7 +240,7 @@ impl<'a> Mover<'a> {
             boot: boot(),
             start: self.content.start.clone(),
             stop: self.content.stop.clone(),
-            environment: if private.is_none() { self.environment.clone() } else { BTreeMap::new() },
+            environment: if private.is_none() { self.commands.environment.clone() } else { BTreeMap::new() },
             working_folder: self.wish.working_folder.clone(),
             grace_ms: self.wish.grace_ms,
             private,
@@ -194,7 +256,7 @@ impl<'a> Mover<'a> {
                 return Some(Err(format!("it ended before it was ready: {how}{}", self.last_said())));
             }
             match &self.content.ready {
-                None => (Instant::now() >= settled).then_some(Ok(())),
+                None => (Instant::now() >= settled && self.is_noted(settled)).then_some(Ok(())),
                 Some(command) => match self.run(command, self.limit) {
                     Ok(()) => Some(Ok(())),
                     Err(why) => {
@@ -210,11 +272,16 @@ impl<'a> Mover<'a> {
         })
     }
 
+    /// Whether the keeper has noted which process it is; a disk on which it can't does not keep it from being up.
+    fn is_noted(&self, settled: Instant) -> bool {
+        self.folder.main_pid().is_some() || Instant::now() >= settled + NOTED
+    }
+
     /// Ends a running service: by its own command if it has one, then by the keeper.
     fn stop(&self, limit: Instant) -> Result<(), String> {
         if let Some(command) = self.folder.plan().and_then(|p| p.stop) {
             fs::write(self.folder.file(STOPPING), "").map_err(|e| format!("announcing its end: {e}"))?;
-            let asked = self.run(&command, limit.min(Instant::now() + self.grace.max(ATTEMPT)));
+            let asked = self.run_on_it(&command, limit.min(Instant::now() + self.grace.max(ATTEMPT)));
             let patience = if asked.is_ok() { self.grace } else { Duration::ZERO };
             wait_until(limit.min(Instant::now() + patience), || (!self.folder.is_running()).then_some(()));
         }
@@ -228,13 +295,15 @@ impl<'a> Mover<'a> {
     fn up_by_commands(&self, status: &Command) -> Result<(), String> {
         let recorded = self.folder.plan();
         if self.run(status, self.limit).is_ok() {
+            self.note_that_it_ran(recorded.is_some())?;
             if recorded.as_ref().is_some_and(|p| p.identity == self.wish.identity) {
                 return self.answers_ready(status);
             }
             let stop = recorded.and_then(|p| p.stop).or_else(|| self.content.stop.clone());
             self.stop_by(stop.as_ref(), status)?;
         }
-        self.run(&self.content.start, self.limit).map_err(|why| format!("start: {why}"))?;
+        let started = self.commands.run_until(&self.content.start, self.limit, &[]);
+        started.map_err(|why| format!("start: {why}"))?;
         self.folder.record(&self.plan()).map_err(|e| format!("writing down what was started: {e}"))?;
         self.answers_ready(status)
     }
@@ -256,8 +325,19 @@ impl<'a> Mover<'a> {
         if self.run(status, self.limit).is_err() {
             return Ok(());
         }
-        let stop = self.folder.plan().and_then(|p| p.stop).or_else(|| self.content.stop.clone());
+        let recorded = self.folder.plan();
+        self.note_that_it_ran(recorded.is_some())?;
+        let stop = recorded.and_then(|p| p.stop).or_else(|| self.content.stop.clone());
         self.stop_by(stop.as_ref(), status)
+    }
+
+    /// It runs. Where it was not started from here, it is started again when the change object has left.
+    fn note_that_it_ran(&self, started_from_here: bool) -> Result<(), String> {
+        // How it is started would have to be written down with the values.
+        if started_from_here || self.secrets.is_some() {
+            return Ok(());
+        }
+        self.folder.note_that_it_ran(&self.plan()).map_err(|e| format!("noting that it ran before: {e}"))
     }
 
     fn stop_by(&self, stop: Option<&Command>, status: &Command) -> Result<(), String> {
@@ -267,40 +347,19 @@ impl<'a> Mover<'a> {
         gone.map(|_| ()).ok_or_else(|| "`stop` succeeded, but `status` says that it still runs".to_owned())
     }
 
-    /// Runs one of the service's commands; the error says why it did not succeed.
+    /// Runs a command that takes a moment.
     fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
-        let words = supervise::words(command);
-        let (program, arguments) = words.split_first().ok_or("an empty command")?;
-        let place = self.secrets.as_ref().map_or(self.folder.path(), |(own, _)| own);
-        let mut output = [OutputFile::open(place, COMMANDS).map_err(|e| e.to_string())?];
-        let mut child = std::process::Command::new(program);
-        child.args(arguments).current_dir(&self.wish.working_folder);
-        child.env_clear().envs(&self.environment);
-        let group = Group::begin(&mut child, [&output[0], &output[0]])
-            .map_err(|e| supervise::why_not_begun(&words, &self.wish.working_folder, &e))?;
-        let limit = if *command == self.content.start { limit } else { limit.min(Instant::now() + ATTEMPT) };
-        // `start` and `stop` of a service that looks after itself may leave it in the background.
-        let watch = Watch { asked: &|| false, alarm: None, longest: LOOK.1, rest: Rest::Leave };
-        let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
-        let [output] = output;
-        output.finish();
-        let said = || last_line(&self.said(&place.join(COMMANDS)));
-        match ended.map(|(status, ended)| supervise::exit(status, ended)) {
-            Ok(Exit::Exited(0)) => Ok(()),
-            Ok(Exit::Exited(code)) => Err(format!("exit status {code}{}", said())),
-            Ok(Exit::Signal(number)) => Err(format!("ended by signal {number}{}", said())),
-            Ok(Exit::TimedOut | Exit::Cancelled) => Err(format!("took too long{}", said())),
-            Ok(Exit::SpawnFailed(_) | Exit::Lost) | Err(_) => Err("its end is not known".to_owned()),
-        }
+        self.commands.run(command, limit)
+    }
+
+    /// Runs a command for which the service's process is of interest.
+    fn run_on_it(&self, command: &Command, limit: Instant) -> Result<(), String> {
+        let main = self.folder.main_pid().map(|pid| ("COB_MAIN_PID".to_owned(), pid.to_string()));
+        self.commands.run_until(command, limit, &main.into_iter().collect::<Vec<_>>())
     }
 
     fn last_said(&self) -> String {
-        last_line(&self.said(&self.output()))
-    }
-
-    /// The end of what something printed, without the values of secrets.
-    fn said(&self, path: &Path) -> String {
-        if self.secrets.is_some() { self.redactor.tail(path, SHOWN) } else { tail(path, SHOWN) }
+        last_line(&self.commands.said(&self.output()))
     }
 
     /// What the service prints.
@@ -310,24 +369,9 @@ impl<'a> Mover<'a> {
 
     /// What the service said becomes part of what the action said.
     fn show_output(&self) {
-        let said = self.said(&self.output());
+        let said = self.commands.said(&self.output());
         let _ = writeln!(std::io::stderr(), "{}", said.trim_end());
     }
-}
-
-/// What a service and its commands find in their environment: what every action finds, its own
-/// variables, and who it is.
-fn environment(content: &Content) -> BTreeMap<String, String> {
-    let mut all = base_environment();
-    all.extend(content.env.clone());
-    let own = |name: &str| std::env::var(name).ok().map(|value| (name.to_owned(), value));
-    all.extend(["COB_ID", "COB_HOST", "COB_STATE_DIR"].into_iter().filter_map(own));
-    all
-}
-
-fn last_line(text: &str) -> String {
-    let last = text.lines().map(str::trim).rfind(|l| !l.is_empty());
-    last.map(|l| format!(": {}", escape(&l.chars().take(200).collect::<String>()))).unwrap_or_default()
 }
 
 /// Looks again and again, ever more slowly, and at least once.

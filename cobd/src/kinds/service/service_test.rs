@@ -275,3 +275,140 @@ async fn a_cancelled_start_does_not_look_like_up() {
     assert_eq!(bench.transition(&context, "failed", "down").await, Outcome::done());
     assert!(!lives(number_in(&bench.path("pid"))));
 }
+
+fn reloading() -> Kind {
+    let mut kind = service();
+    let up = kind.transitions.iter().find(|t| t.from == *"outdated" && t.to == *"up").expect("there").clone();
+    kind.transitions.insert(0, up);
+    kind
+}
+
+#[tokio::test]
+async fn a_reload_keeps_the_process_and_takes_over_the_content() {
+    let mut bench = Bench::new();
+    let folder = bench.folder.path().to_str().expect("text").to_owned();
+    let keys = r#""start":"trap 'echo >> {}/hups' HUP; echo $$ > {}/pid; while :; do sleep 0.05; done",
+        "settle":"20ms","on_change":"reload","reload":"kill -HUP $COB_MAIN_PID","stop":"kill -KILL $COB_MAIN_PID""#;
+    let content =
+        |value: u8| format!("{{{},\"exports\":{{\"v\":{value}}}}}", keys.replace("{}", &folder).replace('\n', ""));
+    let old = bench.context(&reloading(), &content(1));
+    bench.transition(&old, "down", "up").await;
+    wait_for("it says its number", || bench.path("pid").exists());
+    let pid = number_in(&bench.path("pid"));
+    let new = bench.context(&reloading(), &content(2));
+    assert_eq!(bench.state(&new).await, "outdated");
+    let values = Values::from([("v".to_owned(), "2".to_owned())]);
+    for _ in 0..2 {
+        let done = Outcome::Done { exports: values.clone(), saved: None };
+        assert_eq!(bench.transition(&new, "outdated", "up").await, done);
+        assert_eq!(bench.state(&new).await, "up");
+    }
+    wait_for("it was told", || bench.path("hups").exists());
+    assert!(lives(pid));
+    // What does not run can't be reloaded: it is started.
+    assert_eq!(bench.transition(&new, "up", "down").await, Outcome::done());
+    assert!(!lives(pid));
+    let done = Outcome::Done { exports: values, saved: None };
+    assert_eq!(bench.transition(&new, "outdated", "up").await, done);
+    assert_eq!(bench.transition(&new, "up", "down").await, Outcome::done());
+    let broken = bench.context(&reloading(), &content(3).replace("kill -HUP $COB_MAIN_PID", "echo no; exit 3"));
+    bench.transition(&old, "down", "up").await;
+    let why = reason(bench.transition(&broken, "outdated", "up").await);
+    assert!(why.contains("reload: exit status 3: no"), "{why}");
+    assert_eq!(bench.state(&broken).await, "outdated");
+    assert_eq!(bench.transition(&old, "up", "down").await, Outcome::done());
+}
+
+/// The next change object that the kinds of a bench have noticed.
+async fn noticed(receiver: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) -> String {
+    let limit = std::time::Duration::from_secs(10);
+    tokio::time::timeout(limit, receiver.recv()).await.expect("noticed in time").expect("a notice").to_string()
+}
+
+#[tokio::test]
+async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
+    let mut bench = Bench::new();
+    let context = context(&bench, RUN);
+    let mut notices = bench.kinds.take_drifts().expect("nobody has it");
+    // Watched before its folder is there.
+    bench.kinds.watch(std::iter::once((&*context.cob, &*context.kind)));
+    bench.transition(&context, "down", "up").await;
+    while notices.try_recv().is_ok() {}
+    let begun = Instant::now();
+    kill(number_in(&bench.path("pid")));
+    assert_eq!(noticed(&mut notices).await, "n1/a/b");
+    assert!(begun.elapsed().as_secs() < 5);
+    wait_for("the end is written", || folder(&bench).join("ended").exists());
+    assert_eq!(bench.state(&context).await, "failed");
+    bench.transition(&context, "failed", "up").await;
+    while notices.try_recv().is_ok() {}
+    // A keeper that is killed can write nothing.
+    kill(number_in(&folder(&bench).join("lock")));
+    assert_eq!(noticed(&mut notices).await, "n1/a/b");
+    assert_eq!(bench.transition(&context, "failed", "down").await, Outcome::done());
+    // Looking is no reason to look.
+    while notices.try_recv().is_ok() {}
+    assert_eq!(bench.state(&context).await, "down");
+    bench.kinds.watch(std::iter::empty());
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert!(notices.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"sleep 600 >/dev/null 2>&1 & echo $! > {}/pid","stop":"kill $(cat {}/pid); rm {}/pid",
+        "status":"test -e {}/pid""#
+        .replace('\n', "");
+    let own = context(&bench, &keys);
+    let mut found = std::process::Command::new("sleep").arg("600").spawn().expect("begun");
+    fs::write(bench.path("pid"), found.id().to_string()).expect("written");
+    assert_eq!(bench.state(&own).await, "outdated");
+    for _ in 0..2 {
+        assert_eq!(bench.transition(&own, "outdated", "down").await, Outcome::done());
+        assert_eq!(bench.state(&own).await, "down");
+    }
+    found.wait().expect("it was stopped");
+    bench.kinds.forget(&own.cob.id);
+    let pid = bench.path("pid");
+    while !pid.exists() || fs::read_to_string(&pid).expect("read").is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let again = number_in(&pid);
+    assert!(lives(again));
+    let ran = folder(&bench).join("ran");
+    while ran.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    // Once and for all: a daemon that returns finds nothing to do.
+    bench.kinds.return_to(&std::collections::BTreeSet::new());
+    kill(again);
+}
+
+#[tokio::test]
+async fn what_ran_before_stays_down_when_that_is_kept() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"touch {}/runs","stop":"rm {}/runs","status":"test -e {}/runs""#;
+    let own = context(&bench, keys);
+    fs::write(bench.path("runs"), "").expect("written");
+    assert_eq!(bench.transition(&own, "outdated", "down").await, Outcome::done());
+    assert!(folder(&bench).join("ran").exists());
+    bench.kinds.forget_kept(&own.cob.id);
+    assert!(!folder(&bench).join("ran").exists());
+    // Neither now nor when a daemon returns is anything begun.
+    bench.kinds.forget(&own.cob.id);
+    bench.kinds.return_to(&std::collections::BTreeSet::new());
+    assert!(!bench.path("runs").exists());
+}
+
+#[tokio::test]
+async fn without_systemd_a_unit_says_what_to_do() {
+    let mut bench = Bench::new();
+    bench.kinds.use_systemd_at("unix:path=/nowhere/bus");
+    let context = bench.context(&service(), r#"{"unit":"etcd"}"#);
+    let outcome = bench.check(&context).await;
+    let why = outcome.state.expect_err("nobody knows");
+    assert!(why.contains("systemd can't be spoken to") && why.contains("`start`, `stop`"), "{why}");
+    let why = reason(bench.transition(&context, "down", "up").await);
+    assert!(why.contains("systemd can't be spoken to"), "{why}");
+}

@@ -1,0 +1,128 @@
+//! What was found before the first change, and what was started from here: two files in the service's folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::bus::Systemd;
+use super::files::{Found, find};
+use crate::durable::{self, Sync};
+use crate::run::read_capped;
+
+const FORMAT: u32 = 1;
+const BEFORE: &str = "before";
+const STARTED: &str = "started";
+const MAX: usize = 64 << 20;
+
+/// A unit as it was found before the first change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::kinds::service) struct Before {
+    format: u32,
+    pub(super) unit: String,
+    /// Where systemd is; the names of `files` are below its folder.
+    pub(super) systemd: Systemd,
+    /// Whether it was enabled, in systemd's word.
+    pub(super) file_state: String,
+    /// It ran.
+    pub(super) ran: bool,
+    /// What was in every place that was ever written.
+    pub(super) files: BTreeMap<String, Found>,
+    /// The folder for its drop-ins was there.
+    pub(super) had_folder: bool,
+    /// Files and enablement are as they were; only its run is missing.
+    pub(super) restored: bool,
+}
+
+/// With what it was started, or reloaded, from here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Started {
+    format: u32,
+    /// Of the content, and of what it rests on.
+    pub(super) identity: String,
+    /// Of all files that make the unit.
+    pub(super) configuration: String,
+    /// Which run of the unit that was.
+    pub(super) invocation: String,
+}
+
+impl Before {
+    pub(super) fn new(unit: &str, systemd: &Systemd, file_state: &str, ran: bool) -> Self {
+        let had_folder = systemd.units.join(format!("{unit}.d")).is_dir();
+        Self {
+            format: FORMAT,
+            unit: unit.to_owned(),
+            systemd: systemd.clone(),
+            file_state: file_state.to_owned(),
+            ran,
+            files: BTreeMap::new(),
+            had_folder,
+            restored: false,
+        }
+    }
+
+    /// None: nothing was changed yet.
+    ///
+    /// # Errors
+    /// It is there, but can't be read: then nobody knows what it was like, and nothing may be changed.
+    pub(in crate::kinds::service) fn read(folder: &Path) -> Result<Option<Self>, String> {
+        let path = folder.join(BEFORE);
+        let bytes = match read_capped(&path, MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+            Ok(bytes) => bytes,
+        };
+        let before: Self = serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        if before.format != FORMAT {
+            return Err(format!("{}: its format {} is not known here", path.display(), before.format));
+        }
+        Ok(Some(before))
+    }
+
+    /// Notes what is in further places, and makes all of it durable.
+    ///
+    /// # Errors
+    /// What the file system says, with the place.
+    pub(super) fn note<'a>(&mut self, folder: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+        for name in names.filter(|name| !self.files.contains_key(*name)).collect::<Vec<_>>() {
+            let path = self.systemd.units.join(name);
+            self.files.insert(name.to_owned(), find(&path).map_err(|e| format!("{}: {e}", path.display()))?);
+        }
+        self.write(folder)
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<(), String> {
+        let bytes = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        let written = durable::write_file(folder, BEFORE, 0o600, &bytes, Sync::Now);
+        written.map_err(|e| format!("noting what was there before: {}: {e}", folder.display()))
+    }
+
+    pub(in crate::kinds::service) fn remove(folder: &Path) -> Result<(), String> {
+        match fs::remove_file(folder.join(BEFORE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Started {
+    pub(super) fn new(identity: &str, configuration: String, invocation: String) -> Self {
+        Self { format: FORMAT, identity: identity.to_owned(), configuration, invocation }
+    }
+
+    pub(super) fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&read_capped(&folder.join(STARTED), MAX).ok()?).ok()
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<(), String> {
+        let bytes = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        durable::write_file(folder, STARTED, 0o600, &bytes, Sync::Now).map_err(|e| format!("noting its start: {e}"))
+    }
+
+    pub(super) fn remove(folder: &Path) {
+        // One that is left over names a run that is past.
+        let _ = fs::remove_file(folder.join(STARTED));
+    }
+}

@@ -1,0 +1,325 @@
+//! Speaking with systemd over the system bus.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::stream::{Stream, StreamExt as _, select_all};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout, timeout_at};
+use zbus::message::Type;
+use zbus::{
+    Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo, match_rule,
+};
+
+const NAME: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+/// Below it are all units.
+pub(in crate::kinds::service) const UNITS_PATH: &str = "/org/freedesktop/systemd1/unit";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const SERVICE: &str = "org.freedesktop.systemd1.Service";
+const CONNECT: Duration = Duration::from_secs(5);
+/// A reload of a manager with thousands of units takes seconds.
+const CALL: Duration = Duration::from_secs(90);
+const WITHOUT: &str = "is this machine run by systemd, with a system bus (package dbus)? Where it is not, describe \
+                       the service by commands: `start`, `stop`, `status`, `ready`";
+
+/// Where systemd is found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::kinds) struct Systemd {
+    /// The system bus; none: where it always is.
+    pub(in crate::kinds) address: Option<String>,
+    /// Where administrators put unit files.
+    pub(in crate::kinds) units: PathBuf,
+}
+
+/// A connection to systemd.
+#[derive(Debug, Clone)]
+pub(in crate::kinds::service) struct Bus(Connection);
+
+/// A unit as systemd sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::kinds::service) struct UnitState {
+    pub(super) load: String,
+    pub(super) load_error: String,
+    pub(super) active: String,
+    pub(super) sub: String,
+    pub(super) file_state: String,
+    /// The unit file; empty when there is none.
+    pub(super) fragment: PathBuf,
+    pub(super) drop_ins: Vec<PathBuf>,
+    /// Files have changed since systemd has read them.
+    pub(super) needs_reload: bool,
+    pub(super) can_reload: bool,
+    /// Differs for each start.
+    pub(super) invocation: String,
+    /// When it became active, in microseconds since 1970.
+    pub(super) active_since_us: u64,
+    /// What may start it again.
+    pub(super) triggered_by: Vec<String>,
+}
+
+/// Something has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::kinds::service) enum Change {
+    /// A unit, by the last part of its object path, and what it is like.
+    Unit(String, [String; 2]),
+    /// The files of some unit, or systemd has read them again.
+    Files,
+    /// Nothing that can be read.
+    Nothing,
+}
+
+impl Change {
+    fn of_unit(message: Result<Message, zbus::Error>) -> Self {
+        let Ok(message) = message else { return Self::Nothing };
+        let header = message.header();
+        let unit = header.path().and_then(|path| path.as_str().rsplit('/').next()).map(str::to_owned);
+        let body = message.body();
+        let changed = body.deserialize::<(String, BTreeMap<String, OwnedVariant>, Vec<String>)>();
+        let (Some(unit), Ok((_, changed, _))) = (unit, changed) else { return Self::Nothing };
+        let text = |name| changed.get(name).and_then(|value| <&str>::try_from(value).ok()).unwrap_or_default();
+        Self::Unit(unit, ["ActiveState", "SubState"].map(|name| text(name).to_owned()))
+    }
+}
+
+impl Default for Systemd {
+    fn default() -> Self {
+        Self { address: std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok(), units: "/etc/systemd/system".into() }
+    }
+}
+
+impl Bus {
+    /// # Errors
+    /// In words, with the way out.
+    pub(in crate::kinds::service) async fn connect(systemd: &Systemd) -> Result<Self, String> {
+        let builder = match &systemd.address {
+            Some(address) => zbus::connection::Builder::address(address.as_str()),
+            None => zbus::connection::Builder::system(),
+        };
+        match timeout(CONNECT, builder.method_timeout(CALL).build()).await {
+            Ok(Ok(connection)) => Ok(Self(connection)),
+            Ok(Err(error)) => Err(format!("systemd can't be spoken to: {error}; {WITHOUT}")),
+            Err(_) => Err(format!("the system bus does not answer within {CONNECT:?}; {WITHOUT}")),
+        }
+    }
+
+    /// It has not been closed yet.
+    pub(in crate::kinds::service) fn lives(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    /// What there is to be told of units, from here on: their properties, and that files of units have changed.
+    pub(in crate::kinds::service) async fn changes(&self) -> Result<impl Stream<Item = Change> + Unpin, String> {
+        self.subscribe().await;
+        let rule = signal_of("org.freedesktop.DBus.Properties", "PropertiesChanged").path_namespace(UNITS_PATH);
+        let units = self.stream(rule.arg(0, UNIT)).await?.map(Change::of_unit).boxed();
+        let mut all = vec![units];
+        for member in ["UnitFilesChanged", "Reloading"] {
+            let stream = self.stream(signal_of(MANAGER, member)).await?;
+            all.push(stream.map(|message| if message.is_ok() { Change::Files } else { Change::Nothing }).boxed());
+        }
+        Ok(select_all(all))
+    }
+
+    async fn stream(&self, rule: match_rule::Builder<'_>) -> Result<MessageStream, String> {
+        let rule = rule.build().map_err(words)?;
+        MessageStream::for_match_rule(rule, &self.0, 1024.try_into().ok()).await.map_err(words)
+    }
+
+    /// Without it systemd says nothing; the second time it complains.
+    async fn subscribe(&self) {
+        let _ = self.manager::<_, ()>("Subscribe", &()).await;
+    }
+
+    /// Looks at a unit; one that is not there is `not-found`.
+    pub(in crate::kinds::service) async fn look(&self, unit: &str) -> Result<UnitState, String> {
+        let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await?;
+        let all: BTreeMap<String, OwnedVariant> =
+            self.call(path.as_str(), "org.freedesktop.DBus.Properties", "GetAll", &UNIT).await?;
+        Ok(UnitState::of(all))
+    }
+
+    /// A property of a service; none where the unit is of another type.
+    pub(super) async fn of_service<T: TryFrom<OwnedVariant>>(&self, unit: &str, property: &str) -> Option<T> {
+        let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await.ok()?;
+        let body = (SERVICE, property);
+        let got: OwnedVariant = self.call(path.as_str(), "org.freedesktop.DBus.Properties", "Get", &body).await.ok()?;
+        got.try_into().ok()
+    }
+
+    /// Has systemd do a job (`StartUnit` and the like) and waits for its end.
+    pub(super) async fn job(&self, method: &str, unit: &str, limit: Instant) -> Result<(), String> {
+        self.subscribe().await;
+        let mut removed = self.stream(signal_of(MANAGER, "JobRemoved")).await?;
+        let job: OwnedObjectPath = self.manager(method, &(unit, "replace")).await?;
+        let end = async {
+            while let Some(message) = removed.next().await {
+                let message = message.map_err(words)?;
+                let (_, ended, _, result): (u32, OwnedObjectPath, String, String) =
+                    message.body().deserialize().map_err(|e| e.to_string())?;
+                if ended == job {
+                    return Ok(result);
+                }
+            }
+            Err("systemd has closed the connection".to_owned())
+        };
+        match timeout_at(limit, end).await {
+            Ok(Ok(result)) if result == "done" => Ok(()),
+            Ok(Ok(result)) => Err(job_in_words(&result)),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err("systemd was not done in time".to_owned()),
+        }
+    }
+
+    /// Has systemd read all unit files again.
+    pub(super) async fn reload(&self) -> Result<(), String> {
+        self.manager("Reload", &()).await.map_err(|e| format!("daemon-reload: {e}"))
+    }
+
+    pub(super) async fn enable(&self, unit: &str, runtime: bool) -> Result<(), String> {
+        let body = (vec![unit], runtime, true);
+        let (installs, _): (bool, Changes) =
+            self.manager("EnableUnitFiles", &body).await.map_err(|e| format!("enabling {unit}: {e}"))?;
+        if installs {
+            Ok(())
+        } else {
+            Err(format!("{unit} can't be enabled: it has no section [Install]; leave `enabled` away"))
+        }
+    }
+
+    pub(super) async fn disable(&self, unit: &str) -> Result<(), String> {
+        for runtime in [false, true] {
+            let body = (vec![unit], runtime);
+            let _: Changes =
+                self.manager("DisableUnitFiles", &body).await.map_err(|e| format!("disabling {unit}: {e}"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn mask(&self, unit: &str) -> Result<(), String> {
+        let body = (vec![unit], false, false);
+        let _: Changes = self.manager("MaskUnitFiles", &body).await.map_err(|e| format!("masking {unit}: {e}"))?;
+        self.reload().await
+    }
+
+    pub(super) async fn unmask(&self, unit: &str) -> Result<(), String> {
+        for runtime in [false, true] {
+            let body = (vec![unit], runtime);
+            let _: Changes =
+                self.manager("UnmaskUnitFiles", &body).await.map_err(|e| format!("unmasking {unit}: {e}"))?;
+        }
+        self.reload().await
+    }
+
+    /// Forgets that it has failed, and how often it was started.
+    pub(super) async fn reset_failed(&self, unit: &str) {
+        // One that is not loaded has nothing to forget.
+        let _ = self.manager::<_, ()>("ResetFailedUnit", &unit).await;
+    }
+
+    async fn manager<B, T>(&self, method: &str, body: &B) -> Result<T, String>
+    where
+        B: Serialize + DynamicType,
+        T: for<'de> Deserialize<'de> + zbus::Type,
+    {
+        self.call(MANAGER_PATH, MANAGER, method, body).await
+    }
+
+    async fn call<B, T>(&self, path: &str, interface: &str, method: &str, body: &B) -> Result<T, String>
+    where
+        B: Serialize + DynamicType,
+        T: for<'de> Deserialize<'de> + zbus::Type,
+    {
+        let answer: Message =
+            self.0.call_method(Some(NAME), path, Some(interface), method, body).await.map_err(words)?;
+        answer.body().deserialize().map_err(|e| format!("systemd's answer to {method}: {e}"))
+    }
+}
+
+/// What was done to links: type, file, target.
+type Changes = Vec<(String, String, String)>;
+
+impl UnitState {
+    fn of(mut all: BTreeMap<String, OwnedVariant>) -> Self {
+        fn take<T: TryFrom<OwnedVariant>>(all: &mut BTreeMap<String, OwnedVariant>, name: &str) -> Option<T> {
+            T::try_from(all.remove(name)?).ok()
+        }
+        let mut text = |name: &str| take::<String>(&mut all, name).unwrap_or_default();
+        let mut state = Self {
+            load: text("LoadState"),
+            active: text("ActiveState"),
+            sub: text("SubState"),
+            file_state: text("UnitFileState"),
+            fragment: text("FragmentPath").into(),
+            ..Self::default()
+        };
+        if let Some(error) = all.remove("LoadError")
+            && let Ok((_, message)) = <(String, String)>::try_from(error)
+        {
+            state.load_error = message;
+        }
+        let paths = take::<Vec<String>>(&mut all, "DropInPaths").unwrap_or_default();
+        state.drop_ins = paths.into_iter().map(PathBuf::from).collect();
+        state.triggered_by = take(&mut all, "TriggeredBy").unwrap_or_default();
+        state.needs_reload = take(&mut all, "NeedDaemonReload").unwrap_or(false);
+        state.can_reload = take(&mut all, "CanReload").unwrap_or(false);
+        state.active_since_us = take(&mut all, "ActiveEnterTimestamp").unwrap_or(0);
+        let invocation: Vec<u8> = take(&mut all, "InvocationID").unwrap_or_default();
+        state.invocation = invocation.iter().map(|byte| format!("{byte:02x}")).collect();
+        state
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.load == "loaded"
+    }
+
+    pub(super) fn is_masked(&self) -> bool {
+        self.load == "masked" || self.file_state.starts_with("masked")
+    }
+
+    /// It does what it is there for.
+    pub(super) fn runs(&self) -> bool {
+        ["active", "reloading", "refreshing"].contains(&self.active.as_str())
+    }
+
+    /// On its way from one state to another.
+    pub(super) fn moves(&self) -> bool {
+        ["activating", "deactivating", "maintenance"].contains(&self.active.as_str())
+    }
+
+    /// It has ended, and systemd is about to start it once more.
+    pub(super) fn restarts(&self) -> bool {
+        self.sub.starts_with("auto-restart")
+    }
+}
+
+/// A signal of systemd.
+fn signal_of<'m>(interface: &'m str, member: &'m str) -> match_rule::Builder<'m> {
+    MatchRule::builder().msg_type(Type::Signal).sender(NAME).interface(interface).member(member)
+}
+
+fn job_in_words(result: &str) -> String {
+    match result {
+        "canceled" => "its job was cancelled by somebody else".to_owned(),
+        "timeout" => "its job in systemd has timed out".to_owned(),
+        "dependency" => "a unit that it needs has failed".to_owned(),
+        "skipped" => "systemd says that there is nothing to do".to_owned(),
+        "failed" => "it has failed".to_owned(),
+        other => format!("systemd says {other}"),
+    }
+}
+
+/// An error of the bus in words.
+fn words(error: zbus::Error) -> String {
+    if let zbus::Error::MethodError(_, Some(text), _) = error {
+        return text;
+    }
+    if let zbus::Error::FDO(error) = &error
+        && let fdo::Error::ServiceUnknown(what) | fdo::Error::NameHasNoOwner(what) = &**error
+    {
+        return format!("systemd is not on the system bus: {what}; {WITHOUT}");
+    }
+    error.to_string()
+}

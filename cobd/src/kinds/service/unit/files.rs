@@ -1,0 +1,229 @@
+//! Unit files and drop-ins below the folder for administrators: read, written, put back.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use cob_types::canonical;
+use serde::{Deserialize, Serialize};
+
+use super::bus::UnitState;
+use super::content::UnitFiles;
+use crate::durable::{self, Sync};
+use crate::run::read_capped;
+
+/// The most bytes of a unit file that are looked at.
+const MAX: usize = 4 << 20;
+/// The most bytes of a difference that are shown.
+const SHOWN: usize = 2 << 10;
+const MODE: u32 = 0o644;
+
+/// What was found in a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Found {
+    /// Nothing.
+    Absent,
+    /// A file.
+    File {
+        /// Permission bits.
+        mode: u32,
+        /// Owner and group.
+        owner: (u32, u32),
+        /// What is in it.
+        bytes: Vec<u8>,
+    },
+    /// A symbolic link; `/dev/null` is how systemd writes that a unit is masked.
+    Link(PathBuf),
+}
+
+/// What is in a place.
+///
+/// # Errors
+/// What the file system says, or that it is nothing that could be put back.
+pub(super) fn find(path: &Path) -> io::Result<Found> {
+    let meta = match fs::symlink_metadata(path) {
+        Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+            return Ok(Found::Absent);
+        }
+        meta => meta?,
+    };
+    if meta.is_symlink() {
+        return Ok(Found::Link(fs::read_link(path)?));
+    }
+    if !meta.is_file() {
+        return Err(io::Error::other("it is neither a file nor a link; move it away"));
+    }
+    let bytes = read_capped(path, MAX)?;
+    Ok(Found::File { mode: meta.permissions().mode() & 0o7777, owner: (meta.uid(), meta.gid()), bytes })
+}
+
+/// Puts it back; the folder that it is in is made if need be. True when that changed something.
+///
+/// # Errors
+/// What the file system says.
+pub(super) fn put_back(path: &Path, found: &Found) -> io::Result<bool> {
+    if find(path).is_ok_and(|now| now == *found) {
+        return Ok(false);
+    }
+    match found {
+        Found::Absent => {
+            fs::remove_file(path)?;
+            durable::sync_folder(path.parent().unwrap_or(path))?;
+        }
+        Found::File { mode, owner: (user, group), bytes } => {
+            write(path, bytes, *mode)?;
+            chown(path, Some(*user), Some(*group))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(*mode))?;
+        }
+        Found::Link(target) => {
+            let temp = path.with_extension("cob-new");
+            match fs::remove_file(&temp) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            symlink(target, &temp)?;
+            fs::rename(&temp, path)?;
+            durable::sync_folder(path.parent().unwrap_or(path))?;
+        }
+    }
+    Ok(true)
+}
+
+/// Writes a wanted text; true when it was not there already.
+///
+/// # Errors
+/// What the file system says; the old content is untouched then.
+pub(super) fn write_text(path: &Path, text: &str) -> io::Result<bool> {
+    if is_there(path, text) {
+        return Ok(false);
+    }
+    write(path, text.as_bytes(), MODE)?;
+    Ok(true)
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Err(io::Error::other("it is no place for a file"));
+    };
+    if !folder.is_dir() {
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+    }
+    durable::write_file(folder, name, mode, bytes, Sync::Now)?;
+    // The mask for new files of whoever runs this says nothing about what systemd has to read.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// A regular file with this text.
+fn is_there(path: &Path, text: &str) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_file())
+        && read_capped(path, MAX).is_ok_and(|bytes| bytes == text.as_bytes())
+}
+
+/// What differs from the wanted files, in words; empty when nothing does. `once_ours` are the places that
+/// were written earlier.
+pub(super) fn differences<'a>(
+    units: &Path,
+    wanted: &UnitFiles,
+    once_ours: impl Iterator<Item = (&'a String, &'a Found)>,
+) -> String {
+    let mut said = String::new();
+    for (name, text) in wanted {
+        let path = units.join(name);
+        if is_there(&path, text) {
+            continue;
+        }
+        match find(&path) {
+            Ok(Found::Absent) => said += &format!("{name} is not there\n"),
+            Ok(Found::Link(target)) => said += &format!("{name} is a link to {}\n", target.display()),
+            Ok(Found::File { bytes, .. }) => {
+                said += &format!("{name} differs\n{}", lines_apart(&String::from_utf8_lossy(&bytes), text));
+            }
+            Err(error) => said += &format!("{name}: {error}\n"),
+        }
+    }
+    for (name, before) in once_ours.filter(|(name, _)| !wanted.contains_key(*name)) {
+        if find(&units.join(name)).is_ok_and(|now| now != *before) {
+            said += &format!("{name} is no longer wanted\n");
+        }
+    }
+    if said.len() > SHOWN {
+        let end = (0..=SHOWN).rev().find(|i| said.is_char_boundary(*i)).unwrap_or(0);
+        said.truncate(end);
+        said += "…\n";
+    }
+    said
+}
+
+/// The lines that only one of two texts has.
+fn lines_apart(found: &str, wanted: &str) -> String {
+    let only = |sign: char, of: &str, other: &str| -> String {
+        let other: Vec<&str> = other.lines().collect();
+        of.lines().filter(|line| !other.contains(line)).map(|line| format!("{sign}{line}\n")).collect()
+    };
+    only('-', found, wanted) + &only('+', wanted, found)
+}
+
+/// A fingerprint of all files that make the unit, and when the last of them changed, in microseconds since 1970.
+pub(super) fn configuration(state: &UnitState) -> (String, u64) {
+    let (mut parts, mut newest): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
+    for path in std::iter::once(&state.fragment).chain(&state.drop_ins).filter(|p| !p.as_os_str().is_empty()) {
+        parts.push(path.as_os_str().as_encoded_bytes().to_vec());
+        parts.push(read_capped(path, MAX).unwrap_or_default());
+        if let Ok(meta) = fs::metadata(path) {
+            let micros = u64::try_from(meta.mtime()).unwrap_or(0) * 1_000_000;
+            newest = newest.max(micros + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1000);
+        }
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    (canonical::fingerprint(&parts).to_string(), newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_put_back_with_its_mode_and_as_a_link() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("x.service");
+        assert_eq!(find(&path).expect("looked"), Found::Absent);
+        fs::write(&path, "old").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("set");
+        let file = find(&path).expect("looked");
+        assert!(write_text(&path, "new").expect("written"));
+        assert!(!write_text(&path, "new").expect("written"), "it is there already");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, MODE);
+        assert!(put_back(&path, &file).expect("put back"));
+        assert_eq!(find(&path).expect("looked"), file);
+        assert!(!put_back(&path, &file).expect("nothing to do"));
+        let link = Found::Link("/dev/null".into());
+        assert!(put_back(&path, &link).expect("linked"));
+        assert_eq!(find(&path).expect("looked"), link);
+        // A text replaces the link, and not what the link leads to.
+        assert!(write_text(&path, "new").expect("written"));
+        assert!(put_back(&path, &Found::Absent).expect("removed"));
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 0);
+        fs::create_dir(&path).expect("made");
+        assert!(find(&path).expect_err("no file").to_string().contains("move it away"));
+    }
+
+    #[test]
+    fn differences_name_the_file_and_the_lines() {
+        let folder = tempfile::tempdir().expect("folder");
+        let wanted = UnitFiles::from([("x.service.d/a.conf".to_owned(), "[Service]\nNice=1\n".to_owned())]);
+        let none = std::collections::BTreeMap::new();
+        let said = |ours: &std::collections::BTreeMap<String, Found>| differences(folder.path(), &wanted, ours.iter());
+        assert_eq!(said(&none), "x.service.d/a.conf is not there\n");
+        let path = folder.path().join("x.service.d/a.conf");
+        write_text(&path, "[Service]\nNice=2\n").expect("written");
+        assert_eq!(said(&none), "x.service.d/a.conf differs\n-Nice=2\n+Nice=1\n");
+        write_text(&path, &wanted["x.service.d/a.conf"]).expect("written");
+        assert_eq!(said(&none), "");
+        write_text(&folder.path().join("x.service.d/b.conf"), "").expect("written");
+        let ours = std::collections::BTreeMap::from([("x.service.d/b.conf".to_owned(), Found::Absent)]);
+        assert_eq!(said(&ours), "x.service.d/b.conf is no longer wanted\n");
+    }
+}

@@ -1,0 +1,410 @@
+//! What brings a unit up and down: an action like any other, which survives the daemon.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cob_types::Command;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::before::{Before, Started};
+use super::bus::{Bus, UnitState};
+use super::content::{OnChange, UnitContent, UnitFiles, identity};
+use super::files::{Found, configuration, put_back, write_text};
+use crate::kinds::service::commands::{Commands, environment, last_line};
+use crate::kinds::service::folder::ServiceFolder;
+use crate::kinds::service::mover::{Goal, Wish};
+
+/// Between two looks at a unit, and between two attempts of `ready`.
+const LOOK: Duration = Duration::from_millis(100);
+/// The time for what has to be put in order after a cancellation.
+const AFTERWARDS: Duration = Duration::from_secs(5);
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// Does what the wish says.
+///
+/// # Errors
+/// Why it could not be done, in words.
+pub(in crate::kinds::service) fn make_move(wish: &Wish, content: UnitContent) -> Result<(), String> {
+    let runtime = runtime()?;
+    let time = Duration::from_millis(wish.timeout_ms);
+    // The rest is for stopping again what did not become ready.
+    let limit = Instant::now() + time - time / 4;
+    let commands = Commands {
+        place: wish.folder.clone(),
+        working_folder: wish.working_folder.clone(),
+        environment: environment(&BTreeMap::new()),
+        redactor: None,
+        grace: Duration::from_millis(wish.grace_ms),
+    };
+    // What was put back by a daemon that went on without waiting for it.
+    let _lock = ServiceFolder::new(wish.folder.clone()).take_lock().map_err(|e| format!("taking its lock: {e}"))?;
+    let moved = runtime.block_on(async {
+        let bus = Bus::connect(&wish.systemd).await?;
+        Mover { bus, unit: content.name(), content, wish, commands: Arc::new(commands), limit }.go().await
+    });
+    // A command that is still asked whether it is ready is ended with this process.
+    runtime.shutdown_background();
+    moved
+}
+
+fn runtime() -> Result<Runtime, String> {
+    Builder::new_current_thread().enable_all().build().map_err(|e| format!("a runtime: {e}"))
+}
+
+/// Puts back what a change object that has left has found: its files, its enablement, its run.
+///
+/// # Errors
+/// Why it could not be done, in words; it may be tried again.
+pub(in crate::kinds::service) fn restore(folder: &Path) -> Result<(), String> {
+    let Some(mut before) = Before::read(folder)? else { return Ok(()) };
+    runtime()?.block_on(async {
+        let bus = Bus::connect(&before.systemd).await?;
+        put_all_back(&bus, folder, &mut before).await?;
+        let state = bus.look(&before.unit).await?;
+        // What has gone with its package, or what nobody wants to run any more, is left alone.
+        if before.ran && state.is_there() && !state.is_masked() && !state.runs() {
+            bus.job("StartUnit", &before.unit, Instant::now() + Duration::from_secs(60))
+                .await
+                .map_err(|e| format!("starting {}, which ran before: {e}", before.unit))?;
+        }
+        Before::remove(folder)
+    })
+}
+
+struct Mover<'a> {
+    bus: Bus,
+    unit: String,
+    content: UnitContent,
+    wish: &'a Wish,
+    /// Runs `ready`.
+    commands: Arc<Commands>,
+    /// Until then it must have said how it went: a little before the runner ends it.
+    limit: Instant,
+}
+
+impl Mover<'_> {
+    async fn go(&self) -> Result<(), String> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+        let work = async {
+            match self.wish.goal {
+                Goal::Start => self.start().await,
+                Goal::Reload => self.reload().await,
+                Goal::Adjust => self.adjust().await,
+                Goal::Stop => self.stop().await,
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            _ = terminate.recv() => {
+                if self.wish.goal == Goal::Start {
+                    // A start that nobody waits for must not end as if it had been wanted.
+                    let _ = self.bus.job("StopUnit", &self.unit, Instant::now() + AFTERWARDS).await;
+                }
+                Err("cancelled".to_owned())
+            }
+        }
+    }
+
+    async fn start(&self) -> Result<(), String> {
+        let found = self.bus.look(&self.unit).await?;
+        let files = self.content.files(&self.wish.working_folder)?;
+        let identity = identity(&self.content, &files, self.wish.rests_on.as_deref());
+        self.unmask(&found, &files).await?;
+        let state = self.apply(&found, &files).await?;
+        self.can_start(&state)?;
+        let current = Started::read(&self.wish.folder).is_some_and(|started| {
+            started.identity == identity && started.invocation == state.invocation && !state.needs_reload
+        });
+        if state.runs() && current && configuration(&state).0 == self.recorded_configuration() {
+            // Begun by an attempt before this one.
+            return self.become_ready(&identity).await;
+        }
+        if state.active == "failed" {
+            self.bus.reset_failed(&self.unit).await;
+        }
+        // A start would wait until systemd itself starts it again.
+        let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
+        let started = match self.bus.job(method, &self.unit, self.limit).await {
+            Ok(()) => self.become_ready(&identity).await,
+            Err(why) => Err(self.explain(why).await),
+        };
+        if let Err(why) = started {
+            // What is not ready is not up, and must not look like it.
+            let stopped = self.bus.job("StopUnit", &self.unit, self.limit + self.grace()).await;
+            return Err(stopped.err().map_or(why.clone(), |still| format!("{why}; stopping it again: {still}")));
+        }
+        Ok(())
+    }
+
+    async fn reload(&self) -> Result<(), String> {
+        let found = self.bus.look(&self.unit).await?;
+        if !found.runs() || self.content.on_change != OnChange::Reload {
+            return self.start().await;
+        }
+        let files = self.content.files(&self.wish.working_folder)?;
+        let state = self.apply(&found, &files).await?;
+        if !state.can_reload {
+            return Err(format!(
+                "{} can't be reloaded: it has no ExecReload; take `on_change: reload` out, or add it in a drop-in",
+                self.unit
+            ));
+        }
+        self.bus.job("ReloadUnit", &self.unit, self.limit).await.map_err(|why| format!("reload: {why}"))?;
+        self.become_ready(&identity(&self.content, &files, self.wish.rests_on.as_deref())).await
+    }
+
+    /// Puts right what needs no stop.
+    async fn adjust(&self) -> Result<(), String> {
+        let found = self.bus.look(&self.unit).await?;
+        if !found.runs() {
+            return Err(format!("{} does not run any more", self.unit));
+        }
+        self.note(&found, [].into_iter())?;
+        self.set_enablement(&found).await
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        let found = self.bus.look(&self.unit).await?;
+        let leaves = self.wish.leaving;
+        let files = if leaves { UnitFiles::new() } else { self.content.files(&self.wish.working_folder)? };
+        self.note(&found, [].into_iter())?;
+        if found.runs() || found.moves() {
+            self.bus.job("StopUnit", &self.unit, self.limit).await.map_err(|why| format!("stop: {why}"))?;
+        }
+        Started::remove(&self.wish.folder);
+        self.bus.reset_failed(&self.unit).await;
+        let state = self.bus.look(&self.unit).await?;
+        if state.runs() || state.moves() {
+            return Err(self.still_runs(&state));
+        }
+        if leaves {
+            let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
+            put_all_back(&self.bus, &self.wish.folder, &mut before).await?;
+            return if before.ran { Ok(()) } else { Before::remove(&self.wish.folder) };
+        }
+        if self.wish.rests_down {
+            self.unmask(&state, &files).await?;
+            self.apply(&state, &files).await?;
+        }
+        if self.content.mask == Some(true) && !self.bus.look(&self.unit).await?.is_masked() {
+            self.note(&found, [self.unit.as_str()].into_iter())?;
+            self.bus.mask(&self.unit).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a mask away that is ours, or that the content says is not wanted.
+    async fn unmask(&self, found: &UnitState, files: &UnitFiles) -> Result<(), String> {
+        if !found.is_masked() {
+            return Ok(());
+        }
+        let goes_down = self.wish.goal == Goal::Stop;
+        let unwanted = match self.content.mask {
+            Some(while_down) => !(while_down && goes_down),
+            None => files.contains_key(&self.unit) || self.masked_by_us()?,
+        };
+        if !unwanted && goes_down {
+            return Ok(());
+        }
+        if !unwanted {
+            return Err(format!(
+                "{0} is masked, so somebody does not want it to run; `systemctl unmask {0}`, or write `mask: false`",
+                self.unit
+            ));
+        }
+        self.note(found, [self.unit.as_str()].into_iter())?;
+        self.bus.unmask(&self.unit).await
+    }
+
+    /// What was found in the place of its mask was none.
+    fn masked_by_us(&self) -> Result<bool, String> {
+        let before = Before::read(&self.wish.folder)?.filter(|before| !before.restored);
+        let was = before.and_then(|mut before| before.files.remove(&self.unit));
+        Ok(was.is_some_and(|was| was != Found::Link("/dev/null".into())))
+    }
+
+    /// Brings files and enablement into the wanted form; returns what systemd makes of it.
+    async fn apply(&self, found: &UnitState, files: &UnitFiles) -> Result<UnitState, String> {
+        let before = self.note(found, files.keys().map(String::as_str))?;
+        let units = &self.wish.systemd.units;
+        let mut changed = false;
+        for (name, was) in before.files.iter().filter(|(name, _)| !files.contains_key(*name) && **name != self.unit) {
+            changed |= put_back(&units.join(name), was).map_err(|e| format!("{name}: {e}"))?;
+        }
+        for (name, text) in files {
+            changed |= write_text(&units.join(name), text).map_err(|e| format!("{name}: {e}"))?;
+        }
+        // Anew: files may have been written by an attempt that did not come to the reload.
+        let mut state = self.bus.look(&self.unit).await?;
+        if changed || state.needs_reload || state.load == "not-found" {
+            self.bus.reload().await?;
+            state = self.bus.look(&self.unit).await?;
+        }
+        if state.is_there() {
+            self.set_enablement(&state).await?;
+        }
+        self.bus.look(&self.unit).await
+    }
+
+    async fn set_enablement(&self, state: &UnitState) -> Result<(), String> {
+        let enabled = state.file_state.starts_with("enabled");
+        match self.content.enabled {
+            Some(true) if state.file_state != "enabled" => self.bus.enable(&self.unit, false).await?,
+            Some(false) if enabled => self.bus.disable(&self.unit).await?,
+            Some(_) | None => return Ok(()),
+        }
+        self.bus.reload().await
+    }
+
+    /// Notes what was there before, once and for all, and what is in places that are about to be written.
+    fn note<'n>(&self, found: &UnitState, names: impl Iterator<Item = &'n str>) -> Result<Before, String> {
+        let before = Before::read(&self.wish.folder)?;
+        let ran_before = before.as_ref().is_some_and(|b| b.restored && b.ran);
+        let mut before = before.filter(|b| !b.restored && b.unit == self.unit).unwrap_or_else(|| {
+            let runs = found.runs() || found.active == "activating";
+            Before::new(&self.unit, &self.wish.systemd, &found.file_state, runs || ran_before)
+        });
+        before.note(&self.wish.folder, names)?;
+        Ok(before)
+    }
+
+    fn can_start(&self, state: &UnitState) -> Result<(), String> {
+        match state.load.as_str() {
+            "loaded" => Ok(()),
+            "not-found" => Err(format!(
+                "there is no unit {}; is its package installed? Make that a change object that this one `requires`, or \
+                 give the `unit_file`",
+                self.unit
+            )),
+            load => Err(format!("systemd can't use {}: {load}: {}", self.unit, state.load_error)),
+        }
+    }
+
+    /// Waits until it is ready, and writes down what it runs with.
+    async fn become_ready(&self, identity: &str) -> Result<(), String> {
+        let settled = Instant::now() + self.content.settle;
+        let mut complaint = String::new();
+        loop {
+            let state = self.bus.look(&self.unit).await?;
+            if !state.runs() && !state.moves() || state.restarts() {
+                let hint = if state.active == "inactive" { "; a oneshot needs RemainAfterExit=yes" } else { "" };
+                return Err(self.explain(format!("it ended before it was ready{hint}")).await);
+            }
+            let ready = match &self.content.ready {
+                None => state.runs() && Instant::now() >= settled,
+                Some(command) => match self.ask(command).await {
+                    Ok(()) => state.runs(),
+                    Err(why) => {
+                        complaint = why;
+                        false
+                    }
+                },
+            };
+            if ready {
+                let (configuration, _) = configuration(&state);
+                return Started::new(identity, configuration, state.invocation).write(&self.wish.folder);
+            }
+            if Instant::now() >= self.limit {
+                let within = Duration::from_millis(self.wish.timeout_ms);
+                let why = format!("it was not ready within three quarters of {within:?}; it is {}", state.active);
+                return Err(if complaint.is_empty() { why } else { format!("{why}; `ready` said last: {complaint}") });
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Runs `ready`, without being deaf meanwhile.
+    async fn ask(&self, command: &Command) -> Result<(), String> {
+        let (commands, command, limit) = (Arc::clone(&self.commands), command.clone(), self.limit.into_std());
+        let asked = tokio::task::spawn_blocking(move || commands.run(&command, limit));
+        asked.await.unwrap_or_else(|e| Err(e.to_string()))
+    }
+
+    /// A failure, with the unit's own last words.
+    async fn explain(&self, why: String) -> String {
+        let state = self.bus.look(&self.unit).await.unwrap_or_default();
+        let result: String = self.bus.of_service(&self.unit, "Result").await.unwrap_or_default();
+        let status: i32 = self.bus.of_service(&self.unit, "ExecMainStatus").await.unwrap_or(0);
+        let said = last_words(&self.unit, &state.invocation).await;
+        let _ = writeln!(std::io::stderr(), "{said}");
+        let last = last_line(&said);
+        let status = if status == 0 { String::new() } else { format!(", exit status {status}") };
+        let result =
+            if result.is_empty() || result == "success" { String::new() } else { format!(" ({result}{status})") };
+        format!("{}: {why}{result}{last}", self.unit)
+    }
+
+    fn still_runs(&self, state: &UnitState) -> String {
+        let again = match state.triggered_by.as_slice() {
+            [] => String::new(),
+            by => format!("; {} may have started it again: stop that too, or write `mask: true`", by.join(", ")),
+        };
+        format!("{} was stopped, but is {}{again}", self.unit, state.active)
+    }
+
+    fn recorded_configuration(&self) -> String {
+        Started::read(&self.wish.folder).map(|s| s.configuration).unwrap_or_default()
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::from_millis(self.wish.grace_ms)
+    }
+}
+
+/// Puts files, masks and enablement back. Done twice, it ends as if done once.
+async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(), String> {
+    if before.restored {
+        return Ok(());
+    }
+    let unit = before.unit.clone();
+    let was_enabled = before.file_state.starts_with("enabled");
+    let state = bus.look(&unit).await?;
+    // As long as the file with its section [Install] is there.
+    if state.file_state.starts_with("enabled") && !was_enabled {
+        bus.disable(&unit).await?;
+    }
+    for (name, found) in &before.files {
+        put_back(&before.systemd.units.join(name), found).map_err(|e| format!("{name}: {e}"))?;
+    }
+    if !before.had_folder {
+        // One that has something else in it stays.
+        let _ = std::fs::remove_dir(before.systemd.units.join(format!("{unit}.d")));
+    }
+    bus.reload().await?;
+    let state = bus.look(&unit).await?;
+    if was_enabled && state.is_there() && !state.file_state.starts_with("enabled") {
+        bus.enable(&unit, before.file_state == "enabled-runtime").await?;
+        bus.reload().await?;
+    }
+    before.restored = true;
+    before.files.clear();
+    before.write(folder)
+}
+
+/// The last lines that a run of a unit has left in the journal of the machine.
+async fn last_words(unit: &str, invocation: &str) -> String {
+    // What was said a moment ago has to be in it.
+    journalctl(&["--sync"]).await;
+    let of = if invocation.bytes().all(|b| b == b'0') {
+        format!("--unit={unit}")
+    } else {
+        format!("_SYSTEMD_INVOCATION_ID={invocation}")
+    };
+    journalctl(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await
+}
+
+/// What it prints; nothing where there is none, or it takes long.
+async fn journalctl(arguments: &[&str]) -> String {
+    let mut command = tokio::process::Command::new("journalctl");
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    match timeout(LAST_WORDS, command.output()).await {
+        Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(Err(_)) | Err(_) => String::new(),
+    }
+}

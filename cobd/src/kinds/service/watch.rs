@@ -1,0 +1,238 @@
+//! What happens to services behind our back: units of systemd by its signals, kept ones by their folders.
+//!
+//! A unit's change comes with a signal; the end of a keeper with the file `ended` that it writes, or, when it
+//! was killed, with its lock file being closed. Each leads to a check, and nothing else.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cob_types::{Cob, CobId};
+use futures_util::StreamExt as _;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::folder::{ENDED, LOCK};
+use super::unit::{Bus, Change, Systemd, unit_of};
+use crate::kinds::backend::{Tools, make_folder};
+
+/// Between two attempts to reach systemd.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Changes of files within this time lead to one look at all units.
+const TOGETHER: Duration = Duration::from_millis(500);
+
+/// Watches all services of this daemon.
+#[derive(Debug, Default)]
+pub(super) struct Watcher {
+    units: Mutex<Option<watch::Sender<Units>>>,
+    kept: Mutex<Option<watch::Sender<Kept>>>,
+}
+
+/// Change objects by the last part of their unit's object path.
+type Units = BTreeMap<String, Vec<CobId>>;
+/// Takes hints to look.
+type Drifts = mpsc::Sender<CobId>;
+/// Change objects by the folder in which they are looked after.
+type Kept = BTreeMap<PathBuf, CobId>;
+
+impl Watcher {
+    /// From here on these are watched, and no others.
+    pub(super) fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
+        let (mut units, mut kept) = (Units::new(), Kept::new());
+        for cob in cobs {
+            match unit_of(&cob.content) {
+                Some(unit) => units.entry(escaped(&unit)).or_default().push(cob.id.clone()),
+                None => drop(kept.insert(tools.service_folder(&cob.id), cob.id.clone())),
+            }
+        }
+        tell(&self.units, units, |receiver| {
+            let (systemd, drifts) = (tools.systemd().clone(), tools.drifts().clone());
+            tokio::spawn(watch_units(systemd, receiver, drifts));
+        });
+        tell(&self.kept, kept, |receiver| {
+            let (services, drifts) = (tools.services(), tools.drifts().clone());
+            tokio::spawn(async move {
+                if let Err(error) = watch_kept(&services, receiver, &drifts).await {
+                    warn!(%error, "the end of services is noticed by checks at intervals alone");
+                }
+            });
+        });
+    }
+}
+
+/// Tells the task that watches; the first time that there is something to watch it is begun.
+fn tell<T: Default + PartialEq>(
+    place: &Mutex<Option<watch::Sender<T>>>,
+    what: T,
+    begin: impl FnOnce(watch::Receiver<T>),
+) {
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    match place.as_ref() {
+        Some(sender) => drop(sender.send_replace(what)),
+        None if what == T::default() => {}
+        None => {
+            let (sender, receiver) = watch::channel(what);
+            *place = Some(sender);
+            begin(receiver);
+        }
+    }
+}
+
+/// This one should be looked at. Where the queue is full, the check at intervals comes to it.
+fn hint(drifts: &Drifts, cob: &CobId) {
+    let _ = drifts.try_send(cob.clone());
+}
+
+async fn watch_units(systemd: Systemd, units: watch::Receiver<Units>, drifts: Drifts) {
+    loop {
+        if units.has_changed().is_err() {
+            // The daemon is ending.
+            return;
+        }
+        match follow(&systemd, &units, &drifts).await {
+            Ok(()) => debug!("systemd has closed the connection"),
+            // Each check says so where somebody looks.
+            Err(error) => debug!(error, "units can't be watched"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, drifts: &Drifts) -> Result<(), String> {
+    let bus = Bus::connect(systemd).await?;
+    let mut changes = bus.changes().await?;
+    // Whatever has happened before.
+    units.borrow().values().flatten().for_each(|cob| hint(drifts, cob));
+    let mut last: BTreeMap<String, [String; 2]> = BTreeMap::new();
+    let mut all_at = None;
+    loop {
+        let all_due = async {
+            match all_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let change = tokio::select! {
+            change = changes.next() => change,
+            () = all_due => {
+                all_at = None;
+                units.borrow().values().flatten().for_each(|cob| hint(drifts, cob));
+                continue;
+            }
+        };
+        match change {
+            // Most signals are about times and numbers.
+            Some(Change::Unit(unit, seen)) if last.get(&unit) != Some(&seen) => {
+                if let Some(cobs) = units.borrow().get(&unit) {
+                    cobs.iter().for_each(|cob| hint(drifts, cob));
+                    last.insert(unit, seen);
+                }
+            }
+            Some(Change::Unit(_, _) | Change::Nothing) => {}
+            // Which unit's they are nobody says; they come in numbers.
+            Some(Change::Files) => all_at = all_at.or(Some(Instant::now() + TOGETHER)),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A unit's name as the last part of its object path.
+fn escaped(unit: &str) -> String {
+    let mut out = String::new();
+    for (i, byte) in unit.bytes().enumerate() {
+        if byte.is_ascii_alphabetic() || (i > 0 && byte.is_ascii_digit()) {
+            out.push(char::from(byte));
+        } else {
+            out += &format!("_{byte:02x}");
+        }
+    }
+    out
+}
+
+async fn watch_kept(services: &Path, mut kept: watch::Receiver<Kept>, drifts: &Drifts) -> io::Result<()> {
+    make_folder(services)?;
+    let alarm = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let made = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+    let root = inotify::add_watch(&alarm, services, made)?;
+    let mut events = Receiver::from_owned_fd_unchecked(alarm.try_clone()?)?;
+    let mut buffer = vec![0; 16 << 10];
+    let mut watched: BTreeMap<i32, PathBuf> = BTreeMap::new();
+    loop {
+        let folders: Vec<PathBuf> = kept.borrow_and_update().keys().cloned().collect();
+        watched.extend(folders.iter().filter_map(|folder| Some((add(&alarm, folder)?, folder.clone()))));
+        loop {
+            let read = tokio::select! {
+                changed = kept.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return Ok(()),
+                },
+                read = events.read(&mut buffer) => read?,
+            };
+            for (watch, name) in parse(&buffer[..read]) {
+                if watch == root {
+                    let folder = services.join(&name);
+                    watched.extend(add(&alarm, &folder).map(|watch| (watch, folder)));
+                } else if name == LOCK || name == ENDED {
+                    let cob = watched.get(&watch).and_then(|folder| kept.borrow().get(folder).cloned());
+                    cob.iter().for_each(|cob| hint(drifts, cob));
+                }
+            }
+        }
+    }
+}
+
+/// Watches a service's folder; none: it is not there yet, and its coming will be told.
+fn add(alarm: &OwnedFd, folder: &Path) -> Option<i32> {
+    let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+    inotify::add_watch(alarm, folder, flags).ok()
+}
+
+/// Watches and names of the events that the kernel has written: watch, mask, cookie, length, name. Where it
+/// says that there were too many, the checks at intervals find what was lost.
+fn parse(mut bytes: &[u8]) -> Vec<(i32, String)> {
+    let mut all = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<16>() {
+        let number = |at: usize| <[u8; 4]>::try_from(&head[at..at + 4]).map(i32::from_ne_bytes).unwrap_or_default();
+        let length = usize::try_from(number(12)).unwrap_or_default().min(rest.len());
+        let name = rest[..length].split(|byte| *byte == 0).next().unwrap_or_default();
+        all.push((number(0), String::from_utf8_lossy(name).into_owned()));
+        bytes = &rest[length..];
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_have_the_paths_that_systemd_gives_them() {
+        assert_eq!(escaped("etcd.service"), "etcd_2eservice");
+        assert_eq!(escaped("getty@tty1.service"), "getty_40tty1_2eservice");
+        assert_eq!(escaped("7zip-a.timer"), "_37zip_2da_2etimer");
+    }
+
+    #[test]
+    fn events_are_read_as_the_kernel_writes_them() {
+        let event = |watch: i32, name: &[u8]| {
+            let numbers = [watch, 8, 0, i32::try_from(name.len()).expect("short")];
+            let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
+            bytes.extend(name);
+            bytes
+        };
+        let bytes = [event(1, b"ended\0\0\0"), event(2, b""), event(3, b"lock\0\0\0\0")].concat();
+        let all = [(1, "ended".to_owned()), (2, String::new()), (3, "lock".to_owned())];
+        assert_eq!(parse(&bytes), all);
+        // Cut anywhere, nothing is made up and nothing falls over.
+        for end in 0..bytes.len() {
+            assert!(parse(&bytes[..end]).len() <= 3, "{end}");
+        }
+    }
+}

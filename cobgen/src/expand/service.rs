@@ -1,0 +1,297 @@
+//! The built-in kind `service`: what it asks of `content`, and the kinds that its contents make.
+//!
+//! A service is a unit of systemd (`unit`), or commands (`start` and others). Both have the states and the
+//! moves of the table in [`builtin`](super::builtin); a unit has the state `stale` besides: what differs can
+//! be put right while it runs. Where the content says `on_change: reload`, an outdated one is not stopped and
+//! started, but reloaded: then there is a move outdated -> up, and nobody has to be off for it.
+
+use std::sync::LazyLock;
+
+use cob_types::{Kind, KindName, StateName, Transition};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::Report;
+use super::builtin::{Settled, named, read};
+use super::files::{Files, Payload};
+use super::kinds::{builtin_state, check_duration, plain_transition};
+use crate::diagnostic::Diagnostic;
+use crate::model::{self, Duration, Label, Mark, Marked, Named, Node, Run};
+
+/// The state of a unit that runs as it should, but is not, say, enabled.
+const STALE: &str = "stale";
+/// What units end with.
+const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount", "path", "target", "swap"];
+/// The longest name that systemd takes.
+const MAX_UNIT_NAME: usize = 255;
+/// The most bytes of a unit file or drop-in.
+const MAX_UNIT_FILE: usize = 1 << 20;
+
+/// The content of `service`: a unit of systemd, or commands for machines without it and other inits.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ServiceContent {
+    /// The unit of systemd: `etcd.service`; without an ending it is a service.
+    unit: Option<Marked<String>>,
+    /// With `unit`: whether it is started when the machine starts; default: as it is found.
+    enabled: Option<Marked<bool>>,
+    /// With `unit`: whether it is masked while it is down, so that nothing else starts it. `false`: a mask that
+    /// is found is taken away.
+    mask: Option<Marked<bool>>,
+    /// With `unit`: the unit file, as text or `{file: ./x.service}`; default: the one that is there.
+    unit_file: Option<Node>,
+    /// With `unit`: drop-ins by name, as text or `{file: ./x.conf}`: `10-limits.conf: "[Service]…"`.
+    drop_ins: Option<Named<Node>>,
+    /// Starts it, and stays in the foreground as the service. With `status` it returns instead, when
+    /// the service runs.
+    start: Option<Run>,
+    /// Stops it; without one its processes are asked to end. Needed with `status`.
+    stop: Option<Run>,
+    /// Succeeds while it runs, for services that look after themselves.
+    status: Option<Run>,
+    /// Makes it take over what has changed while it runs; needed with `on_change: reload`.
+    reload: Option<Run>,
+    /// Succeeds once it is ready for others; tried again and again.
+    ready: Option<Run>,
+    /// How long it must live to count as up, where there is no `ready`; default: 250ms.
+    settle: Option<Duration>,
+    /// What is done when it is outdated: `restart` (default), or `reload`.
+    on_change: Option<Marked<OnChange>>,
+    /// The working folder, absolute; default: where the files that travel with it are.
+    dir: Option<Marked<String>>,
+    /// Variables of its environment; numbers and truth values become texts.
+    env: Option<Named<Label>>,
+    /// Values for those that depend on it.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    exports: Option<Named<Node>>,
+}
+
+/// What is done when it is outdated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum OnChange {
+    /// It is stopped, and started again.
+    Restart,
+    /// It is reloaded.
+    Reload,
+}
+
+static SCHEMA: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
+
+/// Checks the content; none when it has faults, which were reported.
+pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let service: ServiceContent = read(content, &SCHEMA, "service", report)?;
+    let before = report.errors();
+    match &service.unit {
+        Some(unit) => of_unit(&service, unit, report),
+        None => of_commands(&service, content.mark, report),
+    }
+    check_duration(service.settle.as_ref(), report);
+    for (name, _) in service.env.iter().flat_map(Named::iter) {
+        if name.value.is_empty() || name.value.contains(['=', '\0']) || name.value.starts_with("COB_") {
+            let fault = Diagnostic::error("bad-content", format!("the variable {:?} can't be set", name.value));
+            report.push(name.mark, fault.help("names that begin with COB_ are the daemon's own"));
+        }
+    }
+    let env = service.env.as_ref().map(|env| env.iter().map(|(name, v)| (name.value.clone(), v.0.clone())).collect());
+    let mut settled = Settled { env, ..Settled::default() };
+    let commands = [&service.start, &service.stop, &service.status, &service.reload, &service.ready];
+    for run in commands.into_iter().flatten() {
+        files.command(run, &mut settled.files, report);
+    }
+    carry_texts(&service, &mut settled.files, files, report);
+    let reloads = service.on_change.as_ref().is_some_and(|c| c.value == OnChange::Reload);
+    settled.kind = kind(service.unit.is_some(), reloads);
+    (report.errors() == before).then_some(settled)
+}
+
+/// The kind that such a content makes; none: the one of the table.
+fn kind(unit: bool, reloads: bool) -> Option<Kind> {
+    let name = match (unit, reloads) {
+        (false, false) => return None,
+        (false, true) => "service.reload",
+        (true, false) => "service.unit",
+        (true, true) => "service.unit-reload",
+    };
+    let mut kind = named("service").kind();
+    kind.name = KindName::new(name).expect("well-formed");
+    if reloads {
+        kind.transitions.insert(0, plain_transition("outdated", "up"));
+    }
+    if unit {
+        kind.states.push(builtin_state(STALE));
+        kind.priority.push(builtin_state(STALE));
+        kind.transitions.push(plain_transition(STALE, "up"));
+    }
+    Some(kind)
+}
+
+/// Whether a move out of `outdated` leaves the service running, so that those who require it may stay on.
+pub(super) fn keeps_running(kind: &Kind, t: &Transition) -> bool {
+    kind.backend == "service" && t.from == StateName::OUTDATED && t.to == kind.preferred
+}
+
+/// Whether a move changes nothing of what runs, so that it needs nobody.
+pub(super) fn only_adjusts(kind: &Kind, t: &Transition) -> bool {
+    kind.backend == "service" && t.from == STALE
+}
+
+fn of_commands(service: &ServiceContent, mark: Mark, report: &mut Report<'_>) {
+    if service.start.is_none() {
+        let fault = Diagnostic::error("missing-key", "the content of `service` lacks `unit` or `start`");
+        report.push(mark, fault.help("`unit: NAME.service` for a unit of systemd, `start: COMMAND` for anything else"));
+    }
+    if service.status.is_some() && service.stop.is_none() {
+        let fault =
+            Diagnostic::error("missing-key", "with `status` a service looks after itself, so `stop` is needed too");
+        report.push(mark, fault.help("add `stop: …`, or take `status` out: then the daemon looks after it"));
+    }
+    if let Some(dir) = service.dir.as_ref().filter(|dir| !dir.value.starts_with('/')) {
+        report.push(dir.mark, Diagnostic::error("bad-content", "`dir` must be an absolute path, such as /srv/app"));
+    }
+    match (&service.on_change, &service.reload) {
+        (Some(on_change), None) if on_change.value == OnChange::Reload => {
+            let fault = Diagnostic::error("missing-key", "`on_change: reload` needs the command `reload`");
+            report.push(on_change.mark, fault.help("such as `reload: 'kill -HUP $COB_MAIN_PID'`"));
+        }
+        (Some(_) | None, Some(reload)) if service.on_change.as_ref().is_none_or(|c| c.value != OnChange::Reload) => {
+            let fault = Diagnostic::error("needless-command", "without `on_change: reload` this is never run");
+            report.push(reload.at.mark, fault.help("add `on_change: reload`, or leave `reload` away"));
+        }
+        (Some(_) | None, Some(_) | None) => {}
+    }
+    let of_units = [
+        ("enabled", service.enabled.as_ref().map(|v| v.mark)),
+        ("mask", service.mask.as_ref().map(|v| v.mark)),
+        ("unit_file", service.unit_file.as_ref().map(|v| v.mark)),
+        ("drop_ins", service.drop_ins.as_ref().and_then(|d| d.iter().next().map(|(name, _)| name.mark))),
+    ];
+    for (key, mark) in of_units {
+        if let Some(mark) = mark {
+            let fault = Diagnostic::error("bad-content", format!("`{key}` is for units of systemd"));
+            report.push(mark, fault.help("name the unit, `unit: NAME.service`, or leave it away"));
+        }
+    }
+}
+
+fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<'_>) {
+    if let Err(why) = unit_name(&unit.value) {
+        let fault = Diagnostic::error("bad-content", format!("{:?} is no unit: {why}", unit.value));
+        report.push(unit.mark, fault.help("write it as systemd does: `etcd.service`, `getty@tty1.service`"));
+    }
+    let of_commands = [
+        ("start", service.start.as_ref().map(|r| r.at.mark)),
+        ("stop", service.stop.as_ref().map(|r| r.at.mark)),
+        ("status", service.status.as_ref().map(|r| r.at.mark)),
+        ("reload", service.reload.as_ref().map(|r| r.at.mark)),
+        ("dir", service.dir.as_ref().map(|d| d.mark)),
+        ("env", service.env.as_ref().and_then(|e| e.iter().next().map(|(name, _)| name.mark))),
+    ];
+    for (key, mark) in of_commands {
+        if let Some(mark) = mark {
+            let fault = Diagnostic::error("bad-content", format!("with `unit` there is no `{key}`: the unit says it"));
+            report.push(mark, fault.help("put it into a drop-in: `drop_ins: {10-cob.conf: \"[Service]…\"}`"));
+        }
+    }
+    if let (Some(mask), Some(_)) = (service.mask.as_ref().filter(|mask| mask.value), &service.unit_file) {
+        let fault = Diagnostic::error("bad-content", "a mask would stand in the place of the `unit_file`");
+        report.push(
+            mask.mark,
+            fault.help("leave one of them away: a unit file of the model is gone when nobody needs it"),
+        );
+    }
+    for (name, _) in service.drop_ins.iter().flat_map(Named::iter) {
+        let stem = name.value.strip_suffix(".conf").unwrap_or_default();
+        if stem.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) || name.value.len() > 200
+        {
+            let fault = Diagnostic::error("bad-content", format!("{:?} is no name of a drop-in", name.value));
+            report.push(name.mark, fault.help("it is a file name that ends with .conf: `10-limits.conf`"));
+        }
+    }
+}
+
+/// Looks at the texts of unit file and drop-ins, and takes along the files that are named instead.
+fn carry_texts(service: &ServiceContent, payload: &mut Payload, files: &mut Files, report: &mut Report<'_>) {
+    let drop_ins = service.drop_ins.iter().flat_map(Named::iter).map(|(_, node)| node);
+    for node in service.unit_file.iter().chain(drop_ins) {
+        let named = node.map().filter(|map| map.entries.len() == 1).and_then(|map| {
+            let (key, value) = &map.entries[0];
+            Some(Marked { mark: value.mark, value: value.text().filter(|_| key.text == "file")?.to_owned() })
+        });
+        match (node.text(), named) {
+            (Some(text), _) if text.len() > MAX_UNIT_FILE || text.contains('\0') => {
+                report.push(node.mark, Diagnostic::error("bad-content", "this is no file that systemd reads"));
+            }
+            (Some(_), _) => {}
+            (None, Some(file)) => files.named(&[file], payload, report),
+            (None, None) => {
+                let fault = Diagnostic::error("bad-content", "this is neither a text nor a file beside the model");
+                report.push(node.mark, fault.help("write the text itself, or `{file: ./x.conf}`"));
+            }
+        }
+    }
+}
+
+/// Whether systemd would take this name.
+fn unit_name(name: &str) -> Result<(), &'static str> {
+    let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "service"));
+    if !UNIT_TYPES.contains(&ending) {
+        return Err("it ends with none of systemd's endings");
+    }
+    if stem.is_empty() || stem.starts_with('@') || stem.starts_with('.') || name.len() > MAX_UNIT_NAME {
+        return Err("its name is empty or too long");
+    }
+    if stem.ends_with('@') {
+        return Err("it is a template: name an instance of it");
+    }
+    if !stem.chars().all(|c| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c)) {
+        return Err("only letters, digits and : - _ . \\ @ are allowed");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_named_as_systemd_names_them() {
+        for name in
+            ["etcd", "etcd.service", "getty@tty1.service", "a-b_c:d.timer", "srv-data.mount", "dev-sda\\x2d1.swap"]
+        {
+            assert_eq!(unit_name(name), Ok(()), "{name}");
+        }
+        for name in ["", ".service", "a/b.service", "a b", "x.conf", "getty@.service", "@x.service", "ä.service"] {
+            assert!(unit_name(name).is_err(), "{name}");
+        }
+        assert!(unit_name(&format!("{}.service", "a".repeat(260))).is_err());
+    }
+
+    #[test]
+    fn a_reload_is_a_move_of_its_own_and_nothing_stops_a_stale_unit() {
+        let moves = |kind: Option<Kind>| -> Vec<String> {
+            kind.expect("made").transitions.iter().map(|t| format!("{} -> {}", t.from, t.to)).collect()
+        };
+        assert!(kind(false, false).is_none());
+        assert_eq!(
+            moves(kind(true, true)),
+            [
+                "outdated -> up",
+                "down -> up",
+                "up -> down",
+                "outdated -> down",
+                "failed -> up",
+                "failed -> down",
+                "stale -> up"
+            ]
+        );
+        assert!(!moves(kind(true, false)).contains(&"outdated -> up".to_owned()));
+        let reloaded = kind(false, true).expect("made");
+        let running = |t: &&Transition| keeps_running(&reloaded, t);
+        assert_eq!(reloaded.transitions.iter().filter(running).count(), 1);
+        let unit = kind(true, false).expect("made");
+        let adjusting: Vec<_> = unit.transitions.iter().filter(|t| only_adjusts(&unit, t)).collect();
+        assert!(adjusting.len() == 1 && adjusting[0].to == unit.preferred);
+    }
+}

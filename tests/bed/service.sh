@@ -1,0 +1,215 @@
+# Sourced by run.sh: units of systemd as change objects, on h1 alone: taken over, watched, changed, reloaded,
+# masked, and given back as they were found.
+
+step "a daemon of its own on h1, and a unit that somebody has installed and started"
+on h1 systemctl stop cobd 2>/dev/null || true
+on h1 sh -c 'rm -rf /var/lib/cob/* /srv/units; mkdir -p /srv/units'
+put h1 /etc/cob/cobd.toml <<CONFIG
+host = "h1"
+depot = "/srv/units/depot"
+CONFIG
+put h1 /usr/lib/systemd/system/demo.service <<'UNIT'
+[Unit]
+Description=Something that runs
+[Service]
+Environment=COLOUR=none
+ExecStart=/bin/sh -c 'exec sleep infinity'
+ExecReload=/bin/sh -c 'echo >> /run/demo-reloads'
+Restart=on-failure
+RestartSec=30s
+[Install]
+WantedBy=multi-user.target
+UNIT
+on h1 systemctl daemon-reload
+on h1 systemctl start demo
+
+demo() { on h1 systemctl show --value --property "$1" demo; }
+is_demo() { [ "$(demo "$1")" = "$2" ]; }
+has_colour() { on h1 sh -c "tr '\\0' '\\n' < /proc/\$(systemctl show --value --property MainPID demo)/environ" | grep -qx "COLOUR=$1"; }
+etc() { on h1 sh -c 'cd /etc/systemd && find . -printf "%p %y %m %u %g %l\n" | sort && find . -type f -print0 | sort -z | xargs -0 md5sum'; }
+# Status ends with an error as long as not everything is where it should be.
+status_says() { grep -qF -- "$1" <<< "$(on h1 cobctl status 2>&1 || true)"; }
+# The model of the next generation comes from standard input, below what is the same in all.
+generation=0
+generate() {
+    {
+        printf 'security: loopback-only\nhosts:\n  h1: {address: "tcp://127.0.0.1:7077"}\ncobs:\n'
+        printf '  h1/kept: {kind: service, content: {start: "exec sleep 100000"}}\n'
+        cat
+    } | put h1 /srv/units/model.yaml
+    on h1 cobgen generate /srv/units --depot /srv/units/depot >/dev/null
+    generation=$((generation + 1))
+}
+switch() {
+    generate
+    on h1 cobctl switch "$generation" --wait 40s >/dev/null 2>&1 || on h1 cobctl status
+}
+before=$(etc)
+generate <<< ""
+on h1 systemctl restart cobd
+soon is_unit h1 ActiveState active
+on h1 cobctl switch 1 --wait 40s >/dev/null
+
+step "it is taken over: drop-in, enablement, restart"
+first=$(demo MainPID)
+switch <<'MODEL'
+  h1/demo:
+    kind: service
+    content: {unit: demo, enabled: true, drop_ins: {10-cob.conf: "[Service]\nEnvironment=COLOUR=red\n"}}
+MODEL
+has_colour red
+is_demo UnitFileState enabled
+[ "$(demo MainPID)" != "$first" ]
+
+step "killed, or stopped by somebody, it runs again at once"
+for how in "kill -KILL $(demo MainPID)" "systemctl stop demo"; do
+    main=$(demo MainPID) began=$(date +%s%N)
+    # shellcheck disable=SC2086 # a command
+    on h1 $how
+    soon eval 'is_demo ActiveState active && [ "$(demo MainPID)" != "'"$main"'" ]'
+    took=$((($(date +%s%N) - began) / 1000000))
+    echo "       after $took ms: ${how%% -*}"
+    [ "$took" -lt 5000 ]
+done
+
+step "what somebody changes is put right: a drop-in with a restart, enablement without"
+soon on h1 cobctl status
+main=$(demo MainPID)
+on h1 systemctl disable demo 2>/dev/null
+soon is_demo UnitFileState enabled
+[ "$(demo MainPID)" = "$main" ]
+on h1 sh -c 'echo "[Service]
+Environment=COLOUR=blue" > /etc/systemd/system/demo.service.d/10-cob.conf'
+soon eval '[ "$(demo MainPID)" != "'"$main"'" ] && has_colour red'
+says "COLOUR=blue" on h1 cobctl history
+
+step "what it rests on has changed: it is reloaded, and goes on"
+for words in one two; do
+    switch <<MODEL
+  h1/conf:
+    kind: script
+    content:
+      words: $words
+      check: {run: 'if [ ! -e /srv/units/conf ]; then echo down; elif cmp -s /srv/units/conf "\$COB_CONTENT"; then echo up; else echo outdated; fi'}
+      transitions:
+        - {from: down, to: up, run: 'cp "\$COB_CONTENT" /srv/units/conf'}
+        - {from: outdated, to: up, run: 'cp "\$COB_CONTENT" /srv/units/conf'}
+        - {from: outdated, to: down, run: 'rm -f /srv/units/conf'}
+        - {from: up, to: down, run: 'rm -f /srv/units/conf'}
+  h1/demo:
+    kind: service
+    reloads_on: [conf]
+    content: {unit: demo, enabled: true, on_change: reload, drop_ins: {10-cob.conf: "[Service]\nEnvironment=COLOUR=red\n"}}
+MODEL
+    [ "$words" = two ] || main=$(demo MainPID)
+done
+[ "$(demo MainPID)" = "$main" ]
+on h1 test -e /run/demo-reloads
+
+step "the daemon is killed in the midst of a start: systemd goes on, and so does the action"
+generate <<'MODEL'
+  h1/demo:
+    kind: service
+    content: {unit: demo, drop_ins: {10-cob.conf: "[Service]\nExecStartPre=/bin/sleep 2\nEnvironment=COLOUR=green\n"}}
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon is_demo SubState start-pre
+on h1 kill -KILL "$(unit h1 MainPID)"
+soon on h1 cobctl status
+has_colour green
+
+step "a start that is cancelled stops the unit, and is tried again"
+generate <<'MODEL'
+  h1/demo:
+    kind: service
+    content: {unit: demo, drop_ins: {10-cob.conf: "[Service]\nExecStartPre=/bin/sleep 4\n"}}
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon is_demo SubState start-pre
+on h1 pkill -TERM -f __move-service
+soon says "FAILED  cancelled" on h1 cobctl history
+says "it has failed: signal" on h1 cobctl history
+soon on h1 cobctl status
+
+step "one that can't run is failed, with its own last words, and is left stopped"
+generate <<'MODEL'
+  h1/demo:
+    kind: service
+    content:
+      unit: demo
+      drop_ins:
+        10-cob.conf: |
+          [Service]
+          ExecStart=
+          ExecStart=/bin/sh -c 'echo port 80 is taken; exit 4'
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "gave up"
+status_says "exit status 4"
+says "port 80 is taken" on h1 cobctl history
+fails is_demo ActiveState active
+
+step "one that is to be down is masked, and whoever masked it takes that away again"
+masked='  h1/demo: {kind: service, preferred: down, content: {unit: demo, mask: true, enabled: false}}'
+switch <<< "$masked"
+is_demo LoadState masked
+fails on h1 systemctl start demo
+switch <<< '  h1/demo: {kind: service, content: {unit: demo}}'
+is_demo ActiveState active
+switch <<< "$masked"
+is_demo LoadState masked
+
+step "out of the model, it is as it was found: running, not enabled, without a drop-in"
+switch <<< ""
+soon is_demo ActiveState active
+has_colour none
+is_demo UnitFileState disabled
+[ "$(etc)" = "$before" ] || { diff <(echo "$before") <(etc) >&2; false; }
+
+step "a unit of the model's own comes and goes, with its drop-in and its mask"
+switch <<'MODEL'
+  h1/own:
+    kind: service
+    content:
+      unit: own.service
+      enabled: true
+      unit_file: |
+        [Service]
+        Type=oneshot
+        RemainAfterExit=yes
+        ExecStart=/bin/touch /run/own
+        [Install]
+        WantedBy=multi-user.target
+      drop_ins: {a.conf: "[Service]\nExecStart=/bin/touch /run/own-too\n"}
+      ready: test -e /run/own-too
+MODEL
+on h1 systemctl is-active own >/dev/null
+on h1 systemctl is-enabled own >/dev/null
+main=$(demo MainPID)
+switch <<< ""
+says "could not be found" on h1 systemctl status own || says "not-found" on h1 systemctl show --property LoadState own
+[ "$(etc)" = "$before" ] || { diff <(echo "$before") <(etc) >&2; false; }
+[ "$(demo MainPID)" = "$main" ]
+
+step "a host without a bus says what to do"
+generate <<'MODEL'
+  h1/demo: {kind: service, content: {unit: demo}}
+MODEL
+on h1 systemctl stop dbus.socket dbus.service 2>/dev/null
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "systemd can't be spoken to"
+on h1 systemctl start dbus.socket
+soon on h1 cobctl status
+switch <<< ""
+
+step "with \`on_remove: keep\` all stays as it is"
+switch <<'MODEL'
+  h1/demo: {kind: service, on_remove: keep, content: {unit: demo, drop_ins: {k.conf: "[Service]\nEnvironment=COLOUR=kept\n"}}}
+MODEL
+main=$(demo MainPID)
+switch <<< ""
+on h1 systemctl restart cobd
+soon on h1 cobctl status
+has_colour kept
+[ "$(demo MainPID)" = "$main" ]
+on h1 test -e /etc/systemd/system/demo.service.d/k.conf
