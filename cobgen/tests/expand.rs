@@ -381,6 +381,49 @@ cobs: {n1/a: {kind: simple}}
 }
 
 #[test]
+fn a_revert_stands_in_where_no_moves_lead_back() {
+    let model = r#"
+security: loopback-only
+hosts: {n1: {}}
+kinds:
+  chain:
+    states: [down, half, up, outdated]
+    preferred: up
+    pre_remove: down
+    check: {run: "echo up"}
+    transitions:
+      - {from: down, to: half, run: "one", revert: "undo one", timeout: 1s, failure: down}
+      - {from: half, to: up, run: "two", revert: [undo, two]}
+      - {from: outdated, to: up, run: "three", irreversible: true}
+  round:
+    states: [down, half, up]
+    preferred: up
+    pre_remove: down
+    check: {run: "echo up"}
+    transitions:
+      - {from: down, to: up, run: "one", revert: "never used"}
+      - {from: up, to: half, run: "two"}
+      - {from: half, to: down, run: "three"}
+cobs: {n1/a: {kind: chain}, n1/b: {kind: round}}
+"#;
+    let expansion = expand(Model::of_text("model.yaml", model), &BTreeSet::new());
+    let draft = expansion.draft.expect("a draft");
+    let moves = |kind: &str| told(&draft.kinds[kind].value).lines().skip(1).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(moves("chain"), @r#"
+    down -> half: Some(Shell("one")), 1000 ms, grace 10000, 2 retries after 1000, failure Some(down), revert Some(Shell("undo one"))
+    half -> up: Some(Shell("two")), 300000 ms, grace 10000, 2 retries after 1000, failure None, revert Some(Argv(["undo", "two"]))
+    outdated -> up: Some(Shell("three")), 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None, irreversible
+    half -> down: Some(Shell("undo one")), 1000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+    up -> half: Some(Argv(["undo", "two"])), 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+    "#);
+    insta::assert_snapshot!(moves("round"), @r#"
+    down -> up: Some(Shell("one")), 300000 ms, grace 10000, 2 retries after 1000, failure None, revert Some(Shell("never used"))
+    up -> half: Some(Shell("two")), 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+    half -> down: Some(Shell("three")), 300000 ms, grace 10000, 2 retries after 1000, failure None, revert None
+    "#);
+}
+
+#[test]
 fn built_in_kinds_are_as_documented() {
     let draft = draft(
         r#"

@@ -102,8 +102,8 @@ pub struct Explicit {
 }
 
 impl Args {
-    /// The command line as it is explained: the demo has daemons of its own, so it does not show the options
-    /// that choose others.
+    /// The command line as it is explained: the demo has daemons of its own and `test-kind` needs none, so they do
+    /// not show the options that choose others.
     #[must_use]
     pub fn described() -> clap::Command {
         let command = Self::command();
@@ -112,6 +112,8 @@ impl Args {
             .filter(|arg| arg.is_global_set() && arg.get_id() != "color")
             .map(|arg| arg.clone().hide(true))
             .collect();
+        let unused = chosen.iter().filter(|arg| arg.get_id() != "json").cloned().collect::<Vec<_>>();
+        let command = command.mut_subcommand("test-kind", |test| test.args(unused));
         command.mut_subcommand("demo", |demo| demo.args(chosen))
     }
 
@@ -201,6 +203,9 @@ Fence a host only when it is surely off: what it holds keeps others from changin
     Output(OutputArgs),
     /// Who you are for the hosts, and what keeps hosts from believing each other
     Trust(TrustArgs),
+    /// Try whether a kind keeps the contract of kinds: check, move, move twice, kill, go back
+    #[command(after_help = TEST_KIND_EXAMPLES)]
+    TestKind(TestKindArgs),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  cobctl completions bash > /etc/bash_completion.d/cobctl")]
     Completions(CompletionsArgs),
@@ -216,6 +221,50 @@ Examples:
   cobctl demo                     run it and leave nothing behind
   cobctl demo --keep /tmp/shop    leave it running, and say how to look at it
   cobctl demo --end /tmp/shop     end what --keep left";
+
+const TEST_KIND_EXAMPLES: &str = "\
+Examples:
+  cobctl test-kind --model model.yaml flag-file
+  cobctl test-kind --model model.yaml --cob n1/flag --other '{\"colour\": \"red\"}' --watch /srv/flags flag-file
+  cobctl test-kind wait --content '{\"ms\": 50}'
+
+The kind's own commands are run on this machine, as you: name a content that does no harm here. What a daemon
+would keep lies in a scratch folder. Exit status: 0 the contract is kept, 1 it is broken, 2 there is nothing to try.
+With --json: {\"kind\", \"backend\", \"seed\", \"holds\", \"trials\": [{\"rule\", \"about\", \"verdict\": \"held\", \"broken\" or
+\"untried\", \"what\" and \"help\", or \"why\"}]}.";
+
+/// Arguments of `test-kind`.
+#[derive(Debug, ClapArgs)]
+pub struct TestKindArgs {
+    /// The kind: of the model, or built in
+    #[arg(value_name = "KIND")]
+    pub kind: String,
+    /// The model that has the kind and a change object of it; none: a built-in kind
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// The change object [default: the first one of the kind]
+    #[arg(long, value_name = "COB")]
+    pub cob: Option<CobId>,
+    /// Its content, instead of the one in the model
+    #[arg(long, value_name = "JSON")]
+    pub content: Option<String>,
+    /// Another content: what was moved on with it is to be found outdated
+    #[arg(long, value_name = "JSON")]
+    pub other: Option<String>,
+    /// A file or folder that the kind acts on, to be looked at before and after; may be repeated. COB_STATE_DIR is watched
+    /// always
+    #[arg(long, value_name = "PATH")]
+    pub watch: Vec<PathBuf>,
+    /// How often each move is killed; 0: never
+    #[arg(long, value_name = "N", default_value_t = cobd::kinds::contract::KILLS)]
+    pub kills: u32,
+    /// What the moments of the kills are drawn from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Where it is tried, and what is left of it can be looked at [default: a folder that is taken away again]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+}
 
 /// Arguments of `demo`.
 #[derive(Debug, ClapArgs)]

@@ -15,6 +15,7 @@ use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transiti
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::saved::Saved;
 use super::service::Systemd;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
@@ -44,6 +45,12 @@ pub trait Backend: Send + Sync {
 
     /// How a move is made. Made twice, it ends as if made once.
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
+
+    /// Whether what its transitions write to `COB_RESULT_OUT` is the author's, to be given to the way back also
+    /// when the transition has failed. Else it is the back end's own word.
+    fn saves(&self) -> bool {
+        false
+    }
 
     /// A change object has left: what is remembered of it is forgotten.
     fn forget(&self, _cob: &CobId) {}
@@ -170,6 +177,7 @@ pub struct Tools {
     state_dir: PathBuf,
     program: Program,
     opener: Option<Opener>,
+    saved: Saved,
     drifts: mpsc::Sender<CobId>,
     systemd: Systemd,
 }
@@ -178,11 +186,17 @@ impl Tools {
     /// Folders are made below `state_dir`; change objects that others may have changed are named to `drifts`.
     #[must_use]
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
-        Self { state_dir: state_dir.to_owned(), program, opener, drifts, systemd: Systemd::default() }
+        let (saved, systemd) = (Saved::new(state_dir), Systemd::default());
+        Self { state_dir: state_dir.to_owned(), program, opener, drifts, saved, systemd }
     }
 
     pub(super) fn drifts(&self) -> &mpsc::Sender<CobId> {
         &self.drifts
+    }
+
+    /// What moves have saved for the way back.
+    pub(super) fn saved(&self) -> &Saved {
+        &self.saved
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -221,7 +235,7 @@ impl Tools {
 }
 
 /// One folder name for each id. Ids hold no `+`; without it, `n1/a` would stand in the way of `n1/a/b`.
-fn folder_name(cob: &CobId) -> String {
+pub(super) fn folder_name(cob: &CobId) -> String {
     cob.as_str().replace('/', "+")
 }
 

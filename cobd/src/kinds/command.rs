@@ -25,6 +25,10 @@ impl Backend for CommandKind {
         true
     }
 
+    fn saves(&self) -> bool {
+        true
+    }
+
     fn accept(&self, kind: &Kind) -> Result<(), String> {
         if kind.check.run.is_none() {
             return Err("it has no check command: without one nobody knows its state".to_owned());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
+use super::saved::Saved;
 use super::{registry, service};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
@@ -206,8 +207,7 @@ impl Kinds {
     /// [`KindError::NoBackend`]; whatever else goes wrong is reported as the check's end.
     pub fn check(&self, job: JobId, context: Context) -> Result<JobHandle, KindError> {
         let work = self.backend(&context.kind)?.check(&self.hands.tools, &context);
-        let label = Label { cob: context.cob.id.clone(), hop: None };
-        Ok(self.hands.begin(job, label, &context, work))
+        Ok(self.hands.begin(job, About::check(&context), &context, work))
     }
 
     /// Begins a transition. Must be called within a tokio runtime.
@@ -215,9 +215,9 @@ impl Kinds {
     /// # Errors
     /// [`KindError::NoBackend`]; whatever else goes wrong is reported as the transition's end.
     pub fn transition(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
-        let work = self.backend(&context.kind)?.transition(&self.hands.tools, &context, &hop);
-        let label = Label { cob: context.cob.id.clone(), hop: Some(hop) };
-        Ok(self.hands.begin(job, label, &context, work))
+        let backend = self.backend(&context.kind)?;
+        let work = backend.transition(&self.hands.tools, &context, &hop);
+        Ok(self.hands.begin(job, About::hop(&context, hop, backend.saves()), &context, work))
     }
 
     /// The jobs that an earlier daemon began.
@@ -241,8 +241,9 @@ impl Kinds {
     /// # Errors
     /// [`KindError::NoBackend`].
     pub fn adopt(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
-        let work = self.backend(&context.kind)?.transition(&self.hands.tools, &context, &hop);
-        Ok(self.hands.adopt(job, context.cob.id.clone(), work))
+        let backend = self.backend(&context.kind)?;
+        let work = backend.transition(&self.hands.tools, &context, &hop);
+        Ok(self.hands.adopt(job, About::hop(&context, hop, backend.saves()), work))
     }
 
     /// Ends a job that nobody wants to know the end of (a check of an earlier daemon), and deletes it.
@@ -270,17 +271,20 @@ impl Kinds {
 
     /// A change object has left this host: what kinds remember of it is forgotten.
     pub fn forget(&self, cob: &CobId) {
-        for backend in self.backends.values() {
-            backend.forget(cob);
-            backend.left(&self.hands.tools, cob);
-        }
+        self.forget_all_of(cob);
+        self.backends.values().for_each(|b| b.left(&self.hands.tools, cob));
     }
 
     /// A change object has left this host, and what it has made stays as it is.
     pub fn forget_kept(&self, cob: &CobId) {
-        for backend in self.backends.values() {
-            backend.forget(cob);
-            backend.kept(&self.hands.tools, cob);
+        self.forget_all_of(cob);
+        self.backends.values().for_each(|b| b.kept(&self.hands.tools, cob));
+    }
+
+    fn forget_all_of(&self, cob: &CobId) {
+        self.backends.values().for_each(|b| b.forget(cob));
+        if let Err(error) = self.hands.tools.saved().forget(cob) {
+            warn!(%cob, %error, "what its moves have saved can't be deleted");
         }
     }
 
@@ -309,6 +313,11 @@ impl Kinds {
         tools.set_systemd(service::Systemd { address: Some(address.to_owned()), ..service::Systemd::default() });
     }
 
+    /// The folder of a change object's own that lasts.
+    pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
+        self.hands.tools.own_folder(cob)
+    }
+
     fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {
         self.backends.get(kind.backend.as_str()).map(AsRef::as_ref).ok_or_else(|| KindError::NoBackend {
             kind: kind.name.to_string(),
@@ -325,8 +334,34 @@ impl JobHandle {
     }
 }
 
+/// What a job is about.
+#[derive(Debug, Clone)]
+struct About {
+    label: Label,
+    /// What it writes to `COB_RESULT_OUT` is for the way back.
+    saves: bool,
+}
+
+impl About {
+    fn check(context: &Context) -> Self {
+        Self { label: Label { cob: context.cob.id.clone(), hop: None }, saves: false }
+    }
+
+    fn hop(context: &Context, hop: Hop, saves: bool) -> Self {
+        Self { label: Label { cob: context.cob.id.clone(), hop: Some(hop) }, saves }
+    }
+}
+
 /// What both sorts of ends can say when the job was not allowed to end by itself.
 trait End: Send + 'static {
+    /// The end of a job that was allowed to: what a transition has saved is kept first.
+    fn kept(self, _saved: &Saved, _about: &About, _raw: Option<&str>) -> Self
+    where
+        Self: Sized,
+    {
+        self
+    }
+
     fn cancelled() -> Self;
     fn timed_out(timeout: Duration) -> Self;
     fn not_ours() -> Self;
@@ -352,6 +387,13 @@ impl End for CheckOutcome {
 }
 
 impl End for Outcome {
+    fn kept(self, saved: &Saved, about: &About, raw: Option<&str>) -> Self {
+        match &about.label.hop {
+            Some(hop) => saved.ended(&about.label.cob, hop, raw.filter(|_| about.saves), self),
+            None => self,
+        }
+    }
+
     fn cancelled() -> Self {
         Self::Cancelled
     }
@@ -370,45 +412,43 @@ impl End for Outcome {
 }
 
 impl Hands {
-    fn begin<T: End>(&self, job: JobId, label: Label, context: &Context, work: Work<T>) -> JobHandle {
+    fn begin<T: End>(&self, job: JobId, about: About, context: &Context, work: Work<T>) -> JobHandle {
         let (cancel, cancelled) = watch::channel(false);
         let hands = self.clone();
         match work {
             Work::Process(process) => {
-                let is_check = label.hop.is_none();
-                let (spec, read) = self.spec(job, &label, context, process);
-                let own_folder = self.tools.own_folder(&context.cob.id);
+                let (spec, read) = self.spec(job, &about.label, context, process);
                 tokio::spawn(async move {
-                    let result = hands.run(spec, &own_folder, cancelled).await;
-                    if is_check {
+                    let result = hands.run(spec, &about.label, cancelled).await;
+                    if about.label.hop.is_none() {
                         // Nobody asks for a check that was: the next one tells more.
                         remove(hands.runner.clone(), job).await;
                     }
-                    hands.report_result(job, label.cob, read, result).await;
+                    hands.report_result(job, about, read, result).await;
                 });
             }
             Work::Inside { future, timeout } => {
                 tokio::spawn(async move {
                     let began_ns = now_ns();
                     let end = within(timeout, future, cancelled).await;
-                    hands.report(job, label.cob, end, String::new(), (began_ns, now_ns())).await;
+                    hands.report(job, about.label.cob, end, String::new(), (began_ns, now_ns())).await;
                 });
             }
         }
         JobHandle { cancel }
     }
 
-    fn adopt<T: End>(&self, job: JobId, cob: CobId, work: Work<T>) -> JobHandle {
+    fn adopt<T: End>(&self, job: JobId, about: About, work: Work<T>) -> JobHandle {
         let (cancel, mut cancelled) = watch::channel(false);
         let hands = self.clone();
         tokio::spawn(async move {
             match work {
                 Work::Process(process) => {
                     let result = until_ended(hands.runner.adopt(job), &mut cancelled).await;
-                    hands.report_result(job, cob, process.read, result).await;
+                    hands.report_result(job, about, process.read, result).await;
                 }
                 Work::Inside { .. } => {
-                    hands.report(job, cob, T::not_ours(), String::new(), (0, now_ns())).await;
+                    hands.report(job, about.label.cob, T::not_ours(), String::new(), (0, now_ns())).await;
                 }
             }
         });
@@ -441,14 +481,18 @@ impl Hands {
         (spec, process.read)
     }
 
-    async fn run(&self, spec: Spec, own_folder: &Path, mut cancelled: watch::Receiver<bool>) -> JobResult {
+    async fn run(&self, mut spec: Spec, label: &Label, mut cancelled: watch::Receiver<bool>) -> JobResult {
         let permit = self.starts.acquire().await;
         if *cancelled.borrow() {
             return not_run(Exit::Cancelled);
         }
         // Making files and executing takes a third of a millisecond, or longer on a busy disk.
-        let (runner, folder) = (self.runner.clone(), own_folder.to_owned());
+        let (runner, tools, label) = (self.runner.clone(), self.tools.clone(), label.clone());
         let started = tokio::task::spawn_blocking(move || {
+            let folder = tools.own_folder(&label.cob);
+            if let Some(hop) = &label.hop {
+                tools.saved().give(&label.cob, hop, &mut spec.environment);
+            }
             make_folder(&folder).map_err(|source| StartError { path: folder, doing: "making its folder", source })?;
             runner.start(&spec)
         });
@@ -463,12 +507,19 @@ impl Hands {
     async fn report_result<T: End>(
         &self,
         job: JobId,
-        cob: CobId,
+        about: About,
         read: Box<dyn FnOnce(JobResult) -> T + Send>,
         result: JobResult,
     ) {
         let (last_lines, times) = (result.last_lines.clone(), (result.began_ns, result.ended_ns));
-        self.report(job, cob, read(result), last_lines, times).await;
+        let (tools, cob) = (self.tools.clone(), about.label.cob.clone());
+        // Waits for the disk where something was saved.
+        let kept = tokio::task::spawn_blocking(move || {
+            let raw = result.saved.clone().ok().flatten();
+            read(result).kept(tools.saved(), &about, raw.as_deref())
+        });
+        let end = kept.await.expect("reading an end does not panic");
+        self.report(job, cob, end, last_lines, times).await;
     }
 
     async fn report<T: End>(

@@ -17,12 +17,18 @@ mod backend;
 mod budget;
 mod command;
 mod content;
+pub mod contract;
 mod gate;
 mod http_check;
 mod jobs;
+pub(crate) mod native;
 mod noop;
+mod package;
+pub(crate) mod plugin;
 mod registry;
+mod saved;
 pub(crate) mod service;
+mod settings;
 mod tcp_check;
 #[cfg(test)]
 mod testing;

@@ -3,17 +3,36 @@
 use std::sync::Arc;
 
 use super::backend::Backend;
-use super::{budget, command, http_check, noop, service, tcp_check, wait};
+use super::native::{Native, NativeKind};
+use super::{budget, command, http_check, noop, package, plugin, service, settings, tcp_check, wait};
 
 /// Every back end there is.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
-    vec![
+    let mut all: Vec<Arc<dyn Backend>> = vec![
         Arc::new(budget::Budget),
         Arc::new(command::CommandKind),
         Arc::new(http_check::HttpCheck::default()),
         Arc::new(noop::Noop::default()),
+        Arc::new(plugin::Plugin),
         Arc::new(service::Service::default()),
         Arc::new(tcp_check::TcpCheck::default()),
         Arc::new(wait::Wait::default()),
-    ]
+    ];
+    all.extend(NATIVE.iter().map(|native| Arc::new(NativeKind(*native)) as Arc<dyn Backend>));
+    all
+}
+
+/// Those that act in a process of their own.
+const NATIVE: &[&dyn Native] = &[
+    &package::Package,
+    &settings::Cron,
+    &settings::GroupKind,
+    &settings::HostEntry,
+    &settings::Sysctl,
+    &settings::User,
+];
+
+/// One of these, by its name.
+pub(super) fn native(name: &str) -> Option<&'static dyn Native> {
+    NATIVE.iter().copied().find(|n| n.name() == name)
 }

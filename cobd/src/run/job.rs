@@ -197,7 +197,11 @@ impl JobResult {
         Self {
             exit: Exit::Lost,
             exports: Ok(Values::new()),
-            saved: Ok(None),
+            // What it had saved by then is worth knowing to whoever takes it back. With secrets it is gone.
+            saved: match Written::saved(folder) {
+                Written::Text(text) => Ok(Some(text)),
+                Written::Nothing | Written::Unusable(_) => Ok(None),
+            },
             stdout: String::new(),
             last_lines: output::last_lines(folder),
             began_ns: 0,

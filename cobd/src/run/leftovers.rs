@@ -8,10 +8,13 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getsid, kill_process_group, pidfd_open, pidfd_send_signal};
+
+use super::job::JOB_VARIABLE;
 
 /// Between two looks at a group that was asked to end.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -142,6 +145,22 @@ pub(crate) fn end_leftovers(session: i32, variable: &str, grace: Duration) -> us
 /// Whether a killed runner or keeper left anything behind.
 pub(crate) fn has_leftovers(session: i32, variable: &str) -> bool {
     !leftovers(session, variable).is_empty()
+}
+
+/// Kills all that an action has begun, but for its runner, as a test of it asks for; how many there were.
+///
+/// `session` is the process id of the runner, `job` the folder of the job.
+pub(crate) fn kill_action(session: i32, job: &Path) -> usize {
+    let variable = format!("{JOB_VARIABLE}={}", job.display());
+    let mut count = 0;
+    // New ones may have been forked meanwhile.
+    wait_until(None, || {
+        let found = leftovers(session, &variable);
+        count += found.len();
+        signal(&found, Signal::KILL);
+        found.is_empty()
+    });
+    count
 }
 
 fn leftovers(session: i32, variable: &str) -> Vec<OwnedFd> {

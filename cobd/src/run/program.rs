@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use super::runner;
-use crate::kinds::service;
+use crate::kinds::{native, plugin, service};
 
 /// First argument of a runner; the second is the job folder.
 pub(super) const RUN_ACTION: &str = "__run-action";
@@ -19,6 +19,10 @@ pub(crate) const KEEP_SERVICE: &str = "__keep-service";
 pub(crate) const MOVE_SERVICE: &str = "__move-service";
 /// First argument of the process that puts back what a service has found; the second is its folder.
 pub(crate) const RESTORE_SERVICE: &str = "__restore-service";
+/// First argument of an action of a native kind; the second is the call.
+pub(crate) const ACT_KIND: &str = "__act-kind";
+/// First argument of a call of a plug-in; the second is the call.
+pub(crate) const CALL_PLUGIN: &str = "__call-plugin";
 
 /// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
 /// executed as a runner, it does that work and returns the exit code to end with.
@@ -31,7 +35,8 @@ pub fn main_if_runner() -> Option<ExitCode> {
 /// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
-    let word = word.to_str().filter(|word| [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE].contains(word))?;
+    let words = [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
+    let word = word.to_str().filter(|word| words.contains(word))?;
     // By hand, without the rest: nothing to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
     // Where the system refuses, everything else goes on.
@@ -40,6 +45,8 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
         RUN_ACTION => runner::run(Path::new(what)),
         KEEP_SERVICE => service::keep(Path::new(what)),
         RESTORE_SERVICE => service::restore(Path::new(what)),
+        ACT_KIND => native::act(what),
+        CALL_PLUGIN => plugin::call(what),
         _ => program().map_or(ExitCode::FAILURE, |program| service::make_move(&program, what)),
     })
 }

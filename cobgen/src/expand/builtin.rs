@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cob_types::{Kind, KindName, secret};
+use cob_types::{Kind, KindName, Transition, secret};
 use hyper::Uri;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 
 use super::files::{Files, Payload};
 use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
-use super::{Report, service};
+use super::{Report, hosted, plugin, service};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, TransitionEntry, Value, check_structure,
@@ -52,7 +52,22 @@ enum Content {
     HttpCheck,
     Noop,
     Budget,
+    Plugin,
+    /// Looked at by this; looked at again so often; with so long a time for each move.
+    Hosted {
+        settle: Settle,
+        recheck_ms: u64,
+        timeout_ms: u64,
+    },
 }
+
+/// Checks a content; none when it has faults, which were reported.
+type Settle = fn(&Node, &mut Files, &mut Report<'_>) -> Option<Settled>;
+
+/// The states and moves of what sets something of a host.
+const SETTING: &[&str] = &["absent", "present", "outdated"];
+const SETTING_MOVES: &[(&str, &str)] =
+    &[("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")];
 
 /// All built-in kinds.
 pub(super) const ALL: &[Builtin] = &[
@@ -117,6 +132,83 @@ pub(super) const ALL: &[Builtin] = &[
         content: Content::Noop,
     },
     Builtin {
+        name: "plugin",
+        backend: "plugin",
+        states: &["down", "up", "outdated"],
+        preferred: "up",
+        pre_remove: "down",
+        transitions: &[],
+        gate: false,
+        content: Content::Plugin,
+    },
+    Builtin {
+        name: "package",
+        backend: "package",
+        states: &["absent", "present", "outdated", "held"],
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: &[
+            ("absent", "present"),
+            ("outdated", "present"),
+            ("held", "present"),
+            ("present", "absent"),
+            ("outdated", "absent"),
+            ("held", "absent"),
+        ],
+        gate: false,
+        content: Content::Hosted { settle: hosted::package, recheck_ms: 600_000, timeout_ms: 1_800_000 },
+    },
+    Builtin {
+        name: "sysctl",
+        backend: "sysctl",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: hosted::sysctl, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
+        name: "host-entry",
+        backend: "host-entry",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: hosted::host_entry, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
+        name: "cron",
+        backend: "cron",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: hosted::cron, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
+        name: "user",
+        backend: "user",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: hosted::user, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
+        name: "group",
+        backend: "group",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: hosted::group, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
         name: "budget",
         backend: "budget",
         states: &["open"],
@@ -150,7 +242,23 @@ impl Builtin {
         match self.content {
             Content::Service => Some(10_000),
             Content::TcpCheck | Content::HttpCheck => Some(30_000),
-            Content::Script | Content::Wait | Content::Noop | Content::Budget => None,
+            Content::Hosted { recheck_ms, .. } => Some(recheck_ms),
+            Content::Script | Content::Plugin | Content::Wait | Content::Noop | Content::Budget => None,
+        }
+    }
+
+    fn transition(&self, from: &str, to: &str) -> Transition {
+        let plain = plain_transition(from, to);
+        match self.content {
+            Content::Hosted { timeout_ms, .. } => Transition { timeout_ms, ..plain },
+            Content::Script
+            | Content::Plugin
+            | Content::Service
+            | Content::Wait
+            | Content::TcpCheck
+            | Content::HttpCheck
+            | Content::Noop
+            | Content::Budget => plain,
         }
     }
 
@@ -169,7 +277,7 @@ impl Builtin {
             pre_remove,
             priority,
             check: plain_check(self.recheck_ms()),
-            transitions: self.transitions.iter().map(|(from, to)| plain_transition(from, to)).collect(),
+            transitions: self.transitions.iter().map(|(from, to)| self.transition(from, to)).collect(),
             files: Payload::new(),
         }
     }
@@ -187,6 +295,8 @@ impl Builtin {
                 None
             }
             Content::Script => script(content, files, report),
+            Content::Plugin => plugin::settle(content, files, report),
+            Content::Hosted { settle, .. } => settle(content, files, report),
             Content::Service => service::settle(content, files, report),
             Content::Wait => {
                 let wait: WaitContent = read(content, &WAIT, "wait", report)?;
@@ -396,15 +506,19 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
             report.push(content.mark, fault.help("`preferred` is the on state, `pre_remove` the off state"));
         }
     }
-    let name = |text: &str| KindName::new(text).expect("made of letters, digits and a dot");
-    let mut kind = build(name("script"), content.mark, &entry, files, report)?;
-    let said = serde_json::to_vec(&kind).expect("a kind is plain data");
-    let hash = cob_types::canonical::fingerprint(&[&said]).to_string();
-    kind.name = name(&format!("script.{}", &hash[..16]));
-    Some(Settled { kind: Some(kind), ..Settled::default() })
+    let kind = build(KindName::new("script").expect("well formed"), content.mark, &entry, files, report)?;
+    Some(Settled { kind: Some(named_by_hash(kind)), ..Settled::default() })
 }
 
-fn word(mark: Mark, text: &str) -> Marked<String> {
+/// A kind that a content makes: those that say the same are of one kind.
+pub(super) fn named_by_hash(mut kind: Kind) -> Kind {
+    let said = serde_json::to_vec(&kind).expect("a kind is plain data");
+    let hash = cob_types::canonical::fingerprint(&[&said]).to_string();
+    kind.name = KindName::new(&format!("{}.{}", kind.name, &hash[..16])).expect("made of letters, digits and a dot");
+    kind
+}
+
+pub(super) fn word(mark: Mark, text: &str) -> Marked<String> {
     Marked { mark, value: text.to_owned() }
 }
 

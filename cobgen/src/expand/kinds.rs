@@ -170,6 +170,7 @@ pub(super) fn build(
         }
         transitions.push(made);
     }
+    transitions.extend(ways_back(&transitions));
     let (preferred, pre_remove) = (preferred?, pre_remove?);
     let backend = if does_nothing { "noop" } else { "command" }.to_owned();
     let states = states.states;
@@ -359,6 +360,20 @@ fn transition(
         }
         (None, true) | (Some(_), false) => {}
     }
+    if let Some(revert) = &entry.revert {
+        let fault = if entry.irreversible == Some(true) {
+            let what = format!("the transition {from} -> {to} has a `revert`, and says that it can't be taken back");
+            Some(Diagnostic::error("contradiction", what).help("leave away either `revert` or `irreversible`"))
+        } else if defaults.does_nothing {
+            let what = format!("the kind `{}` does nothing, so there is nothing to revert", states.kind);
+            Some(Diagnostic::error("needless-command", what).help("leave away either `revert` or `backend: noop`"))
+        } else {
+            None
+        };
+        if let Some(fault) = fault {
+            report.push(revert.at.mark, fault);
+        }
+    }
     Some(Transition {
         from,
         to,
@@ -371,6 +386,32 @@ fn transition(
         revert,
         irreversible: entry.irreversible.unwrap_or(false),
     })
+}
+
+/// The moves that reverts make: each stands in where the declared moves lead nowhere back. From here on it is a
+/// move like any other; the daemon gives it what the move there has saved.
+fn ways_back(declared: &[Transition]) -> Vec<Transition> {
+    let stands_in = |t: &&Transition| t.revert.is_some() && !leads(declared, &t.to, &t.from);
+    let way_back = |t: &Transition| Transition {
+        from: t.to.clone(),
+        to: t.from.clone(),
+        run: t.revert.clone(),
+        // Half taken back it is neither here nor there: a check has to look.
+        failure: None,
+        revert: None,
+        ..t.clone()
+    };
+    declared.iter().filter(stands_in).map(way_back).collect()
+}
+
+/// Whether moves lead from one state to another.
+fn leads(transitions: &[Transition], from: &StateName, to: &StateName) -> bool {
+    let mut seen = BTreeSet::from([from]);
+    let mut open = vec![from];
+    while let Some(at) = open.pop() {
+        open.extend(transitions.iter().filter(|t| t.from == *at && seen.insert(&t.to)).map(|t| &t.to));
+    }
+    seen.contains(to)
 }
 
 /// A duration in milliseconds, or the default.

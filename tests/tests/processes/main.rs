@@ -15,6 +15,7 @@ mod flap;
 mod hostile;
 mod kills;
 mod orders;
+mod reverts;
 mod secrets;
 mod service;
 mod setup;

@@ -21,6 +21,7 @@ mod output;
 mod shell;
 mod status;
 mod switch;
+mod test_kind;
 mod view;
 mod watch;
 mod who;
@@ -80,6 +81,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Trust(TrustArgs { command: TrustCommand::Doctor(args) }) => {
             doctor::run(&context(global, screen)?, screen, &args).await
         }
+        Command::TestKind(args) => test_kind::run(screen, &args, global.json).await,
         Command::Completions(args) => shell::completions(screen, &args),
         Command::Man(args) => shell::man(&args),
         Command::Demo(args) => match &args.end {

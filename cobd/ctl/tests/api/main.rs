@@ -2,6 +2,7 @@
 
 mod fake;
 mod hostile;
+mod kinds;
 mod orders;
 mod program;
 mod questions;

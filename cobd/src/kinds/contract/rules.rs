@@ -1,0 +1,396 @@
+//! The rules, one after the other.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cob_types::{Kind, StateName};
+
+use super::report::{Report, Rule, Verdict};
+use super::subject::{As, Kill, Subject};
+use super::world::World;
+use super::{Case, KILLS};
+use crate::kinds::backend::{CheckOutcome, Outcome};
+use crate::run::Program;
+
+/// Tries all rules. `program` is executed for what acts by processes; everything that the daemon would keep is
+/// below `scratch`.
+///
+/// # Errors
+/// When the scratch folder can't be used, or watched files can't be read.
+pub async fn run(case: &Case, program: &Program, scratch: &Path) -> io::Result<Report> {
+    let subject = Subject::new(case, program, scratch)?;
+    let report = Report {
+        kind: case.kind.name.to_string(),
+        backend: case.kind.backend.clone(),
+        seed: case.seed,
+        holds: true,
+        trials: Vec::new(),
+    };
+    let mut trying = Trying { subject, report, at: None, seen: BTreeSet::new(), took: BTreeMap::new() };
+    trying.all(case).await?;
+    Ok(trying.report)
+}
+
+struct Trying {
+    subject: Subject,
+    report: Report,
+    /// The state by the last check; none: it is not known.
+    at: Option<StateName>,
+    /// The states in which a check was tried.
+    seen: BTreeSet<String>,
+    /// How long each move took, undisturbed.
+    took: BTreeMap<(StateName, StateName), Duration>,
+}
+
+/// Why a state can't be had.
+enum Away {
+    /// There is no way.
+    NoWay(String),
+    /// A step on the way went wrong: it is told where that step is tried.
+    Stumbled(String),
+}
+
+impl Away {
+    fn why(self) -> String {
+        match self {
+            Self::NoWay(why) | Self::Stumbled(why) => why,
+        }
+    }
+}
+
+type Tried<T> = io::Result<Result<T, String>>;
+
+impl Trying {
+    async fn all(&mut self, case: &Case) -> io::Result<()> {
+        let accepted = self.subject.accepted();
+        let refused = accepted.is_err();
+        self.report.judge(Rule::Accepted, "kind and content", accepted);
+        if refused {
+            return Ok(());
+        }
+        let Some((first, world)) = self.first().await? else { return Ok(()) };
+        let kind = self.subject.kind.clone();
+        for transition in &kind.transitions {
+            self.one_move(&transition.from, &transition.to).await?;
+        }
+        self.undo(&first, &world).await?;
+        if case.kills > 0 {
+            let mut draws = Draws(case.seed);
+            for transition in &kind.transitions {
+                self.killed(&transition.from, &transition.to, case.kills, &mut draws).await?;
+            }
+        }
+        // What the test has switched on is switched off again.
+        let _ = self.reach(As::Own, &kind.pre_remove).await?;
+        Ok(())
+    }
+
+    /// The first answer, and the world that it is about.
+    async fn first(&mut self) -> io::Result<Option<(CheckOutcome, World)>> {
+        let before = self.subject.world()?;
+        let first = match self.look(As::Own).await? {
+            Ok(first) => first,
+            Err(what) => {
+                self.report.judge(Rule::Check, "first", Err(what));
+                return Ok(None);
+            }
+        };
+        if let Err(why) = &first.state {
+            let what = format!("the state is not known: {why}");
+            self.report.judge(Rule::Check, "first", Err(what));
+            return Ok(None);
+        }
+        Ok(Some((first, before)))
+    }
+
+    /// A check, twice the first time that a state is found, with the world before and after.
+    async fn look(&mut self, whose: As) -> Tried<CheckOutcome> {
+        let before = self.subject.world()?;
+        let found = match self.subject.check(whose).await {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        let between = self.subject.world()?;
+        self.at = found.state.as_ref().ok().cloned();
+        let about = found.state.as_ref().map_or_else(|_| "unknown".to_owned(), ToString::to_string);
+        let mut seen =
+            before.touched(&between).map_or(Ok(()), |what| Err(format!("a check has changed something: {what}")));
+        let is_new = !self.seen.contains(&about);
+        if is_new && seen.is_ok() {
+            match self.subject.check(whose).await {
+                Ok(again) if again != found => {
+                    seen = Err(format!(
+                        "the second of two checks in a row says {}, the first {}",
+                        said(&again),
+                        said(&found)
+                    ));
+                }
+                Ok(_) => {
+                    let changed = between.touched(&self.subject.world()?);
+                    seen = changed.map_or(Ok(()), |what| Err(format!("a second check has changed something: {what}")));
+                }
+                Err(why) => seen = Err(why),
+            }
+        }
+        if is_new || seen.is_err() {
+            self.seen.insert(about.clone());
+            self.report.judge(Rule::Check, format!("in {about}"), seen);
+        }
+        Ok(Ok(found))
+    }
+
+    /// Makes a move and checks: it is in its state then.
+    async fn step(&mut self, whose: As, from: &StateName, to: &StateName) -> Tried<CheckOutcome> {
+        let begun = Instant::now();
+        let outcome = match self.subject.make(whose, from, to).await {
+            Ok(outcome) => outcome,
+            Err(why) => return Ok(Err(why)),
+        };
+        let took = begun.elapsed();
+        let complaint = match outcome {
+            Outcome::Done { .. } => None,
+            Outcome::Failed { reason } => Some(format!("the move has failed: {reason}")),
+            Outcome::Cancelled | Outcome::Lost => Some("the move was ended by somebody else".to_owned()),
+        };
+        self.took.insert((from.clone(), to.clone()), took);
+        let found = match self.look(whose).await? {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(match (complaint, &found.state) {
+            (Some(complaint), _) => Err(complaint),
+            (None, Ok(state)) if state == to => Ok(found),
+            (None, _) => Err(format!("the move has ended well, and a check says {} instead of {to}", said(&found))),
+        })
+    }
+
+    /// Goes to a state along the shortest way.
+    async fn reach(&mut self, whose: As, to: &StateName) -> io::Result<Result<(), Away>> {
+        let kind = self.subject.kind.clone();
+        let mut steps = kind.states.len() + 1;
+        if whose == As::Other || self.at.is_none() {
+            let _ = self.look(whose).await?;
+        }
+        loop {
+            let Some(at) = self.at.clone() else {
+                return Ok(Err(Away::Stumbled("the state is not known".to_owned())));
+            };
+            if at == *to {
+                return Ok(Ok(()));
+            }
+            let Some(next) = next_on_the_way(&kind, &at, to) else {
+                return Ok(Err(Away::NoWay(format!("no moves lead from {at} to {to}"))));
+            };
+            steps -= 1;
+            if steps == 0 {
+                return Ok(Err(Away::Stumbled(format!("{to} was not reached"))));
+            }
+            if let Err(what) = self.step(whose, &at, &next).await? {
+                return Ok(Err(Away::Stumbled(format!("{at} -> {next}: {what}"))));
+            }
+        }
+    }
+
+    /// Brings it where a move begins: along the moves, or, where none lead there, with another content.
+    async fn arrange(&mut self, from: &StateName) -> io::Result<Result<(), Away>> {
+        let kind = self.subject.kind.clone();
+        let no_way = match self.reach(As::Own, from).await? {
+            Ok(()) => return Ok(Ok(())),
+            Err(stumbled @ Away::Stumbled(_)) => return Ok(Err(stumbled)),
+            Err(Away::NoWay(why)) => why,
+        };
+        if kind.outdated() != Some(from) {
+            return Ok(Err(Away::NoWay(no_way)));
+        }
+        if !self.subject.has_other() {
+            return Ok(Err(Away::NoWay("no other content is given with which it could be outdated".to_owned())));
+        }
+        for (whose, to) in [(As::Own, &kind.pre_remove), (As::Other, &kind.preferred)] {
+            if let Err(away) = self.reach(whose, to).await? {
+                return Ok(Err(away));
+            }
+        }
+        Ok(match self.look(As::Own).await? {
+            Ok(found) if found.state.as_ref().ok() == Some(from) => Ok(()),
+            Ok(found) => Err(Away::Stumbled(format!("moved on with another content, it is found {}", said(&found)))),
+            Err(why) => Err(Away::Stumbled(why)),
+        })
+    }
+
+    /// A move ends in its state; made twice it ends as if made once.
+    async fn one_move(&mut self, from: &StateName, to: &StateName) -> io::Result<()> {
+        let about = format!("{from} -> {to}");
+        if let Err(away) = self.arrange(from).await? {
+            self.untried(Rule::Move, about, away, from);
+            return Ok(());
+        }
+        let once = self.step(As::Own, from, to).await?;
+        let arrived = once.is_ok();
+        self.report.judge(Rule::Move, about.clone(), once.map(|_| ()));
+        if !arrived {
+            return Ok(());
+        }
+        let world = self.subject.world()?;
+        let took = self.took.get(&(from.clone(), to.clone())).copied();
+        let twice = self.step(As::Own, from, to).await?;
+        // Made where there is nothing to do, it may be much shorter.
+        if let Some(took) = took {
+            self.took.insert((from.clone(), to.clone()), took);
+        }
+        let same = match twice {
+            Ok(_) => world.differs(&self.subject.world()?, &BTreeSet::new()).map_or(Ok(()), Err),
+            Err(what) => Err(what),
+        };
+        self.report.judge(Rule::Twice, about, same.map_err(|what| format!("made a second time: {what}")));
+        Ok(())
+    }
+
+    /// Away from the first state and back: the first answer and world.
+    async fn undo(&mut self, first: &CheckOutcome, world: &World) -> io::Result<()> {
+        let kind = self.subject.kind.clone();
+        let Ok(start) = first.state.clone() else { return Ok(()) };
+        let away = if start == kind.preferred { &kind.pre_remove } else { &kind.preferred };
+        let about = format!("{start} -> {away} -> {start}");
+        if *away == start {
+            return Ok(());
+        }
+        for to in [away, &start] {
+            if let Err(away) = self.reach(As::Own, to).await? {
+                self.untried(Rule::Undo, about, away, to);
+                return Ok(());
+            }
+        }
+        let seen = match self.look(As::Own).await? {
+            Ok(found) if found != *first => {
+                Err(format!("the check says {}, at first it said {}", said(&found), said(first)))
+            }
+            Ok(_) => world.differs(&self.subject.world()?, &BTreeSet::new()).map_or(Ok(()), Err),
+            Err(why) => Err(why),
+        };
+        self.report.judge(Rule::Undo, about, seen);
+        Ok(())
+    }
+
+    /// A move killed at any point and made again ends as if it had not been killed.
+    async fn killed(&mut self, from: &StateName, to: &StateName, kills: u32, draws: &mut Draws) -> io::Result<()> {
+        let about = format!("{from} -> {to}");
+        // Twice undisturbed: what differs between the two differs between any two.
+        let mut worlds = Vec::new();
+        for _ in 0..2 {
+            if let Err(away) = self.arrange(from).await? {
+                self.untried(Rule::Killed, about, away, from);
+                return Ok(());
+            }
+            if let Err(what) = self.step(As::Own, from, to).await? {
+                self.report.add(Rule::Killed, about, Verdict::Untried { why: what });
+                return Ok(());
+            }
+            worlds.push(self.subject.world()?);
+        }
+        let volatile = worlds[0].volatile(&worlds[1]);
+        let took = self.took.get(&(from.clone(), to.clone())).copied().unwrap_or_default();
+        let mut killed = 0;
+        for round in 0..kills {
+            let after = draws.moment(took, round, kills);
+            let what = match self.kill_once(from, to, after).await? {
+                Ok(false) => None,
+                Ok(true) => {
+                    killed += 1;
+                    worlds[1].differs(&self.subject.world()?, &volatile)
+                }
+                Err(what) => Some(what),
+            };
+            if let Some(what) = what {
+                self.report.judge(Rule::Killed, about, Err(format!("killed after {after:.1?} of {took:.1?}: {what}")));
+                return Ok(());
+            }
+        }
+        let about = format!("{about}, {killed} of {kills} times before its end");
+        self.report.judge(Rule::Killed, about, Ok(()));
+        Ok(())
+    }
+
+    /// Kills a move, and goes on from where it is found; whether it was killed before its end.
+    async fn kill_once(&mut self, from: &StateName, to: &StateName, after: Duration) -> Tried<bool> {
+        if let Err(away) = self.arrange(from).await? {
+            return Ok(Err(format!("afterwards it can't be brought to {from} again: {}", away.why())));
+        }
+        let killed = match self.subject.kill(from, to, after).await {
+            Ok(killed) => killed == Kill::Killed,
+            Err(why) => return Ok(Err(why)),
+        };
+        let found = match self.look(As::Own).await? {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Err(why) = found.state {
+            return Ok(Err(format!("a check does not know the state then: {why}")));
+        }
+        Ok(match self.reach(As::Own, to).await? {
+            Ok(()) => Ok(killed),
+            Err(away) => Err(format!("{to} is not reached any more: {}", away.why())),
+        })
+    }
+
+    /// What can't be begun is not tried; where that is the kind's own fault, the fault is told.
+    fn untried(&mut self, rule: Rule, about: String, away: Away, from: &StateName) {
+        match away {
+            Away::NoWay(why) if rule == Rule::Undo => self.report.judge(rule, about, Err(why)),
+            Away::NoWay(why) | Away::Stumbled(why) => {
+                let why = format!("{from} could not be had: {why}");
+                self.report.add(rule, about, Verdict::Untried { why });
+            }
+        }
+    }
+}
+
+/// The next state on the shortest way; of equally short ones the one whose moves are declared first.
+fn next_on_the_way(kind: &Kind, from: &StateName, to: &StateName) -> Option<StateName> {
+    let mut open = VecDeque::from([(from, None::<&StateName>)]);
+    let mut seen = BTreeSet::from([from]);
+    while let Some((at, first)) = open.pop_front() {
+        if at == to {
+            return first.cloned();
+        }
+        for next in kind.transitions.iter().filter(|t| t.from == *at).map(|t| &t.to) {
+            if seen.insert(next) {
+                open.push_back((next, first.or(Some(next))));
+            }
+        }
+    }
+    None
+}
+
+fn said(outcome: &CheckOutcome) -> String {
+    let state = outcome.state.as_ref().map_or_else(|why| format!("unknown ({why})"), ToString::to_string);
+    let mut text = state;
+    if !outcome.difference.is_empty() {
+        text.push_str(&format!(" with the difference {:?}", outcome.difference));
+    }
+    if !outcome.exports.is_empty() {
+        text.push_str(&format!(" with the values {:?}", outcome.exports));
+    }
+    text
+}
+
+/// A small generator (splitmix64): the same seed gives the same moments.
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A moment in the given part of a time: all parts are met.
+    fn moment(&mut self, took: Duration, round: u32, rounds: u32) -> Duration {
+        let part = took / rounds.clamp(1, KILLS.max(rounds));
+        let share = u32::try_from(self.next() % 1000).unwrap_or_default();
+        part * round + part * share / 1000
+    }
+}

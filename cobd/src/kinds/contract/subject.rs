@@ -1,0 +1,183 @@
+//! The change object under test: checked, moved and killed through the daemon's own kinds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cob_types::{GenerationNumber, Kind, StateName};
+use tokio::sync::mpsc;
+
+use super::Case;
+use super::world::World;
+use crate::kinds::backend::{CheckOutcome, Context, Hop, Outcome};
+use crate::kinds::jobs::{JobEnd, JobEnded, Kinds};
+use crate::run::{JobId, Program, kill_action, payload};
+
+/// Between two looks whether an action has begun.
+const LOOK: Duration = Duration::from_millis(1);
+
+pub(super) struct Subject {
+    pub(super) kind: Arc<Kind>,
+    kinds: Kinds,
+    ended: mpsc::Receiver<JobEnded>,
+    folder: PathBuf,
+    own: Context,
+    other: Option<Context>,
+    watched: Vec<PathBuf>,
+    probe: Option<super::Probe>,
+    next: u64,
+}
+
+/// With which content something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum As {
+    /// The one under test.
+    Own,
+    /// The other one.
+    Other,
+}
+
+/// How a move ended that was to be killed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kill {
+    /// It was killed.
+    Killed,
+    /// It had ended before.
+    TooLate(Outcome),
+}
+
+impl Subject {
+    pub(super) fn new(case: &Case, program: &Program, scratch: &Path) -> io::Result<Self> {
+        let folder = scratch.canonicalize()?.join("state");
+        let (sender, ended) = mpsc::channel(16);
+        let kinds = Kinds::new(&folder, program.clone(), sender)?;
+        let kind = Arc::new(case.kind.clone());
+        let mut files = case.kind.files.clone();
+        files.extend(case.cob.files.clone());
+        let work = payload::materialise(&folder.join("payload"), &files, &case.blobs).map_err(io::Error::other)?;
+        let context = |cob| Context {
+            cob: Arc::new(cob),
+            kind: kind.clone(),
+            generation: GenerationNumber(1),
+            folder: work.clone(),
+            imports: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            leaving: false,
+        };
+        let (own, other) = (context(case.cob.clone()), case.with_other().map(context));
+        let mut watched = vec![kinds.own_folder(&own.cob.id), work.clone()];
+        watched.extend(case.watched.iter().cloned());
+        Ok(Self { kind, kinds, ended, folder, own, other, watched, probe: case.probe.clone(), next: 0 })
+    }
+
+    /// Whether a daemon would take it.
+    pub(super) fn accepted(&self) -> Result<(), String> {
+        self.kinds.accept(&self.kind).map_err(|e| e.to_string())?;
+        let cobs = [Some(&self.own), self.other.as_ref()].into_iter().flatten();
+        cobs.into_iter().try_for_each(|c| self.kinds.accept_cob(&self.kind, &c.cob).map_err(|e| e.to_string()))
+    }
+
+    pub(super) fn has_other(&self) -> bool {
+        self.other.is_some()
+    }
+
+    pub(super) fn world(&self) -> io::Result<World> {
+        World::look(&self.watched, self.probe.as_ref().map(|p| p()).unwrap_or_default())
+    }
+
+    pub(super) async fn check(&mut self, whose: As) -> Result<CheckOutcome, String> {
+        let job = self.job();
+        let _handle = self.kinds.check(job, self.context(whose)).map_err(|e| e.to_string())?;
+        match self.end_of(job).await.end {
+            JobEnd::Checked(outcome) => Ok(outcome),
+            JobEnd::Moved(_) => unreachable!("a check ends as a check"),
+        }
+    }
+
+    pub(super) async fn make(&mut self, whose: As, from: &StateName, to: &StateName) -> Result<Outcome, String> {
+        let job = self.job();
+        let _handle = self.kinds.transition(job, self.context(whose), hop(from, to)).map_err(|e| e.to_string())?;
+        let ended = self.end_of(job).await;
+        self.kinds.remove(job);
+        let lines = ended.last_lines.clone();
+        let outcome = moved(ended);
+        Ok(match outcome {
+            Outcome::Failed { reason } if !lines.is_empty() => {
+                Outcome::Failed { reason: format!("{reason}; it printed: {lines}") }
+            }
+            Outcome::Failed { .. } | Outcome::Done { .. } | Outcome::Cancelled | Outcome::Lost => outcome,
+        })
+    }
+
+    /// Begins a move and kills it so long after its beginning.
+    pub(super) async fn kill(&mut self, from: &StateName, to: &StateName, after: Duration) -> Result<Kill, String> {
+        let job = self.job();
+        let durable = self.kinds.durable(&self.kind).map_err(|e| e.to_string())?;
+        let begun = Instant::now();
+        let handle = self.kinds.transition(job, self.context(As::Own), hop(from, to)).map_err(|e| e.to_string())?;
+        tokio::select! {
+            ended = self.ended.recv() => {
+                self.kinds.remove(job);
+                return Ok(Kill::TooLate(moved(ended.expect("kinds hold the other end"))));
+            }
+            () = tokio::time::sleep(after.saturating_sub(begun.elapsed())) => {}
+        }
+        if durable {
+            while !self.kill_job(job) && self.ended.is_empty() {
+                tokio::time::sleep(LOOK).await;
+            }
+        } else {
+            // It is inside this process, and ends as it would with the daemon.
+            handle.cancel();
+        }
+        let ended = self.end_of(job).await;
+        self.kill_job(job);
+        self.kinds.remove(job);
+        Ok(match moved(ended) {
+            Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => Kill::Killed,
+            done @ Outcome::Done { .. } => Kill::TooLate(done),
+        })
+    }
+
+    /// Kills all processes of an action; whether there were any.
+    fn kill_job(&self, job: JobId) -> bool {
+        let folder = self.folder.join("jobs").join(format!("{:016x}", job.0));
+        let session = fs::read_to_string(folder.join("lock")).ok().and_then(|text| text.trim().parse().ok());
+        session.is_some_and(|session| kill_action(session, &folder) > 0)
+    }
+
+    fn context(&self, whose: As) -> Context {
+        match whose {
+            As::Own => self.own.clone(),
+            As::Other => self.other.clone().unwrap_or_else(|| self.own.clone()),
+        }
+    }
+
+    fn job(&mut self) -> JobId {
+        self.next += 1;
+        JobId(self.next)
+    }
+
+    async fn end_of(&mut self, job: JobId) -> JobEnded {
+        loop {
+            let ended = self.ended.recv().await.expect("kinds hold the other end");
+            if ended.job == job {
+                return ended;
+            }
+        }
+    }
+}
+
+fn hop(from: &StateName, to: &StateName) -> Hop {
+    Hop { from: from.clone(), to: to.clone(), attempt: 1 }
+}
+
+fn moved(ended: JobEnded) -> Outcome {
+    match ended.end {
+        JobEnd::Moved(outcome) => outcome,
+        JobEnd::Checked(_) => unreachable!("a move ends as a move"),
+    }
+}

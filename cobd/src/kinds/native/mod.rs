@@ -1,0 +1,176 @@
+//! Built-in kinds that act in a process of their own: this program, executed again below the runner.
+//!
+//! So an action on the host outlives the daemon, has its timeout, and can be ended with all that it has begun,
+//! without a thread of the daemon waiting for it. A kind of this sort is a [`Native`]: plain, synchronous code
+//! that looks and moves.
+//!
+//! ```text
+//!   NativeKind (in the daemon) ── Call, as an argument ──> runner ──> act ──> Native
+//!        └──────── Answer, through COB_RESULT_OUT <───────────────────────────┘
+//! ```
+
+mod backend;
+mod host;
+mod turn;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cob_types::StateName;
+use cob_types::message::Values;
+use serde::{Deserialize, Serialize};
+
+use super::backend::Hop;
+use super::registry;
+
+pub(super) use backend::NativeKind;
+pub(super) use host::{Host, Ran, run_bounded};
+pub(super) use turn::Turn;
+
+/// A longer difference is cut: an answer has to fit into what a result may hold.
+const MAX_DIFFERENCE: usize = 16 << 10;
+
+/// A built-in kind that acts in a process of its own.
+pub(super) trait Native: fmt::Debug + Send + Sync {
+    /// The name of its back end.
+    fn name(&self) -> &'static str;
+
+    /// The states that it knows.
+    fn states(&self) -> &'static [&'static str];
+
+    /// Looks at a content before it is used.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn accept(&self, content: &str) -> Result<(), String>;
+
+    /// Finds out the state. Changes nothing, ever.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn check(&self, call: &Call) -> Result<Found, String>;
+
+    /// Makes a move. Made twice, or killed and made again, it ends as if made once.
+    ///
+    /// # Errors
+    /// Why it is not in the new state.
+    fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String>;
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Call {
+    backend: String,
+    hop: Option<Hop>,
+    /// The time that it may take; its process is ended then.
+    timeout_ms: u64,
+    /// With the values of secrets.
+    #[serde(skip)]
+    pub(super) content: String,
+    /// The change object.
+    #[serde(skip)]
+    pub(super) cob: String,
+    /// Its own folder.
+    #[serde(skip)]
+    pub(super) own: PathBuf,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    state: &'static str,
+    difference: String,
+    exports: Values,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer {
+    Found { state: StateName, difference: String, exports: Values },
+    Done { exports: Values },
+    Failed(String),
+}
+
+impl Call {
+    /// The time that it may take.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+}
+
+impl Found {
+    /// In a state, and there is nothing to say about it.
+    pub(super) fn state(state: &'static str) -> Self {
+        Self { state, difference: String::new(), exports: Values::new() }
+    }
+
+    /// In a state, and differing in this from what is wanted.
+    pub(super) fn differing(state: &'static str, difference: impl Into<String>) -> Self {
+        Self { difference: difference.into(), ..Self::state(state) }
+    }
+
+    /// What it exports.
+    pub(super) fn into_exports(self) -> Values {
+        self.exports
+    }
+
+    /// With a value for those that depend on it.
+    pub(super) fn exporting(mut self, name: &str, value: &serde_json::Value) -> Self {
+        self.exports.insert(name.to_owned(), cob_types::canonical::json(value));
+        self
+    }
+}
+
+/// Answers a call: what this program does when it was executed for one. What is printed is shown to people.
+pub(crate) fn act(call: &OsStr) -> ExitCode {
+    let (Some(content), Some(answer), Some(own)) =
+        (variable("COB_CONTENT"), variable("COB_RESULT_OUT"), variable("COB_STATE_DIR"))
+    else {
+        // By hand.
+        return ExitCode::from(2);
+    };
+    let said = read(call, &content, own).map_or_else(Answer::Failed, |call| answer_to(&call));
+    let failed = matches!(said, Answer::Failed(_));
+    let written = serde_json::to_vec(&said).map_err(std::io::Error::other).and_then(|bytes| fs::write(&answer, bytes));
+    if failed || written.is_err() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+fn read(call: &OsStr, content: &Path, own: PathBuf) -> Result<Call, String> {
+    let text = call.to_str().ok_or("what is to be done is no text")?;
+    let call: Call = serde_json::from_str(text).map_err(|e| format!("what is to be done can't be read: {e}"))?;
+    let content = fs::read_to_string(content).map_err(|e| format!("{}: {e}", content.display()))?;
+    let cob = std::env::var("COB_ID").unwrap_or_default();
+    Ok(Call { content, cob, own, ..call })
+}
+
+fn answer_to(call: &Call) -> Answer {
+    let Some(native) = registry::native(&call.backend) else {
+        return Answer::Failed(format!("there is no kind {:?} that acts by itself", call.backend));
+    };
+    match &call.hop {
+        Some(hop) => native.make(call, hop).map_or_else(Answer::Failed, |exports| Answer::Done { exports }),
+        None => native.check(call).map_or_else(Answer::Failed, |found| Answer::Found {
+            state: StateName::new(found.state).expect("a kind's states are well formed"),
+            difference: cut(found.difference),
+            exports: found.exports,
+        }),
+    }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_DIFFERENCE {
+        let end = (0..=MAX_DIFFERENCE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str("\n… (longer)");
+    }
+    text
+}

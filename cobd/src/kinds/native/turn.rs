@@ -1,0 +1,41 @@
+//! Whose turn it is: change objects of one host that work on the same thing work one after the other.
+//!
+//! What they work on often has a lock of its own, but many who knock on it at short intervals get in each other's
+//! way, some locks nobody waits for, and a file that is read, changed and replaced has none.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The turn, until it is dropped or its holder is gone.
+#[derive(Debug)]
+pub(in crate::kinds) struct Turn {
+    _held: File,
+}
+
+impl Turn {
+    /// Waits for the turn at `what`. The file lies beside the folders of all change objects.
+    ///
+    /// # Errors
+    /// When others had it for so long.
+    pub(in crate::kinds) fn wait(own: &Path, what: &str, longest: Duration) -> Result<Self, String> {
+        let path = own.parent().unwrap_or(own).join(format!(".{what}.lock"));
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+        let limit = Instant::now() + longest;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { _held: file }),
+                Err(TryLockError::WouldBlock) if Instant::now() < limit => std::thread::sleep(LOOK),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(format!("other change objects of this host worked on {what} for all of {longest:?}"));
+                }
+                Err(TryLockError::Error(error)) => return Err(format!("{}: {error}", path.display())),
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! apt and dpkg.
+//!
+//! Never a question: `DEBIAN_FRONTEND=noninteractive`, and of configuration files that somebody has changed the
+//! changed one stays. With a repository of its own a change object has lists of its own, too: those of the host
+//! are neither used nor touched, so nothing but what it was given can be installed, and no network is asked.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::content::Content;
+use super::{Installed, Manager};
+use crate::durable::{self, Sync};
+use crate::kinds::native::{Host, Ran, run_bounded};
+
+/// Another program that has dpkg's lock is waited for so long, in seconds.
+const LOCK_SECONDS: u32 = 120;
+/// The own list of sources, lists, and settings.
+const SOURCES: &str = "sources.list";
+const LISTS: &str = "lists";
+const SETTINGS: &str = "apt.conf";
+/// What came with the package, to go with it.
+const CAME_ALONG: &str = "came-along";
+
+/// apt for one package.
+#[derive(Debug)]
+pub(super) struct Apt<'a> {
+    content: &'a Content,
+    host: Host,
+    own: PathBuf,
+}
+
+impl<'a> Apt<'a> {
+    pub(super) fn new(content: &'a Content, own: &Path) -> Result<Self, String> {
+        let host = Host::below(content.root.as_deref())?;
+        let database = host.path("/var/lib/dpkg");
+        if !database.is_dir() {
+            return Err(format!("{}: not there; only apt and dpkg are known", database.display()));
+        }
+        Ok(Self { content, host, own: own.to_owned() })
+    }
+
+    /// Nothing of ours is left beside the package.
+    pub(super) fn forget(&self) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
+        for name in [SOURCES, SETTINGS, CAME_ALONG] {
+            match fs::remove_file(self.own.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        match fs::remove_dir_all(self.own.join(LISTS)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The own settings, sources and lists.
+    fn prepare(&self) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
+        let write = |name: &str, text: &str| durable::write_file(&self.own, name, 0o644, text.as_bytes(), Sync::Later);
+        if let Some(root) = self.host.root() {
+            // Read before all else, so that the settings below the folder count and not those of this host.
+            write(SETTINGS, &format!("Dir \"{}/\";\n", root.display())).map_err(failed)?;
+        }
+        if let Some(source) = self.content.source() {
+            write(SOURCES, &source).map_err(failed)?;
+            let partial = self.own.join(LISTS).join("partial");
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(partial).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// A program of apt, with everything in its place.
+    fn apt(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("APT_LISTCHANGES_FRONTEND", "none")
+            .env("LC_ALL", "C.UTF-8");
+        let mut set = |option: String| _ = command.args(["-o", &option]);
+        if let Some(root) = self.host.root() {
+            let root = root.display();
+            set(format!("Dir={root}"));
+            set(format!("Dir::State::status={root}/var/lib/dpkg/status"));
+            set("Dir::Bin::Methods=/usr/lib/apt/methods".to_owned());
+            set("Dir::Bin::dpkg=/usr/bin/dpkg".to_owned());
+            set(format!("DPkg::Options::=--root={root}"));
+        }
+        if self.content.is_own_repository() {
+            set(format!("Dir::Etc::SourceList={}", self.own.join(SOURCES).display()));
+            set("Dir::Etc::SourceParts=/dev/null".to_owned());
+            set(format!("Dir::State::Lists={}", self.own.join(LISTS).display()));
+            // The own folder is nobody else's, so nobody else can be sent to fetch into it.
+            set("APT::Sandbox::User=root".to_owned());
+        }
+        // What is kept there is made of other lists.
+        set("Dir::Cache::pkgcache=".to_owned());
+        set("Dir::Cache::srcpkgcache=".to_owned());
+        set(format!("DPkg::Lock::Timeout={LOCK_SECONDS}"));
+        // In the action's own process group, so that its end reaches dpkg, too.
+        set("Dpkg::Use-Pty=0".to_owned());
+        set("DPkg::Options::=--force-confdef".to_owned());
+        set("DPkg::Options::=--force-confold".to_owned());
+        if self.host.root().is_some() && self.own.join(SETTINGS).exists() {
+            command.env("APT_CONFIG", self.own.join(SETTINGS));
+        }
+        command
+    }
+
+    fn dpkg(&self) -> Command {
+        let mut command = Command::new("dpkg");
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+        if let Some(root) = self.host.root() {
+            command.arg(format!("--root={}", root.display()));
+        }
+        command
+    }
+
+    fn get(&self, arguments: &[&str]) -> Result<Ran, String> {
+        self.prepare()?;
+        run_bounded(self.apt("apt-get").args(arguments), b"")
+    }
+
+    /// All packages that are installed.
+    fn all(&self) -> Result<BTreeSet<String>, String> {
+        self.with_status("installed")
+    }
+
+    fn with_status(&self, status: &str) -> Result<BTreeSet<String>, String> {
+        let told = self.query(&["-f", "${db:Status-Status}|${Package}\n"])?.ok()?;
+        let names = told.lines().filter_map(|line| line.split_once('|')).filter(|(found, _)| *found == status);
+        Ok(names.map(|(_, name)| name.to_owned()).collect())
+    }
+
+    fn query(&self, arguments: &[&str]) -> Result<Ran, String> {
+        let mut command = Command::new("dpkg-query");
+        let database = self.host.path("/var/lib/dpkg");
+        command.env("LC_ALL", "C.UTF-8").arg(format!("--admindir={}", database.display())).arg("-W").args(arguments);
+        run_bounded(&mut command, b"")
+    }
+
+    /// What came along goes along, also when apt was killed before it had noted that, or it was named above.
+    fn mark_companions(&self) -> Result<(), String> {
+        let installed = self.all()?;
+        let companions: Vec<_> = self.came_along().into_iter().filter(|name| installed.contains(name)).collect();
+        if companions.is_empty() {
+            return Ok(());
+        }
+        run_bounded(self.apt("apt-mark").arg("auto").args(&companions), b"")?.ok().map(|_| ())
+    }
+
+    /// Packages that are neither installed nor not, with what dpkg says of them.
+    fn half_done(&self) -> Result<Vec<(String, String)>, String> {
+        let told = self.query(&["-f", "${db:Status-Abbrev}|${Package}\n"])?;
+        if told.code != Some(0) && !told.err.contains("no packages found") {
+            return Err(told.complaint());
+        }
+        let half = |line: &str| {
+            let (status, name) = line.split_once('|')?;
+            let is_whole =
+                matches!(status.get(1..2), Some("n" | "c" | "i")) && matches!(status.get(2..3), None | Some(" "));
+            (!is_whole).then(|| (name.to_owned(), status.trim().to_owned()))
+        };
+        Ok(told.out.lines().filter_map(half).collect())
+    }
+
+    fn came_along(&self) -> BTreeSet<String> {
+        let text = fs::read_to_string(self.own.join(CAME_ALONG)).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn note(&self, came_along: &BTreeSet<String>) -> Result<(), String> {
+        let text: String = came_along.iter().map(|name| format!("{name}\n")).collect();
+        durable::write_file(&self.own, CAME_ALONG, 0o600, text.as_bytes(), Sync::Now)
+            .map_err(|error| format!("{}: {error}", self.own.display()))
+    }
+
+    /// What would be installed besides.
+    fn would_bring(&self, wanted: &str) -> Result<BTreeSet<String>, String> {
+        let told = self.get(&["-s", "-y", "--allow-downgrades", "--allow-change-held-packages", "install", wanted])?;
+        let told = done(told)?;
+        let names = told.lines().filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next());
+        Ok(names.filter(|name| *name != self.content.name).map(str::to_owned).collect())
+    }
+
+    /// What nobody needs any more.
+    fn needless(&self) -> Result<BTreeSet<String>, String> {
+        let told = self.get(&["-s", "-y", "autoremove"])?.ok()?;
+        let names = told.lines().filter_map(|line| {
+            line.strip_prefix("Remv ").or_else(|| line.strip_prefix("Purg "))?.split_whitespace().next()
+        });
+        Ok(names.map(str::to_owned).collect())
+    }
+}
+
+/// What it printed, when it succeeded; else why not, with what is missing.
+fn done(ran: Ran) -> Result<String, String> {
+    let missing = ran.out.split_once("unmet dependencies:").map(|(_, rest)| {
+        let lines = rest.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
+        format!("; {}", lines.collect::<Vec<_>>().join("; "))
+    });
+    ran.ok().map_err(|why| why + &missing.unwrap_or_default())
+}
+
+impl Manager for Apt<'_> {
+    fn installed(&self) -> Result<Installed, String> {
+        let ran = self.query(&["-f", "${db:Status-Want} ${db:Status-Status} ${Version}\n", &self.content.name])?;
+        if ran.code == Some(1) && ran.err.contains("no packages found") {
+            return Ok(Installed::No);
+        }
+        let told = ran.ok()?;
+        let mut words = told.lines().next().unwrap_or_default().split_whitespace();
+        let (want, status, version) = (words.next(), words.next(), words.next());
+        Ok(match (status, version) {
+            (Some("installed"), Some(version)) => {
+                Installed::Yes { version: version.to_owned(), held: want == Some("hold") }
+            }
+            (Some("not-installed") | None, _) => Installed::No,
+            (Some("config-files"), _) => Installed::Configuration,
+            (Some(status), _) => Installed::Half(status.to_owned()),
+        })
+    }
+
+    fn available(&self) -> Result<Vec<String>, String> {
+        let told = run_bounded(self.apt("apt-cache").args(["policy", &self.content.name]), b"")?.ok()?;
+        let word = |key: &str| told.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
+        // A version stands under its number, its places below it, the one that is installed with three stars.
+        let table = told.lines().skip_while(|line| line.trim() != "Version table:").skip(1);
+        let mut versions: Vec<(String, bool)> = Vec::new();
+        for line in table {
+            let is_version = line.starts_with(" *** ") || (line.starts_with("     ") && !line.starts_with("      "));
+            let text = line.trim_start_matches(" *** ").trim();
+            if is_version {
+                versions.push((text.split_whitespace().next().unwrap_or_default().to_owned(), false));
+            } else if let Some(last) = versions.last_mut() {
+                // What only dpkg knows is there, and can't be had again.
+                last.1 |= !text.ends_with("/dpkg/status");
+            }
+        }
+        let offered = versions.into_iter().filter(|(_, offered)| *offered).map(|(version, _)| version);
+        let mut offered: Vec<String> = offered.collect();
+        if let Some(at) = word("Candidate:").and_then(|first| offered.iter().position(|v| v == first)) {
+            offered[..=at].rotate_right(1);
+        }
+        Ok(offered)
+    }
+
+    fn broken(&self) -> Result<Option<String>, String> {
+        let updates = self.host.path("/var/lib/dpkg/updates");
+        if fs::read_dir(&updates).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Ok(Some("dpkg was interrupted".to_owned()));
+        }
+        let half = self.half_done()?;
+        let shown: Vec<_> = half.iter().take(5).map(|(name, status)| format!("{name} ({status})")).collect();
+        Ok((!shown.is_empty()).then(|| format!("half-done: {}", shown.join(", "))))
+    }
+
+    fn repair(&self) -> Result<(), String> {
+        // Half-unpacked ones can't be configured; what helps them comes next, with what the repository has.
+        let mut configure = self.dpkg();
+        run_bounded(configure.args(["--force-confdef", "--force-confold", "--configure", "-a"]), b"")?;
+        if self.content.is_own_repository() {
+            self.refresh()?;
+        }
+        let mut fixed = self.get(&["-y", "-f", "--no-install-recommends", "install"])?;
+        let half: Vec<_> = self.half_done()?.into_iter().map(|(name, _)| name).collect();
+        if !half.is_empty() {
+            // One that is unpacked in half has to be unpacked again before it can even be removed.
+            let options = ["-y", "-f", "--no-install-recommends", "--reinstall", "--allow-downgrades", "install"];
+            let names = half.iter().map(String::as_str);
+            fixed = self.get(&options.into_iter().chain(names).collect::<Vec<_>>())?;
+        }
+        self.mark_companions()?;
+        match self.broken()? {
+            Some(what) => {
+                let why = if fixed.code == Some(0) { what } else { format!("{what}; {}", fixed.complaint()) };
+                Err(format!("what an earlier attempt has left can't be repaired: {why}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        self.get(&["update", "-o", "APT::Update::Error-Mode=any"])?.ok().map(|_| ()).map_err(|why| {
+            format!(
+                "{}: {why}; is it there, with a file Packages, and signed or `trusted: true`?",
+                self.content.place()
+            )
+        })
+    }
+
+    fn install(&self, version: &str) -> Result<(), String> {
+        let wanted = format!("{}={version}", self.content.name);
+        let there = self.all()?;
+        let mut came_along = self.came_along();
+        came_along.extend(self.would_bring(&wanted)?.into_iter().filter(|name| !there.contains(name)));
+        self.note(&came_along)?;
+        let options =
+            ["-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", "--reinstall"];
+        done(self.get(&[&options[..], &["install", &wanted]].concat())?).map(|_| ())
+    }
+
+    fn remove(&self, purge: bool) -> Result<(), String> {
+        let verb = if purge { "purge" } else { "remove" };
+        done(self.get(&["-y", "--allow-change-held-packages", verb, &self.content.name])?).map(|_| ())
+    }
+
+    fn remove_companions(&self, purge: bool) -> Result<(), String> {
+        let (verb, came_along) = (if purge { "purge" } else { "remove" }, self.came_along());
+        if came_along.is_empty() {
+            return Ok(());
+        }
+        let mut needless = self.needless()?;
+        if purge {
+            // Killed between the two, one has gone, and its configuration has not.
+            needless.extend(self.with_status("config-files")?);
+        }
+        let needless: Vec<String> = needless.intersection(&came_along).cloned().collect();
+        if needless.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = needless.iter().map(String::as_str).collect();
+        done(self.get(&[&["-y", verb][..], &names].concat())?).map(|_| ())
+    }
+
+    fn hold(&self, hold: bool) -> Result<(), String> {
+        let line = format!("{} {}\n", self.content.name, if hold { "hold" } else { "install" });
+        run_bounded(self.dpkg().arg("--set-selections"), line.as_bytes())?.ok().map(|_| ())
+    }
+}

@@ -1,0 +1,264 @@
+//! The kind back end `package`: a package of the host's package manager, in a wanted version.
+//!
+//! What a manager can do is the trait [`Manager`]; [`apt`] is the one there is. A move looks first and does only
+//! what is missing, so that it may be made twice; one that was killed half-way is known by a mark in the change
+//! object's own folder, and the manager's database is repaired before anything else.
+
+mod apt;
+mod content;
+#[cfg(test)]
+#[path = "package_test.rs"]
+mod tests;
+
+use std::fs;
+use std::path::PathBuf;
+
+use cob_types::message::Values;
+use serde_json::json;
+
+use self::content::{Content, Version};
+use super::backend::Hop;
+use super::native::{Call, Found, Native, Turn};
+use crate::durable::{self, Sync};
+
+/// The states that it knows.
+const STATES: [&str; 4] = ["absent", "present", "outdated", "held"];
+/// Stands in the own folder while a move is under way.
+const UNDER_WAY: &str = "under-way";
+
+/// The back end `package`.
+#[derive(Debug)]
+pub(super) struct Package;
+
+/// A package manager, asked about one package.
+trait Manager {
+    /// What is there of it.
+    fn installed(&self) -> Result<Installed, String>;
+
+    /// The versions that could be installed, the one that the manager would take first.
+    fn available(&self) -> Result<Vec<String>, String>;
+
+    /// Packages that another program has left half-done, or whatever else keeps the manager from working.
+    fn broken(&self) -> Result<Option<String>, String>;
+
+    /// Finishes what was interrupted.
+    fn repair(&self) -> Result<(), String>;
+
+    /// Learns what its repositories have.
+    fn refresh(&self) -> Result<(), String>;
+
+    /// Installs this version, with what it needs, up or down.
+    fn install(&self, version: &str) -> Result<(), String>;
+
+    /// Takes it away; its configuration as well if `purge` is given.
+    fn remove(&self, purge: bool) -> Result<(), String>;
+
+    /// Takes away what came along with it and nobody needs any more.
+    fn remove_companions(&self, purge: bool) -> Result<(), String>;
+
+    /// Keeps others from changing its version, or lets them.
+    fn hold(&self, hold: bool) -> Result<(), String>;
+}
+
+/// What is there of a package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Installed {
+    /// Nothing.
+    No,
+    /// Its configuration files alone.
+    Configuration,
+    /// Half of it: what its manager says.
+    Half(String),
+    /// All of it.
+    Yes {
+        /// Which.
+        version: String,
+        /// Its version is not to be changed.
+        held: bool,
+    },
+}
+
+impl Native for Package {
+    fn name(&self) -> &'static str {
+        "package"
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        &STATES
+    }
+
+    fn accept(&self, content: &str) -> Result<(), String> {
+        content::read(content).map(|_| ())
+    }
+
+    fn check(&self, call: &Call) -> Result<Found, String> {
+        let content = content::read(&call.content)?;
+        let manager = apt::Apt::new(&content, &call.own)?;
+        let installed = manager.installed()?;
+        // Without a repository's list nothing is known of what it has, and nothing is looked up: that would change it.
+        let available = manager.available().unwrap_or_default();
+        let found = judge(&content, &installed, &available);
+        // Whoever was killed half-way has something to finish, whatever the package itself looks like.
+        let killed = Mark::of(call).is_set();
+        Ok(if killed { Found::differing("outdated", "a move of it was killed half-way") } else { found })
+    }
+
+    fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String> {
+        let content = content::read(&call.content)?;
+        let manager = apt::Apt::new(&content, &call.own)?;
+        let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
+        let mark = Mark::of(call);
+        repair(&manager, &mark)?;
+        mark.set()?;
+        let moved = match hop.to.as_str() {
+            "present" => present(&manager, &content),
+            "absent" => absent(&manager, &content),
+            other => Err(format!("nothing moves a package to {other}")),
+        };
+        let installed = manager.installed()?;
+        if matches!(installed, Installed::No | Installed::Configuration) {
+            manager.forget()?;
+        }
+        // A failure that has left all in order is no half-done move.
+        if moved.is_ok() || manager.broken()?.is_none() {
+            mark.clear()?;
+        }
+        moved?;
+        let found = judge(&content, &installed, &manager.available().unwrap_or_default());
+        Ok(found.into_exports())
+    }
+}
+
+/// The state, and what is wanted, found and available.
+fn judge(content: &Content, installed: &Installed, available: &[String]) -> Found {
+    let offered = if available.is_empty() { "nothing that is known".to_owned() } else { available.join(" ") };
+    let told = |found: &str| format!("wanted {}, found {found}, available {offered}", content.wanted());
+    match installed {
+        Installed::No => Found::state("absent"),
+        Installed::Configuration if content.purge => {
+            Found::differing("outdated", told("its configuration files alone"))
+        }
+        Installed::Configuration => Found::state("absent"),
+        Installed::Half(what) => Found::differing("outdated", told(&format!("half of it ({what})"))),
+        Installed::Yes { version, held } => {
+            let found = |state| Found::state(state).exporting("version", &json!(version));
+            let fits = match &content.version {
+                Version::Any => true,
+                Version::Like(like) => content::fits(like, version),
+                Version::Latest => available.first().is_none_or(|newest| newest == version),
+            };
+            match (fits, *held) {
+                (true, held) if held == content.hold => found("present"),
+                (true, true) => Found::differing("outdated", told(&format!("{version}, on hold"))),
+                (true, false) => Found::differing("outdated", told(&format!("{version}, not on hold"))),
+                (false, true) if !content.hold && !content.override_hold => {
+                    Found::differing("held", told(&format!("{version}, on hold")))
+                }
+                (false, _) => Found::differing("outdated", told(version)),
+            }
+        }
+    }
+}
+
+/// Whoever was killed half-way is repaired; what others have left is for a person to look at.
+fn repair(manager: &impl Manager, mark: &Mark) -> Result<(), String> {
+    if mark.is_set() {
+        return manager.repair();
+    }
+    match manager.broken()? {
+        Some(what) => Err(format!(
+            "the package database is not in order, and nothing was changed: {what}; repair it (`dpkg --configure -a`, \
+             `apt-get -f install`) and try again"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn present(manager: &impl Manager, content: &Content) -> Result<(), String> {
+    let before = manager.installed()?;
+    let held = matches!(before, Installed::Yes { held: true, .. });
+    let mut available = manager.available().unwrap_or_default();
+    // Known lists may be old: what is not found in them, or wanted anew, is looked for again.
+    let is_old = content.is_own_repository() || content.version == Version::Latest;
+    if is_old || choose(content, &before, &available).is_none() {
+        manager.refresh()?;
+        available = manager.available()?;
+    }
+    let Some(version) = choose(content, &before, &available) else {
+        let offered = if available.is_empty() {
+            "it has none at all".to_owned()
+        } else {
+            format!("it has {}", available.join(" "))
+        };
+        let (name, wanted, place) = (&content.name, content.wanted(), content.place());
+        return Err(format!("{name}: {place} has no version that fits {wanted}; {offered}"));
+    };
+    let there = matches!(&before, Installed::Yes { version: found, .. } if *found == version);
+    if !there {
+        if held && !content.hold && !content.override_hold {
+            return Err(format!(
+                "{} is on hold, which somebody has asked for; lift it with `apt-mark unhold {}`, or write \
+                 `override_hold: true`",
+                content.name, content.name
+            ));
+        }
+        manager.install(&version)?;
+    }
+    // An installation forgets the hold.
+    if content.hold != (held && there) { manager.hold(content.hold) } else { Ok(()) }
+}
+
+/// The version to have: the one there if it fits, else the best that does.
+fn choose(content: &Content, installed: &Installed, available: &[String]) -> Option<String> {
+    let there = match installed {
+        Installed::Yes { version, .. } => Some(version),
+        Installed::No | Installed::Configuration | Installed::Half(_) => None,
+    };
+    match &content.version {
+        Version::Latest => available.first().or(there).cloned(),
+        Version::Any => there.or(available.first()).cloned(),
+        Version::Like(like) => there
+            .filter(|v| content::fits(like, v))
+            .or_else(|| available.iter().find(|v| content::fits(like, v)))
+            .cloned(),
+    }
+}
+
+fn absent(manager: &impl Manager, content: &Content) -> Result<(), String> {
+    match manager.installed()? {
+        Installed::No => {}
+        Installed::Configuration if !content.purge => {}
+        Installed::Yes { held: true, .. } if !content.hold && !content.override_hold => {
+            let name = &content.name;
+            return Err(format!(
+                "{name} is on hold, which somebody has asked for; lift it with `apt-mark unhold {name}`, or write \
+                 `override_hold: true`"
+            ));
+        }
+        Installed::Yes { .. } | Installed::Half(_) | Installed::Configuration => manager.remove(content.purge)?,
+    }
+    // Also when an earlier attempt was killed between the two.
+    manager.remove_companions(content.purge)
+}
+
+/// Says, in the own folder, that a move is under way: whoever finds it afterwards was killed.
+struct Mark(PathBuf);
+
+impl Mark {
+    fn of(call: &Call) -> Self {
+        Self(call.own.clone())
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.join(UNDER_WAY).exists()
+    }
+
+    fn set(&self) -> Result<(), String> {
+        let written = durable::write_file(&self.0, UNDER_WAY, 0o600, b"", Sync::Now);
+        written.map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+
+    fn clear(&self) -> Result<(), String> {
+        fs::remove_file(self.0.join(UNDER_WAY)).map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+}

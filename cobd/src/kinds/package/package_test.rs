@@ -1,0 +1,287 @@
+//! Packages on a real dpkg and apt, in a root folder of the test: the machine's own packages are never touched.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cob_types::Kind;
+
+use super::*;
+use crate::kinds::contract::Case;
+use crate::kinds::contract::tests::holds;
+use crate::kinds::testing::{Bench, kind, reason, state};
+use crate::kinds::{Context, Outcome};
+
+/// A root folder, a repository, and tools to fill both.
+struct World {
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// None where there is neither dpkg nor apt, or this is not root.
+    fn new() -> Option<Self> {
+        let there = ["dpkg-deb", "dpkg", "apt-get"].iter().all(|p| Path::new("/usr/bin").join(p).exists());
+        if !there || !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: it takes dpkg, apt and root");
+            return None;
+        }
+        let world = Self { folder: tempfile::tempdir().expect("folder") };
+        for folder in [
+            "var/lib/dpkg/info",
+            "var/lib/dpkg/updates",
+            "var/lib/dpkg/triggers",
+            "var/lib/apt/lists/partial",
+            "var/cache/apt/archives/partial",
+            "var/log/apt",
+            "etc/apt/apt.conf.d",
+            "etc/apt/preferences.d",
+        ] {
+            fs::create_dir_all(world.root().join(folder)).expect("made");
+        }
+        fs::write(world.root().join("var/lib/dpkg/status"), "").expect("written");
+        fs::create_dir(world.repository()).expect("made");
+        Some(world)
+    }
+
+    /// With two versions of cobtest, which needs cobdep.
+    fn filled() -> Option<Self> {
+        let world = Self::new()?;
+        world.add("cobdep", "1.0", "");
+        world.add("cobtest", "1.0", "Depends: cobdep\n");
+        world.add("cobtest", "2.0", "Depends: cobdep\n");
+        Some(world)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.folder.path().join("repository")
+    }
+
+    /// Builds a package into the repository.
+    fn add(&self, name: &str, version: &str, more: &str) {
+        let build = self.folder.path().join("build");
+        let _ = fs::remove_dir_all(&build);
+        let share = build.join("usr/share").join(name);
+        let etc = build.join("etc").join(name);
+        for folder in [&build.join("DEBIAN"), &share, &etc] {
+            fs::create_dir_all(folder).expect("made");
+        }
+        fs::write(share.join("version"), version).expect("written");
+        fs::write(etc.join("conf"), format!("setting of {version}\n")).expect("written");
+        fs::write(build.join("DEBIAN/conffiles"), format!("/etc/{name}/conf\n")).expect("written");
+        let control = format!(
+            "Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: T <t@example.invalid>\n{more}Description: a test\n"
+        );
+        fs::write(build.join("DEBIAN/control"), &control).expect("written");
+        let file = format!("{name}_{version}_all.deb");
+        let path = self.repository().join(&file);
+        let built =
+            Command::new("dpkg-deb").args(["-Znone", "--root-owner-group", "-b"]).arg(&build).arg(&path).output();
+        assert!(built.expect("dpkg-deb").status.success());
+        let bytes = fs::read(&path).expect("built");
+        let sum = cob_types::canonical::blob_hash(&bytes);
+        let entry = format!("{control}Filename: ./{file}\nSize: {}\nSHA256: {sum}\n\n", bytes.len());
+        let list = self.repository().join("Packages");
+        let before = fs::read_to_string(&list).unwrap_or_default();
+        fs::write(list, before + &entry).expect("written");
+    }
+
+    fn content(&self, keys: &str) -> String {
+        let (root, repository) = (self.root(), self.repository());
+        let (root, repository) = (root.display(), repository.display());
+        format!(r#"{{"name":"cobtest","repository":"{repository}","root":"{root}","trusted":true{keys}}}"#)
+    }
+
+    fn dpkg(&self, arguments: &[&str]) -> String {
+        let root = format!("--root={}", self.root().display());
+        let ran = Command::new("dpkg").arg(root).args(arguments).output().expect("dpkg");
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
+    /// Installed packages with their versions.
+    fn installed(&self) -> String {
+        let database = format!("--admindir={}", self.root().join("var/lib/dpkg").display());
+        let format = "${db:Status-Abbrev}${Package} ${Version}\n";
+        let ran = Command::new("dpkg-query").arg(database).args(["-W", "-f", format]).output().expect("dpkg-query");
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+}
+
+fn package() -> Kind {
+    let mut kind = kind("package", &STATES, |_, _| None);
+    let moves = [
+        ("absent", "present"),
+        ("outdated", "present"),
+        ("held", "present"),
+        ("present", "absent"),
+        ("outdated", "absent"),
+        ("held", "absent"),
+    ];
+    let plain = crate::kinds::testing::plain_kind("package").transitions.remove(0);
+    kind.transitions = moves
+        .iter()
+        .map(|(from, to)| cob_types::Transition {
+            from: state(from),
+            to: state(to),
+            timeout_ms: 120_000,
+            ..plain.clone()
+        })
+        .collect();
+    (kind.preferred, kind.pre_remove) = (state("present"), state("absent"));
+    kind
+}
+
+/// State and difference.
+async fn found(bench: &mut Bench, context: &Context) -> (String, String) {
+    let outcome = bench.check(context).await;
+    (outcome.state.map_or_else(|why| format!("unknown: {why}"), |s| s.to_string()), outcome.difference)
+}
+
+async fn moved(bench: &mut Bench, context: &Context, from: &str, to: &str) {
+    let outcome = bench.transition(context, from, to).await;
+    assert!(matches!(outcome, Outcome::Done { .. }), "{from} -> {to}: {outcome:?}");
+    assert_eq!(found(bench, context).await.0, to);
+}
+
+#[tokio::test]
+async fn it_is_installed_changed_and_removed_with_what_came_along() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    let old = bench.context(&package(), &world.content(r#","version":"1.0""#));
+    assert_eq!(found(&mut bench, &old).await, ("absent".to_owned(), String::new()));
+    moved(&mut bench, &old, "absent", "present").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 1.0\n");
+    let new = bench.context(&package(), &world.content(r#","version":"2*""#));
+    let (state, difference) = found(&mut bench, &new).await;
+    assert_eq!((state.as_str(), difference.as_str()), ("outdated", "wanted 2*, found 1.0, available 2.0 1.0"));
+    // What somebody has changed stays as it is, and nobody is asked.
+    fs::write(world.root().join("etc/cobtest/conf"), "mine\n").expect("written");
+    moved(&mut bench, &new, "outdated", "present").await;
+    assert_eq!(fs::read_to_string(world.root().join("etc/cobtest/conf")).expect("read"), "mine\n");
+    let latest = bench.context(&package(), &world.content(r#","version":"latest""#));
+    assert_eq!(found(&mut bench, &latest).await.0, "present");
+    // And down again.
+    moved(&mut bench, &old, "outdated", "present").await;
+    assert_eq!(found(&mut bench, &latest).await.0, "outdated");
+    moved(&mut bench, &old, "present", "absent").await;
+    assert_eq!(world.installed(), "rc cobdep 1.0\nrc cobtest 1.0\n");
+    assert_eq!(fs::read_dir(bench.path("cobs/n1+a+b")).expect("there").count(), 0, "nothing of ours is left");
+    let purged = bench.context(&package(), &world.content(r#","purge":true"#));
+    assert_eq!(found(&mut bench, &purged).await.0, "outdated");
+    moved(&mut bench, &purged, "outdated", "absent").await;
+    assert_eq!(world.installed(), "rc cobdep 1.0\n");
+}
+
+#[tokio::test]
+async fn it_keeps_the_contract() {
+    let Some(world) = World::filled() else { return };
+    let [old, new] = ["1.0", "2.0"].map(|v| world.content(&format!(r#","version":"{v}","purge":true"#)));
+    let mut kind = package();
+    kind.states.retain(|s| *s != "held");
+    kind.transitions.retain(|t| t.from != *"held");
+    let case = Case::new(kind, &new)
+        .other(&old)
+        .kills(3)
+        .watching(world.root().join("usr"))
+        .watching(world.root().join("etc"));
+    holds(&case, &[]).await;
+}
+
+#[tokio::test]
+async fn a_hold_is_set_kept_and_respected() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    let pinned = bench.context(&package(), &world.content(r#","version":"1*","hold":true"#));
+    moved(&mut bench, &pinned, "absent", "present").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 1.0\n");
+    // Somebody wants another version, and does not say that the hold does not count.
+    let other = bench.context(&package(), &world.content(r#","version":"2.0""#));
+    let (state, difference) = found(&mut bench, &other).await;
+    assert_eq!(state, "held", "{difference}");
+    let why = reason(bench.transition(&other, "held", "present").await);
+    assert!(why.contains("apt-mark unhold cobtest"), "{why}");
+    assert!(reason(bench.transition(&other, "held", "absent").await).contains("on hold"));
+    let over = bench.context(&package(), &world.content(r#","version":"2.0","override_hold":true"#));
+    moved(&mut bench, &over, "outdated", "present").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 2.0\n");
+    // The hold alone is what is missing.
+    let hold = bench.context(&package(), &world.content(r#","version":"2.0","hold":true"#));
+    assert!(found(&mut bench, &hold).await.1.contains("not on hold"));
+    moved(&mut bench, &hold, "outdated", "present").await;
+    moved(&mut bench, &hold, "present", "absent").await;
+}
+
+#[tokio::test]
+async fn what_can_not_be_installed_is_said() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    world.add("needy", "1", "Depends: nobody-has-this\n");
+    let unsigned = world.content(r#","x":0"#).replace(r#","trusted":true,"x":0"#, "");
+    let needy = world.content("").replace("\"cobtest\"", "\"needy\"");
+    let unknown = world.content("").replace("\"cobtest\"", "\"unknown-package\"");
+    let nowhere = world.content("").replace("/repository\"", "/nowhere\"");
+    for (content, word) in [
+        (world.content(r#","version":"3.0""#).as_str(), "has no version that fits 3.0; it has 2.0 1.0"),
+        (&unknown, "it has none at all"),
+        (&needy, "needy : Depends: nobody-has-this"),
+        (&unsigned, "signed or `trusted: true`"),
+        (&nowhere, "is it there, with a file Packages"),
+    ] {
+        let context = bench.context(&package(), content);
+        let (outcome, lines) = bench.transition_with_lines(&context, "absent", "present").await;
+        let why = reason(outcome);
+        assert!(why.contains(word) || lines.contains(word), "{content}: {why}\n{lines}");
+    }
+    assert_eq!(world.installed(), "");
+}
+
+#[tokio::test]
+async fn a_broken_database_of_others_is_left_for_a_person() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    let deb = world.repository().join("cobtest_1.0_all.deb");
+    world.dpkg(&["--force-depends", "--unpack", deb.to_str().expect("text")]);
+    let context = bench.context(&package(), &world.content(""));
+    let (state, difference) = found(&mut bench, &context).await;
+    assert!(state == "outdated" && difference.contains("half of it (unpacked)"), "{state}: {difference}");
+    let why = reason(bench.transition(&context, "outdated", "present").await);
+    assert!(why.contains("nothing was changed: half-done: cobtest") && why.contains("dpkg --configure -a"), "{why}");
+    // Left by ourselves, it is repaired.
+    fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
+    moved(&mut bench, &context, "outdated", "present").await;
+}
+
+#[tokio::test]
+async fn many_on_one_host_work_one_after_the_other() {
+    let Some(world) = World::new() else { return };
+    let names = ["one", "two", "three", "four"];
+    names.iter().for_each(|name| world.add(name, "1", ""));
+    let mut bench = Bench::new();
+    let mut jobs = Vec::new();
+    for name in names {
+        let mut context = bench.context(&package(), &world.content("").replace("\"cobtest\"", &format!("\"{name}\"")));
+        let mut cob = (*context.cob).clone();
+        cob.id = crate::kinds::testing::cob_id(&format!("n1/{name}"));
+        context.cob = std::sync::Arc::new(cob);
+        jobs.push(bench.begin(&context, "absent", "present"));
+    }
+    for _ in names {
+        let ended = bench.ended().await;
+        assert!(matches!(ended.end, crate::kinds::JobEnd::Moved(Outcome::Done { .. })), "{ended:?}");
+    }
+    assert_eq!(world.installed(), "ii four 1\nii one 1\nii three 1\nii two 1\n");
+}
+
+#[tokio::test]
+async fn who_waits_for_its_turn_does_not_wait_for_ever() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    fs::create_dir_all(bench.path("cobs/n1+a+b")).expect("made");
+    let _turn = Turn::wait(&bench.path("cobs/other"), "packages", std::time::Duration::ZERO).expect("free");
+    let context = bench.context(&package(), &world.content(r#","lock_timeout":"50ms""#));
+    let why = reason(bench.transition(&context, "absent", "present").await);
+    assert!(why.contains("worked on packages for all of 50ms"), "{why}");
+}

@@ -1,0 +1,132 @@
+//! The daemon's side: which call a check or a move is, and what the answer means.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cob_types::{Command, Kind};
+use serde::Deserialize;
+
+use super::caller::{Answer, Call};
+use super::protocol::Ask;
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
+use crate::kinds::content;
+use crate::run::{CALL_PLUGIN, Exit, JobResult, escape};
+
+/// The back end `plugin`.
+#[derive(Debug)]
+pub(in crate::kinds) struct Plugin;
+
+/// What is read of its content here; the rest has become its kind.
+#[derive(Debug, Deserialize)]
+struct Content {
+    #[serde(default)]
+    run: Option<Command>,
+}
+
+impl Plugin {
+    fn argv(tools: &Tools, context: &Context, command: &Command, ask: Ask) -> Result<Command, String> {
+        let call = Call { ask, command: command.clone(), states: context.kind.states.clone() };
+        let mut argv = Vec::new();
+        for word in tools.program().argv(CALL_PLUGIN) {
+            argv.push(word.into_string().map_err(|word| format!("{}: not UTF-8", word.display()))?);
+        }
+        argv.push(serde_json::to_string(&call).expect("a call is plain data"));
+        Ok(Command::Argv(argv))
+    }
+}
+
+/// Whether a move is the revert of another: the generator makes such a move only where no other leads back.
+fn is_revert(kind: &Kind, hop: &Hop) -> bool {
+    kind.transitions.iter().any(|t| t.from == hop.to && t.to == hop.from && t.revert.is_some())
+}
+
+impl Backend for Plugin {
+    fn name(&self) -> &'static str {
+        "plugin"
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+
+    fn accept(&self, kind: &Kind) -> Result<(), String> {
+        if kind.check.run.is_none() || kind.transitions.iter().any(|t| t.run.is_none()) {
+            return Err("it names no executable".to_owned());
+        }
+        Ok(())
+    }
+
+    fn accept_content(&self, content: &str) -> Result<(), String> {
+        match content::read::<Content>(content)?.run {
+            Some(_) => Ok(()),
+            None => Err("content: missing field `run`".to_owned()),
+        }
+    }
+
+    fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        let command = context.kind.check.run.as_ref().ok_or_else(|| "its kind names no executable".to_owned());
+        let command = match command.and_then(|command| Self::argv(tools, context, command, Ask::Check)) {
+            Ok(command) => command,
+            Err(why) => return Work::known(CheckOutcome::unknown(why)),
+        };
+        let timeout = context.check_timeout();
+        let read = move |result: JobResult| match answer(&result, timeout) {
+            Ok(Answer::Found { state, difference, exports }) => {
+                CheckOutcome { state: Ok(state), difference: escape(&difference), exports }
+            }
+            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a move"),
+            Ok(Answer::Failed(why)) | Err(why) => {
+                CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
+            }
+        };
+        Work::Process(Process {
+            command,
+            environment: BTreeMap::new(),
+            timeout,
+            grace: Duration::from_secs(1),
+            stdout_apart: false,
+            read: Box::new(read),
+        })
+    }
+
+    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+        let found = context.transition(hop).and_then(|t| Some((t, t.run.as_ref()?)));
+        let Some((transition, command)) = found else {
+            return Work::known(Outcome::failed(format!("its kind has no move {} -> {}", hop.from, hop.to)));
+        };
+        let revert = is_revert(&context.kind, hop);
+        let ask = if revert { Ask::Revert(hop.clone()) } else { Ask::Transition(hop.clone()) };
+        let command = match Self::argv(tools, context, command, ask) {
+            Ok(command) => command,
+            Err(why) => return Work::known(Outcome::failed(why)),
+        };
+        let timeout = Duration::from_millis(transition.timeout_ms);
+        let read = move |result: JobResult| match result.exit {
+            Exit::Lost => Outcome::Lost,
+            Exit::Cancelled => Outcome::Cancelled,
+            Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_) => match answer(&result, timeout)
+            {
+                Ok(Answer::Done { exports, saved }) => Outcome::Done { exports, saved },
+                Ok(Answer::Found { .. }) => Outcome::failed("it answered as to a check"),
+                Ok(Answer::Failed(reason)) | Err(reason) => Outcome::Failed { reason },
+            },
+        };
+        Work::Process(Process {
+            command,
+            environment: BTreeMap::new(),
+            timeout,
+            grace: Duration::from_millis(transition.grace_ms),
+            stdout_apart: false,
+            read: Box::new(read),
+        })
+    }
+}
+
+/// What was answered; else how the process ended.
+fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
+    let said = match &result.exit {
+        Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),
+        Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => None,
+    };
+    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without a word".to_owned()))
+}

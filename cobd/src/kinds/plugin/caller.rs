@@ -1,0 +1,150 @@
+//! The process between the runner and a plug-in: it sends the message, and believes nothing of the reply.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use cob_types::StateName;
+use cob_types::message::Values;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::protocol::{Ask, MAX_REPLY, Reply};
+use crate::run::supervise::{why_not_begun, words};
+
+/// A longer difference is cut.
+const MAX_DIFFERENCE: usize = 16 << 10;
+/// What a result may hold.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub(super) ask: Ask,
+    pub(super) command: cob_types::Command,
+    pub(super) states: Vec<StateName>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    Found { state: StateName, difference: String, exports: Values },
+    Done { exports: Values, saved: Option<String> },
+    Failed(String),
+}
+
+/// Calls the plug-in, as the process that was executed for it.
+pub(crate) fn call(call: &OsStr) -> ExitCode {
+    let Some(out) = std::env::var_os("COB_RESULT_OUT").map(PathBuf::from) else {
+        // By hand.
+        return ExitCode::from(2);
+    };
+    let read = call.to_str().and_then(|text| serde_json::from_str::<Call>(text).ok());
+    let said = read.ok_or_else(|| "what is to be done can't be read".to_owned()).and_then(|call| answer(&call));
+    let mut said = said.unwrap_or_else(|why| Answer::Failed(format!("plug-in: {why}")));
+    let mut bytes = serde_json::to_vec(&said).unwrap_or_default();
+    if bytes.len() > MAX_ANSWER {
+        said = Answer::Failed(format!("plug-in: what it replied comes to more than {MAX_ANSWER} bytes"));
+        bytes = serde_json::to_vec(&said).unwrap_or_default();
+    }
+    let written = fs::write(out, bytes);
+    if written.is_err() || matches!(said, Answer::Failed(_)) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn answer(call: &Call) -> Result<Answer, String> {
+    let (about, saved) = (about()?, saved());
+    if call.ask == Ask::Check {
+        // A plug-in that was replaced by another one is noticed before it is believed.
+        speak(call, &Ask::Describe.message(&about, None))?.described(&call.states)?;
+    }
+    let reply = speak(call, &call.ask.message(&about, saved.as_deref()))?;
+    Ok(match call.ask {
+        Ask::Describe | Ask::Check => {
+            let found = reply.checked()?;
+            let state = call.states.iter().find(|s| **s == *found.state.as_str()).cloned().ok_or_else(|| {
+                let known = call.states.iter().map(StateName::as_str).collect::<Vec<_>>().join(", ");
+                let said = found.state.chars().take(80).collect::<String>();
+                format!("it replied the state {said:?}, which its kind does not have ({known})")
+            })?;
+            let difference = found.difference.chars().take(MAX_DIFFERENCE).collect();
+            Answer::Found { state, difference, exports: found.exports }
+        }
+        Ask::Transition(_) | Ask::Revert(_) => {
+            let moved = reply.moved()?;
+            Answer::Done { exports: moved.exports, saved: moved.saved }
+        }
+    })
+}
+
+/// What every call is told.
+fn about() -> Result<Map<String, Value>, String> {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let json_of = |variable_name: &str| -> Result<Value, String> {
+        let path = variable(variable_name);
+        let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))
+    };
+    let content = json_of("COB_CONTENT")?;
+    let mut about = Map::new();
+    about.insert("cob".to_owned(), json!(variable("COB_ID")));
+    about.insert("host".to_owned(), json!(variable("COB_HOST")));
+    about.insert("generation".to_owned(), json!(variable("COB_GENERATION").parse::<u64>().unwrap_or_default()));
+    about.insert("state_dir".to_owned(), json!(variable("COB_STATE_DIR")));
+    about.insert("config".to_owned(), content.get("config").cloned().unwrap_or(Value::Null));
+    about.insert("imports".to_owned(), json_of("COB_IMPORTS_FILE")?);
+    Ok(about)
+}
+
+/// What the move has saved that this one takes back.
+fn saved() -> Option<String> {
+    fs::read_to_string(std::env::var_os("COB_RESULT_FILE")?).ok()
+}
+
+/// One message, one reply.
+fn speak(call: &Call, message: &str) -> Result<Reply, String> {
+    let words = words(&call.command);
+    let (program, arguments) = words.split_first().ok_or("its command is empty")?;
+    let folder = std::env::current_dir().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+    // Its word goes through the reply, not past it.
+    command.env_remove("COB_RESULT_OUT").env_remove("COB_EXPORT_OUT");
+    let mut child = command.spawn().map_err(|error| why_not_begun(&words, &folder, &error))?;
+    let text = exchange(&mut child, message);
+    if text.is_err()
+        && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+    {
+        // Nobody reads any more what it and its children write.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    let reply = text.and_then(|text| Reply::read(&text));
+    match (reply, status.code()) {
+        (Ok(reply), Some(0)) => Ok(reply),
+        (Err(why), Some(0)) => Err(why),
+        (Err(why), Some(code)) => Err(format!("{why} (exit status {code})")),
+        (Ok(_), Some(code)) => Err(format!("it ended with exit status {code}, whatever it replied")),
+        (Err(why), None) => Err(why),
+        (Ok(_), None) => Err("it was ended by a signal, whatever it replied".to_owned()),
+    }
+}
+
+fn exchange(child: &mut Child, message: &str) -> Result<String, String> {
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let mut bytes = Vec::new();
+    let read = std::thread::scope(|scope| {
+        // Whoever does not read gets nothing: that is its own affair.
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(message.as_bytes())));
+        stdout.map_or(Ok(0), |pipe| pipe.take(MAX_REPLY as u64 + 1).read_to_end(&mut bytes))
+    });
+    read.map_err(|error| format!("its reply can't be read: {error}"))?;
+    if bytes.len() > MAX_REPLY {
+        return Err(format!("its reply is longer than {MAX_REPLY} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| "its reply is not UTF-8".to_owned())
+}

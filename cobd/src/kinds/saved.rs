@@ -1,0 +1,180 @@
+//! What moves have saved for the way back: `COB_RESULT_OUT` of the one is `COB_RESULT` of the other.
+//!
+//! One file a change object and move, durable before the end of the move is told to anybody. The journal does
+//! not have it: it may be long, only the host needs it, and a move whose end is not in the journal yet is found
+//! again by its job, which says the same once more.
+//!
+//! Rules:
+//! - Of several attempts, ended well or not, the first that has saved something counts: a later one may find what
+//!   that one has changed already.
+//! - Whoever arrives in a state by a move has nothing to take back of moves that begin there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cob_types::{CobId, StateName};
+
+use super::backend::{Hop, Outcome, folder_name, make_folder};
+use crate::durable::{self, Sync};
+
+/// The saved results of one host.
+#[derive(Debug, Clone)]
+pub(super) struct Saved(PathBuf);
+
+impl Saved {
+    /// They lie below the daemon's folder.
+    pub(super) fn new(state_dir: &Path) -> Self {
+        Self(state_dir.join("saved"))
+    }
+
+    /// Keeps what a move has saved, now that it has ended. `raw` is what it wrote, whether or not it ended well.
+    pub(super) fn ended(&self, cob: &CobId, hop: &Hop, raw: Option<&str>, outcome: Outcome) -> Outcome {
+        let kept = match &outcome {
+            Outcome::Done { saved, .. } => {
+                self.keep(cob, hop, saved.as_deref()).and_then(|()| self.taken_back(&self.folder(cob), &hop.to))
+            }
+            Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => self.keep(cob, hop, raw),
+        };
+        match kept {
+            Ok(()) => outcome,
+            Err(error) => Outcome::failed(format!("what it has saved for the way back can't be kept: {error}")),
+        }
+    }
+
+    fn keep(&self, cob: &CobId, hop: &Hop, text: Option<&str>) -> io::Result<()> {
+        let (Some(text), name) = (text, name(&hop.from, &hop.to)) else { return Ok(()) };
+        if fs::exists(self.folder(cob).join(&name))? { Ok(()) } else { self.write(cob, &name, text) }
+    }
+
+    fn write(&self, cob: &CobId, name: &str, text: &str) -> io::Result<()> {
+        let folder = self.folder(cob);
+        let is_new = !fs::exists(&folder)?;
+        make_folder(&folder)?;
+        if is_new {
+            // Its own name must last as well, and that of the folder of all.
+            durable::sync_folder(&self.0)?;
+            self.0.parent().map_or(Ok(()), durable::sync_folder)?;
+        }
+        durable::write_file(&folder, name, 0o600, text.as_bytes(), Sync::Now)
+    }
+
+    /// Forgets what was saved by moves that begin in this state.
+    fn taken_back(&self, folder: &Path, state: &StateName) -> io::Result<()> {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        let begins = format!("{state}+");
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&begins) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to the environment of a move what the move has saved that it takes back.
+    pub(super) fn give(&self, cob: &CobId, hop: &Hop, environment: &mut BTreeMap<String, String>) {
+        let path = self.folder(cob).join(name(&hop.to, &hop.from));
+        let Ok(text) = fs::read_to_string(&path) else { return };
+        // A variable can't hold it; the file does.
+        if !text.contains('\0') {
+            environment.insert("COB_RESULT".to_owned(), text);
+        }
+        environment.insert("COB_RESULT_FILE".to_owned(), path.display().to_string());
+    }
+
+    /// A change object has left: there is nothing more to take back.
+    pub(super) fn forget(&self, cob: &CobId) -> io::Result<()> {
+        match fs::remove_dir_all(self.folder(cob)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn folder(&self, cob: &CobId) -> PathBuf {
+        self.0.join(folder_name(cob))
+    }
+}
+
+/// Names of states hold no `+`.
+fn name(from: &StateName, to: &StateName) -> String {
+    format!("{from}+{to}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::testing::{cob_id, state};
+
+    fn hop(from: &str, to: &str) -> Hop {
+        Hop { from: state(from), to: state(to), attempt: 1 }
+    }
+
+    fn done(text: &str) -> Outcome {
+        Outcome::Done { exports: BTreeMap::new(), saved: (!text.is_empty()).then(|| text.to_owned()) }
+    }
+
+    /// What a move is given.
+    fn given(saved: &Saved, from: &str, to: &str) -> Option<String> {
+        let mut environment = BTreeMap::new();
+        saved.give(&cob_id("n1/a"), &hop(from, to), &mut environment);
+        let text = environment.get("COB_RESULT").cloned();
+        assert_eq!(text, environment.get("COB_RESULT_FILE").map(|f| fs::read_to_string(f).expect("read")));
+        text
+    }
+
+    #[test]
+    fn what_was_saved_is_given_to_the_way_back_until_it_was_gone() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
+        assert_eq!(given(&saved, "up", "down"), None);
+        saved.ended(&cob, &hop("down", "half"), None, done("one"));
+        saved.ended(&cob, &hop("half", "up"), None, done("two"));
+        assert_eq!(
+            (given(&saved, "up", "half").as_deref(), given(&saved, "half", "down").as_deref()),
+            (Some("two"), Some("one"))
+        );
+        assert_eq!((given(&saved, "up", "down"), given(&saved, "half", "up")), (None, None));
+        // A way back that fails has taken nothing back.
+        saved.ended(&cob, &hop("up", "half"), None, Outcome::failed("no"));
+        assert_eq!(given(&saved, "up", "half").as_deref(), Some("two"));
+        saved.ended(&cob, &hop("up", "half"), None, done(""));
+        assert_eq!((given(&saved, "up", "half"), given(&saved, "half", "down").as_deref()), (None, Some("one")));
+        saved.ended(&cob, &hop("half", "down"), None, done(""));
+        assert_eq!(given(&saved, "half", "down"), None);
+        saved.ended(&cob, &hop("down", "up"), None, done("three"));
+        saved.forget(&cob).expect("forgotten");
+        saved.forget(&cob).expect("nothing to forget");
+        assert_eq!(given(&saved, "up", "down"), None);
+    }
+
+    #[test]
+    fn the_first_of_several_attempts_knows_what_was_there() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
+        saved.ended(&cob, &hop("down", "up"), None, Outcome::Lost);
+        assert_eq!(given(&saved, "up", "down"), None);
+        saved.ended(&cob, &hop("down", "up"), Some("before"), Outcome::Lost);
+        assert_eq!(given(&saved, "up", "down").as_deref(), Some("before"));
+        saved.ended(&cob, &hop("down", "up"), Some("half changed"), Outcome::failed("no"));
+        saved.ended(&cob, &hop("down", "up"), Some("changed"), done("changed"));
+        saved.ended(&cob, &hop("down", "up"), Some("changed"), done("changed"));
+        assert_eq!(given(&saved, "up", "down").as_deref(), Some("before"));
+        saved.ended(&cob, &hop("up", "down"), None, done(""));
+        saved.ended(&cob, &hop("down", "up"), Some("mine"), done("mine"));
+        assert_eq!(given(&saved, "up", "down").as_deref(), Some("mine"));
+    }
+
+    #[test]
+    fn a_move_whose_result_can_not_be_kept_has_failed() {
+        let folder = tempfile::tempdir().expect("folder");
+        fs::write(folder.path().join("saved"), "in the way").expect("written");
+        let saved = Saved::new(folder.path());
+        let outcome = saved.ended(&cob_id("n1/a"), &hop("down", "up"), None, done("one"));
+        assert!(matches!(&outcome, Outcome::Failed { reason } if reason.contains("can't be kept")), "{outcome:?}");
+    }
+}

@@ -1,0 +1,74 @@
+//! The files of accounts, and the programs that change them.
+
+use std::process::Command;
+
+use crate::kinds::native::{Host, run_bounded};
+
+/// A line of `/etc/passwd`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) comment: String,
+    pub(super) home: String,
+    pub(super) shell: String,
+}
+
+/// A line of `/etc/group`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) gid: u32,
+    pub(super) members: Vec<String>,
+}
+
+/// Names as `useradd` takes them by default.
+pub(super) fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let first = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+    if first && name.len() <= 32 && name.trim_end_matches('$').chars().all(rest) {
+        Ok(())
+    } else {
+        Err(format!("content: {name:?} is no name of a {what}: small letters, digits, - and _, at most 32"))
+    }
+}
+
+/// An account, if it is there.
+pub(super) fn account(host: &Host, name: &str) -> Result<Option<Account>, String> {
+    let text = host.read("/etc/passwd")?;
+    let line =
+        text.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields.first() == Some(&name));
+    let Some(fields) = line else { return Ok(None) };
+    let number = |at: usize| fields.get(at).and_then(|text| text.parse().ok());
+    let text = |at: usize| fields.get(at).map(|text| (*text).to_owned()).unwrap_or_default();
+    match (number(2), number(3)) {
+        (Some(uid), Some(gid)) => Ok(Some(Account { uid, gid, comment: text(4), home: text(5), shell: text(6) })),
+        _ => Err(format!("/etc/passwd: the line of {name} can't be read")),
+    }
+}
+
+/// Whether an account that is there is there wholly: a killed program may have written one file of two.
+pub(super) fn has_shadow(host: &Host, name: &str) -> Result<bool, String> {
+    let Some(text) = host.read_if_there("/etc/shadow")? else { return Ok(true) };
+    Ok(text.lines().any(|line| line.split(':').next() == Some(name)))
+}
+
+/// All groups.
+pub(super) fn groups(host: &Host) -> Result<Vec<Group>, String> {
+    let text = host.read("/etc/group")?;
+    let read = |line: &str| {
+        let fields: Vec<_> = line.split(':').collect();
+        let members = fields.get(3)?.split(',').filter(|m| !m.is_empty()).map(str::to_owned).collect();
+        Some(Group { name: (*fields.first()?).to_owned(), gid: fields.get(2)?.parse().ok()?, members })
+    };
+    Ok(text.lines().filter_map(read).collect())
+}
+
+/// Runs one of the programs, on the host's own files or those below its folder.
+pub(super) fn run(host: &Host, program: &str, arguments: &[String]) -> Result<(), String> {
+    let mut command = Command::new(program);
+    if let Some(root) = host.root() {
+        command.arg("--prefix").arg(root);
+    }
+    run_bounded(command.args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok().map(|_| ())
+}

@@ -1,0 +1,118 @@
+//! The kind back end `cron`: one command at certain times, as a file of its own below `/etc/cron.d`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Setting, Wish};
+use crate::kinds::content;
+use crate::kinds::native::Host;
+
+/// The back end `cron`.
+#[derive(Debug)]
+pub(in crate::kinds) struct Cron;
+
+/// Its content.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    schedule: String,
+    command: String,
+    #[serde(default = "root_user")]
+    user: String,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    root: Option<PathBuf>,
+}
+
+fn root_user() -> String {
+    "root".to_owned()
+}
+
+#[derive(Debug)]
+struct Table {
+    host: Host,
+    file: String,
+    text: String,
+}
+
+impl Setting for Cron {
+    fn name(&self) -> &'static str {
+        "cron"
+    }
+
+    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
+        let content: Content = content::read(content)?;
+        check_schedule(&content.schedule)?;
+        // cron skips files with any other character in their names.
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
+        let name = content.name.unwrap_or_else(|| format!("cob-{}", cob.chars().map(plain).collect::<String>()));
+        if name.is_empty() || name.chars().any(|c| plain(c) != c) {
+            return Err(format!("content: cron reads no file {name:?}; it may have letters, digits, - and _"));
+        }
+        let is_word = |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+        if !is_word(&content.user) {
+            return Err(format!("content: {:?} is no user", content.user));
+        }
+        if content.command.trim().is_empty() || content.command.contains(['\n', '\0']) {
+            return Err("content: the command is empty, or has more than one line".to_owned());
+        }
+        let mut text = format!("# Written by cobd for {cob}.\n");
+        for (name, value) in &content.env {
+            if !is_word(name) || name.contains('=') || value.contains(['\n', '\0']) {
+                return Err(format!("content: the variable {name:?} can't be set"));
+            }
+            text.push_str(&format!("{name}={value}\n"));
+        }
+        text.push_str(&format!("{} {} {}\n", content.schedule.trim(), content.user, content.command.trim()));
+        let host = Host::below(content.root.as_deref())?;
+        Ok(Box::new(Table { host, file: format!("/etc/cron.d/{name}"), text }))
+    }
+}
+
+/// Five fields, or one of cron's words.
+fn check_schedule(schedule: &str) -> Result<(), String> {
+    const WORDS: [&str; 8] =
+        ["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+    let fields: Vec<_> = schedule.split_whitespace().collect();
+    let good = |field: &&str| field.chars().all(|c| c.is_ascii_alphanumeric() || "*/,-".contains(c));
+    let is_word = fields.len() == 1 && WORDS.contains(&fields[0]);
+    if (is_word || (fields.len() == 5 && fields.iter().all(good))) && !schedule.contains('\n') {
+        Ok(())
+    } else {
+        Err(format!(
+            "content: {schedule:?} is no schedule; write five fields as in \"30 4 * * 1-5\", or {}",
+            WORDS.join(", ")
+        ))
+    }
+}
+
+impl Wish for Table {
+    fn target(&self) -> String {
+        self.file.clone()
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        Ok(self.host.read_if_there(&self.file)?.map(Value::from))
+    }
+
+    fn wanted(&self) -> Value {
+        json!(self.text)
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        self.host.write(&self.file, &self.text, 0o644)
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        match before.and_then(Value::as_str) {
+            Some(text) => self.host.write(&self.file, text, 0o644),
+            None => self.host.remove(&self.file),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The kind back end `group`: a group of accounts.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::accounts::{check_name, groups, run};
+use super::{Setting, Wish};
+use crate::kinds::content;
+use crate::kinds::native::Host;
+
+/// The back end `group`.
+#[derive(Debug)]
+pub(in crate::kinds) struct GroupKind;
+
+/// Its content.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    name: String,
+    #[serde(default)]
+    gid: Option<u32>,
+    #[serde(default)]
+    system: bool,
+    #[serde(default)]
+    root: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    host: Host,
+    content: Content,
+}
+
+impl Setting for GroupKind {
+    fn name(&self) -> &'static str {
+        "group"
+    }
+
+    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
+        let content: Content = content::read(content)?;
+        check_name("group", &content.name)?;
+        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, content }))
+    }
+}
+
+impl Entry {
+    fn run(&self, program: &str, options: &[(&str, Option<u32>)], flag: Option<&str>) -> Result<(), String> {
+        let mut arguments: Vec<String> = flag.into_iter().map(str::to_owned).collect();
+        for (option, number) in options {
+            arguments.extend(number.iter().flat_map(|n| [(*option).to_owned(), n.to_string()]));
+        }
+        arguments.push(self.content.name.clone());
+        run(&self.host, program, &arguments)
+    }
+
+    fn gid(&self) -> Result<Option<u32>, String> {
+        Ok(groups(&self.host)?.into_iter().find(|group| group.name == self.content.name).map(|group| group.gid))
+    }
+}
+
+impl Wish for Entry {
+    fn target(&self) -> String {
+        self.content.name.clone()
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        let asked = self.content.gid.is_some();
+        Ok(self.gid()?.map(|gid| if asked { json!({ "gid": gid }) } else { json!({}) }))
+    }
+
+    fn wanted(&self) -> Value {
+        self.content.gid.map_or_else(|| json!({}), |gid| json!({ "gid": gid }))
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        if self.gid()?.is_some() {
+            return self.run("groupmod", &[("--gid", self.content.gid)], None);
+        }
+        self.run("groupadd", &[("--gid", self.content.gid)], self.content.system.then_some("--system"))
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let was = before.and_then(|before| before["gid"].as_u64()).and_then(|gid| u32::try_from(gid).ok());
+        match (before, self.gid()?) {
+            (None, Some(_)) => self.run("groupdel", &[], None),
+            (Some(_), Some(gid)) if was.is_some_and(|was| was != gid) => self.run("groupmod", &[("--gid", was)], None),
+            (Some(_), None) => self.run("groupadd", &[("--gid", was)], None),
+            (None, None) | (Some(_), Some(_)) => Ok(()),
+        }
+    }
+}

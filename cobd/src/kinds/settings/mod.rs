@@ -1,0 +1,209 @@
+//! Built-in kinds that set something of the host, and put back what was there before.
+//!
+//! What is the same for all is here: the first move notes, durably and before anything is changed, what it finds;
+//! the way back restores that and deletes the note. The note is what tells the states apart:
+//!
+//! | state | note | found |
+//! | --- | --- | --- |
+//! | `absent` | none: nothing here is ours | whatever it is |
+//! | `present` | there | what is wanted |
+//! | `outdated` | there | something else, or the note is about something else |
+//!
+//! A kind is a [`Setting`]: it looks, applies and restores. Moves may be made twice and killed at any point, because
+//! the note is written first and deleted last, and looking decides what is left to do.
+
+mod accounts;
+mod cron;
+mod group;
+mod host_entry;
+mod sysctl;
+#[cfg(test)]
+#[path = "settings_test.rs"]
+mod tests;
+mod user;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use cob_types::message::Values;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::backend::Hop;
+use super::native::{Call, Found, Native, Turn};
+use crate::durable;
+
+pub(super) use cron::Cron;
+pub(super) use group::GroupKind;
+pub(super) use host_entry::HostEntry;
+pub(super) use sysctl::Sysctl;
+pub(super) use user::User;
+
+/// The states of every such kind.
+const STATES: [&str; 3] = ["absent", "present", "outdated"];
+/// The note, in the change object's own folder.
+const NOTE: &str = "before.json";
+/// The format of the note.
+const FORMAT: u32 = 1;
+
+/// Something of the host that can be set.
+trait Setting: fmt::Debug + Send + Sync {
+    /// The name of its back end.
+    fn name(&self) -> &'static str;
+
+    /// Reads a content: what is set, and to what.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String>;
+}
+
+/// What one content asks for.
+trait Wish {
+    /// What is set, by a name that no other thing of the kind has.
+    fn target(&self) -> String;
+
+    /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
+    /// half-done, what was there is as its owners have it.
+    fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String>;
+
+    /// What the way back has to know, before anything is changed.
+    fn before(&self) -> Result<Option<Value>, String> {
+        self.look(None)
+    }
+
+    /// How it is to be, in the same words.
+    fn wanted(&self) -> Value;
+
+    /// Makes it so.
+    fn apply(&self, before: Option<&Value>) -> Result<(), String>;
+
+    /// Makes it as it was.
+    fn restore(&self, before: Option<&Value>) -> Result<(), String>;
+}
+
+/// What was there before, and what it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    format: u32,
+    /// The content under which it was written: another one may be about another thing.
+    content: String,
+    before: Option<Value>,
+}
+
+impl Note {
+    fn read(own: &Path) -> Result<Option<Self>, String> {
+        let path = own.join(NOTE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+        };
+        let note: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        if note.format == FORMAT {
+            Ok(Some(note))
+        } else {
+            Err(format!("{}: it has format {}; this program reads {FORMAT}", path.display(), note.format))
+        }
+    }
+
+    fn write(&self, own: &Path) -> Result<(), String> {
+        let bytes = serde_json::to_vec(self).expect("a note is plain data");
+        let written = durable::write_file(own, NOTE, 0o600, &bytes, durable::Sync::Now);
+        written.map_err(|error| format!("{}: {error}", own.join(NOTE).display()))
+    }
+
+    fn delete(own: &Path) -> Result<(), String> {
+        let deleted = fs::remove_file(own.join(NOTE)).and_then(|()| durable::sync_folder(own));
+        deleted.map_err(|error| format!("{}: {error}", own.join(NOTE).display()))
+    }
+}
+
+impl<S: Setting> Native for S {
+    fn name(&self) -> &'static str {
+        Setting::name(self)
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        &STATES
+    }
+
+    fn accept(&self, content: &str) -> Result<(), String> {
+        self.read(content, "").map(|_| ())
+    }
+
+    fn check(&self, call: &Call) -> Result<Found, String> {
+        let wish = self.read(&call.content, &call.cob)?;
+        let Some(note) = Note::read(&call.own)? else { return Ok(Found::state("absent")) };
+        let noted = self.read(&note.content, &call.cob)?.target();
+        if noted != wish.target() {
+            return Ok(Found::differing("outdated", format!("wanted {}, and {noted} is set", wish.target())));
+        }
+        let (found, wanted) = (wish.look(note.before.as_ref())?, wish.wanted());
+        Ok(match found {
+            Some(found) if found == wanted => Found::state("present"),
+            Some(found) => Found::differing("outdated", format!("wanted {wanted}, found {found}")),
+            None => Found::differing("outdated", format!("wanted {wanted}, found nothing")),
+        })
+    }
+
+    fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String> {
+        let wish = self.read(&call.content, &call.cob)?;
+        let _turn = Turn::wait(&call.own, "settings", call.timeout() / 2)?;
+        match hop.to.as_str() {
+            "present" => present(self, wish.as_ref(), call)?,
+            "absent" => undo(self, call)?,
+            other => return Err(format!("nothing moves it to {other}")),
+        }
+        Ok(Values::new())
+    }
+}
+
+fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), String> {
+    let note = Note::read(&call.own)?;
+    let is_about_this = match &note {
+        Some(note) => setting.read(&note.content, &call.cob)?.target() == wish.target(),
+        None => true,
+    };
+    if !is_about_this {
+        undo(setting, call)?;
+    }
+    let before = match note.filter(|_| is_about_this) {
+        None => Some(wish.before()?),
+        Some(note) if note.content == call.content => None,
+        // The same thing, and perhaps more of it than before.
+        Some(note) => Some(with_what_is_missing(note.before, wish.before()?)),
+    };
+    if let Some(before) = before {
+        Note { format: FORMAT, content: call.content.clone(), before }.write(&call.own)?;
+    }
+    let before = Note::read(&call.own)?.and_then(|note| note.before);
+    if wish.look(before.as_ref())? != Some(wish.wanted()) {
+        wish.apply(before.as_ref())?;
+    }
+    match wish.look(before.as_ref())? {
+        Some(found) if found == wish.wanted() => Ok(()),
+        Some(found) => Err(format!("set to {}, it is {found}", wish.wanted())),
+        None => Err(format!("set to {}, it is not there", wish.wanted())),
+    }
+}
+
+/// What was noted, and of what is found now only what was not.
+fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Value> {
+    match (noted, found) {
+        (Some(Value::Object(mut noted)), Some(Value::Object(found))) => {
+            for (key, value) in found {
+                noted.entry(key).or_insert(value);
+            }
+            Some(Value::Object(noted))
+        }
+        (noted, _) => noted,
+    }
+}
+
+fn undo(setting: &impl Setting, call: &Call) -> Result<(), String> {
+    let Some(note) = Note::read(&call.own)? else { return Ok(()) };
+    setting.read(&note.content, &call.cob)?.restore(note.before.as_ref())?;
+    Note::delete(&call.own)
+}

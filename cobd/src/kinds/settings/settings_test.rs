@@ -1,0 +1,307 @@
+//! Settings in a folder that stands for a host.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cob_types::Kind;
+
+use crate::kinds::contract::Case;
+use crate::kinds::contract::tests::holds;
+use crate::kinds::testing::{Bench, kind, reason, state};
+use crate::kinds::{Context, Outcome};
+
+/// A folder with these files.
+fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("below")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+    folder
+}
+
+fn setting(backend: &str) -> Kind {
+    let mut kind = kind(backend, &["absent", "present", "outdated"], |_, _| None);
+    let plain = crate::kinds::testing::plain_kind(backend).transitions.remove(0);
+    let moves = [("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")];
+    let make = |(from, to): &(&str, &str)| cob_types::Transition { from: state(from), to: state(to), ..plain.clone() };
+    kind.transitions = moves.iter().map(make).collect();
+    (kind.preferred, kind.pre_remove) = (state("present"), state("absent"));
+    kind
+}
+
+/// A content with the host's folder in it.
+fn content(host: &Path, keys: &str) -> String {
+    format!(r#"{{"root":"{}",{keys}}}"#, host.display())
+}
+
+async fn moved(bench: &mut Bench, context: &Context, from: &str, to: &str) {
+    assert_eq!(bench.transition(context, from, to).await, Outcome::done(), "{from} -> {to}");
+    assert_eq!(bench.state(context).await, to);
+}
+
+fn read(path: PathBuf) -> String {
+    fs::read_to_string(path).expect("read")
+}
+
+#[tokio::test]
+async fn a_parameter_is_set_for_now_and_later_and_put_back() {
+    let host = host(&[("proc/sys/net/core/somaxconn", "128\n"), ("proc/sys/kernel/pid_max", "9\n")]);
+    let (live, file) = (
+        host.path().join("proc/sys/net/core/somaxconn"),
+        host.path().join("etc/sysctl.d/60-cob-net.core.somaxconn.conf"),
+    );
+    let mut bench = Bench::new();
+    let context =
+        bench.context(&setting("sysctl"), &content(host.path(), r#""key":"net.core.somaxconn","value":1024"#));
+    assert_eq!(bench.state(&context).await, "absent");
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(
+        (read(live.clone()).as_str(), read(file.clone()).as_str()),
+        ("1024\n", "# Written by cobd.\nnet.core.somaxconn = 1024\n")
+    );
+    fs::write(&live, "512\n").expect("written");
+    let found = bench.check(&context).await;
+    assert!(
+        found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains(r#""value":"512""#),
+        "{}",
+        found.difference
+    );
+    moved(&mut bench, &context, "outdated", "present").await;
+    // Another parameter in the same change object: the first one is put back.
+    let other = bench
+        .context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"10","persist":false"#));
+    assert_eq!(bench.state(&other).await, "outdated");
+    moved(&mut bench, &other, "outdated", "present").await;
+    assert_eq!((read(live).as_str(), file.exists()), ("128\n", false));
+    moved(&mut bench, &other, "present", "absent").await;
+    assert_eq!(read(host.path().join("proc/sys/kernel/pid_max")), "9\n");
+    let missing = bench.context(&setting("sysctl"), &content(host.path(), r#""key":"net.x.y","value":1"#));
+    let why = reason(bench.transition(&missing, "absent", "present").await);
+    assert!(why.contains("no parameter net.x.y; does a module have to be loaded"), "{why}");
+}
+
+#[tokio::test]
+async fn a_host_entry_goes_before_others_that_have_its_names() {
+    let before = "127.0.0.1 localhost\n# comment db\n10.0.0.9 db old\n";
+    let host = host(&[("etc/hosts", before)]);
+    let file = host.path().join("etc/hosts");
+    let mut bench = Bench::new();
+    let context =
+        bench.context(&setting("host-entry"), &content(host.path(), r#""address":"10.0.0.1","names":["db","db.x"]"#));
+    assert_eq!(bench.state(&context).await, "absent");
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(
+        read(file.clone()),
+        "127.0.0.1 localhost\n# comment db\n10.0.0.1 db db.x # cob n1/a/b\n10.0.0.9 db old\n"
+    );
+    let other = bench.context(&setting("host-entry"), &content(host.path(), r#""address":"::1","names":["db"]"#));
+    assert_eq!(bench.state(&other).await, "outdated");
+    moved(&mut bench, &other, "outdated", "present").await;
+    // What others write stays, and what they put before ours is noticed.
+    fs::write(&file, format!("10.1.1.1 DB\n{}10.2.2.2 new\n", read(file.clone()))).expect("written");
+    assert_eq!(bench.state(&other).await, "outdated");
+    moved(&mut bench, &other, "outdated", "present").await;
+    moved(&mut bench, &other, "present", "absent").await;
+    assert_eq!(read(file), format!("10.1.1.1 DB\n{before}10.2.2.2 new\n"));
+}
+
+#[tokio::test]
+async fn a_cron_file_is_written_and_what_was_there_put_back() {
+    let host = host(&[("etc/cron.d/mine", "5 * * * * root true\n")]);
+    let file = host.path().join("etc/cron.d/mine");
+    let mut bench = Bench::new();
+    let keys = r#""schedule":"30 4 * * 1-5","command":"/usr/bin/backup --all","env":{"MAILTO":"ops"}"#;
+    let named =
+        bench.context(&setting("cron"), &content(host.path(), &format!(r#"{keys},"name":"mine","user":"backup""#)));
+    moved(&mut bench, &named, "absent", "present").await;
+    assert_eq!(
+        read(file.clone()),
+        "# Written by cobd for n1/a/b.\nMAILTO=ops\n30 4 * * 1-5 backup /usr/bin/backup --all\n"
+    );
+    moved(&mut bench, &named, "present", "absent").await;
+    assert_eq!(read(file), "5 * * * * root true\n");
+    let own = bench.context(&setting("cron"), &content(host.path(), keys));
+    moved(&mut bench, &own, "absent", "present").await;
+    let file = host.path().join("etc/cron.d/cob-n1-a-b");
+    assert!(read(file.clone()).contains(" root /usr/bin/backup"));
+    moved(&mut bench, &own, "present", "absent").await;
+    assert!(!file.exists());
+}
+
+/// A host with accounts; none where this is not root, or the programs are not there.
+fn accounts() -> Option<tempfile::TempDir> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/usr/sbin/useradd").exists() {
+        eprintln!("skipped: it takes root and useradd");
+        return None;
+    }
+    Some(host(&[
+        ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nold:x:500:500:Old:/home/old:/bin/sh\n"),
+        ("etc/shadow", "root:*:1::::::\nold:*:1::::::\n"),
+        ("etc/group", "root:x:0:\nold:x:500:\nwheel:x:600:old\ndev:x:601:\n"),
+        ("etc/gshadow", "root:*::\nold:!::\nwheel:!::old\ndev:!::\n"),
+        ("etc/login.defs", "UID_MIN 1000\nUID_MAX 60000\nGID_MIN 1000\nGID_MAX 60000\nUSERGROUPS_ENAB yes\n"),
+        ("etc/default/useradd", "SHELL=/bin/sh\n"),
+    ]))
+}
+
+/// Lines of a file that have this in front.
+fn lines(host: &tempfile::TempDir, file: &str, beginning: &str) -> Vec<String> {
+    let text = read(host.path().join("etc").join(file));
+    text.lines().filter(|line| line.starts_with(beginning)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn an_account_is_made_changed_and_taken_away() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let keys = r#""name":"web","uid":1234,"home":"/srv/web","shell":"/bin/false","groups":["dev"]"#;
+    let context = bench.context(&setting("user"), &content(host.path(), keys));
+    assert_eq!(bench.state(&context).await, "absent");
+    moved(&mut bench, &context, "absent", "present").await;
+    let line = lines(&host, "passwd", "web:");
+    assert!(
+        line.len() == 1 && line[0].starts_with("web:x:1234:") && line[0].ends_with(":/srv/web:/bin/false"),
+        "{line:?}"
+    );
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:web"]);
+    // More is asked for, and something else of what was.
+    let more = bench.context(
+        &setting("user"),
+        &content(host.path(), r#""name":"web","shell":"/bin/sh","comment":"The web","groups":["dev","wheel"]"#),
+    );
+    assert_eq!(bench.state(&more).await, "outdated");
+    moved(&mut bench, &more, "outdated", "present").await;
+    assert!(lines(&host, "passwd", "web:")[0].contains(":The web:/srv/web:/bin/sh"));
+    assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old,web"]);
+    moved(&mut bench, &more, "present", "absent").await;
+    for file in ["passwd", "shadow", "group", "gshadow"] {
+        assert_eq!(lines(&host, file, "web:"), [""; 0], "{file}");
+    }
+    assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old"]);
+}
+
+#[tokio::test]
+async fn an_account_that_was_there_is_put_back() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let first = bench.context(&setting("user"), &content(host.path(), r#""name":"old","shell":"/bin/false""#));
+    moved(&mut bench, &first, "absent", "present").await;
+    let second = bench.context(
+        &setting("user"),
+        &content(host.path(), r#""name":"old","shell":"/bin/false","groups":[],"comment":"New""#),
+    );
+    assert_eq!(bench.state(&second).await, "outdated");
+    moved(&mut bench, &second, "outdated", "present").await;
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:New:/home/old:/bin/false"]);
+    moved(&mut bench, &second, "present", "absent").await;
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:Old:/home/old:/bin/sh"]);
+    assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old"]);
+}
+
+#[tokio::test]
+async fn a_group_of_somebody_else_stays_when_the_account_goes() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("user"), &content(host.path(), r#""name":"dev""#));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert!(lines(&host, "passwd", "dev:")[0].contains(":601:"));
+    fs::write(host.path().join("etc/login.defs"), "USERGROUPS_ENAB no\n").expect("written");
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:"]);
+    let nobody = bench.context(&setting("user"), &content(host.path(), r#""name":"x","group":"nobody-has-this""#));
+    let why = reason(bench.transition(&nobody, "absent", "present").await);
+    assert!(why.contains("there is no group nobody-has-this; let this come `after`"), "{why}");
+    fs::remove_file(bench.path("cobs/n1+a+b/before.json")).expect("noted");
+    // One that only has half of its lines is made anew.
+    let context = bench.context(&setting("user"), &content(host.path(), r#""name":"half""#));
+    moved(&mut bench, &context, "absent", "present").await;
+    let shadow = host.path().join("etc/shadow");
+    let text = read(shadow.clone());
+    let without: String =
+        text.lines().filter(|line| !line.starts_with("half:")).map(|line| format!("{line}\n")).collect();
+    fs::write(&shadow, without).expect("written");
+    assert_eq!(bench.state(&context).await, "outdated");
+    moved(&mut bench, &context, "outdated", "present").await;
+}
+
+#[tokio::test]
+async fn a_group_is_made_changed_and_taken_away() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("group"), &content(host.path(), r#""name":"ops","gid":777"#));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(lines(&host, "group", "ops:"), ["ops:x:777:"]);
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!(lines(&host, "group", "ops:"), [""; 0]);
+    let there = bench.context(&setting("group"), &content(host.path(), r#""name":"dev","gid":888"#));
+    moved(&mut bench, &there, "absent", "present").await;
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:888:"]);
+    moved(&mut bench, &there, "present", "absent").await;
+    assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:"]);
+}
+
+#[tokio::test]
+async fn accounts_keep_the_contract() {
+    let Some(host) = accounts() else { return };
+    // What the programs keep beside the files is theirs.
+    let watched = ["passwd", "group"].map(|file| host.path().join("etc").join(file));
+    for (backend, own, other) in [
+        ("group", r#""name":"ops","gid":777"#, r#""name":"ops","gid":778"#),
+        ("user", r#""name":"web","uid":1234,"groups":["dev"]"#, r#""name":"web","uid":1235,"groups":[]"#),
+    ] {
+        let case = Case::new(setting(backend), &content(host.path(), own)).other(&content(host.path(), other));
+        let case = watched.iter().fold(case.kills(3), |case, file| case.watching(file));
+        holds(&case, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn they_keep_the_contract() {
+    let host = host(&[
+        ("proc/sys/net/ipv4/ip_forward", "0\n"),
+        ("etc/hosts", "127.0.0.1 localhost\n10.0.0.9 db\n"),
+        ("etc/sysctl.d/10-others.conf", "x = 1\n"),
+        ("etc/cron.d/others", "5 * * * * root true\n"),
+    ]);
+    for (backend, own, other) in [
+        ("sysctl", r#""key":"net.ipv4.ip_forward","value":1"#, r#""key":"net.ipv4.ip_forward","value":2"#),
+        ("host-entry", r#""address":"10.0.0.1","names":["db"]"#, r#""address":"10.0.0.2","names":["db"]"#),
+        ("cron", r#""schedule":"@daily","command":"true""#, r#""schedule":"@hourly","command":"true""#),
+    ] {
+        let case = Case::new(setting(backend), &content(host.path(), own)).other(&content(host.path(), other));
+        holds(&case.watching(host.path()).kills(4), &[]).await;
+    }
+}
+
+#[test]
+fn contents_that_would_do_harm_are_refused() {
+    for (backend, keys, word) in [
+        ("sysctl", r#""key":"../../etc/passwd","value":1"#, "no parameter"),
+        ("sysctl", r#""key":"a//b","value":1"#, "no parameter"),
+        ("sysctl", r#""key":"a.b","value":"1\u0007""#, "characters"),
+        ("sysctl", r#""key":"a.b","value":"""#, "empty"),
+        ("host-entry", r#""address":"10.0.0","names":["a"]"#, "address"),
+        ("host-entry", r#""address":"10.0.0.1","names":[]"#, "empty"),
+        ("host-entry", r#""address":"10.0.0.1","names":["a b"]"#, "no name of a host"),
+        ("user", r#""name":"A b""#, "no name of a user"),
+        ("user", r#""name":"a","groups":["x y"]"#, "no name of a group"),
+        ("user", r#""name":"a","shell":"sh""#, "absolute path"),
+        ("user", r#""name":"a","home":"/x:/y""#, "without a colon"),
+        ("user", r#""name":"a","comment":"x:y""#, "colon"),
+        ("group", r#""name":"-x""#, "no name of a group"),
+        ("cron", r#""schedule":"* * * *","command":"x""#, "no schedule"),
+        ("cron", r#""schedule":"@never","command":"x""#, "no schedule"),
+        ("cron", r#""schedule":"@daily","command":"x\ny""#, "more than one line"),
+        ("cron", r#""schedule":"@daily","command":"x","user":"a b""#, "no user"),
+        ("cron", r#""schedule":"@daily","command":"x","name":"../x""#, "cron reads no file"),
+        ("cron", r#""schedule":"@daily","command":"x","env":{"A":"1\n2"}"#, "can't be set"),
+    ] {
+        let native = crate::kinds::registry::native(backend).expect("known");
+        let error = native.accept(&content(Path::new("/x"), keys)).expect_err(keys);
+        assert!(error.contains(word), "{keys}: {error}");
+    }
+    let native = crate::kinds::registry::native("cron").expect("known");
+    assert!(native.accept(r#"{"root":"x","schedule":"@daily","command":"x"}"#).is_err());
+}

@@ -1,0 +1,238 @@
+//! The kind back end `user`: an account.
+//!
+//! What the content does not name is left as it is, or to the host's own defaults. An account that was made here has
+//! its own group unless another one is named; both go when it leaves, and its home stays unless `remove_home` is given.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::accounts::{Account, account, check_name, groups, has_shadow, run};
+use super::{Setting, Wish};
+use crate::kinds::content;
+use crate::kinds::native::Host;
+
+/// In the note: there was no such account.
+const ABSENT: &str = "absent";
+
+/// The back end `user`.
+#[derive(Debug)]
+pub(in crate::kinds) struct User;
+
+/// Its content.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    name: String,
+    #[serde(default)]
+    uid: Option<u32>,
+    #[serde(default)]
+    group: Option<String>,
+    #[serde(default)]
+    groups: Option<BTreeSet<String>>,
+    #[serde(default)]
+    home: Option<String>,
+    #[serde(default)]
+    shell: Option<String>,
+    #[serde(default)]
+    comment: Option<String>,
+    #[serde(default)]
+    system: bool,
+    #[serde(default)]
+    create_home: bool,
+    #[serde(default)]
+    remove_home: bool,
+    #[serde(default)]
+    root: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    host: Host,
+    content: Content,
+}
+
+impl Setting for User {
+    fn name(&self) -> &'static str {
+        "user"
+    }
+
+    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
+        let content: Content = content::read(content)?;
+        check_name("user", &content.name)?;
+        let named = content.group.iter().chain(content.groups.iter().flatten());
+        named.into_iter().try_for_each(|group| check_name("group", group))?;
+        for path in [&content.home, &content.shell].into_iter().flatten() {
+            if !path.starts_with('/') || path.contains([':', '\n']) {
+                return Err(format!("content: {path:?} must be an absolute path without a colon"));
+            }
+        }
+        if content.comment.as_ref().is_some_and(|text| text.contains([':', '\n'])) {
+            return Err("content: the comment has a colon or more than one line".to_owned());
+        }
+        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, content }))
+    }
+}
+
+impl Entry {
+    fn account(&self) -> Result<Option<Account>, String> {
+        account(&self.host, &self.content.name)
+    }
+
+    /// Whether a program was killed after it had written the first of its files.
+    fn is_half(&self) -> Result<bool, String> {
+        let Some(found) = self.account()? else { return Ok(false) };
+        let has_group = groups(&self.host)?.iter().any(|group| group.gid == found.gid);
+        Ok(!has_group || !has_shadow(&self.host, &self.content.name)?)
+    }
+
+    /// The options that make an account so.
+    fn options(&self, wanted: &Value) -> Result<Vec<String>, String> {
+        let all = groups(&self.host)?;
+        let there = |name: &str| {
+            let found = all.iter().find(|group| group.name == name || group.gid.to_string() == name);
+            found.ok_or_else(|| format!("there is no group {name}; let this come `after` what makes it"))
+        };
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let mut options = Vec::new();
+        for (key, option) in [("uid", "--uid"), ("home", "--home"), ("shell", "--shell"), ("comment", "--comment")] {
+            options.extend(wanted.get(key).into_iter().flat_map(|value| [option.to_owned(), text(value)]));
+        }
+        if let Some(group) = wanted.get("group").and_then(Value::as_str) {
+            // By its number: below another folder, names are looked for on this host.
+            options.extend(["--gid".to_owned(), there(group)?.gid.to_string()]);
+        }
+        if let Some(names) = wanted.get("groups").and_then(Value::as_array) {
+            let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
+            names.iter().try_for_each(|name| there(name).map(|_| ()))?;
+            options.extend(["--groups".to_owned(), names.join(",")]);
+        }
+        Ok(options)
+    }
+
+    /// What a killed removal has left in other files goes as it would have: with an account of that name.
+    fn remove_traces(&self) -> Result<(), String> {
+        let name = &self.content.name;
+        let is_member = groups(&self.host)?.iter().any(|group| group.members.contains(name));
+        let is_secret = self.host.read("/etc/shadow")?.lines().any(|line| line.split(':').next() == Some(name));
+        if !(is_member || is_secret) {
+            return Ok(());
+        }
+        let plain = ["--no-create-home", "--no-user-group", "--gid", "0"].map(str::to_owned);
+        self.run("useradd", plain.to_vec())?;
+        self.run("userdel", Vec::new())
+    }
+
+    fn run(&self, program: &str, mut options: Vec<String>) -> Result<(), String> {
+        options.push(self.content.name.clone());
+        run(&self.host, program, &options)
+    }
+
+    fn has_own_group(&self) -> Result<bool, String> {
+        Ok(groups(&self.host)?.iter().any(|group| group.name == self.content.name))
+    }
+
+    fn add(&self, wanted: &Value) -> Result<(), String> {
+        let mut options = self.options(wanted)?;
+        if wanted.get("group").is_none() {
+            // One that a killed attempt has made already is taken.
+            let own = self.has_own_group()?;
+            options.extend(if own {
+                vec!["--gid".to_owned(), self.content.name.clone()]
+            } else {
+                vec!["--user-group".to_owned()]
+            });
+        }
+        options.extend(self.content.system.then(|| "--system".to_owned()));
+        options.push(if self.content.create_home { "--create-home" } else { "--no-create-home" }.to_owned());
+        self.run("useradd", options)
+    }
+}
+
+/// Whether there was no such account before.
+fn is_made_here(before: Option<&Value>) -> bool {
+    before.is_some_and(|before| before.get(ABSENT).is_some())
+}
+
+impl Wish for Entry {
+    fn target(&self) -> String {
+        self.content.name.clone()
+    }
+
+    fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
+        let Some(found) = self.account()? else { return Ok(None) };
+        let all = groups(&self.host)?;
+        let primary = all.iter().find(|group| group.gid == found.gid);
+        let mut shown = Map::new();
+        let mut show = |key: &str, asked: bool, value: Value| _ = asked.then(|| shown.insert(key.to_owned(), value));
+        show("uid", self.content.uid.is_some(), json!(found.uid));
+        let group = primary.map_or_else(|| found.gid.to_string(), |group| group.name.clone());
+        show("group", self.content.group.is_some(), json!(group));
+        let is_member = |members: &[String]| members.contains(&self.content.name);
+        let others: BTreeSet<_> = all.iter().filter(|g| is_member(&g.members)).map(|g| g.name.clone()).collect();
+        show("groups", self.content.groups.is_some(), json!(others));
+        show("home", self.content.home.is_some(), json!(found.home));
+        show("shell", self.content.shell.is_some(), json!(found.shell));
+        show("comment", self.content.comment.is_some(), json!(found.comment));
+        show("half", is_made_here(before) && self.is_half()?, json!(true));
+        Ok(Some(Value::Object(shown)))
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        match self.look(None)? {
+            Some(found) => Ok(Some(found)),
+            // A group of its name may be somebody else's.
+            None => Ok(Some(json!({ ABSENT: true, "own_group": self.has_own_group()? }))),
+        }
+    }
+
+    fn wanted(&self) -> Value {
+        let mut wanted = Map::new();
+        let mut want = |key: &str, value: Option<Value>| _ = value.map(|value| wanted.insert(key.to_owned(), value));
+        want("uid", self.content.uid.map(Value::from));
+        want("group", self.content.group.clone().map(Value::from));
+        want("groups", self.content.groups.as_ref().map(|groups| json!(groups)));
+        want("home", self.content.home.clone().map(Value::from));
+        want("shell", self.content.shell.clone().map(Value::from));
+        want("comment", self.content.comment.clone().map(Value::from));
+        Value::Object(wanted)
+    }
+
+    fn apply(&self, before: Option<&Value>) -> Result<(), String> {
+        let wanted = self.wanted();
+        match self.account()? {
+            None => self.add(&wanted),
+            Some(_) if is_made_here(before) && self.is_half()? => {
+                // By a killed attempt: taken away and made anew.
+                self.run("userdel", vec!["--force".to_owned()])?;
+                self.add(&wanted)
+            }
+            Some(_) => self.run("usermod", self.options(&wanted)?),
+        }
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let Some(before) = before else { return Ok(()) };
+        let there = self.account()?;
+        if !is_made_here(Some(before)) {
+            return match there {
+                Some(_) if self.look(None)?.as_ref() == Some(before) => Ok(()),
+                Some(_) => self.run("usermod", self.options(before)?),
+                None => self.add(before),
+            };
+        }
+        if there.is_some() {
+            self.run("userdel", self.content.remove_home.then(|| "--remove".to_owned()).into_iter().collect())?;
+        } else {
+            self.remove_traces()?;
+        }
+        // Its own group, where the host does not take that away with it, or was killed before it had.
+        let is_made_here = self.content.group.is_none() && before["own_group"] == json!(false);
+        if is_made_here && self.has_own_group()? {
+            return run(&self.host, "groupdel", std::slice::from_ref(&self.content.name));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! Built-in kinds of things of a host: what each asks of `content`.
+//!
+//! The daemon's back ends read the contents again; here their form is looked at, with places, so that a slip is told
+//! before anything is published.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::Report;
+use super::builtin::{Settled, read};
+use super::files::Files;
+use super::kinds::check_duration;
+use crate::diagnostic::Diagnostic;
+use crate::model::{self, Duration, Label, Mark, Marked, Named, Node};
+
+/// The content of `package`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PackageContent {
+    /// The package.
+    #[schemars(required)]
+    name: Option<Marked<String>>,
+    /// The version: in full, its beginning and `*`, `latest`, or `any`, which is the default.
+    version: Option<Marked<String>>,
+    /// Others are kept from changing its version.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    hold: Option<bool>,
+    /// A hold that somebody else has set does not count.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    override_hold: Option<bool>,
+    /// Its configuration goes with it when it leaves.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    purge: Option<bool>,
+    /// Where it comes from, and nothing else: a folder, `file://`, `http://` or `https://`; behind it, for one that is
+    /// not flat, suite and components.
+    repository: Option<Marked<String>>,
+    /// The repository need not be signed.
+    trusted: Option<Marked<bool>>,
+    /// The key that the repository is signed by: a file on the host.
+    signed_by: Option<Marked<String>>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+    /// How long others that work on packages are waited for.
+    lock_timeout: Option<Duration>,
+}
+
+/// The content of `sysctl`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SysctlContent {
+    /// The parameter, as in `net.ipv4.ip_forward`.
+    #[schemars(required)]
+    key: Option<Marked<String>>,
+    /// A number or a text.
+    #[schemars(required)]
+    value: Option<Label>,
+    /// Also after a restart, by a file in `/etc/sysctl.d`; default: true.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    persist: Option<bool>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+/// The content of `host-entry`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HostEntryContent {
+    /// The address.
+    #[schemars(required)]
+    address: Option<Marked<String>>,
+    /// Its names, the full one first.
+    #[schemars(required)]
+    names: Option<Marked<Vec<Marked<String>>>>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+/// The content of `cron`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CronContent {
+    /// Five fields, `30 4 * * 1-5`, or `@daily` and the like.
+    #[schemars(required)]
+    schedule: Option<Marked<String>>,
+    /// What is run: one line for the shell.
+    #[schemars(required)]
+    command: Option<Marked<String>>,
+    /// As whom; default: root.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    user: Option<String>,
+    /// The name of its file in `/etc/cron.d`; default: made of the change object's id.
+    name: Option<Marked<String>>,
+    /// Variables, such as `MAILTO`; numbers and truth values become texts.
+    env: Option<Named<Label>>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+/// The content of `group`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GroupContent {
+    /// Its name.
+    #[schemars(required)]
+    name: Option<Marked<String>>,
+    /// Its number; default: the next one that is free.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    gid: Option<u32>,
+    /// Of the system's own range, when it is made.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    system: Option<bool>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+/// The content of `user`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UserContent {
+    /// Its name.
+    #[schemars(required)]
+    name: Option<Marked<String>>,
+    /// Its number; default: the next one that is free.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    uid: Option<u32>,
+    /// Its first group; default: one of its own.
+    group: Option<Marked<String>>,
+    /// Its further groups, all of them.
+    groups: Option<Vec<Marked<String>>>,
+    /// Its home, absolute.
+    home: Option<Marked<String>>,
+    /// Its shell, absolute.
+    shell: Option<Marked<String>>,
+    /// Its full name.
+    comment: Option<Marked<String>>,
+    /// Of the system's own range, when it is made.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    system: Option<bool>,
+    /// Its home is made with it.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    create_home: Option<bool>,
+    /// Its home goes with it.
+    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
+    remove_home: Option<bool>,
+    /// A folder that is to become a host, instead of the host itself.
+    root: Option<Marked<String>>,
+}
+
+static GROUP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<GroupContent>("content of group"));
+static USER: LazyLock<Json> = LazyLock::new(|| model::schema_of::<UserContent>("content of user"));
+static SYSCTL: LazyLock<Json> = LazyLock::new(|| model::schema_of::<SysctlContent>("content of sysctl"));
+static HOST_ENTRY: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HostEntryContent>("content of host-entry"));
+static CRON: LazyLock<Json> = LazyLock::new(|| model::schema_of::<CronContent>("content of cron"));
+static PACKAGE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<PackageContent>("content of package"));
+
+/// Checks the content of `package`.
+pub(super) fn package(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let package: PackageContent = read(content, &PACKAGE, "package", report)?;
+    let before = report.errors();
+    check_duration(package.lock_timeout.as_ref(), report);
+    absolute("signed_by", package.signed_by.as_ref(), report);
+    absolute("root", package.root.as_ref(), report);
+    let name = package.name?;
+    let in_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
+    if !name.value.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.value.chars().all(in_a_name) {
+        bad(name.mark, format!("{:?} is no name of a package", name.value), "one package a change object", report);
+    }
+    if let Some(Marked { mark, value }) = &package.version {
+        let part = value.strip_suffix('*').unwrap_or(value);
+        let good = |c: char| c.is_ascii_alphanumeric() || ".+-~:_^".contains(c);
+        if !part.starts_with(|c: char| c.is_ascii_alphanumeric()) || !part.chars().all(good) {
+            let help = "write it in full, or its beginning and `*`, or `latest`";
+            bad(*mark, format!("{value:?} is no version"), help, report);
+        }
+    }
+    if let Some(Marked { mark, value }) = &package.repository {
+        let known = ["/", "file://", "http://", "https://"].iter().any(|start| value.starts_with(start));
+        if !known || value.contains(['\n', '[', ']']) {
+            let help = "write a folder, file:///…, http://… or https://…";
+            bad(*mark, format!("{value:?} is no repository"), help, report);
+        }
+    } else {
+        let about = package.trusted.map(|t| ("trusted", t.mark)).or(package.signed_by.map(|s| ("signed_by", s.mark)));
+        if let Some((key, mark)) = about {
+            bad(
+                mark,
+                format!("`{key}` is about a `repository`, and none is named"),
+                "name one, or leave it away",
+                report,
+            );
+        }
+    }
+    (report.errors() == before).then(Settled::default)
+}
+
+/// Checks the content of `sysctl`.
+pub(super) fn sysctl(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let sysctl: SysctlContent = read(content, &SYSCTL, "sysctl", report)?;
+    let before = report.errors();
+    absolute("root", sysctl.root.as_ref(), report);
+    let Marked { mark, value } = sysctl.key?;
+    let part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c));
+    if !value.split('.').all(part) || value.starts_with('/') || value.contains("//") {
+        bad(mark, format!("{value:?} is no parameter of the kernel"), "write it as in net.ipv4.ip_forward", report);
+    }
+    let value = sysctl.value?.0;
+    if value.trim().is_empty() || value.contains('\n') {
+        bad(content.mark, "the value is empty, or has more than one line".to_owned(), "give a number or words", report);
+    }
+    (report.errors() == before).then(Settled::default)
+}
+
+/// Checks the content of `host-entry`.
+pub(super) fn host_entry(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let entry: HostEntryContent = read(content, &HOST_ENTRY, "host-entry", report)?;
+    let before = report.errors();
+    absolute("root", entry.root.as_ref(), report);
+    let Marked { mark, value } = entry.address?;
+    if value.parse::<std::net::IpAddr>().is_err() {
+        bad(mark, format!("{value:?} is no address"), "write it as in 10.0.0.1 or fe80::1", report);
+    }
+    let names = entry.names?;
+    if names.value.is_empty() {
+        bad(names.mark, "`names` is empty".to_owned(), "name at least one", report);
+    }
+    let good = |name: &str| {
+        !name.is_empty() && name.len() < 254 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    };
+    for Marked { mark, value } in names.value.iter().filter(|name| !good(&name.value)) {
+        bad(*mark, format!("{value:?} is no name of a host"), "letters, digits, dots and hyphens", report);
+    }
+    (report.errors() == before).then(Settled::default)
+}
+
+/// Checks the content of `cron`.
+pub(super) fn cron(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    const WORDS: [&str; 8] =
+        ["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+    let cron: CronContent = read(content, &CRON, "cron", report)?;
+    let before = report.errors();
+    absolute("root", cron.root.as_ref(), report);
+    let Marked { mark, value } = cron.schedule?;
+    let fields: Vec<_> = value.split_whitespace().collect();
+    let field = |field: &&str| field.chars().all(|c| c.is_ascii_alphanumeric() || "*/,-".contains(c));
+    let is_word = fields.len() == 1 && WORDS.contains(&fields[0]);
+    if !(is_word || (fields.len() == 5 && fields.iter().all(field))) {
+        let help = format!("write five fields as in \"30 4 * * 1-5\", or {}", WORDS.join(", "));
+        bad(mark, format!("{value:?} is no schedule"), &help, report);
+    }
+    let command = cron.command?;
+    if command.value.trim().is_empty() || command.value.contains('\n') {
+        let help = "put more than one line into a script of its own";
+        bad(command.mark, "the command is empty, or has more than one line".to_owned(), help, report);
+    }
+    if let Some(Marked { mark, value }) = cron.name
+        && (value.is_empty() || !value.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)))
+    {
+        bad(mark, format!("cron reads no file {value:?}"), "letters, digits, - and _", report);
+    }
+    let variables = cron.env.iter().flat_map(Named::iter);
+    let env: BTreeMap<String, String> = variables.map(|(name, v)| (name.value.clone(), v.0.clone())).collect();
+    (report.errors() == before).then(|| Settled { env: cron.env.is_some().then_some(env), ..Settled::default() })
+}
+
+/// Checks the content of `group`.
+pub(super) fn group(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let group: GroupContent = read(content, &GROUP, "group", report)?;
+    let before = report.errors();
+    absolute("root", group.root.as_ref(), report);
+    account_name("group", &group.name?, report);
+    (report.errors() == before).then(Settled::default)
+}
+
+/// Checks the content of `user`.
+pub(super) fn user(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    let user: UserContent = read(content, &USER, "user", report)?;
+    let before = report.errors();
+    for (key, path) in [("root", &user.root), ("home", &user.home), ("shell", &user.shell)] {
+        absolute(key, path.as_ref(), report);
+    }
+    for Marked { mark, value } in [&user.home, &user.shell, &user.comment].into_iter().flatten() {
+        if value.contains([':', '\n']) {
+            let help = "the line of an account is divided by colons";
+            bad(*mark, format!("{value:?} has a colon or more than one line"), help, report);
+        }
+    }
+    account_name("user", &user.name?, report);
+    for group in user.group.iter().chain(user.groups.iter().flatten()) {
+        account_name("group", group, report);
+    }
+    (report.errors() == before).then(Settled::default)
+}
+
+/// As `useradd` takes names by default.
+fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
+    let Marked { mark, value } = name;
+    let first = value.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+    if !first || value.len() > 32 || !value.trim_end_matches('$').chars().all(rest) {
+        let help = "small letters, digits, - and _, at most 32";
+        bad(*mark, format!("{value:?} is no name of a {what}"), help, report);
+    }
+}
+
+/// A path of the host.
+fn absolute(key: &str, path: Option<&Marked<String>>, report: &mut Report<'_>) {
+    if let Some(path) = path.filter(|path| !path.value.starts_with('/')) {
+        bad(path.mark, format!("`{key}` must be an absolute path"), "write it from the root, such as /srv/x", report);
+    }
+}
+
+fn bad(mark: Mark, what: String, help: &str, report: &mut Report<'_>) {
+    report.push(mark, Diagnostic::error("bad-content", what).help(help));
+}
