@@ -291,23 +291,18 @@ impl Kinds {
 
     /// A change object has left this host: what kinds remember of it is forgotten.
     pub fn forget(&self, cob: &CobId) {
-        for backend in self.backends.values() {
-            backend.forget(cob);
-            backend.left(&self.hands.tools, cob);
-        }
-        self.forget_saved(cob);
+        self.forget_all_of(cob);
+        self.backends.values().for_each(|b| b.left(&self.hands.tools, cob));
     }
 
     /// A change object has left this host, and what it has made stays as it is.
     pub fn forget_kept(&self, cob: &CobId) {
-        for backend in self.backends.values() {
-            backend.forget(cob);
-            backend.kept(&self.hands.tools, cob);
-        }
-        self.forget_saved(cob);
+        self.forget_all_of(cob);
+        self.backends.values().for_each(|b| b.kept(&self.hands.tools, cob));
     }
 
-    fn forget_saved(&self, cob: &CobId) {
+    fn forget_all_of(&self, cob: &CobId) {
+        self.backends.values().for_each(|b| b.forget(cob));
         if let Err(error) = self.hands.tools.saved().forget(cob) {
             warn!(%cob, %error, "what its moves have saved can't be deleted");
         }

@@ -20,9 +20,8 @@ use serde_json::Value as Json;
 
 use super::file_tree::{self, FileTreeContent};
 use super::files::{Files, Payload};
-use super::hosted;
 use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
-use super::{Report, plugin, service};
+use super::{Report, hosted, plugin, service};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, TransitionEntry, Value, check_structure,

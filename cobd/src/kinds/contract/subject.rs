@@ -65,6 +65,7 @@ impl Subject {
             folder: work.clone(),
             imports: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            leaving: false,
         };
         let (own, other) = (context(case.cob.clone()), case.with_other().map(context));
         let mut watched = vec![kinds.own_folder(&own.cob.id), work.clone()];

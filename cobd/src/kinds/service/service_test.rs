@@ -118,7 +118,7 @@ async fn readiness_is_waited_for() {
     assert_eq!(bench.transition(&context_, "up", "down").await, Outcome::done());
 
     let mut never = service();
-    never.transitions.iter_mut().for_each(|t| t.timeout_ms = 400);
+    never.transitions.iter_mut().for_each(|t| t.timeout_ms = 2_000);
     let context_ =
         bench.context(&never, r#"{"start":"echo warming up; exec sleep 600","ready":"echo not yet; exit 1"}"#);
     let (outcome, lines) = bench.transition_with_lines(&context_, "down", "up").await;
