@@ -307,7 +307,7 @@ impl Trying {
                 return Ok(());
             }
         }
-        let about = format!("{about}, {killed} of {kills} times before its end");
+        let about = format!("{about}, killed before its end in {killed} of {kills}");
         self.report.judge(Rule::Killed, about, Ok(()));
         Ok(())
     }

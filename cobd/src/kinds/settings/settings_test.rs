@@ -137,7 +137,7 @@ fn accounts() -> Option<tempfile::TempDir> {
         return None;
     }
     Some(host(&[
-        ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nold:x:500:500:Old:/home/old:/bin/sh\n"),
+        ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nold:x:500:500:Old:/srv/old:/bin/sh\n"),
         ("etc/shadow", "root:*:1::::::\nold:*:1::::::\n"),
         ("etc/group", "root:x:0:\nold:x:500:\nwheel:x:600:old\ndev:x:601:\n"),
         ("etc/gshadow", "root:*::\nold:!::\nwheel:!::old\ndev:!::\n"),
@@ -194,9 +194,9 @@ async fn an_account_that_was_there_is_put_back() {
     );
     assert_eq!(bench.state(&second).await, "outdated");
     moved(&mut bench, &second, "outdated", "present").await;
-    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:New:/home/old:/bin/false"]);
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:New:/srv/old:/bin/false"]);
     moved(&mut bench, &second, "present", "absent").await;
-    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:Old:/home/old:/bin/sh"]);
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:Old:/srv/old:/bin/sh"]);
     assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old"]);
 }
 
