@@ -227,3 +227,25 @@ fn files_are_whole_and_the_journal_agrees_after_every_kill() {
     assert_eq!(all.len(), 30, "nothing is left beside");
     assert!(all.iter().all(|(_, text)| *text == expected.as_bytes()));
 }
+
+#[test]
+fn hundreds_of_trees_are_brought_about_at_the_same_time() {
+    let mut cluster = cluster(&["n1"]);
+    let root = cluster.path("host");
+    let mut model = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\"}}\ncobs:\n".to_owned();
+    for n in 0..400 {
+        let path = root.join(format!("d{}/f{n}", n % 40));
+        model.push_str(&format!(
+            "  n1/f{n}: {{kind: file-tree, content: {{files: {{{}: {{content: \"text {n}\"}}}}}}}}\n",
+            path.display()
+        ));
+    }
+    let model = cluster.write_model("model", &[("model.yaml", &model)]);
+    let generation = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    let all = tree(&root);
+    assert_eq!(all.len(), 400);
+    assert!(all.iter().all(|(_, text)| text.starts_with(b"text ")));
+}

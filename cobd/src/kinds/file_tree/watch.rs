@@ -28,6 +28,17 @@ const PATHS: usize = 64;
 #[derive(Default)]
 pub(super) struct Watch {
     inner: Arc<Inner>,
+    /// Taken before the state, never while it is locked.
+    watching: Mutex<Watching>,
+}
+
+#[derive(Default)]
+struct Watching {
+    watcher: Option<RecommendedWatcher>,
+    /// There is none to be had.
+    without: bool,
+    /// That there are no more watches was said.
+    told: bool,
 }
 
 #[derive(Default)]
@@ -38,9 +49,6 @@ struct Inner {
 
 #[derive(Default)]
 struct Watched {
-    watcher: Option<RecommendedWatcher>,
-    /// There is none to be had.
-    without: bool,
     folders: BTreeMap<PathBuf, Folder>,
     /// The folders of each change object.
     of: BTreeMap<CobId, BTreeSet<PathBuf>>,
@@ -80,43 +88,60 @@ impl Drop for Moving {
 impl Watch {
     /// Watches the folders of a tree, as far as they are there.
     pub(super) fn cover(&self, cob: &CobId, wanted: &Wanted, drifts: &mpsc::Sender<CobId>) {
+        let paths: Vec<PathBuf> = wanted.watched().map(real).collect();
+        let whole: Vec<PathBuf> = wanted.whole_folders().map(real).collect();
+        let parents = paths.iter().filter_map(|path| path.parent()).map(Path::to_owned);
+        let folders: BTreeSet<PathBuf> = parents.chain(whole.iter().cloned()).collect();
+        let watched: BTreeSet<PathBuf> = folders.into_iter().filter(|folder| self.watch(folder, drifts)).collect();
         let mut state = self.inner.lock();
-        if state.without {
-            return;
+        for path in &paths {
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            if watched.contains(folder) {
+                let names = &mut state.folders.entry(folder.to_owned()).or_default().names;
+                names.entry(name.to_owned()).or_default().insert(cob.clone());
+            }
         }
-        if state.watcher.is_none() {
+        for path in whole.into_iter().filter(|path| watched.contains(path)) {
+            state.folders.entry(path).or_default().whole.insert(cob.clone());
+        }
+        state.of.insert(cob.clone(), watched);
+    }
+
+    /// Watches a folder; whether it is watched now. The state is not locked meanwhile: whoever tells of changes needs it, and
+    /// is waited for here.
+    fn watch(&self, folder: &Path, drifts: &mpsc::Sender<CobId>) -> bool {
+        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        if watching.without {
+            return false;
+        }
+        if self.inner.lock().folders.contains_key(folder) {
+            return true;
+        }
+        if watching.watcher.is_none() {
             match self.begin(drifts) {
-                Ok(watcher) => state.watcher = Some(watcher),
+                Ok(watcher) => watching.watcher = Some(watcher),
                 Err(error) => {
                     warn!(%error, "changes of files are not noticed at once: they are found by the checks at intervals");
-                    state.without = true;
-                    return;
+                    watching.without = true;
                 }
             }
         }
-        let mut covered = BTreeSet::new();
-        for path in wanted.watched() {
-            let path = real(path);
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            covered.insert(folder.to_owned());
-            if !state.watch(folder) {
-                return;
-            }
-            if let Some(entry) = state.folders.get_mut(folder) {
-                entry.names.entry(name.to_owned()).or_default().insert(cob.clone());
-            }
-        }
-        for path in wanted.whole_folders() {
-            let path = real(path);
-            if !state.watch(&path) {
-                return;
-            }
-            if let Some(entry) = state.folders.get_mut(&path) {
-                entry.whole.insert(cob.clone());
-                covered.insert(path);
+        let Some(watcher) = watching.watcher.as_mut() else { return false };
+        match watcher.watch(folder, RecursiveMode::NonRecursive) {
+            Ok(()) => true,
+            Err(error) => {
+                if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) && !watching.told {
+                    watching.told = true;
+                    warn!(
+                        folder = %folder.display(),
+                        "there are no more watches (fs.inotify.max_user_watches): changes of further files are found by \
+                         the checks at intervals"
+                    );
+                }
+                // Or it is not there yet, or not any more.
+                false
             }
         }
-        state.of.insert(cob.clone(), covered);
     }
 
     /// What we have written ourselves.
@@ -135,6 +160,7 @@ impl Watch {
     pub(super) fn forget(&self, cob: &CobId) {
         let mut state = self.inner.lock();
         state.pending.remove(cob);
+        let mut gone = Vec::new();
         for path in state.of.remove(cob).unwrap_or_default() {
             let Some(folder) = state.folders.get_mut(&path) else { continue };
             folder.whole.remove(cob);
@@ -144,10 +170,15 @@ impl Watch {
             });
             if folder.names.is_empty() && folder.whole.is_empty() {
                 state.folders.remove(&path);
-                // One that has gone is not watched any more.
-                let _ = state.watcher.as_mut().map(|w| w.unwatch(&path));
                 state.ours.retain(|file, _| file.parent() != Some(&path));
+                gone.push(path);
             }
+        }
+        drop(state);
+        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in gone {
+            // One that has gone is not watched any more.
+            let _ = watching.watcher.as_mut().map(|w| w.unwatch(&path));
         }
     }
 
@@ -229,30 +260,6 @@ impl Inner {
 }
 
 impl Watched {
-    /// Watches a folder; false: there are no more watches.
-    fn watch(&mut self, folder: &Path) -> bool {
-        if self.folders.contains_key(folder) {
-            return true;
-        }
-        let Some(watcher) = self.watcher.as_mut() else { return false };
-        match watcher.watch(folder, RecursiveMode::NonRecursive) {
-            Ok(()) => {
-                self.folders.insert(folder.to_owned(), Folder::default());
-                true
-            }
-            Err(error) if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) => {
-                warn!(
-                    folder = %folder.display(),
-                    "there are no more watches (fs.inotify.max_user_watches): changes of further files are found by the \
-                     checks at intervals"
-                );
-                false
-            }
-            // It is not there yet, or not any more.
-            Err(_) => true,
-        }
-    }
-
     /// Notes whom a change of this path concerns; whether anybody.
     fn concerns(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
