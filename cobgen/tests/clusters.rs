@@ -468,3 +468,17 @@ fn hadoop_starts_in_looms_order() {
     assert_eq!(status, 0);
     insta::assert_snapshot!("hadoop_plan", out);
 }
+
+#[test]
+fn a_line_of_parents_may_be_long() {
+    let mut text = LOOM.replacen("  t:\n", "  base:\n", 1);
+    assert!(text.contains("  base:\n"));
+    let mut templates = "templates:\n  t: {parent: p0}\n".to_owned();
+    for level in 0..5_000 {
+        templates += &format!("  p{level}: {{parent: p{}}}\n", level + 1);
+    }
+    templates += "  p5000: {parent: base}\n";
+    text = text.replacen("templates:\n", &templates, 1);
+    let (status, layout) = Work::new(&text).solve(&[]);
+    assert_eq!((status, nodes(&layout).len()), (0, 5));
+}

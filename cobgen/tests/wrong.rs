@@ -120,3 +120,13 @@ fn bad_usage_is_told_with_the_right_status() {
     assert_eq!((status, err.as_str()), (0, ""));
     assert!(out.contains("Examples:"), "{out}");
 }
+
+#[test]
+fn circles_of_many_templates_are_refused() {
+    let mut text = "templates:\n".to_owned();
+    for level in 0..20_000 {
+        text += &format!("  t{level}: {{parent: t{}}}\n", (level + 1) % 20_000);
+    }
+    let told = check_bytes("model.yaml", text.as_bytes());
+    assert!(told.contains("more than 100 templates stand above one another in a circle"), "{told}");
+}

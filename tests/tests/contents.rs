@@ -17,6 +17,103 @@ type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const TABLE: &[Row] = &[
     (
+        "package",
+        &[
+            r#"{"name": "nginx"}"#,
+            r#"{"name": "nginx", "version": "1.22*", "hold": true, "override_hold": true, "purge": true}"#,
+            r#"{"name": "nginx", "repository": "/srv/repo", "trusted": true, "root": "/srv/host"}"#,
+            r#"{"name": "nginx", "repository": "http://h/debian bookworm main", "signed_by": "/k.gpg", "lock_timeout": "30s"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"name": ""}"#,
+            r#"{"name": "Nginx!"}"#,
+            r#"{"name": "-o"}"#,
+            r#"{"name": "nginx", "version": 1}"#,
+            r#"{"name": "nginx", "hold": "yes"}"#,
+            r#"{"name": "nginx", "root": "srv"}"#,
+            r#"{"name": "nginx", "more": 1}"#,
+        ],
+    ),
+    (
+        "sysctl",
+        &[
+            r#"{"key": "net.ipv4.ip_forward", "value": 1}"#,
+            r#"{"key": "net.ipv4.conf.eth0/100.forwarding", "value": "1", "persist": false, "root": "/srv/host"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"key": "net.ipv4.ip_forward"}"#,
+            r#"{"key": "../etc/passwd", "value": 1}"#,
+            r#"{"key": "", "value": 1}"#,
+            r#"{"key": "a.b", "value": "1\n2"}"#,
+            r#"{"key": "a.b", "value": [1]}"#,
+            r#"{"key": "a.b", "value": 1, "more": 1}"#,
+        ],
+    ),
+    (
+        "host-entry",
+        &[r#"{"address": "10.0.0.1", "names": ["db.example.org", "db"]}"#, r#"{"address": "::1", "names": ["a"]}"#],
+        &[
+            "null",
+            "{}",
+            r#"{"address": "10.0.0.1"}"#,
+            r#"{"address": "10.0.0.1", "names": []}"#,
+            r#"{"address": "10.0.0.256", "names": ["a"]}"#,
+            r#"{"address": "10.0.0.1", "names": ["a b"]}"#,
+            r#"{"address": "10.0.0.1", "names": ["a"], "more": 1}"#,
+        ],
+    ),
+    (
+        "cron",
+        &[
+            r#"{"schedule": "30 4 * * 1-5", "command": "backup", "user": "backup", "env": {"MAILTO": "ops"}}"#,
+            r#"{"schedule": "@daily", "command": "x", "name": "nightly"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"schedule": "@daily"}"#,
+            r#"{"schedule": "4 * *", "command": "x"}"#,
+            r#"{"schedule": "@sometimes", "command": "x"}"#,
+            r#"{"schedule": "@daily", "command": "x\ny"}"#,
+            r#"{"schedule": "@daily", "command": "x", "name": "../x"}"#,
+            r#"{"schedule": "@daily", "command": "x", "more": 1}"#,
+        ],
+    ),
+    (
+        "user",
+        &[
+            r#"{"name": "web"}"#,
+            r#"{"name": "web", "uid": 777, "home": "/srv/web", "shell": "/bin/sh", "groups": ["ops"], "system": true}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"name": ""}"#,
+            r#"{"name": "a:b"}"#,
+            r#"{"name": "-r"}"#,
+            r#"{"name": "web", "uid": -1}"#,
+            r#"{"name": "web", "home": "srv"}"#,
+            r#"{"name": "web", "comment": "a:b"}"#,
+            r#"{"name": "web", "more": 1}"#,
+        ],
+    ),
+    (
+        "group",
+        &[r#"{"name": "ops"}"#, r#"{"name": "ops", "gid": 777, "system": true}"#],
+        &[
+            "null",
+            "{}",
+            r#"{"name": ""}"#,
+            r#"{"name": "a:b"}"#,
+            r#"{"name": "o", "gid": "x"}"#,
+            r#"{"name": "o", "more": 1}"#,
+        ],
+    ),
+    (
         "wait",
         &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
         &[
@@ -197,6 +294,7 @@ fn what_one_side_takes_or_refuses_the_other_does_too() {
 fn the_table_has_every_kind_that_has_a_content_of_its_own() {
     let in_table = |name: &&str| TABLE.iter().any(|(kind, ..)| kind == name);
     let missing: Vec<&str> = cobgen::expand::builtin_kinds().filter(|name| !in_table(name)).collect();
-    // The content of a script is a kind, which daemons take as such; budgets are not written by hand.
-    assert_eq!(missing, ["script", "budget"], "others need a row");
+    // The contents of a script and of a plug-in are kinds, which daemons take as such; budgets are not written by
+    // hand; that of a tree of files is written anew for the daemon.
+    assert_eq!(missing, ["script", "plugin", "budget", "file-tree"], "others need a row");
 }

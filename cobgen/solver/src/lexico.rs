@@ -127,13 +127,13 @@ fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
         }
         return promise;
     }
-    let excludes = |a: usize, b: usize| {
-        rest.conflicts_of[a].iter().map(|c| &rest.conflicts[*c]).any(|c| c.contains(b) && c.len() == 2)
-    };
+    let partners = partners(rest);
     let mut cliques: Vec<(Vec<usize>, usize)> = Vec::new();
     for (at, g) in candidates.iter().enumerate().rev() {
         let size = rest.groups[*g].size;
-        let home = cliques.iter_mut().find(|(members, _)| members.iter().all(|m| excludes(*g, *m)));
+        let own = &partners[*g];
+        let fits = |members: &[usize]| members.iter().all(|m| own.binary_search(m).is_ok());
+        let home = if own.is_empty() { None } else { cliques.iter_mut().find(|(members, _)| fits(members)) };
         promise[at] = match home {
             Some((members, most)) => {
                 let gain = size.saturating_sub(*most);
@@ -148,6 +148,22 @@ fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
         };
     }
     promise
+}
+
+/// For each group those with which it can't be on one node, whatever else is there; in order.
+fn partners(problem: &Problem) -> Vec<Vec<usize>> {
+    let mut partners = vec![Vec::new(); problem.groups.len()];
+    for conflict in &problem.conflicts {
+        let mut members = conflict.iter();
+        if let (Some(a), Some(b), None) = (members.next(), members.next(), members.next()) {
+            partners[a].push(b);
+            partners[b].push(a);
+        }
+    }
+    for own in &mut partners {
+        own.sort_unstable();
+    }
+    partners
 }
 
 impl Search {

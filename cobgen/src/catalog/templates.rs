@@ -80,9 +80,10 @@ impl Templates {
             report.segment("template", name);
             written.insert(name.value.as_str(), (name, entry));
         }
+        let names = bases_first(&written);
         let mut builder = Builder { written, done: BTreeMap::new(), way: Vec::new() };
-        for (name, _) in entries.iter() {
-            builder.build(&name.value, report);
+        for name in names {
+            builder.build(name, report);
         }
         Self(builder.done)
     }
@@ -102,8 +103,43 @@ impl Templates {
     }
 }
 
+/// Each template as it is written.
+type Written<'a> = BTreeMap<&'a str, (&'a Marked<String>, &'a TemplateEntry)>;
+
+/// The longest circle that is told step by step. Others stand no higher than one above what is built already.
+const MOST_LEVELS: usize = 100;
+
+/// The names of all templates, each after its parent and partials, as far as they are in no circle. The stack is our
+/// own: lines of parents may be as long as the model.
+fn bases_first<'a>(written: &Written<'a>) -> Vec<&'a str> {
+    let bases = |name: &str, next: usize| {
+        let entry: Option<&'a TemplateEntry> = written.get(name).map(|(_, entry)| *entry);
+        entry.and_then(|entry| entry.parent.iter().chain(&entry.includes).nth(next)).map(|base| base.value.as_str())
+    };
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut order = Vec::with_capacity(written.len());
+    for root in written.keys() {
+        let mut walk: Vec<(&str, usize)> = if seen.insert(root) { vec![(root, 0)] } else { Vec::new() };
+        while let Some((name, next)) = walk.last_mut() {
+            match bases(name, *next) {
+                Some(base) => {
+                    *next += 1;
+                    if let Some((base, _)) = written.get_key_value(base).filter(|(base, _)| seen.insert(base)) {
+                        walk.push((base, 0));
+                    }
+                }
+                None => {
+                    order.push(*name);
+                    walk.pop();
+                }
+            }
+        }
+    }
+    order
+}
+
 struct Builder<'a> {
-    written: BTreeMap<&'a str, (&'a Marked<String>, &'a TemplateEntry)>,
+    written: Written<'a>,
     done: BTreeMap<String, Option<Template>>,
     /// The templates whose parents are looked at.
     way: Vec<Marked<String>>,
@@ -165,6 +201,14 @@ impl Builder<'_> {
         let step = Marked { mark: other.mark, value: name.to_owned() };
         if self.way.iter().any(|w| w.value == other.value) || name == other.value {
             self.tell_circle(&step, &other.value, report);
+            return None;
+        }
+        if self.way.len() >= MOST_LEVELS {
+            let what = format!("more than {MOST_LEVELS} templates stand above one another in a circle");
+            report.push(
+                other.mark,
+                Diagnostic::error("too-deep", what).help("take one of these parents or partials out"),
+            );
             return None;
         }
         self.way.push(step);

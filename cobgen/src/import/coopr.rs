@@ -11,6 +11,7 @@ use serde_json::{Map as Json, Value as JsonValue, json};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expand::macros;
+use crate::input;
 use crate::model::{Key, Mark, Node, Sources, Value, read_one};
 
 /// What came of a folder.
@@ -120,7 +121,7 @@ impl Reader {
 
     fn files(&mut self, folder: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-        let mut files: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect();
+        let mut files: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| !p.is_dir()).collect();
         files.sort();
         for other in files.iter().filter(|p| p.extension().is_none_or(|e| e != "json")) {
             let what = format!("the file {} was not read", other.display());
@@ -133,15 +134,13 @@ impl Reader {
     fn load(&mut self, path: &Path) -> Option<Node> {
         let unreadable =
             |e: &dyn std::fmt::Display| Diagnostic::error("unreadable", format!("can't read {}: {e}", path.display()));
-        match std::fs::metadata(path).map(|m| m.len()) {
-            Ok(length) if length > MAX_FILE => self.out.push(unreadable(&"it is too large")),
-            Ok(_) => match std::fs::read_to_string(path) {
-                Ok(text) => return read_one(&mut self.sources, path, text, &mut self.out),
-                Err(error) => self.out.push(unreadable(&error)),
-            },
-            Err(error) => self.out.push(unreadable(&error)),
+        match input::read_text(path, MAX_FILE) {
+            Ok(text) => read_one(&mut self.sources, path, text, &mut self.out),
+            Err(error) => {
+                self.out.push(unreadable(&error));
+                None
+            }
         }
-        None
     }
 
     fn entity(&mut self, folder: &str, node: &Node) -> Option<(String, JsonValue)> {

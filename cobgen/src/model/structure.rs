@@ -353,7 +353,8 @@ impl<'a> Walk<'a> {
 /// The needed keys that a mapping lacks.
 fn missing<'a>(schema: &'a Json, map: &Map) -> Vec<&'a str> {
     let keys = |list: Option<&'a Json>| list.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
-    let lacks = |name: &&str| map.get(name).is_none();
+    // A key without a value is as good as none.
+    let lacks = |name: &&str| map.get(name).is_none_or(|node| node.value == Value::Null);
     let mut missing: Vec<&str> = keys(schema.get("required")).filter(lacks).collect();
     if keys(schema.get("x-either")).all(|name| lacks(&name)) {
         missing.extend(keys(schema.get("x-either")).take(1));

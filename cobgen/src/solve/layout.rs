@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::input;
+
 /// The largest file of layouts, in bytes.
 const MAX_FILE: u64 = 256 << 20;
 
@@ -37,12 +39,6 @@ pub enum LayoutError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is too large.
-    #[error("{path} is larger than {} MiB", MAX_FILE >> 20)]
-    TooLarge {
-        /// The file.
-        path: String,
-    },
     /// It holds something else.
     #[error("{path} holds no layouts: {source}\n  help: it is to be what `cobgen solve --json` prints")]
     Wrong {
@@ -72,11 +68,7 @@ struct ClusterInFile {
 /// [`LayoutError`].
 pub fn read(path: &Path) -> Result<Layouts, LayoutError> {
     let name = || path.display().to_string();
-    let unreadable = |source| LayoutError::Unreadable { path: name(), source };
-    if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
-        return Err(LayoutError::TooLarge { path: name() });
-    }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let bytes = input::read(path, MAX_FILE).map_err(|source| LayoutError::Unreadable { path: name(), source })?;
     of_bytes(&bytes).map_err(|source| LayoutError::Wrong { path: name(), source })
 }
 

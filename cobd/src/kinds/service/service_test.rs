@@ -287,8 +287,8 @@ fn reloading() -> Kind {
 async fn a_reload_keeps_the_process_and_takes_over_the_content() {
     let mut bench = Bench::new();
     let folder = bench.folder.path().to_str().expect("text").to_owned();
-    let keys = r#""start":"trap 'echo >> {}/hups' HUP; echo $$ > {}/pid; while :; do sleep 0.05; done",
-        "settle":"20ms","on_change":"reload","reload":"kill -HUP $COB_MAIN_PID","stop":"kill -KILL $COB_MAIN_PID""#;
+    let keys = r#""start":"trap 'echo >> {}/hups' USR1; echo $$ > {}/pid; while :; do sleep 0.05; done",
+        "settle":"20ms","on_change":"reload","reload":"kill -USR1 $COB_MAIN_PID","stop":"kill -KILL $COB_MAIN_PID""#;
     let content =
         |value: u8| format!("{{{},\"exports\":{{\"v\":{value}}}}}", keys.replace("{}", &folder).replace('\n', ""));
     let old = bench.context(&reloading(), &content(1));
@@ -311,7 +311,7 @@ async fn a_reload_keeps_the_process_and_takes_over_the_content() {
     let done = Outcome::Done { exports: values, saved: None };
     assert_eq!(bench.transition(&new, "outdated", "up").await, done);
     assert_eq!(bench.transition(&new, "up", "down").await, Outcome::done());
-    let broken = bench.context(&reloading(), &content(3).replace("kill -HUP $COB_MAIN_PID", "echo no; exit 3"));
+    let broken = bench.context(&reloading(), &content(3).replace("kill -USR1 $COB_MAIN_PID", "echo no; exit 3"));
     bench.transition(&old, "down", "up").await;
     let why = reason(bench.transition(&broken, "outdated", "up").await);
     assert!(why.contains("reload: exit status 3: no"), "{why}");

@@ -7,11 +7,15 @@ use cob_planner::{Action, Durations};
 use serde_json::Value;
 
 use crate::expand::parse_duration;
+use crate::input;
 use crate::model::did_you_mean_or_list;
+
+/// The largest file of durations, in bytes.
+const MAX_FILE: u64 = 64 << 20;
 
 /// Reads a file of lines `ACTION [SERVICE [NODE]]: TIME`; the error says what is wrong with it.
 pub(super) fn read(path: &Path) -> Result<Durations, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    let text = input::read_text(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
 }
 

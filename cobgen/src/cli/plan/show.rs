@@ -91,15 +91,19 @@ pub(super) fn in_words(cluster: &str, plan: &Plan, durations: Option<&Durations>
 /// What waits for other services, once for all nodes.
 fn order(plan: &Plan, out: &mut String) {
     let mut waits: BTreeMap<What<'_>, BTreeSet<What<'_>>> = BTreeMap::new();
+    // Many wait for one gate, which waits for many.
+    let mut gates: BTreeMap<usize, BTreeSet<What<'_>>> = BTreeMap::new();
+    for (at, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.job.is_none()) {
+        gates.insert(at, step.after.iter().filter_map(|at| plan.steps[*at].job.as_ref()).map(what).collect());
+    }
     for step in &plan.steps {
         let Some(job) = &step.job else { continue };
-        let through = |at: &usize| match &plan.steps[*at].job {
-            Some(_) => vec![*at],
-            None => plan.steps[*at].after.clone(),
-        };
-        let before = step.after.iter().flat_map(through).filter_map(|at| plan.steps[at].job.as_ref());
-        let others = before.filter(|b| b.service != job.service && !b.action.is_of_node() && !job.action.is_of_node());
-        let others: BTreeSet<What<'_>> = others.map(what).collect();
+        let of_step = |at: &usize| plan.steps[*at].job.as_ref().map(what);
+        let of_gate = |at: &usize| gates.get(at).into_iter().flatten().copied();
+        let before = step.after.iter().flat_map(|at| of_step(at).into_iter().chain(of_gate(at)));
+        let (service, of_node) = (job.service.as_deref(), job.action.is_of_node());
+        let others: BTreeSet<What<'_>> =
+            before.filter(|(action, other)| *other != service && !action.is_of_node() && !of_node).collect();
         if !others.is_empty() {
             waits.entry(what(job)).or_default().extend(others);
         }

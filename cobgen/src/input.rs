@@ -1,0 +1,51 @@
+//! Files that a command is told to read, whatever they turn out to be.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::path::Path;
+
+/// The bytes of a regular file of no more than `most` bytes. Devices and pipes, which may never end, are refused.
+///
+/// # Errors
+/// As the system says it; when it is another sort of file, or longer.
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    // The length that the system tells may grow meanwhile.
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {} MiB", most >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// The same, a text.
+///
+/// # Errors
+/// As [`read`]; and when it is not UTF-8.
+pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_never_end_is_not_begun() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).expect("made");
+        for path in [&link, dir.path()] {
+            assert!(read(path, 1 << 20).expect_err("refused").to_string().contains("no regular file"));
+        }
+        let file = dir.path().join("file");
+        std::fs::write(&file, vec![b'x'; (1 << 20) + 1]).expect("written");
+        assert!(read(&file, 1 << 20).expect_err("refused").to_string().contains("longer than 1 MiB"));
+        assert_eq!(read_text(&file, 2 << 20).expect("read").len(), (1 << 20) + 1);
+        std::fs::write(&file, b"\xff").expect("written");
+        assert!(read_text(&file, 9).is_err());
+    }
+}
