@@ -39,6 +39,8 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, F
         input.content(bytes);
         input
     };
+    // libgit2 has no memory to give before it is made ready, which this call alone of git2's does not do.
+    drop(git2::Buf::new());
     let mut options = MergeFileOptions::new();
     options.our_label("on this host").their_label("wanted").ancestor_label("applied before").style_diff3(true);
     let failed = |e: git2::Error| FilesError::Content(format!("a merge could not be made: {}", e.message()));
