@@ -25,7 +25,8 @@ pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> R
     if !rest.tighten() || feasible::solve(&rest, steps)?.is_none() {
         return Ok(None);
     }
-    let mut search = Search { rest, taken: Vec::new(), failures: 0, hint: None, certificates: Vec::new() };
+    let partners = partners(&rest);
+    let mut search = Search { rest, partners, taken: Vec::new(), failures: 0, hint: None, certificates: Vec::new() };
     for (_, std::cmp::Reverse(services), rank) in tiers(problem, order, steps)? {
         if search.rest.nodes == 0 {
             break;
@@ -65,6 +66,8 @@ pub(crate) fn column_key(problem: &Problem, order: &TierOrder, column: &Column) 
 
 struct Search {
     rest: Problem,
+    /// As [`partners`] says; what is taken changes no conflict.
+    partners: Vec<Vec<usize>>,
     taken: Solution,
     /// Columns of this tier that came to nothing: from the first on, subtrees are looked into before they
     /// are walked through.
@@ -103,7 +106,7 @@ struct Subtree {
 }
 
 impl Tree {
-    fn new(rest: &Problem, services: usize, rank: usize) -> Self {
+    fn new(rest: &Problem, partners: &[Vec<usize>], services: usize, rank: usize) -> Self {
         let of_rank = |slot: &Slot| slot.max > 0 && slot.modes.iter().any(|m| m.rank == rank);
         let slots: Vec<_> = (0..rest.slots.len()).filter(|s| of_rank(&rest.slots[*s])).collect();
         let mut allowed = rest.empty_set();
@@ -111,14 +114,14 @@ impl Tree {
             allowed.unite(&mode.allowed);
         }
         let candidates: Vec<_> = allowed.iter().filter(|g| rest.groups[*g].hi > 0).collect();
-        let promise = promises(rest, &candidates, services);
+        let promise = promises(rest, partners, &candidates, services);
         Self { services, rank, candidates, promise, slots }
     }
 }
 
 /// For each candidate the most services that it and those after it can add: of groups of which each two
 /// exclude each other, only one counts.
-fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
+fn promises(rest: &Problem, partners: &[Vec<usize>], candidates: &[usize], enough: usize) -> Vec<usize> {
     let all: usize = candidates.iter().map(|g| rest.groups[*g].size).sum();
     let mut promise = vec![0; candidates.len() + 1];
     if all < enough || rest.conflicts.is_empty() {
@@ -127,7 +130,6 @@ fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
         }
         return promise;
     }
-    let partners = partners(rest);
     let mut cliques: Vec<(Vec<usize>, usize)> = Vec::new();
     for (at, g) in candidates.iter().enumerate().rev() {
         let size = rest.groups[*g].size;
@@ -169,7 +171,7 @@ fn partners(problem: &Problem) -> Vec<Vec<usize>> {
 impl Search {
     fn tier(&mut self, services: usize, rank: usize, steps: &mut Steps) -> Result<(), OutOfSteps> {
         steps.spend((self.rest.slots.len() + self.rest.groups.len()) as u64 + 4)?;
-        let tree = Tree::new(&self.rest, services, rank);
+        let tree = Tree::new(&self.rest, &self.partners, services, rank);
         steps.spend(tree.candidates.len() as u64 * (self.rest.conflicts.len() as u64 / 8 + 1))?;
         if tree.slots.is_empty() || tree.promise[0] < services {
             return Ok(());
