@@ -294,16 +294,7 @@ impl Engine {
             Activity::Idle | Activity::Checking { .. } => None,
         };
         let granted = object.requests.iter().filter_map(|r| {
-            let state = r.granted?;
-            let grant = GrantOut {
-                number: r.number,
-                set: self.names.state_names(&r.set),
-                state: self.names.state_name(state).clone(),
-                rank: r.rank,
-                origin: self.names.cob_id(r.origin).clone(),
-                fingerprint: r.fingerprint,
-                rests_on: Vec::new(),
-            };
+            let grant = r.grant_out(r.granted?, &self.names, Vec::new());
             Some((self.names.cob_id(r.asker).clone(), grant))
         });
         DurableCob {

@@ -182,7 +182,7 @@ impl Daemon {
         };
         let job = job_id(number);
         let is_check = matches!(run, Run::Check { .. });
-        let begun = match self.context(&cob, &run) {
+        let begun = match self.context(&cob, Self::imports_of(&run)) {
             Ok(context) => {
                 let begun = match run {
                     Run::Check { .. } => self.kinds.check(job, context),
@@ -216,19 +216,12 @@ impl Daemon {
 
     /// What is known of a change object, without a move.
     pub(super) fn context_of(&self, cob: &CobId) -> Result<Context, String> {
-        self.context(cob, &Run::Check { cob: cob.clone(), job: cob_types::Number { start: 0, counter: 0 } })
+        self.context(cob, BTreeMap::new())
     }
 
-    fn context(&self, cob: &CobId, run: &Run) -> Result<Context, String> {
+    fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
         let ready = self.active.as_ref().and_then(|a| a.cobs.get(cob));
         let ready = ready.ok_or_else(|| "it is not in the active generation".to_owned())?;
-        let imports = match run {
-            Run::Check { .. } => BTreeMap::new(),
-            Run::Action { imports, .. } => imports
-                .iter()
-                .map(|(id, state, values)| (id.clone(), Import { state: state.clone(), values: values.clone() }))
-                .collect(),
-        };
         Ok(Context {
             cob: ready.cob.clone(),
             kind: ready.kind.clone(),
@@ -238,6 +231,17 @@ impl Daemon {
             secrets: self.secrets_of(&ready.cob),
             leaving: !ready.cob.keep && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
         })
+    }
+
+    /// What the locks of an action carry.
+    fn imports_of(run: &Run) -> BTreeMap<CobId, Import> {
+        match run {
+            Run::Check { .. } => BTreeMap::new(),
+            Run::Action { imports, .. } => imports
+                .iter()
+                .map(|(id, state, values)| (id.clone(), Import { state: state.clone(), values: values.clone() }))
+                .collect(),
+        }
     }
 
     /// The secrets that a content names, as they are in the bundle.
@@ -251,7 +255,7 @@ impl Daemon {
     pub(super) fn adopt_job(&mut self, cob: &CobId, number: cob_types::Number, hop: Hop) -> Result<(), String> {
         let job = job_id(number);
         let run = Run::Check { cob: cob.clone(), job: number };
-        let context = self.context(cob, &run)?;
+        let context = self.context(cob, Self::imports_of(&run))?;
         let handle = self.kinds.adopt(job, context, hop).map_err(|e| e.to_string())?;
         self.running.insert(cob.clone(), (job, handle));
         Ok(())

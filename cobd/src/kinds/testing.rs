@@ -10,6 +10,7 @@ use cob_types::kind::Check;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, KindName, StateName, Transition};
 use tokio::sync::mpsc;
 
+use super::contract::Case;
 use super::{CheckOutcome, Context, Hop, JobEnd, JobEnded, JobHandle, Kinds, Outcome};
 use crate::run::testing::{anybody_with, program, wait_for};
 use crate::run::{JobId, payload};
@@ -96,22 +97,8 @@ impl Bench {
     /// A change object of this kind.
     pub(super) fn context(&self, kind: &Kind, content: &str) -> Context {
         let work = payload::materialise(&self.path("payload"), &BTreeMap::new(), &BTreeMap::new()).expect("made");
-        let cob = Cob {
-            id: cob_id("n1/a/b"),
-            kind: kind.name.clone(),
-            preferred: kind.preferred.clone(),
-            content: content.to_owned(),
-            fingerprint: Fingerprint([1; 16]),
-            rests_on: None,
-            transitions: Vec::new(),
-            locks: Vec::new(),
-            ranks: BTreeMap::new(),
-            expects: BTreeMap::new(),
-            budget: None,
-            at_most: None,
-            keep: false,
-            files: BTreeMap::new(),
-        };
+        let cob = Case::new(kind.clone(), content).cob;
+        let cob = Cob { id: cob_id("n1/a/b"), fingerprint: Fingerprint([1; 16]), ..cob };
         Context {
             cob: Arc::new(cob),
             kind: Arc::new(kind.clone()),

@@ -13,7 +13,7 @@ use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
 use crate::object::{Activity, Cx, Lock, Msg, Object, View};
-use crate::record::{Body, GrantOut, HeldLock, Note};
+use crate::record::{Body, HeldLock, Note};
 use crate::spec::{NeedSpec, Set, StateIx};
 
 /// One lock that is needed now.
@@ -406,15 +406,7 @@ impl Object {
         self.requests[at].granted = Some(id);
         self.requests[at].recalled = false;
         let request = &self.requests[at];
-        let grant = GrantOut {
-            number: request.number,
-            set: cx.names.state_names(&request.set),
-            state: cx.names.state_name(id).clone(),
-            rank: request.rank,
-            origin: cx.names.cob_id(request.origin).clone(),
-            fingerprint: request.fingerprint,
-            rests_on,
-        };
+        let grant = request.grant_out(id, cx.names, rests_on);
         let (cob, to) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
         if !cx.faults.grants_not_durable() {
             cx.record(Body::Granted { cob, to, grant });

@@ -50,7 +50,7 @@ use probe::ProbeState;
 use crate::effect::Run;
 use crate::engine::Faults;
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::record::{Body, HeldLock, Note};
+use crate::record::{Body, GrantOut, HeldLock, Note};
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::{Span, Time};
 
@@ -159,6 +159,21 @@ pub(crate) struct Request {
     /// It is granted though the number is reached: nothing else lets the others come back.
     pub(crate) beyond: bool,
     pub(crate) since: Time,
+}
+
+impl Request {
+    /// The promise of a state that answers it, as it is written down.
+    pub(crate) fn grant_out(&self, state: StateId, names: &Names, rests_on: Vec<HeldLock>) -> GrantOut {
+        GrantOut {
+            number: self.number,
+            set: names.state_names(&self.set),
+            state: names.state_name(state).clone(),
+            rank: self.rank,
+            origin: names.cob_id(self.origin).clone(),
+            fingerprint: self.fingerprint,
+            rests_on,
+        }
+    }
 }
 
 /// A lock that this one has asked for.
