@@ -30,6 +30,15 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     Ok(serde_cbor::to_vec(value)?)
 }
 
+/// As [`encode`], into a buffer that is emptied first: for many values one after the other.
+///
+/// # Errors
+/// As there; what is in the buffer then has no meaning.
+pub fn encode_into<T: Serialize>(value: &T, buffer: &mut Vec<u8>) -> Result<(), CodecError> {
+    buffer.clear();
+    Ok(serde_cbor::to_writer(buffer, value)?)
+}
+
 /// Encodes with field numbers instead of names: for what travels often and is short (messages,
 /// journal records). Fields may only be added at the end.
 ///

@@ -5,8 +5,13 @@ use std::process::ExitCode;
 
 use cobgen::cli::{self, Terminal};
 
+/// Half of what a large generation costs is millions of small allocations on all processors.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
-    let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
+    // Standard error is not locked: a thread that panics says so there.
+    let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
     let colour = err.is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let status = {
         // Large outputs are written in large pieces.

@@ -1,17 +1,22 @@
 //! Writing objects: each by itself when they are few, all in one pack when they are many.
 //!
 //! A file and an fsync for each of ten thousand bundles take ten seconds and more; one pack takes
-//! one. Either way everything is durable when [`Objects::finish`] returns.
+//! one. Compressing takes most of that, so that bundles are written as a few packs at the same time.
+//! Either way everything is durable when [`Objects::finish`] and [`write_packs`] return.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use git2::{ObjectType, Oid, Repository};
+use rayon::prelude::*;
 
 use crate::depot::{Depot, sync_folder};
 use crate::integrity::Integrity;
 
 /// From this many new bundles on they are written as one pack.
 pub(crate) const PACK_FROM: usize = 200;
+/// The most packs that one generation's bundles are written as: whoever reads looks into all packs of a depot.
+const MOST_PACKS: usize = 4;
 const FILE_MODE: i32 = 0o100_644;
 const FOLDER_MODE: i32 = 0o040_000;
 /// Packs are never changed.
@@ -48,7 +53,7 @@ impl<'d> Objects<'d> {
         let repo = Repository::open_bare(&depot.path)?;
         if many {
             search_for_no_deltas(&repo);
-            repo.odb()?.add_new_mempack_backend(i32::MAX)?;
+            gather_in_memory(&repo)?;
         }
         Ok(Self { repo, integrity: &depot.integrity, gathered: many.then(Vec::new) })
     }
@@ -118,11 +123,7 @@ impl<'d> Objects<'d> {
                 git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Os, error.to_string())
             });
         };
-        let mut pack = self.repo.packbuilder()?;
-        for id in gathered {
-            pack.insert_object(id, None)?;
-        }
-        pack.write(&self.repo.path().join("objects/pack"), PACK_MODE)
+        write_pack(&self.repo, gathered)
     }
 
     fn note(&mut self, id: Oid) {
@@ -130,4 +131,29 @@ impl<'d> Objects<'d> {
             gathered.push(id);
         }
     }
+}
+
+/// Writes blobs that are not there yet as packs: one a processor, [`MOST_PACKS`] at most.
+pub(crate) fn write_packs(path: &Path, blobs: &[&[u8]]) -> Result<(), git2::Error> {
+    let packs = rayon::current_num_threads().min(blobs.len() / PACK_FROM).clamp(1, MOST_PACKS);
+    search_for_no_deltas(&Repository::open_bare(path)?);
+    blobs.par_chunks(blobs.len().div_ceil(packs).max(1)).try_for_each(|blobs| {
+        let repo = Repository::open_bare(path)?;
+        gather_in_memory(&repo)?;
+        let written = blobs.iter().map(|bytes| repo.blob(bytes)).collect::<Result<_, _>>()?;
+        write_pack(&repo, written)
+    })
+}
+
+/// Keeps what is written in memory, for [`write_pack`].
+fn gather_in_memory(repo: &Repository) -> Result<(), git2::Error> {
+    repo.odb()?.add_new_mempack_backend(i32::MAX).map(drop)
+}
+
+fn write_pack(repo: &Repository, objects: Vec<Oid>) -> Result<(), git2::Error> {
+    let mut pack = repo.packbuilder()?;
+    for id in objects {
+        pack.insert_object(id, None)?;
+    }
+    pack.write(&repo.path().join("objects/pack"), PACK_MODE)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use cob_types::generation::FORMAT;
 use cob_types::trust::Signed;
-use cob_types::{Generation, GenerationNumber, Manifest};
+use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ErrorCode, ObjectType, Oid, Signature};
 use rayon::prelude::*;
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
 use crate::lock::PublisherLock;
-use crate::objects::{Objects, PACK_FROM};
+use crate::objects::{Objects, PACK_FROM, write_packs};
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
 /// How long one publisher waits for others: each holds the lock for a few milliseconds.
@@ -158,8 +158,12 @@ impl Depot {
         };
         let counts = Counts { hosts: manifest.hosts.len() as u64, cobs: manifest.cobs };
         let message = write_message(publication.message, manifest.generation, counts);
-        let mut objects =
-            Objects::open(self, encoded.new_bundles(self).map_err(failed())? >= PACK_FROM).map_err(failed())?;
+        let new = encoded.new_bundles(self).map_err(failed())?;
+        let many = new.len() >= PACK_FROM;
+        if many {
+            write_packs(&self.path, &new).map_err(failed())?;
+        }
+        let mut objects = Objects::open(self, many).map_err(failed())?;
         let model = Folder::of(publication.model)?;
         let model = (!publication.model.is_empty()).then(|| model.write(&mut objects, MODEL)).transpose()?;
         let tree = encoded.write(&mut objects, model, publication.provenance).map_err(failed())?;
@@ -226,8 +230,9 @@ impl Encoded {
         if !manifest.hosts.keys().eq(bundles.keys()) {
             return Err(unfit("its manifest and its bundles are not of the same hosts".to_owned()));
         }
-        let encode = |(host, bundle)| {
-            let bytes = codec::encode(bundle).map_err(|error| unfit(format!("the bundle of {host}: {error}")))?;
+        let encode = |buffer: &mut Vec<u8>, (host, bundle): (&HostName, &Bundle)| {
+            codec::encode_into(bundle, buffer).map_err(|error| unfit(format!("the bundle of {host}: {error}")))?;
+            let bytes = buffer.clone();
             if manifest.hosts.get(host).map(|entry| entry.bundle) != Some(canonical::blob_hash(&bytes)) {
                 return Err(unfit(format!("the bundle of {host} does not have the hash that the manifest says")));
             }
@@ -235,19 +240,21 @@ impl Encoded {
             let id = id.map_err(|error| unfit(format!("the bundle of {host}: {}", error.message())))?;
             Ok(Blob { name: bundle_name(host), bytes, id })
         };
-        let encoded: Vec<Result<Blob, PublishError>> = bundles.par_iter().map(encode).collect();
+        let encoded: Vec<Result<Blob, PublishError>> = bundles.par_iter().map_init(Vec::new, encode).collect();
         let bundles = encoded.into_iter().collect::<Result<_, _>>()?;
         let manifest = codec::encode(manifest).map_err(|error| unfit(format!("the manifest: {error}")))?;
         Ok(Self { manifest, bundles })
     }
 
-    /// How many bundles the depot does not hold yet.
-    fn new_bundles(&self, depot: &Depot) -> Result<usize, git2::Error> {
+    /// The bundles that the depot does not hold yet.
+    fn new_bundles(&self, depot: &Depot) -> Result<Vec<&[u8]>, git2::Error> {
         let odb = depot.repo.odb()?;
-        let mut new = 0;
-        for Blob { id, .. } in &self.bundles {
+        let mut new = Vec::new();
+        for Blob { id, bytes, .. } in &self.bundles {
             depot.integrity.check_for_git(*id)?;
-            new += usize::from(!odb.exists(*id));
+            if !odb.exists(*id) {
+                new.push(&bytes[..]);
+            }
         }
         Ok(new)
     }

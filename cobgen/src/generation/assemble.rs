@@ -176,9 +176,13 @@ fn manifest_hosts(
     bundles: &BTreeMap<HostName, Bundle>,
     faults: &mut Vec<Fault>,
 ) -> BTreeMap<HostName, ManifestHost> {
-    let measured =
-        |(name, bundle)| (name, bundle, codec::encode(bundle).map(|bytes| (bytes.len(), canonical::blob_hash(&bytes))));
-    let measured: Vec<(&HostName, &Bundle, _)> = bundles.par_iter().map(measured).collect();
+    let measured: Vec<(&HostName, &Bundle, _)> = bundles
+        .par_iter()
+        .map_init(Vec::new, |buffer, (name, bundle)| {
+            let encoded = codec::encode_into(bundle, buffer);
+            (name, bundle, encoded.map(|()| (buffer.len(), canonical::blob_hash(buffer))))
+        })
+        .collect();
     let mut hosts = BTreeMap::new();
     for (name, bundle, encoded) in measured {
         let At { value: host, place } = &draft.hosts[name];

@@ -8,22 +8,23 @@
 //! concerned keeps its bundle byte for byte. Ties are broken by id and state where ranks are compared.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
-use cob_types::{Cob, CobId, Kind, KindName, Need, StateName};
+use cob_types::{Cob, CobId, Kind, KindName, LockNeeds, Need, StateName, TransitionNeeds};
+use rayon::prelude::*;
 
 /// Sets the ranks of every goal of all change objects. Names that don't resolve are passed over:
 /// finding them is the check's business.
 pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, cobs: &mut [(CobId, Cob)]) {
     let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
     let graph = GoalGraph::of(&routes, cobs);
-    let levels = levels(&graph);
-    let mut first = 0;
+    let mut levels = &levels(&graph)[..];
     for (_, cob) in cobs {
         let Some(routes) = routes.get(&cob.kind) else { continue };
         let states = &routes.kind.states;
-        cob.ranks =
-            states.iter().zip(&levels[first..]).map(|(state, level)| (state.clone(), u64::from(*level))).collect();
-        first += states.len();
+        let (own, rest) = levels.split_at(states.len());
+        levels = rest;
+        cob.ranks = states.iter().zip(own).map(|(state, level)| (state.clone(), u64::from(*level))).collect();
     }
 }
 
@@ -93,20 +94,21 @@ impl GoalGraph {
                 goals += u32::try_from(routes.kind.states.len()).unwrap_or(u32::MAX);
             }
         }
+        let resolved = |(id, cob): &(CobId, Cob)| firsts.get(id).map(|at| Resolved::of(cob, at, &firsts));
+        let resolved: Vec<Resolved<'_, '_>> = cobs.par_iter().filter_map(resolved).collect();
+        let content = contents(&resolved, goals);
         let mut graph = Self { starts: vec![0], needs: Vec::new() };
-        let content = contents(cobs, &firsts, goals);
-        for (id, cob) in cobs {
-            let Some((first, routes)) = firsts.get(id) else { continue };
-            let resolved = Resolved::of(cob, routes, &firsts);
-            for target in 0..routes.kind.states.len() {
-                let content = content.get(*first as usize + target).and_then(Option::as_deref).unwrap_or_default();
-                for (from, to, goals) in resolved.hops.iter().filter(|(from, ..)| !content.contains(from)) {
-                    if *from != target && routes.first[*from][target] == Some(*to) {
-                        graph.needs.extend_from_slice(goals);
+        for cob in &resolved {
+            for target in 0..cob.routes.kind.states.len() {
+                let content = content.get(cob.first as usize + target).and_then(Option::as_deref).unwrap_or_default();
+                let entries = cob.entries.iter().filter(|(guarded, _)| match *guarded {
+                    Guarded::Promise(state) => state == target,
+                    Guarded::Hop(from, to) => {
+                        !content.contains(&from) && from != target && cob.routes.first[from][target] == Some(to)
                     }
-                }
-                for (_, goals) in resolved.promises.iter().filter(|(state, _)| *state == target) {
-                    graph.needs.extend_from_slice(goals);
+                });
+                for (_, goals) in entries {
+                    graph.needs.extend_from_slice(&cob.goals[goals.clone()]);
                 }
                 graph.starts.push(graph.needs.len());
             }
@@ -123,55 +125,83 @@ impl GoalGraph {
 type Firsts<'a> = HashMap<&'a CobId, (u32, &'a Routes<'a>)>;
 
 /// For goals that others alone ask for: the states that all of them are content with.
-fn contents(cobs: &[(CobId, Cob)], firsts: &Firsts<'_>, goals: u32) -> Vec<Option<Vec<usize>>> {
+fn contents(cobs: &[Resolved<'_, '_>], goals: u32) -> Vec<Option<Vec<usize>>> {
     let mut found: Vec<Option<Vec<usize>>> = vec![None; goals as usize];
-    let needs = cobs.iter().flat_map(|(id, cob)| {
-        let hops = cob.transitions.iter().flat_map(|t| &t.needs).map(move |need| (id, need));
-        hops.chain(cob.locks.iter().flat_map(|l| &l.needs).map(move |need| (id, need)))
-    });
-    // A single state leaves nothing to be content with but itself.
-    for (_, need) in needs.filter(|(asker, need)| **asker != need.cob) {
-        let Some((first, routes)) = firsts.get(&need.cob) else { continue };
-        let states: Vec<usize> = need.states.iter().filter_map(|state| routes.place(state)).collect();
-        for state in &states {
-            match &mut found[*first as usize + state] {
-                Some(content) => content.retain(|state| states.contains(state)),
-                none => *none = Some(states.clone()),
+    for (cob, need) in cobs.iter().flat_map(|cob| cob.needs.iter().map(move |need| (cob, need))) {
+        // A single state leaves nothing to be content with but itself.
+        let wanted = &cob.goals[need.goals.clone()];
+        if need.on == cob.first {
+            continue;
+        }
+        for goal in wanted {
+            match &mut found[*goal as usize] {
+                Some(content) => content.retain(|state| wanted.iter().any(|goal| (*goal - need.on) as usize == *state)),
+                none => *none = Some(wanted.iter().map(|goal| (*goal - need.on) as usize).collect()),
             }
         }
     }
-    for (id, cob) in cobs {
-        let Some((first, routes)) = firsts.get(id) else { continue };
-        for state in [&cob.preferred, &routes.kind.pre_remove].into_iter().filter_map(|state| routes.place(state)) {
+    for Resolved { first, routes, preferred, .. } in cobs {
+        for state in [*preferred, routes.place(&routes.kind.pre_remove)].into_iter().flatten() {
             found[*first as usize + state] = None;
         }
     }
     found
 }
 
-/// One change object's dependencies, as goals.
-struct Resolved {
-    hops: Vec<(usize, usize, Vec<u32>)>,
-    promises: Vec<(usize, Vec<u32>)>,
+/// What an entry of dependencies guards, by states.
+enum Guarded {
+    Hop(usize, usize),
+    Promise(usize),
 }
 
-impl Resolved {
-    fn of(cob: &Cob, routes: &Routes<'_>, firsts: &Firsts<'_>) -> Self {
-        let goals = |needs: &[Need]| -> Vec<u32> {
-            let mut goals = Vec::new();
-            for need in needs {
-                let Some((first, on)) = firsts.get(&need.cob) else { continue };
-                let places = need.states.iter().filter_map(|state| on.place(state));
-                goals.extend(places.filter_map(|place| u32::try_from(place).ok()).map(|place| first + place));
+/// One change object's dependencies, as goals.
+struct Resolved<'r, 'k> {
+    /// Its first goal.
+    first: u32,
+    routes: &'r Routes<'k>,
+    preferred: Option<usize>,
+    /// What it depends on, need by need, entry by entry.
+    goals: Vec<u32>,
+    needs: Vec<ResolvedNeed>,
+    entries: Vec<(Guarded, Range<usize>)>,
+}
+
+struct ResolvedNeed {
+    /// The first goal of whom it names.
+    on: u32,
+    /// Where its goals stand.
+    goals: Range<usize>,
+}
+
+impl<'r, 'k> Resolved<'r, 'k> {
+    fn of(cob: &Cob, at: &(u32, &'r Routes<'k>), firsts: &Firsts<'_>) -> Self {
+        let (first, routes) = *at;
+        let preferred = routes.place(&cob.preferred);
+        let (goals, needs, entries) = (Vec::new(), Vec::new(), Vec::new());
+        let mut resolved = Self { first, routes, preferred, goals, needs, entries };
+        for TransitionNeeds { from, to, needs } in &cob.transitions {
+            if let (Some(from), Some(to)) = (routes.place(from), routes.place(to)) {
+                resolved.entry(Guarded::Hop(from, to), needs, firsts);
             }
-            goals
-        };
-        let hops = cob.transitions.iter().filter_map(|t| {
-            let (from, to) = (routes.place(&t.from)?, routes.place(&t.to)?);
-            Some((from, to, goals(&t.needs)))
-        });
-        let promises = cob.locks.iter().filter_map(|l| Some((routes.place(&l.state)?, goals(&l.needs))));
-        Self { hops: hops.collect(), promises: promises.collect() }
+        }
+        for LockNeeds { state, needs } in &cob.locks {
+            if let Some(state) = routes.place(state) {
+                resolved.entry(Guarded::Promise(state), needs, firsts);
+            }
+        }
+        resolved
+    }
+
+    fn entry(&mut self, guarded: Guarded, needs: &[Need], firsts: &Firsts<'_>) {
+        let begin = self.goals.len();
+        for need in needs {
+            let Some((on, routes)) = firsts.get(&need.cob) else { continue };
+            let begin = self.goals.len();
+            let places = need.states.iter().filter_map(|state| routes.place(state));
+            self.goals.extend(places.filter_map(|place| u32::try_from(place).ok()).map(|place| on + place));
+            self.needs.push(ResolvedNeed { on: *on, goals: begin..self.goals.len() });
+        }
+        self.entries.push((guarded, begin..self.goals.len()));
     }
 }
 

@@ -120,9 +120,9 @@ fn names_that_git_or_a_reader_can_not_keep_are_refused() {
 }
 
 #[test]
-fn many_bundles_become_one_pack() {
+fn many_bundles_become_a_few_packs() {
     let fixture = depot_of(0);
-    let names: Vec<String> = (0..PACK_FROM).map(|i| format!("h{i:04}")).collect();
+    let names: Vec<String> = (0..2 * PACK_FROM + 1).map(|i| format!("h{i:04}")).collect();
     let hosts: Vec<(&str, u64)> = names.iter().zip(0..).map(|(name, i)| (name.as_str(), i)).collect();
     let generation = sketch_of(1, &hosts);
     fixture.depot.publish(&publication(&generation, "")).expect("published");
@@ -131,6 +131,8 @@ fn many_bundles_become_one_pack() {
     let folders = fs::read_dir(fixture.path.join("objects")).expect("listed");
     let loose = folders.filter(|entry| entry.as_ref().is_ok_and(|e| e.file_name().len() == 2)).count();
     assert_eq!(loose, 0);
+    let packs = fs::read_dir(fixture.path.join("objects/pack")).expect("listed").count() / 2;
+    assert!((2..=3).contains(&packs), "two of bundles where there are two processors, and one of all else: {packs}");
     // The next one, with one change, is written beside it.
     let mut next = hosts.clone();
     next[7].1 = 1_000_000;
