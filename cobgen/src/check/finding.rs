@@ -132,32 +132,42 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn push(&mut self, finding: Finding) {
+        self.push_for(finding, 0);
+    }
+
+    /// Adds a finding that stands for `others` more about the same lines.
+    fn push_for(&mut self, finding: Finding, others: usize) {
         let lines = finding.lines();
         if let Some((first, more)) = self.lines.get_mut(&lines)
             && self.told[*first].covers(&finding)
         {
-            *more += usize::from(self.told[*first].code == finding.code);
+            if self.told[*first].code == finding.code {
+                *more += 1 + others;
+            }
             return;
         }
         let count = self.counts.entry((finding.severity, finding.code)).or_default();
         *count += 1;
         if *count <= MOST_OF_A_CODE {
             if !lines.is_empty() {
-                self.lines.entry(lines).or_insert((self.told.len(), 0));
+                self.lines.entry(lines).or_insert((self.told.len(), others));
             }
             self.told.push(finding);
         }
     }
 
-    /// Adds what another part has found, none of which is about the same conditions.
+    /// Adds what another part has found, as if it had been found here.
     pub(super) fn append(&mut self, other: Self) {
-        let before = self.told.len();
-        self.told.extend(other.told);
-        for (code, count) in other.counts {
-            *self.counts.entry(code).or_default() += count;
+        let mut beyond = other.counts;
+        let mut others: BTreeMap<usize, usize> = other.lines.into_values().collect();
+        for (number, finding) in other.told.into_iter().enumerate() {
+            if let Some(count) = beyond.get_mut(&(finding.severity, finding.code)) {
+                *count -= 1;
+            }
+            self.push_for(finding, others.remove(&number).unwrap_or(0));
         }
-        for (lines, (number, more)) in other.lines {
-            self.lines.entry(lines).or_insert((before + number, more));
+        for (code, count) in beyond {
+            *self.counts.entry(code).or_default() += count;
         }
     }
 

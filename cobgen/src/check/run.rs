@@ -33,34 +33,50 @@ impl Preconditions {
 /// Checks a finished generation; errors come first. With provenance, findings say where.
 #[must_use]
 pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Finding> {
-    let forms = || {
-        let mut findings = Findings::default();
-        structure::report(generation, provenance, &mut findings);
-        findings
-    };
-    let (mut findings, conditions) = rayon::join(forms, || conditions(generation, provenance));
+    let forms = || gathered(|findings| structure::report(generation, provenance, findings));
+    let ((mut findings, ()), conditions) = rayon::join(forms, || conditions(generation, provenance));
     findings.append(conditions);
     findings.finish()
 }
 
-/// What is found by walking.
+/// What is found by walking: what does not build on each other at the same time, told in the same order always.
 fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findings {
-    let mut findings = Findings::default();
-    let system = System::of(generation, provenance);
-    order::report_ranks(&system, &mut findings);
-    order::report_expects(&system, &mut findings);
-    let demand = Demand::of(&system, Hops::Any);
-    traps::report(&system, &demand, &mut findings);
-    let told = goals::report(&system, &demand, &mut findings);
-    holds::report(&system, &Demand::with_all_hops(&system), &mut findings);
-    rest::report(&system, &demand, &told, &mut findings);
-    leaving::report(&system, &demand, &Demand::with_leaving(&system), &told, &mut findings);
-    budgets::report(&system, &mut findings);
-    lints::report_unreachable(&system, &demand, &mut findings);
-    if let Some(provenance) = provenance {
-        lints::report_redundant(provenance, &mut findings);
+    let system = &System::of(generation, provenance);
+    let demand = &Demand::of(system, Hops::Any);
+    let goals = || {
+        gathered(|findings| {
+            order::report_ranks(system, findings);
+            order::report_expects(system, findings);
+            traps::report(system, demand, findings);
+            goals::report(system, demand, findings)
+        })
+    };
+    let holds = || gathered(|findings| holds::report(system, &Demand::with_all_hops(system), findings));
+    let ((mut findings, told), (held, ())) = rayon::join(goals, holds);
+    let rest = || gathered(|findings| rest::report(system, demand, &told, findings));
+    let leaving =
+        || gathered(|findings| leaving::report(system, demand, &Demand::with_leaving(system), &told, findings));
+    let others = || {
+        gathered(|findings| {
+            budgets::report(system, findings);
+            lints::report_unreachable(system, demand, findings);
+            if let Some(provenance) = provenance {
+                lints::report_redundant(provenance, findings);
+            }
+        })
+    };
+    let (((resting, ()), (others, ())), (leaving, ())) = rayon::join(|| (rest(), others()), leaving);
+    for more in [held, resting, leaving, others] {
+        findings.append(more);
     }
     findings
+}
+
+/// What one part of the check finds, and its answer.
+fn gathered<T>(report: impl FnOnce(&mut Findings) -> T) -> (Findings, T) {
+    let mut findings = Findings::default();
+    let answer = report(&mut findings);
+    (findings, answer)
 }
 
 /// The four conditions of progress, each to the letter.
