@@ -1,7 +1,9 @@
 //! From the canonical request and the rules that are in force to the integer problem.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::conflict::Conflicts;
 use crate::problem::{Group, Mode, Problem, Slot};
 use crate::set::Set;
 use crate::spec::{Host, Kind, Spec, SpecNodes};
@@ -69,7 +71,7 @@ pub(crate) fn compile(
         }
     }
     let cells = (groups.len() as u64 / 64 + 1).saturating_mul(facts.cants.len() as u64 + spec.existing.len() as u64);
-    steps.spend(cells)?;
+    steps.spend(cells.saturating_add(facts.cants.len() as u64 * 8))?;
     if cells > MOST_CELLS {
         return Err(OutOfSteps);
     }
@@ -78,18 +80,12 @@ pub(crate) fn compile(
     if conflicts.iter().any(|c| c.len() == 1) {
         return Ok(None);
     }
-    let conflicts: Vec<_> = conflicts.into_iter().collect();
-    let mut conflicts_of = vec![Vec::new(); groups.len()];
-    for (at, conflict) in conflicts.iter().enumerate() {
-        for g in conflict.iter() {
-            conflicts_of[g].push(at);
-        }
-    }
+    let conflicts = Arc::new(Conflicts::new(groups.len(), conflicts.into_iter().collect()));
     let mut builder =
         Builder { spec, selection, facts: &facts, members: &members, group_of: &group_of, conflicts: &conflicts };
     let Some((slots, sources, types)) = builder.slots(steps)? else { return Ok(None) };
     let nodes = spec.nodes.count();
-    let problem = Problem { groups, conflicts, conflicts_of, slots, nodes, caps: Vec::new() };
+    let problem = Problem { groups, conflicts, slots, nodes, caps: Vec::new() };
     Ok(Some(Compiled { problem, members, sources, types }))
 }
 
@@ -202,7 +198,7 @@ struct Builder<'a> {
     facts: &'a Facts,
     members: &'a [Vec<usize>],
     group_of: &'a [usize],
-    conflicts: &'a [Set],
+    conflicts: &'a Conflicts,
 }
 
 /// A slot before ranks are known.
@@ -259,7 +255,7 @@ impl Builder<'_> {
 
     /// Whether there is anything that such a node could be.
     fn is_viable(&self, draft: &Draft) -> bool {
-        let clash = self.conflicts.iter().any(|c| c.is_subset(&draft.base));
+        let clash = self.conflicts.broken_by(&draft.base);
         let mode = |(_, allowed): &(_, Set)| draft.base.is_subset(allowed) && !allowed.is_empty();
         !clash && draft.modes.iter().any(mode)
     }

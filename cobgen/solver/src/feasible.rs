@@ -237,7 +237,10 @@ impl Relaxation {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::conflict::Conflicts;
     use crate::problem::{Group, Mode, Slot};
     use crate::set::Set;
 
@@ -276,9 +279,8 @@ mod tests {
             Group { lo, hi: (lo + more).min(nodes), odd, size: 1 }
         };
         let all = (0..groups).map(|_| domains()).collect();
-        let of = |g| (0..conflicts.len()).filter(|c| conflicts[*c].contains(g)).collect();
-        let conflicts_of = (0..groups).map(of).collect();
-        Problem { groups: all, conflicts, conflicts_of, slots, nodes, caps: Vec::new() }
+        let conflicts = Arc::new(Conflicts::new(groups, conflicts));
+        Problem { groups: all, conflicts, slots, nodes, caps: Vec::new() }
     }
 
     /// Every column, if there are few.
@@ -328,7 +330,7 @@ mod tests {
     #[test]
     fn certificates_refute_only_what_has_no_solution() {
         let (mut refuted, mut spared) = (0, 0);
-        for seed in 0..4_000 {
+        for seed in 0..10_000 {
             let problem = random(seed);
             let steps = &mut Steps::new(10_000_000);
             let Ok(Verdict::Refuted(Some(certificate))) = decide(problem.clone(), steps) else { continue };

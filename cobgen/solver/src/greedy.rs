@@ -27,10 +27,11 @@ pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<S
         solution.push((column, count));
     }
     let solution = crate::feasible::merge(solution);
-    let conflicts = problem.conflicts.len() as u64 * problem.empty_set().words();
-    steps.spend(
-        (solution.len() as u64).saturating_mul(2 * (problem.groups.len() + problem.slots.len()) as u64 + conflicts),
-    )?;
+    let members = || solution.iter().flat_map(|(column, _)| column.set.iter());
+    let conflicts =
+        members().map(|g| problem.conflicts.degree(g) as u64 + 1).sum::<u64>() * problem.empty_set().words();
+    let counts = (solution.len() as u64).saturating_mul((problem.groups.len() + problem.slots.len()) as u64);
+    steps.spend(counts.saturating_mul(2).saturating_add(conflicts))?;
     Ok(problem.satisfied_by(&solution).then_some(solution))
 }
 
@@ -40,9 +41,10 @@ fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, Out
     let choice = |slot: &Slot| slot.modes.iter().map(|m| m.allowed.len()).max().unwrap_or(0);
     let live = || rest.slots.iter().enumerate().filter(|(_, slot)| slot.max > 0);
     let due = live().filter(|(_, slot)| slot.min > 0).min_by_key(|(_, slot)| choice(slot));
+    let pressed = pressed(rest);
     let mut best: Option<((u64, u64), usize, Set)> = None;
     for (at, slot) in due.map_or_else(|| live().collect(), |due| vec![due]) {
-        let Some((worth, set)) = fill(rest, slot, steps)? else { continue };
+        let Some((worth, set)) = fill(rest, slot, &pressed, steps)? else { continue };
         let column = Column { slot: at, set };
         let key = (worth, rest.most(&column));
         if best.as_ref().is_none_or(|(before, ..)| key > *before) {
@@ -60,6 +62,7 @@ fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, Out
     if let Some(urgent) = others.max() {
         count = count.min(rest.nodes.saturating_sub(urgent));
     }
+    count = count.min(spare(rest, &column));
     let added = column.set.without(&slot.base).len() as u64;
     if added > 1 {
         count = count.min(slack(rest) / (added - 1));
@@ -71,6 +74,26 @@ fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, Out
     Ok((count > 0).then_some((column, count)))
 }
 
+/// Groups of which every node that is left needs one, as they exclude each other and fill all nodes.
+fn pressed(rest: &Problem) -> Set {
+    let mut pressed = rest.empty_set();
+    for clique in rest.conflicts.cliques() {
+        if clique.iter().fold(0u64, |sum, g| sum.saturating_add(rest.groups[*g].lo)) >= rest.nodes {
+            clique.iter().for_each(|g| pressed.insert(*g));
+        }
+    }
+    pressed
+}
+
+/// How many nodes of a column leave enough to groups that need nodes of their own.
+fn spare(rest: &Problem, column: &Column) -> u64 {
+    let spare = |clique: &Vec<usize>| {
+        let others = clique.iter().filter(|g| !column.set.contains(**g));
+        rest.nodes.saturating_sub(others.fold(0u64, |sum, g| sum.saturating_add(rest.groups[*g].lo)))
+    };
+    rest.conflicts.cliques().iter().map(spare).min().unwrap_or(u64::MAX)
+}
+
 /// How many more placements are possible than there are nodes that need one.
 fn slack(rest: &Problem) -> u64 {
     let placements = rest.groups.iter().fold(0u64, |sum, g| sum.saturating_add(g.hi));
@@ -79,22 +102,26 @@ fn slack(rest: &Problem) -> u64 {
 }
 
 /// The groups for one node of a slot, and how much is lacking of them.
-fn fill(rest: &Problem, slot: &Slot, steps: &mut Steps) -> Result<Option<(u64, Set)>, OutOfSteps> {
+fn fill(rest: &Problem, slot: &Slot, pressed: &Set, steps: &mut Steps) -> Result<Option<(u64, Set)>, OutOfSteps> {
     steps.spend((rest.groups.len() * (4 + slot.modes.len())) as u64)?;
     let mut order: Vec<_> = (0..rest.groups.len()).filter(|g| rest.groups[*g].hi > 0).collect();
-    order.sort_by_key(|g| (std::cmp::Reverse(rest.groups[*g].lo), *g));
+    order.sort_by_key(|g| (!pressed.contains(*g), std::cmp::Reverse(rest.groups[*g].lo), *g));
     let most = slack(rest).saturating_add(1);
     let mut best: Option<(u64, Set)> = None;
     for mode in &slot.modes {
         let mut set = slot.base.clone();
+        let mut shut = rest.empty_set();
+        set.iter().flat_map(|g| rest.conflicts.partners(g)).for_each(|g| shut.insert(*g));
         let mut worth = set.iter().fold(0u64, |sum, g| sum.saturating_add(rest.groups[g].lo));
         let (mut added, mut size) = (0, rest.size_of(&set));
         let wanted = order.iter().filter(|g| rest.groups[**g].lo > 0 && mode.allowed.contains(**g));
         for g in wanted {
-            steps.spend(rest.conflicts_of[*g].len() as u64 * set.words() + 1)?;
-            let fits = added < most && size + rest.groups[*g].size <= slot.size.1;
-            if fits && !set.contains(*g) && !rest.clashes(&set, *g) {
+            steps.spend(rest.conflicts.larger(*g).count() as u64 * set.words() + 1)?;
+            let fits = added < most && size + rest.groups[*g].size <= slot.size.1 && !shut.contains(*g);
+            if fits && !set.contains(*g) && !rest.conflicts.closes_larger(&set, *g) {
                 set.insert(*g);
+                steps.spend(rest.conflicts.partners(*g).len() as u64)?;
+                rest.conflicts.partners(*g).iter().for_each(|g| shut.insert(*g));
                 worth = worth.saturating_add(rest.groups[*g].lo);
                 added += 1;
                 size += rest.groups[*g].size;

@@ -22,11 +22,11 @@ use crate::tier::{TierKey, TierOrder};
 /// When the steps run out.
 pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
     let mut rest = problem.clone();
-    if !rest.tighten() || feasible::solve(&rest, steps)?.is_none() {
+    if !rest.tighten() {
         return Ok(None);
     }
-    let partners = partners(&rest);
-    let mut search = Search { rest, partners, taken: Vec::new(), failures: 0, hint: None, certificates: Vec::new() };
+    let Some(known) = feasible::solve(&rest, steps)? else { return Ok(None) };
+    let mut search = Search { rest, known, taken: Vec::new(), failures: 0, hint: None, certificates: Vec::new() };
     for (_, std::cmp::Reverse(services), rank) in tiers(problem, order, steps)? {
         if search.rest.nodes == 0 {
             break;
@@ -47,6 +47,12 @@ fn tiers(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Vec<
         }
         steps.spend(slot.modes.len() as u64 * slot.base.words())?;
     }
+    // Those that exclude each other are not on one node.
+    let size = |g: usize| i128::try_from(problem.groups[g].size).unwrap_or(i128::MAX);
+    let (most, work) = problem.conflicts.bound((0..problem.groups.len()).map(|g| (g, size(g))));
+    steps.spend(work)?;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    largest.iter_mut().for_each(|own| *own = most.min(*own));
     let count: usize = largest.iter().sum();
     steps.spend((count as u64).saturating_mul(8))?;
     if count > 4_000_000 {
@@ -66,8 +72,8 @@ pub(crate) fn column_key(problem: &Problem, order: &TierOrder, column: &Column) 
 
 struct Search {
     rest: Problem,
-    /// As [`partners`] says; what is taken changes no conflict.
-    partners: Vec<Vec<usize>>,
+    /// Some solution of the rest.
+    known: Solution,
     taken: Solution,
     /// Columns of this tier that came to nothing: from the first on, subtrees are looked into before they
     /// are walked through.
@@ -106,7 +112,7 @@ struct Subtree {
 }
 
 impl Tree {
-    fn new(rest: &Problem, partners: &[Vec<usize>], services: usize, rank: usize) -> Self {
+    fn new(rest: &Problem, services: usize, rank: usize) -> Self {
         let of_rank = |slot: &Slot| slot.max > 0 && slot.modes.iter().any(|m| m.rank == rank);
         let slots: Vec<_> = (0..rest.slots.len()).filter(|s| of_rank(&rest.slots[*s])).collect();
         let mut allowed = rest.empty_set();
@@ -114,14 +120,14 @@ impl Tree {
             allowed.unite(&mode.allowed);
         }
         let candidates: Vec<_> = allowed.iter().filter(|g| rest.groups[*g].hi > 0).collect();
-        let promise = promises(rest, partners, &candidates, services);
+        let promise = promises(rest, &candidates, services);
         Self { services, rank, candidates, promise, slots }
     }
 }
 
 /// For each candidate the most services that it and those after it can add: of groups of which each two
 /// exclude each other, only one counts.
-fn promises(rest: &Problem, partners: &[Vec<usize>], candidates: &[usize], enough: usize) -> Vec<usize> {
+fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
     let all: usize = candidates.iter().map(|g| rest.groups[*g].size).sum();
     let mut promise = vec![0; candidates.len() + 1];
     if all < enough || rest.conflicts.is_empty() {
@@ -133,7 +139,7 @@ fn promises(rest: &Problem, partners: &[Vec<usize>], candidates: &[usize], enoug
     let mut cliques: Vec<(Vec<usize>, usize)> = Vec::new();
     for (at, g) in candidates.iter().enumerate().rev() {
         let size = rest.groups[*g].size;
-        let own = &partners[*g];
+        let own = rest.conflicts.partners(*g);
         let fits = |members: &[usize]| members.iter().all(|m| own.binary_search(m).is_ok());
         let home = if own.is_empty() { None } else { cliques.iter_mut().find(|(members, _)| fits(members)) };
         promise[at] = match home {
@@ -152,26 +158,10 @@ fn promises(rest: &Problem, partners: &[Vec<usize>], candidates: &[usize], enoug
     promise
 }
 
-/// For each group those with which it can't be on one node, whatever else is there; in order.
-fn partners(problem: &Problem) -> Vec<Vec<usize>> {
-    let mut partners = vec![Vec::new(); problem.groups.len()];
-    for conflict in &problem.conflicts {
-        let mut members = conflict.iter();
-        if let (Some(a), Some(b), None) = (members.next(), members.next(), members.next()) {
-            partners[a].push(b);
-            partners[b].push(a);
-        }
-    }
-    for own in &mut partners {
-        own.sort_unstable();
-    }
-    partners
-}
-
 impl Search {
     fn tier(&mut self, services: usize, rank: usize, steps: &mut Steps) -> Result<(), OutOfSteps> {
         steps.spend((self.rest.slots.len() + self.rest.groups.len()) as u64 + 4)?;
-        let tree = Tree::new(&self.rest, &self.partners, services, rank);
+        let tree = Tree::new(&self.rest, services, rank);
         steps.spend(tree.candidates.len() as u64 * (self.rest.conflicts.len() as u64 / 8 + 1))?;
         if tree.slots.is_empty() || tree.promise[0] < services {
             return Ok(());
@@ -186,7 +176,11 @@ impl Search {
     /// on a stack of their own: there may be thousands of groups.
     fn walk(&mut self, tree: &Tree, root: Subtree, steps: &mut Steps) -> Result<(), OutOfSteps> {
         let mut stack = vec![root];
+        let mut blind = 0;
         while let Some(mut subtree) = stack.pop() {
+            // Who has gone far without finding any set of the tier had better look ahead.
+            blind += 1;
+            self.failures += u32::from(blind == 8 * tree.candidates.len() + 64);
             steps.spend((subtree.slots.len() as u64 + subtree.set.words()) * 2 + 2)?;
             let possible = subtree.size + tree.promise[subtree.at] >= tree.services && subtree.size <= tree.services;
             if self.rest.nodes == 0 || !possible {
@@ -194,6 +188,7 @@ impl Search {
             }
             if subtree.size == tree.services {
                 self.leaf(tree, &subtree, steps)?;
+                blind = 0;
                 continue;
             }
             subtree.slots = self.usable(tree, &subtree);
@@ -244,6 +239,16 @@ impl Search {
         if self.hint.as_ref().is_some_and(|hint| decided.iter().all(|g| hint.contains(*g) == set.contains(*g))) {
             return Ok(true);
         }
+        let begins = |(column, _): &(Column, u64)| {
+            decided.iter().all(|g| column.set.contains(*g) == set.contains(*g))
+                && slots.contains(&column.slot)
+                && self.rest.size_of(&column.set) == tree.services
+                && self.rest.slots[column.slot].mode_of(&column.set).is_some_and(|mode| mode.rank == tree.rank)
+        };
+        steps.spend(self.known.len() as u64)?;
+        if self.known.iter().any(begins) {
+            return Ok(true);
+        }
         let undecided: BTreeSet<_> = undecided.iter().collect();
         for s in slots {
             let own = &self.rest.slots[*s];
@@ -289,6 +294,7 @@ impl Search {
             if count > 0 {
                 let possible = self.rest.take(&column, count) && self.rest.tighten();
                 debug_assert!(possible, "it was tried");
+                self.known.retain(|(c, _)| *c != column);
                 self.taken.push((column, count));
                 self.hint = None;
                 found = true;
@@ -300,13 +306,14 @@ impl Search {
 
     /// The largest count of a column that leaves a solvable rest: if one does, so do all below.
     fn most(&mut self, column: &Column, steps: &mut Steps) -> Result<u64, OutOfSteps> {
-        let (mut good, mut bad) = (0, self.rest.most(column) + 1);
+        let (mut good, mut bad) = (count_of(&self.known, column), self.rest.most(column) + 1);
         let mut next = bad - 1;
         let mut tries = 0;
         while good + 1 < bad {
-            match self.leave(column, next, steps)? {
-                Some(more) => good = next.saturating_add(more).min(bad - 1),
-                None => bad = next,
+            if self.leave(column, next, steps)? {
+                good = count_of(&self.known, column);
+            } else {
+                bad = next;
             }
             tries += 1;
             // What is known refutes more than the one count, so the largest that it does not refute comes
@@ -336,23 +343,32 @@ impl Search {
         Ok(!possible || self.certificates.iter().any(|c| c.refutes(&rest)))
     }
 
-    /// Whether so many nodes of a column leave a solvable rest, and how many more the solution has.
-    fn leave(&mut self, column: &Column, count: u64, steps: &mut Steps) -> Result<Option<u64>, OutOfSteps> {
+    /// Whether so many nodes of a column leave a solvable rest; a solution with as many, or more, is known then.
+    fn leave(&mut self, column: &Column, count: u64, steps: &mut Steps) -> Result<bool, OutOfSteps> {
         if self.is_refuted(column, count, steps)? {
-            return Ok(None);
+            return Ok(false);
         }
         let mut rest = self.rest.clone();
         let possible = rest.take(column, count);
         debug_assert!(possible, "it was tried");
         match feasible::decide(rest, steps)? {
-            Verdict::Solvable(solution) => Ok(Some(solution.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum())),
+            Verdict::Solvable(mut solution) => {
+                solution.push((column.clone(), count));
+                self.known = feasible::merge(solution);
+                Ok(true)
+            }
             Verdict::Refuted(reason) => {
                 if self.certificates.len() == MOST_CERTIFICATES {
                     self.certificates.remove(0);
                 }
                 self.certificates.extend(reason);
-                Ok(None)
+                Ok(false)
             }
         }
     }
+}
+
+/// How many nodes of a column a solution has.
+fn count_of(solution: &Solution, column: &Column) -> u64 {
+    solution.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum()
 }

@@ -6,6 +6,7 @@
 //! exact stands in `docs/solver.md`.
 
 mod compile;
+mod conflict;
 mod explain;
 mod feasible;
 mod greedy;

@@ -21,16 +21,17 @@ pub(crate) fn best_set(
     let mut best = None;
     let mut floor = floor;
     let base = &problem.slots[slot].base;
-    if !base.is_empty() && problem.conflicts.iter().any(|c| c.is_subset(base)) {
+    if problem.conflicts.broken_by(base) {
         return Ok(None);
     }
     for mode in problem.slots[slot].modes.iter().filter(|m| base.is_subset(&m.allowed)) {
         let mut search = Search::new(problem, slot, &mode.allowed, weights, floor);
         steps.spend(search.candidates.len() as u64 + 4)?;
-        let base = base.clone();
-        let weight = base.iter().fold(0i128, |sum, g| sum.saturating_add(weights[g]));
-        let size = problem.size_of(&base);
-        search.extend(0, base, weight, size, steps)?;
+        let mut draft = Draft { set: base.clone(), shut: problem.empty_set(), weight: 0, size: 0 };
+        for g in base.iter() {
+            draft.add(problem, g, weights[g]);
+        }
+        search.extend(0, draft, steps)?;
         floor = search.floor;
         best = search.best.or(best);
     }
@@ -43,10 +44,14 @@ struct Search<'a> {
     weights: &'a [i128],
     /// Groups that may be added, by falling weight.
     candidates: Vec<usize>,
-    /// What the candidates from here on weigh at most together.
-    promise: Vec<i128>,
+    /// For each group its place among the candidates.
+    places: Vec<Option<usize>>,
+    /// What the candidates before each weigh together, those that weigh less than nothing left out.
+    sums: Vec<i128>,
     /// What the candidates from here on have in services.
     services: Vec<usize>,
+    /// The fewest services that a group stands for.
+    smallest: usize,
     /// Whether every set of this slot that breaks no conflict will do.
     plain: bool,
     floor: i128,
@@ -58,60 +63,117 @@ struct Search<'a> {
 /// Deeper than this the search does not go: the stack is finite.
 const DEPTH: u32 = 1_000;
 
+/// A set that is being made.
+#[derive(Clone)]
+struct Draft {
+    set: Set,
+    /// Groups that some group of the set excludes.
+    shut: Set,
+    weight: i128,
+    /// How many services it has.
+    size: usize,
+}
+
+impl Draft {
+    fn add(&mut self, problem: &Problem, group: usize, weight: i128) {
+        self.set.insert(group);
+        self.weight = self.weight.saturating_add(weight);
+        self.size += problem.groups[group].size;
+        for partner in problem.conflicts.partners(group) {
+            self.shut.insert(*partner);
+        }
+    }
+}
+
 impl<'a> Search<'a> {
     fn new(problem: &'a Problem, slot: usize, allowed: &Set, weights: &'a [i128], floor: i128) -> Self {
         let own = &problem.slots[slot];
         let mut candidates: Vec<_> = allowed.without(&own.base).iter().filter(|g| problem.groups[*g].hi > 0).collect();
         candidates.sort_by_key(|g| (-weights[*g], *g));
-        let mut promise = vec![0; candidates.len() + 1];
+        let mut places = vec![None; problem.groups.len()];
+        let mut sums = vec![0i128];
+        for (at, g) in candidates.iter().enumerate() {
+            places[*g] = Some(at);
+            sums.push(sums[at].saturating_add(weights[*g].max(0)));
+        }
         let mut services = vec![0; candidates.len() + 1];
         for (at, g) in candidates.iter().enumerate().rev() {
-            promise[at] = weights[*g].max(0).saturating_add(promise[at + 1]);
             services[at] = services[at + 1] + problem.groups[*g].size;
         }
+        let smallest = candidates.iter().map(|g| problem.groups[*g].size).min().unwrap_or(1).max(1);
         let plain = own.size.1 == usize::MAX && !problem.caps.iter().any(|(c, _)| c.slot == slot);
-        Self { problem, slot, weights, candidates, promise, services, plain, floor, best: None, depth: DEPTH }
+        let (best, depth) = (None, DEPTH);
+        Self { problem, slot, weights, candidates, places, sums, services, smallest, plain, floor, best, depth }
     }
 
-    fn extend(
-        &mut self,
-        at: usize,
-        mut set: Set,
-        mut weight: i128,
-        mut size: usize,
-        steps: &mut Steps,
-    ) -> Result<(), OutOfSteps> {
-        let (least, most) = self.problem.slots[self.slot].size;
+    fn extend(&mut self, at: usize, mut draft: Draft, steps: &mut Steps) -> Result<(), OutOfSteps> {
+        let most = self.problem.slots[self.slot].size.1;
+        // Bounds that cost more are looked at where the search has branched.
+        let mut branched = true;
         for next in at..=self.candidates.len() {
-            steps.spend(2 + set.words())?;
-            if weight.saturating_add(self.promise[next]) <= self.floor || size + self.services[next] < least {
+            steps.spend(2 + draft.set.words())?;
+            if !self.is_promising(next, &draft) || (branched && self.is_bounded(next, &draft, steps)?) {
                 return Ok(());
             }
+            branched = false;
             let group = self.candidates.get(next).copied();
             let helpful = group.is_some_and(|g| self.weights[g] > 0);
-            if !helpful && self.is_complete(&set, size) {
-                self.floor = weight;
-                self.best = Some((set, weight));
+            if !helpful && self.is_complete(&draft.set, draft.size) {
+                self.floor = draft.weight;
+                self.best = Some((draft.set, draft.weight));
                 return Ok(());
             }
             let Some(group) = group else { return Ok(()) };
-            let larger = size + self.problem.groups[group].size;
-            if larger > most || self.problem.clashes(&set, group) {
+            let larger = draft.size + self.problem.groups[group].size;
+            let conflicts = &self.problem.conflicts;
+            let closed = draft.shut.contains(group) || conflicts.closes_larger(&draft.set, group);
+            if larger > most || closed {
                 continue;
             }
-            if !(helpful && self.plain && !self.hinders(group, next)) {
-                let mut with = set.clone();
-                with.insert(group);
-                self.depth = self.depth.checked_sub(1).ok_or(OutOfSteps)?;
-                self.extend(next + 1, with, weight.saturating_add(self.weights[group]), larger, steps)?;
-                self.depth += 1;
+            let weight = self.weights[group];
+            if helpful && self.plain && !self.hinders(group, next, &draft) {
+                draft.add(self.problem, group, weight);
                 continue;
             }
-            set.insert(group);
-            weight = weight.saturating_add(self.weights[group]);
-            size = larger;
+            let mut with = draft.clone();
+            with.add(self.problem, group, weight);
+            self.depth = self.depth.checked_sub(1).ok_or(OutOfSteps)?;
+            self.extend(next + 1, with, steps)?;
+            self.depth += 1;
+            branched = true;
         }
         Ok(())
+    }
+
+    /// Whether the candidates from here on suffice for what is wanted, as far as sums tell.
+    fn is_promising(&self, next: usize, draft: &Draft) -> bool {
+        let (least, most) = self.problem.slots[self.slot].size;
+        let room = most.saturating_sub(draft.size) / self.smallest;
+        let end = next.saturating_add(room).min(self.candidates.len());
+        let promise = self.sums[end] - self.sums[next];
+        draft.weight.saturating_add(promise) > self.floor && draft.size + self.services[next] >= least
+    }
+
+    /// Whether they do not suffice, as those of them that exclude each other can't all come.
+    fn is_bounded(&self, next: usize, draft: &Draft, steps: &mut Steps) -> Result<bool, OutOfSteps> {
+        let conflicts = &self.problem.conflicts;
+        if conflicts.cliques().is_empty() {
+            return Ok(false);
+        }
+        let open = || self.candidates[next..].iter().copied().filter(|g| !draft.shut.contains(*g));
+        let (promise, work) = conflicts.bound(open().map(|g| (g, self.weights[g])));
+        steps.spend(work)?;
+        if draft.weight.saturating_add(promise) <= self.floor {
+            return Ok(true);
+        }
+        let least = self.problem.slots[self.slot].size.0;
+        if draft.size >= least {
+            return Ok(false);
+        }
+        let size = |g: usize| i128::try_from(self.problem.groups[g].size).unwrap_or(i128::MAX);
+        let (services, work) = conflicts.bound(open().map(|g| (g, size(g))));
+        steps.spend(work)?;
+        Ok(services < i128::try_from(least - draft.size).unwrap_or(i128::MAX))
     }
 
     fn is_complete(&self, set: &Set, size: usize) -> bool {
@@ -121,10 +183,11 @@ impl<'a> Search<'a> {
     }
 
     /// Whether taking this group may keep a later helpful one away.
-    fn hinders(&self, group: usize, at: usize) -> bool {
-        let later = &self.candidates[at + 1..];
-        let mut conflicts = self.problem.conflicts_of[group].iter().map(|c| &self.problem.conflicts[*c]);
-        conflicts.any(|c| later.iter().any(|g| self.weights[*g] > 0 && c.contains(*g)))
+    fn hinders(&self, group: usize, at: usize, draft: &Draft) -> bool {
+        let comes = |g: usize| self.places[g].is_some_and(|p| p > at) && self.weights[g] > 0 && !draft.shut.contains(g);
+        let conflicts = &self.problem.conflicts;
+        conflicts.partners(group).iter().any(|g| comes(*g))
+            || conflicts.larger(group).any(|c| c.iter().all(|g| g == group || draft.set.contains(g) || comes(g)))
     }
 }
 

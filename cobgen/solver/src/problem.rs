@@ -6,6 +6,9 @@
 //! a count such that the counts of a slot's columns add up to its multiplicity, and those of the columns with
 //! a group to a number in that group's domain.
 
+use std::sync::Arc;
+
+use crate::conflict::Conflicts;
 use crate::set::Set;
 
 /// Services that are on the same nodes, and on how many nodes they may be.
@@ -94,9 +97,7 @@ pub(crate) struct Problem {
     /// In order of their first service's name.
     pub(crate) groups: Vec<Group>,
     /// Sets of groups of which no node has all.
-    pub(crate) conflicts: Vec<Set>,
-    /// For each group the conflicts that it is in.
-    pub(crate) conflicts_of: Vec<Vec<usize>>,
+    pub(crate) conflicts: Arc<Conflicts>,
     /// Existing nodes before hosts before new nodes.
     pub(crate) slots: Vec<Slot>,
     /// How many nodes there are in all.
@@ -117,7 +118,7 @@ impl Problem {
 
     /// Whether a set with this group added would break a conflict.
     pub(crate) fn clashes(&self, set: &Set, group: usize) -> bool {
-        self.conflicts_of[group].iter().any(|c| self.conflicts[*c].iter().all(|g| g == group || set.contains(g)))
+        self.conflicts.clashes(set, group)
     }
 
     /// Whether a node of this slot may have just these groups.
@@ -128,7 +129,7 @@ impl Problem {
             && slot.base.is_subset(&column.set)
             && slot.mode_of(&column.set).is_some()
             && (slot.size.0..=slot.size.1).contains(&size)
-            && !self.conflicts.iter().any(|c| c.is_subset(&column.set))
+            && !self.conflicts.broken_by(&column.set)
     }
 
     /// The most nodes of this column that a first look admits.
@@ -192,7 +193,43 @@ impl Problem {
                 return false;
             }
         }
+        self.fill_nodes(fewest) && self.share_nodes()
+    }
+
+    /// Whether there are enough placements for no node to stay empty, as far as sums tell.
+    fn fill_nodes(&self, fewest: u64) -> bool {
+        let placements = self.groups.iter().map(|g| u128::from(g.hi) * g.size as u128).sum::<u128>();
+        let needed = self.slots.iter().map(|s| u128::from(s.min) * s.size.0.max(1) as u128).sum::<u128>();
+        placements >= needed + u128::from(self.nodes - fewest)
+    }
+
+    /// Groups that exclude each other need nodes of their own: none gets those that the others need.
+    fn share_nodes(&mut self) -> bool {
+        for clique in self.conflicts.cliques() {
+            let needed = clique.iter().fold(0u64, |sum, g| sum.saturating_add(self.groups[*g].lo));
+            let Some(spare) = self.nodes.checked_sub(needed) else { return false };
+            for g in clique {
+                let group = &mut self.groups[*g];
+                group.hi = group.hi.min(group.lo + spare);
+                if !group.align() {
+                    return false;
+                }
+            }
+        }
         true
+    }
+
+    /// For each group how many nodes those that exclude it leave for it: what [`Self::tighten`] grants it at most.
+    pub(crate) fn spared(&self) -> Vec<u64> {
+        let mut spared = vec![self.nodes; self.groups.len()];
+        for clique in self.conflicts.cliques() {
+            let needed = clique.iter().fold(0u64, |sum, g| sum.saturating_add(self.groups[*g].lo));
+            let spare = self.nodes.saturating_sub(needed);
+            for g in clique {
+                spared[*g] = spared[*g].min(self.groups[*g].lo + spare);
+            }
+        }
+        spared
     }
 
     /// Whether a solution keeps all that this problem asks.

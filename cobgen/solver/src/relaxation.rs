@@ -38,11 +38,13 @@ impl Rows {
         let slots = slots.collect();
         let reach = |g: usize| live.iter().filter(|s| s.may(g)).fold(0u64, |sum, s| sum.saturating_add(s.max));
         let surely = |g: usize| live.iter().filter(|s| s.base.contains(g)).map(|s| s.min).sum::<u64>();
+        // Where groups exclude each other, the columns imply a bound.
+        let spared = problem.spared();
         let groups = problem.groups.iter().enumerate().map(|(g, group)| {
             let mut own = Vec::new();
             own.extend((group.lo > surely(g)).then(|| row(Sense::AtLeast, group.lo)));
             let used = group.hi > 0 || live.iter().any(|s| s.base.contains(g));
-            let binds = used && group.hi < reach(g).min(problem.nodes);
+            let binds = used && group.hi < reach(g).min(spared[g]);
             own.extend(binds.then(|| row(Sense::AtMost, group.hi)));
             own
         });

@@ -60,6 +60,12 @@ impl Set {
         Self(self.0.iter().zip(&other.0).map(|(a, b)| a & !b).collect())
     }
 
+    /// The smallest member.
+    pub(crate) fn first(&self) -> Option<usize> {
+        let at = self.0.iter().position(|w| *w != 0)?;
+        Some(at * 64 + self.0[at].trailing_zeros() as usize)
+    }
+
     /// The members in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {

@@ -31,14 +31,18 @@ pub(crate) struct Tableau {
     infeasibility: i128,
     denominator: i128,
     basis: Vec<usize>,
-    /// Where the added columns begin.
-    first_added: usize,
     /// Pivots since the infeasibility last fell: a sign of cycling.
     idle: u32,
+    /// The basis from which on ties are broken in lexicographic order, if they are.
+    anchor: Option<Vec<usize>>,
+    /// Where the added columns begin.
+    first_added: usize,
 }
 
-/// After so many pivots without progress Bland's rule, which can't cycle, takes over.
+/// After so many pivots without progress Bland's rule takes over, which can't cycle, but may take its time.
 const PATIENCE: u32 = 40;
+/// After so many, ties are broken in lexicographic order: that can't cycle either, and stalls seldom.
+const LONG_PATIENCE: u32 = 300;
 /// A tableau of more cells (of 16 bytes) than this is not begun: memory has a limit, too.
 const MOST_CELLS: usize = 8_000_000;
 
@@ -70,8 +74,9 @@ impl Tableau {
             costs,
             denominator: 1,
             basis: (0..m).collect(),
-            first_added: width,
             idle: 0,
+            anchor: None,
+            first_added: width,
         })
     }
 
@@ -129,14 +134,16 @@ impl Tableau {
     fn entering(&self) -> Option<usize> {
         let improves = |j: &usize| self.costs[*j] < 0 && !self.is_artificial(*j);
         let mut columns = (0..self.costs.len()).filter(improves);
-        if self.idle > PATIENCE { columns.next() } else { columns.min_by_key(|j| (self.costs[*j], *j)) }
+        let first = self.idle > PATIENCE && self.anchor.is_none();
+        if first { columns.next() } else { columns.min_by_key(|j| (self.costs[*j], *j)) }
     }
 
     fn is_artificial(&self, column: usize) -> bool {
         self.senses.get(column).is_some_and(|sense| *sense != Sense::AtMost)
     }
 
-    /// The row whose basic variable first reaches zero; of several the one with the lowest variable.
+    /// The row whose basic variable first reaches zero; of several the one with the lowest variable, or the
+    /// least in lexicographic order.
     fn leaving(&self, entering: usize) -> Result<Option<usize>, OutOfSteps> {
         let mut best: Option<usize> = None;
         for i in (0..self.cells.len()).filter(|i| self.cells[*i][entering] > 0) {
@@ -144,9 +151,16 @@ impl Tableau {
                 best = Some(i);
                 continue;
             };
-            let mine = self.right[i].checked_mul(self.cells[b][entering]).ok_or(OutOfSteps)?;
-            let other = self.right[b].checked_mul(self.cells[i][entering]).ok_or(OutOfSteps)?;
-            if mine < other || (mine == other && self.basis[i] < self.basis[b]) {
+            let (mine, other) = (self.cells[i][entering], self.cells[b][entering]);
+            let compare = |x: i128, y: i128| Some(x.checked_mul(other)?.cmp(&y.checked_mul(mine)?));
+            let mut order = compare(self.right[i], self.right[b]).ok_or(OutOfSteps)?;
+            for k in self.anchor.iter().flatten() {
+                if order.is_ne() {
+                    break;
+                }
+                order = compare(self.cells[i][*k], self.cells[b][*k]).ok_or(OutOfSteps)?;
+            }
+            if order.then(self.basis[i].cmp(&self.basis[b])).is_lt() {
                 best = Some(i);
             }
         }
@@ -176,11 +190,16 @@ impl Tableau {
         // The sum of artificial variables stands on the other side of its equation.
         let lower = reduce(self.infeasibility, -factor, pivot_right).ok_or(OutOfSteps)?;
         let falls = factor != 0 && pivot_right != 0;
-        self.idle = if falls { 0 } else { self.idle + 1 };
         self.infeasibility = lower;
         self.cells[row] = pivot_row;
         self.denominator = pivot;
         self.basis[row] = column;
+        self.idle = if falls { 0 } else { self.idle + 1 };
+        if falls {
+            self.anchor = None;
+        } else if self.idle == LONG_PATIENCE {
+            self.anchor = Some(self.basis.clone());
+        }
         Ok(())
     }
 }

@@ -20,6 +20,7 @@ pub(crate) use services::{Services, Stage};
 pub(crate) use templates::{Rule, Templates};
 pub(crate) use types::{Providers, Types};
 
+use crate::diagnostic::Diagnostic;
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 use crate::model::Sections;
@@ -49,7 +50,12 @@ impl Catalog {
         for (_, host) in sections.hosts.iter() {
             for (name, types) in [(&host.hardwaretype, &catalog.hardwaretypes), (&host.imagetype, &catalog.imagetypes)]
             {
-                if let Some(name) = name.as_ref().filter(|_| !types.is_empty()) {
+                let Some(name) = name else { continue };
+                if types.is_empty() {
+                    let what = format!("the model has no {}s, so `{}` says nothing", types.word, name.value);
+                    let help = "add it to the types of the model, or leave it away";
+                    report.push(name.mark, Diagnostic::warning("unknown-name", what).help(help));
+                } else {
                     types.check(name, report);
                 }
             }

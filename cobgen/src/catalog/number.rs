@@ -30,15 +30,16 @@ impl Decimal {
 }
 
 impl Share {
-    /// `0.25`, `1/4`, `25%`.
+    /// `0.25`, `1/4`, `25%`; as many decimal places as 64 bits hold.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (numerator, denominator) = if let Some((top, bottom)) = text.split_once('/') {
             (top.trim().parse::<u32>().ok()?.into(), bottom.trim().parse::<u32>().ok()?.into())
         } else if let Some(percent) = text.strip_suffix('%') {
-            (Decimal::parse(percent)?.0, 100 * MILLION)
+            let (numerator, denominator) = fraction(percent.trim_end())?;
+            (numerator, denominator.checked_mul(100)?)
         } else {
-            (Decimal::parse(text)?.0, MILLION)
+            fraction(text)?
         };
         let divisor = common_divisor(numerator, denominator);
         let share = Self { numerator: numerator.checked_div(divisor)?, denominator: denominator.checked_div(divisor)? };
@@ -49,6 +50,19 @@ impl Share {
         u128::from(self.numerator) * u128::from(other.denominator)
             > u128::from(other.numerator) * u128::from(self.denominator)
     }
+}
+
+/// A decimal number, digit by digit.
+fn fraction(text: &str) -> Option<(u64, u64)> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let part = part.trim_end_matches('0');
+    let denominator = 10u64.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let part = if part.is_empty() { 0 } else { part.parse().ok()? };
+    Some((whole.parse::<u64>().ok()?.checked_mul(denominator)?.checked_add(part)?, denominator))
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {
@@ -71,12 +85,22 @@ mod tests {
 
     #[test]
     fn shares_are_fractions_from_0_to_1() {
-        for (text, top, bottom) in
-            [("0.25", 1, 4), ("1/3", 1, 3), ("25%", 1, 4), ("1", 1, 1), ("2 / 4", 1, 2), ("0", 0, 1)]
-        {
+        for (text, top, bottom) in [
+            ("0.25", 1, 4),
+            ("1/3", 1, 3),
+            ("25%", 1, 4),
+            ("1", 1, 1),
+            ("2 / 4", 1, 2),
+            ("0", 0, 1),
+            ("0.250000000000000000000", 1, 4),
+        ] {
             assert_eq!(Share::parse(text), Some(Share { numerator: top, denominator: bottom }), "{text}");
         }
-        for text in ["1.1", "4/3", "1/0", "0/0", "x", "-0.1", "101%"] {
+        // As programs write thirds: each digit counts.
+        let third = Share { numerator: 333_333_333_333_333_333, denominator: 1_000_000_000_000_000_000 };
+        assert_eq!(Share::parse("0.333333333333333333"), Some(third));
+        assert_eq!(Share::parse("33.3333333%"), Some(Share { numerator: 333_333_333, denominator: 1_000_000_000 }));
+        for text in ["0.33333333333333333333", "1e-1", "1.1", "4/3", "1/0", "0/0", "x", "-0.1", "101%"] {
             assert_eq!(Share::parse(text), None, "{text}");
         }
         let share = |text| Share::parse(text).expect("a share");

@@ -51,6 +51,8 @@ impl Services {
     pub(super) fn read(entries: &Named<ServiceEntry>, report: &mut Report<'_>) -> Self {
         let mut services = Self::default();
         for (name, entry) in entries.iter() {
+            // Here, so that also who only wants a layout hears of it.
+            report.segment("service", name);
             let mut info = ServiceInfo::default();
             for provided in entry.dependencies.iter().flat_map(|d| &d.provides) {
                 if report.segment("provided name", provided) {

@@ -496,7 +496,14 @@ fn share(Ratio(written): &Ratio, report: &mut Report<'_>) -> Option<Marked<Share
     let found = Share::parse(&written.value);
     if found.is_none() {
         let fault = Diagnostic::error("bad-share", format!("{:?} is no share of the nodes", written.value));
-        report.push(written.mark, fault.help("write a number from 0 to 1, a fraction or a percentage: 0.25, 1/4, 25%"));
+        let text = written.value.trim();
+        let places = text.split_once('.').map_or(0, |(_, part)| part.chars().take_while(char::is_ascii_digit).count());
+        let help = if places > 16 {
+            "it has more decimal places than are counted exactly; write a fraction, such as 1/3, or fewer places"
+        } else {
+            "write a number from 0 to 1, a fraction or a percentage: 0.25, 1/4, 25%"
+        };
+        report.push(written.mark, fault.help(help));
     }
     found.map(|value| Marked { mark: written.mark, value })
 }

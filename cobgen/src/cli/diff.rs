@@ -10,8 +10,8 @@ use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
 use super::secrets::Keys;
-use super::{Answer, Terminal, tell, tell_depot};
-use crate::diagnostic::to_json;
+use super::{Answer, Terminal, refuse, tell, tell_depot};
+use crate::diagnostic::{Diagnostic, to_json};
 use crate::generation::{Difference, diff};
 use crate::make::{After, make_with};
 use crate::provenance::Provenance;
@@ -57,15 +57,15 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             (Some(from), to) => two(&args.depot, Some(from), to.map(GenerationNumber)),
             (None, None) => return of_model(args, from, terminal),
             (None, Some(_)) => {
-                writeln!(terminal.err, "error: a model is compared with the latest generation only")?;
-                writeln!(terminal.err, "  help: `cobgen diff {} --depot {}`", from.display(), args.depot.display())?;
-                return Ok(Answer::Bad);
+                let fault = Diagnostic::error("usage", "a model is compared with the latest generation only");
+                let help = format!("`cobgen diff {} --depot {}`", from.display(), args.depot.display());
+                return refuse(fault.help(help), Answer::Bad, args.json, terminal);
             }
         },
     };
     match difference {
         Ok(difference) => print(args, &difference, terminal),
-        Err(error) => tell_depot(&error, &args.depot, terminal),
+        Err(error) => tell_depot(&error, &args.depot, args.json, terminal),
     }
 }
 
@@ -98,7 +98,7 @@ fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Resul
     });
     let (names, after, old) = match read {
         Ok(read) => read,
-        Err(error) => return tell_depot(&error, &args.depot, terminal),
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     let made = make_with(model, &after, Some(&args.keys.vault()));
     let refused = made.is_refused();

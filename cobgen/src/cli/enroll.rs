@@ -64,7 +64,7 @@ pub struct Args {
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     if let Err(error) = cob_depot::Depot::open(&args.depot) {
-        return tell_depot(&error, &args.depot, terminal);
+        return tell_depot(&error, &args.depot, args.json, terminal);
     }
     if args.list {
         return list(args, terminal);
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     for host in hosts {
         let token = Token::generate(host.clone(), key)?;
         if let Err(error) = tokens::issue(&args.depot, host, token.hash(), now, args.expires) {
-            return tell_publish(&error, &args.depot, terminal);
+            return tell_publish(&error, &args.depot, args.json, terminal);
         }
         commands.push((host, format!("cobd join tcp://{server} {}", *token.reveal())));
     }
@@ -148,7 +148,7 @@ fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
             )?;
             Ok(Answer::No)
         }
-        Err(error) => tell_publish(&error, &args.depot, terminal),
+        Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
     }
 }
 
@@ -163,7 +163,7 @@ fn let_in(depot: &Path, host: &HostName, key: Option<PublicKey>) -> Result<Optio
 fn list(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let all = match tokens::read(&args.depot) {
         Ok(all) => all,
-        Err(error) => return tell_depot(&error, &args.depot, terminal),
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     let now = now();
     if args.json {

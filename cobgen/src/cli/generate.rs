@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let key = args.sign_with.clone().or_else(|| key_beside(&args.model));
     let signer = match key.as_deref().map(SecretKey::load).transpose() {
         Ok(signer) => signer,
-        Err(error) => return tell_key(&error, terminal),
+        Err(error) => return tell_key(&error, args.json, terminal),
     };
     let vault = args.keys.vault();
     let options =
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             writeln!(terminal.err, "No generation was made.")?;
             return Ok(Answer::Bad);
         }
-        Err(Refused::Depot(error)) => return tell_publish(&error, &args.depot, terminal),
+        Err(Refused::Depot(error)) => return tell_publish(&error, &args.depot, args.json, terminal),
     };
     tell(&args.model, &published.diagnostics, &published.sources, terminal)?;
     if args.json {

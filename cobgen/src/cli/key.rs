@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use cob_trust::{KeyFileError, SecretKey};
 use serde_json::json;
 
-use super::{Answer, Terminal};
+use super::{Answer, Terminal, refuse};
+use crate::diagnostic::Diagnostic;
 
 /// The options of `cobgen key`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,7 @@ pub struct Args {
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let (key, new) = match load_or_make(args) {
         Ok(found) => found,
-        Err(error) => return tell_key(&error, terminal),
+        Err(error) => return tell_key(&error, false, terminal),
     };
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"key": key.public(), "new": new}))?;
@@ -53,14 +54,15 @@ fn load_or_make(args: &Args) -> Result<(SecretKey, bool), KeyFileError> {
 }
 
 /// Prints why a key can't be used.
-pub(super) fn tell_key(error: &KeyFileError, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    writeln!(terminal.err, "error: the key can't be used: {error}")?;
-    match error {
+pub(super) fn tell_key(error: &KeyFileError, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let mut fault = Diagnostic::error("key", format!("the key can't be used: {error}"));
+    let answer = match error {
         KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            writeln!(terminal.err, "  help: `cobgen key FILE` makes one")?;
-            Ok(Answer::Bad)
+            fault = fault.help("`cobgen key FILE` makes one");
+            Answer::Bad
         }
-        KeyFileError::Io { .. } => Ok(Answer::NotReached),
-        KeyFileError::Open { .. } | KeyFileError::Owner { .. } | KeyFileError::NoKey { .. } => Ok(Answer::Bad),
-    }
+        KeyFileError::Io { .. } => Answer::NotReached,
+        KeyFileError::Open { .. } | KeyFileError::Owner { .. } | KeyFileError::NoKey { .. } => Answer::Bad,
+    };
+    refuse(fault, answer, as_json, terminal)
 }

@@ -31,7 +31,7 @@ pub struct Args {
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let entries = match Depot::open(&args.depot).and_then(|depot| entries(&depot)) {
         Ok(entries) => entries,
-        Err(error) => return tell_depot(&error, &args.depot, terminal),
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     if args.json {
         let generations: Vec<Value> = entries.iter().map(|(entry, signers)| as_json(entry, signers)).collect();

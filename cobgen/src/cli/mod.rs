@@ -28,9 +28,10 @@ use std::path::Path;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cob_depot::{Depot, DepotError, PublishError};
 use cob_types::GenerationNumber;
+use serde_json::json;
 pub use variables::without_empty_variables;
 
-use crate::diagnostic::{Diagnostic, render, summary};
+use crate::diagnostic::{Diagnostic, render, summary, to_json};
 use crate::model::Sources;
 
 /// From a data model to generations of change objects.
@@ -176,45 +177,51 @@ fn tell(model: &Path, diagnostics: &[Diagnostic], sources: &Sources, terminal: &
     Ok(())
 }
 
+/// Refuses what was asked for, for people or as `check` does for machines.
+fn refuse(fault: Diagnostic, answer: Answer, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    if as_json {
+        writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&[fault])}))?;
+    } else {
+        write!(terminal.err, "{}", render(&[fault], &Sources::default(), terminal.colour))?;
+    }
+    Ok(answer)
+}
+
 /// Prints why a depot could not be read.
-fn tell_depot(error: &DepotError, path: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    writeln!(terminal.err, "error: {error}")?;
-    match error {
+fn tell_depot(error: &DepotError, path: &Path, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let mut fault = Diagnostic::error("depot", error.to_string());
+    let answer = match error {
         DepotError::NoGeneration { .. } => {
             let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
             let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
             if !numbers.is_empty() {
-                writeln!(terminal.err, "  help: it has {}; `cobgen log` lists them", ranges(&numbers))?;
+                fault = fault.help(format!("it has {}; `cobgen log` lists them", ranges(&numbers)));
             }
-            Ok(Answer::Bad)
+            Answer::Bad
         }
         DepotError::Missing { .. }
         | DepotError::NotADepot { .. }
         | DepotError::Newer { .. }
-        | DepotError::NoHost { .. } => Ok(Answer::Bad),
+        | DepotError::NoHost { .. } => Answer::Bad,
         DepotError::Incomplete { .. }
         | DepotError::Damaged { .. }
         | DepotError::DamagedFile { .. }
         | DepotError::TooLarge { .. }
         | DepotError::Enrolments { .. }
         | DepotError::Git { .. }
-        | DepotError::Io { .. } => Ok(Answer::NotReached),
-    }
+        | DepotError::Io { .. } => Answer::NotReached,
+    };
+    refuse(fault, answer, as_json, terminal)
 }
 
 /// Prints why a depot could not be written.
-fn tell_publish(error: &PublishError, path: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    match error {
-        PublishError::Depot(error) => tell_depot(error, path, terminal),
-        PublishError::Overtaken { .. } | PublishError::Busy { .. } => {
-            writeln!(terminal.err, "error: {error}")?;
-            Ok(Answer::NotReached)
-        }
-        PublishError::Unfit { .. } | PublishError::ModelPath { .. } => {
-            writeln!(terminal.err, "error: {error}")?;
-            Ok(Answer::Bad)
-        }
-    }
+fn tell_publish(error: &PublishError, path: &Path, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let answer = match error {
+        PublishError::Depot(error) => return tell_depot(error, path, as_json, terminal),
+        PublishError::Overtaken { .. } | PublishError::Busy { .. } => Answer::NotReached,
+        PublishError::Unfit { .. } | PublishError::ModelPath { .. } => Answer::Bad,
+    };
+    refuse(Diagnostic::error("depot", error.to_string()), answer, as_json, terminal)
 }
 
 /// Sorted numbers in short: `1-4, 6`.

@@ -11,8 +11,9 @@ use clap::builder::PossibleValuesParser;
 use cob_planner::{Cluster, Node, Operation, Origin, plan};
 use serde_json::json;
 
-use super::solve::{given, refused, unknown};
-use super::{Answer, Terminal};
+use super::solve::{Beside, refused, unknown};
+use super::{Answer, Terminal, refuse};
+use crate::diagnostic::{Diagnostic, render};
 use crate::solve::{ClusterView, Given, LayoutNode, View};
 
 /// The options of `cobgen plan`.
@@ -22,6 +23,7 @@ Examples:
   cobgen plan models/ --operation create
   cobgen plan models/ --operation restart --cluster shop --services db
   cobgen plan models/ --operation expand --existing before.json --json
+  cobgen plan models/ --operation shrink --depot depot
   cobgen plan models/ --operation create --durations times.yaml
   cobgen plan models/ --operation create --dot | dot -Tsvg > plan.svg
 
@@ -53,12 +55,15 @@ pub struct Args {
     /// The clusters as they are, as `cobgen solve --json` printed them; needed where the layout changes
     #[arg(long, value_name = "LAYOUT")]
     existing: Option<PathBuf>,
+    /// The clusters as the latest generation of this depot has them, in place of --existing
+    #[arg(long, value_name = "DIR", conflicts_with = "existing")]
+    depot: Option<PathBuf>,
     /// How long actions take: tells the time of the plan with stages and without
     #[arg(long, value_name = "FILE")]
     durations: Option<PathBuf>,
     /// Print {"plans": [{"cluster", "operation", "tasks": [{"id", "node", "action", "service"?, "after": [ids]}],
     /// "gates": [{"id", "after"}], "levels": [[ids]], "stages": [[ids]], "times"?: {"staged_ms", "ordered_ms",
-    /// "longest": [ids]}}]}; a task comes after tasks and gates
+    /// "longest": [ids]}}]}; a task comes after tasks and gates. Refused: {"diagnostics"} as in `check`
     #[arg(long, conflicts_with = "dot")]
     json: bool,
     /// Print the order as a graph for Graphviz
@@ -68,40 +73,48 @@ pub struct Args {
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let operation = Operation::of_name(&args.operation).expect("the command line takes no other one");
-    let bad = |error: &dyn std::fmt::Display, terminal: &mut Terminal<'_>| {
-        writeln!(terminal.err, "error: {error}")?;
-        Ok(Answer::Bad)
-    };
-    let given = match given(args.existing.as_ref(), &[]) {
+    let bad = |fault: Diagnostic, terminal: &mut Terminal<'_>| refuse(fault, Answer::Bad, args.json, terminal);
+    let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &[] };
+    let given = match beside.given() {
         Ok(given) => given,
-        Err(error) => return bad(&error, terminal),
+        Err(unread) => return unread.tell(args.json, terminal),
     };
     let durations = match args.durations.as_deref().map(durations::read).transpose() {
         Ok(durations) => durations,
-        Err(error) => return bad(&error, terminal),
+        Err(error) => return bad(Diagnostic::error("durations", error), terminal),
     };
-    if operation.changes_layout() && args.existing.is_none() {
-        let what = format!("`{operation}` changes a layout, so it must be known: name it with --existing");
-        return bad(&format!("{what}\n  help: `cobgen solve --json` on the model as it was prints it"), terminal);
+    if operation.changes_layout() && args.existing.is_none() && args.depot.is_none() {
+        let what = format!("`{operation}` changes a layout, so it must be known: name it with --existing or --depot");
+        let help = "a depot remembers it; `cobgen solve --json` on the model as it was prints it";
+        return bad(Diagnostic::error("no-layout", what).help(help), terminal);
     }
     let view = View::of(&args.model, &given, args.cluster.as_deref());
     if view.is_refused() {
         return refused(&args.model, &view, args.json, terminal);
     }
-    if let Some(answer) = unknown(args.cluster.as_deref(), &view, terminal)? {
+    if let Some(answer) = unknown(args.cluster.as_deref(), &view, args.json, terminal)? {
         return Ok(answer);
     }
     if view.clusters.iter().any(|c| c.solvable != Some(true)) {
         refused(&args.model, &view, args.json, terminal)?;
         return Ok(Answer::No);
     }
+    let mut warnings = beside.unused(&given, &view);
+    if let (Some(file), Some(durations)) = (&args.durations, &durations) {
+        warnings.extend(durations.unused(file, &view, &given, args.cluster.is_none()));
+    }
+    write!(terminal.err, "{}", render(&warnings, &view.sources, terminal.colour))?;
+    let durations = durations.map(|read| read.durations);
     let services: BTreeSet<String> = args.services.iter().cloned().collect();
     let services = (!services.is_empty()).then_some(&services);
     let mut plans = Vec::new();
     for view in &view.clusters {
         match plan(&cluster(view, &given), operation, services) {
             Ok(plan) => plans.push((view.name.as_str(), plan)),
-            Err(error) => return bad(&format!("cluster `{}`: {error}", view.name), terminal),
+            Err(error) => {
+                let what = format!("cluster `{}`: {error}", view.name);
+                return bad(Diagnostic::error("plan", what), terminal);
+            }
         }
     }
     if args.json {

@@ -10,8 +10,8 @@ use cob_types::{Cob, CobId, Generation, GenerationNumber, Kind, Manifest, Need, 
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
-use super::{Answer, Terminal, tell, tell_depot};
-use crate::diagnostic::{shown, summary};
+use super::{Answer, Terminal, refuse, tell, tell_depot};
+use crate::diagnostic::{Diagnostic, shown, summary, to_json};
 use crate::draft::{Arrow, Place, When};
 use crate::make::{After, Made, make};
 use crate::model::did_you_mean_or_list;
@@ -45,7 +45,7 @@ pub struct Args {
     generation: Option<u64>,
     /// Print {"cobs": [{"id", "kind", "preferred", "content", "files", "restarts_on", "place"?,
     /// "transitions": [{"from", "to", "need", "sources": [{"words", "place"}]}],
-    /// "locks": [{"state", "need", "sources"}]}]}
+    /// "locks": [{"state", "need", "sources"}]}]}. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
     json: bool,
 }
@@ -62,13 +62,17 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
                     let view = View { generation: &generation, provenance: provenance.as_ref() };
                     view.show(name.as_deref(), args.json, terminal)
                 }
-                Err(error) => tell_depot(&error, depot, terminal),
+                Err(error) => tell_depot(&error, depot, args.json, terminal),
             }
         }
         (None, Some(model), name) => {
             let Made { assembled, diagnostics, sources, .. } = make(model, &After::default());
             let Some(assembled) = assembled else {
-                tell(model, &diagnostics, &sources, terminal)?;
+                if args.json {
+                    writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&diagnostics)}))?;
+                } else {
+                    tell(model, &diagnostics, &sources, terminal)?;
+                }
                 return Ok(Answer::Bad);
             };
             // What the check refuses can be shown, and often should be, to see why.
@@ -83,14 +87,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             )
         }
         (Some(_), _, Some(_)) => {
-            writeln!(terminal.err, "error: with --depot there is no MODEL to name")?;
-            writeln!(terminal.err, "  help: `cobgen show --depot DIR [NAME]`, or `cobgen show MODEL [NAME]`")?;
-            Ok(Answer::Bad)
+            let fault = Diagnostic::error("usage", "with --depot there is no MODEL to name");
+            let fault = fault.help("`cobgen show --depot DIR [NAME]`, or `cobgen show MODEL [NAME]`");
+            refuse(fault, Answer::Bad, args.json, terminal)
         }
         (None, None, _) => {
-            writeln!(terminal.err, "error: nothing to show")?;
-            writeln!(terminal.err, "  help: `cobgen show MODEL [NAME]`, or `cobgen show --depot DIR [NAME]`")?;
-            Ok(Answer::Bad)
+            let fault = Diagnostic::error("usage", "nothing to show");
+            let fault = fault.help("`cobgen show MODEL [NAME]`, or `cobgen show --depot DIR [NAME]`");
+            refuse(fault, Answer::Bad, args.json, terminal)
         }
     }
 }
@@ -147,13 +151,11 @@ impl<'a> View<'a> {
         if let (Some(name), true) = (name, cobs.is_empty())
             && !self.generation.bundles.contains_key(name)
         {
-            writeln!(terminal.err, "error: there is no change object and no host `{name}`")?;
+            let what = format!("there is no change object and no host `{name}`");
             let hosts = self.generation.bundles.keys().map(|host| host.as_str());
             let names = hosts.chain(all().map(|(cob, _)| cob.id.as_str()));
-            if let Some(help) = did_you_mean_or_list(name, names) {
-                writeln!(terminal.err, "  help: {help}")?;
-            }
-            return Ok(Answer::Bad);
+            let fault = Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(name, names));
+            return refuse(fault, Answer::Bad, as_json, terminal);
         }
         if as_json {
             let cobs: Vec<Value> = cobs.iter().map(|(cob, _)| self.as_json(cob)).collect();

@@ -47,12 +47,12 @@ pub struct Args {
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let key = match SecretKey::load(&args.key) {
         Ok(key) => key,
-        Err(error) => return tell_key(&error, terminal),
+        Err(error) => return tell_key(&error, args.json, terminal),
     };
     let number = GenerationNumber(args.generation);
     match sign(args, number, &key) {
         Ok(signed) => tell(args, &signed, terminal),
-        Err(error) => tell_publish(&error, &args.depot, terminal),
+        Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use cob_depot::{Depot, DepotError};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Answer, Terminal, tell};
-use crate::diagnostic::{render, to_json};
+use super::{Answer, Terminal, refuse, tell, tell_depot};
+use crate::diagnostic::{Diagnostic, render, to_json};
+use crate::make::After;
+use crate::model::did_you_mean_or_list;
+use crate::publish::latest;
 use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
 
 /// The options of `cobgen solve`.
@@ -18,6 +22,7 @@ Examples:
   cobgen solve models/
   cobgen solve models/ --cluster shop --json > layout.json
   cobgen solve models/ --existing layout.json        # after the model has changed: who is there stays
+  cobgen solve models/ --depot depot                 # as the next `cobgen generate` will lay it out
   cobgen solve models/ --exclude layout.json         # the next best
 
 Exit status: 0 every cluster has a layout; 1 one has none, can't be asked for, or is undecided within the
@@ -32,6 +37,9 @@ pub struct Args {
     /// don't move. It is what this command prints with --json
     #[arg(long, value_name = "LAYOUT")]
     existing: Option<PathBuf>,
+    /// The clusters as the latest generation of this depot has them, in place of --existing
+    #[arg(long, value_name = "DIR", conflicts_with = "existing")]
+    depot: Option<PathBuf>,
     /// A layout that is not wanted, in the same form; can be given several times
     #[arg(long, value_name = "LAYOUT")]
     exclude: Vec<PathBuf>,
@@ -43,20 +51,19 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let given = match given(args.existing.as_ref(), &args.exclude) {
+    let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &args.exclude };
+    let given = match beside.given() {
         Ok(given) => given,
-        Err(error) => {
-            writeln!(terminal.err, "error: {error}")?;
-            return Ok(Answer::Bad);
-        }
+        Err(unread) => return unread.tell(args.json, terminal),
     };
     let view = View::of(&args.model, &given, args.cluster.as_deref());
     if view.is_refused() {
         return refused(&args.model, &view, args.json, terminal);
     }
-    if let Some(answer) = unknown(args.cluster.as_deref(), &view, terminal)? {
+    if let Some(answer) = unknown(args.cluster.as_deref(), &view, args.json, terminal)? {
         return Ok(answer);
     }
+    write!(terminal.err, "{}", render(&beside.unused(&given, &view), &view.sources, terminal.colour))?;
     let clusters = &view.clusters;
     if args.json {
         let clusters = clusters.iter().map(ClusterJson::of).collect();
@@ -77,20 +84,70 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(if all { Answer::Done } else { Answer::No })
 }
 
-/// What was read beside the model.
-pub(super) fn given(existing: Option<&PathBuf>, excluded: &[PathBuf]) -> Result<Given, solve::LayoutError> {
-    let existing = existing.map_or_else(|| Ok(Layouts::new()), |path| solve::read(path))?;
-    let excluded = excluded.iter().map(|path| solve::read(path)).collect::<Result<_, _>>()?;
-    Ok(Given { existing, excluded })
+/// What is to be read beside the model.
+pub(super) struct Beside<'a> {
+    pub(super) existing: Option<&'a Path>,
+    pub(super) depot: Option<&'a Path>,
+    pub(super) exclude: &'a [PathBuf],
+}
+
+/// What of it could not be read.
+pub(super) enum Unread<'a> {
+    Layouts(solve::LayoutError),
+    Depot(DepotError, &'a Path),
+}
+
+impl<'a> Beside<'a> {
+    pub(super) fn given(&self) -> Result<Given, Unread<'a>> {
+        let existing = match (self.existing, self.depot) {
+            (Some(path), _) => solve::read(path).map_err(Unread::Layouts)?,
+            (None, Some(path)) => recorded(path).map_err(|error| Unread::Depot(error, path))?,
+            (None, None) => Layouts::new(),
+        };
+        let excluded = self.exclude.iter().map(|path| solve::read(path)).collect::<Result<_, _>>();
+        Ok(Given { existing, excluded: excluded.map_err(Unread::Layouts)? })
+    }
+
+    /// Warns of clusters that the files know and the model does not.
+    pub(super) fn unused(&self, given: &Given, view: &View) -> Vec<Diagnostic> {
+        let existing = given.existing.keys().filter(|_| self.existing.is_some()).map(|name| (self.existing, name));
+        let pairs = self.exclude.iter().zip(&given.excluded);
+        let excluded = pairs.flat_map(|(path, layouts)| layouts.keys().map(move |name| (Some(path.as_path()), name)));
+        let unknown = existing.chain(excluded).filter(|(_, name)| !view.cluster_names.contains(*name));
+        let warning = |(path, name): (Option<&Path>, &String)| {
+            let file = path.unwrap_or(Path::new("")).display();
+            let what = format!("{file} has a layout of the cluster `{name}`, which the model does not have");
+            Diagnostic::warning("unknown-cluster", what)
+                .maybe_help(did_you_mean_or_list(name, view.cluster_names.iter().map(String::as_str)))
+        };
+        unknown.map(warning).collect()
+    }
+}
+
+impl Unread<'_> {
+    pub(super) fn tell(&self, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+        match self {
+            Self::Layouts(error) => {
+                let mut fault = Diagnostic::error("layout", error.to_string());
+                if !matches!(error, solve::LayoutError::Unreadable { .. }) {
+                    fault = fault.help("it is to be what `cobgen solve --json` prints");
+                }
+                refuse(fault, Answer::Bad, as_json, terminal)
+            }
+            Self::Depot(error, path) => tell_depot(error, path, as_json, terminal),
+        }
+    }
+}
+
+/// The layouts of a depot's latest generation.
+fn recorded(path: &Path) -> Result<Layouts, DepotError> {
+    let depot = Depot::open(path)?;
+    let before = latest(&depot)?;
+    Ok(After::latest(&depot, &before)?.layouts)
 }
 
 /// Tells what is wrong with a model.
-pub(super) fn refused(
-    model: &std::path::Path,
-    view: &View,
-    as_json: bool,
-    terminal: &mut Terminal<'_>,
-) -> io::Result<Answer> {
+pub(super) fn refused(model: &Path, view: &View, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let mut all = view.diagnostics.clone();
     all.extend(view.clusters.iter().flat_map(|c| c.faults.iter().cloned()));
     if as_json {
@@ -102,10 +159,16 @@ pub(super) fn refused(
 }
 
 /// A cluster that was asked for and isn't there.
-pub(super) fn unknown(cluster: Option<&str>, view: &View, terminal: &mut Terminal<'_>) -> io::Result<Option<Answer>> {
+pub(super) fn unknown(
+    cluster: Option<&str>,
+    view: &View,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Option<Answer>> {
     let Some(name) = cluster.filter(|name| !view.clusters.iter().any(|c| c.name == *name)) else { return Ok(None) };
-    writeln!(terminal.err, "error: the model has no cluster `{name}`")?;
-    Ok(Some(Answer::Bad))
+    let fault = Diagnostic::error("unknown-cluster", format!("the model has no cluster `{name}`"))
+        .maybe_help(did_you_mean_or_list(name, view.cluster_names.iter().map(String::as_str)));
+    refuse(fault, Answer::Bad, as_json, terminal).map(Some)
 }
 
 /// What is printed for machines; written as it goes, because nodes may be many.

@@ -37,7 +37,10 @@ pub(crate) struct Host {
 
 /// All hosts by name.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>);
+pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>, ByLabel);
+
+/// The hosts with each label, `role` and `role=app`: many change objects ask for the same few.
+type ByLabel = BTreeMap<String, BTreeSet<HostName>>;
 
 impl Hosts {
     /// Checks every host; one with a wrong address is kept without it.
@@ -62,7 +65,19 @@ impl Hosts {
             }
             hosts.insert(host, read);
         }
-        Self(hosts)
+        let mut all = Self(BTreeMap::new(), ByLabel::new());
+        hosts.into_values().for_each(|host| all.insert(host));
+        all
+    }
+
+    fn insert(&mut self, host: Host) {
+        // A key with `=` in it can't be asked for: the first one ends the key.
+        for (key, value) in host.labels.iter().filter(|(key, _)| !key.contains('=')) {
+            for label in [key.clone(), format!("{key}={value}")] {
+                self.1.entry(label).or_default().insert(host.name.clone());
+            }
+        }
+        self.0.insert(host.name.clone(), host);
     }
 
     /// Adds hosts that follow from a cluster: the model says nothing of each.
@@ -82,7 +97,7 @@ impl Hosts {
                 let fault = Diagnostic::error("duplicate-address", format!("{name} has the address of {other}"));
                 report.push(host.mark, fault.help("give every host an address and port of its own"));
             }
-            self.0.insert(name, host);
+            self.insert(host);
         }
     }
 
@@ -132,8 +147,8 @@ impl Hosts {
     }
 
     /// The hosts with a label.
-    pub(super) fn labelled<'a, 'l>(&'a self, label: &'l str) -> impl Iterator<Item = &'a HostName> + use<'a, 'l> {
-        self.0.values().filter(|h| h.has_label(label)).map(|h| &h.name)
+    pub(super) fn labelled<'a>(&'a self, label: &str) -> impl Iterator<Item = &'a HostName> + use<'a> {
+        self.1.get(label).into_iter().flatten()
     }
 
     /// Every label that some host has.

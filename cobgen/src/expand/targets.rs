@@ -561,11 +561,15 @@ impl Finder<'_> {
 
     /// With each gate, what it requires within its service.
     fn through_gates(&self, mut bearers: Vec<CobId>, cluster: usize, service: &str) -> Vec<CobId> {
-        let mut seen: BTreeSet<CobId> = bearers.iter().cloned().collect();
         let is_gate = |id: &CobId| {
             self.objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate)
         };
         let within = |id: &CobId| matches!(self.objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
+        // Most have none, and looking through all links for each of many services takes its time.
+        if !bearers.iter().any(is_gate) {
+            return bearers;
+        }
+        let mut seen: BTreeSet<CobId> = bearers.iter().cloned().collect();
         let mut required: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
         for link in self.links.iter().filter(|l| l.word == Word::Requires && is_gate(&l.from) && within(&l.to)) {
             required.entry(&link.from).or_default().push(&link.to);

@@ -1,8 +1,9 @@
 //! Layouts: which node of a cluster has what; as `cobgen solve` prints them and reads them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use cob_types::HostName;
 use serde::{Deserialize, Serialize};
 
 use crate::input;
@@ -40,12 +41,22 @@ pub enum LayoutError {
         source: std::io::Error,
     },
     /// It holds something else.
-    #[error("{path} holds no layouts: {source}\n  help: it is to be what `cobgen solve --json` prints")]
+    #[error("{path} holds no layouts: {source}")]
     Wrong {
         /// The file.
         path: String,
         /// What is wrong.
         source: serde_json::Error,
+    },
+    /// It names what can't be called so.
+    #[error("{path}, cluster `{cluster}`: {what}")]
+    Name {
+        /// The file.
+        path: String,
+        /// The cluster.
+        cluster: String,
+        /// What is wrong with the name.
+        what: String,
     },
 }
 
@@ -69,7 +80,30 @@ struct ClusterInFile {
 pub fn read(path: &Path) -> Result<Layouts, LayoutError> {
     let name = || path.display().to_string();
     let bytes = input::read(path, MAX_FILE).map_err(|source| LayoutError::Unreadable { path: name(), source })?;
-    of_bytes(&bytes).map_err(|source| LayoutError::Wrong { path: name(), source })
+    let layouts = of_bytes(&bytes).map_err(|source| LayoutError::Wrong { path: name(), source })?;
+    for (cluster, nodes) in &layouts {
+        if let Some(what) = wrong_name(nodes) {
+            return Err(LayoutError::Name { path: name(), cluster: cluster.clone(), what });
+        }
+    }
+    Ok(layouts)
+}
+
+/// The first name that no node or service can have, or that two nodes have.
+fn wrong_name(nodes: &[LayoutNode]) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    for node in nodes {
+        if let Err(error) = HostName::new(&node.name) {
+            return Some(error.to_string());
+        }
+        if !seen.insert(&node.name) {
+            return Some(format!("the node `{}` is there twice", node.name));
+        }
+        if let Some(service) = node.services.iter().find(|s| HostName::new(s).is_err()) {
+            return Some(format!("the node `{}` has {service:?}, which is no name of a service", node.name));
+        }
+    }
+    None
 }
 
 /// Reads layouts; clusters without nodes have none.

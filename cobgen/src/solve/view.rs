@@ -18,6 +18,10 @@ pub(crate) struct View {
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// By name.
     pub(crate) clusters: Vec<ClusterView>,
+    /// The names of all clusters, also of those that were not asked for.
+    pub(crate) cluster_names: BTreeSet<String>,
+    /// The names of all services.
+    pub(crate) service_names: BTreeSet<String>,
 }
 
 /// A cluster.
@@ -47,7 +51,12 @@ impl View {
             }
             None => Vec::new(),
         };
-        Self { sources, diagnostics: diagnostics.into_sorted(), clusters }
+        let (mut cluster_names, mut service_names) = (BTreeSet::new(), BTreeSet::new());
+        if let Some(sections) = &sections {
+            cluster_names.extend(sections.clusters.iter().map(|(name, _)| name.value.clone()));
+            service_names.extend(sections.services.iter().map(|(name, _)| name.value.clone()));
+        }
+        Self { sources, diagnostics: diagnostics.into_sorted(), clusters, cluster_names, service_names }
     }
 
     /// Whether the model itself is wrong.

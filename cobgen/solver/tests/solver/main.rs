@@ -8,3 +8,4 @@ mod hostile;
 mod large;
 mod loom;
 mod random;
+mod shapes;

@@ -1,28 +1,69 @@
 //! A file that says how long actions take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cob_planner::{Action, Durations};
 use serde_json::Value;
 
+use crate::diagnostic::Diagnostic;
 use crate::expand::parse_duration;
 use crate::input;
-use crate::model::did_you_mean_or_list;
+use crate::model::{did_you_mean, did_you_mean_or_list};
+use crate::solve::{Given, View};
 
 /// The largest file of durations, in bytes.
 const MAX_FILE: u64 = 64 << 20;
+/// So many names are shown in a warning.
+const SHOWN: usize = 5;
+
+/// Durations, and whose they are.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) durations: Durations,
+    /// The services and nodes that lines name, each with such a line.
+    services: BTreeMap<String, String>,
+    nodes: BTreeMap<String, String>,
+}
+
+impl Read {
+    /// Warns of what is named and not there: a time of it counts for nothing. Of nodes only where `all` clusters are
+    /// looked at.
+    pub(super) fn unused(&self, file: &Path, view: &View, given: &Given, all: bool) -> Vec<Diagnostic> {
+        let now = view.clusters.iter().flat_map(|cluster| &cluster.nodes);
+        let nodes: BTreeSet<&str> = now.chain(given.existing.values().flatten()).map(|n| n.name.as_str()).collect();
+        let services: BTreeSet<&str> = view.service_names.iter().map(String::as_str).collect();
+        let warn = |word: &str, names: &BTreeMap<String, String>, known: &BTreeSet<&str>| {
+            let unknown: Vec<(&String, &String)> =
+                names.iter().filter(|(name, _)| !known.contains(name.as_str())).collect();
+            let (first, line) = unknown.first()?;
+            let shown: Vec<String> = unknown.iter().take(SHOWN).map(|(name, _)| format!("`{name}`")).collect();
+            let more = unknown.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let (file, words) = (file.display(), if unknown.len() == 1 { "has no" } else { "has none of the" });
+            let word = if unknown.len() == 1 { word.to_owned() } else { format!("{word}s") };
+            let what =
+                format!("{file} has times that count for nothing: the model {words} {word} {}{more}", shown.join(", "));
+            let known = known.iter().copied();
+            let warning = Diagnostic::warning("unknown-name", what).note(None, format!("one such line is `{line}`"));
+            Some(warning.maybe_help(did_you_mean(first, known)))
+        };
+        let nodes = all.then(|| warn("node", &self.nodes, &nodes)).flatten();
+        warn("service", &self.services, &services).into_iter().chain(nodes).collect()
+    }
+}
 
 /// Reads a file of lines `ACTION [SERVICE [NODE]]: TIME`; the error says what is wrong with it.
-pub(super) fn read(path: &Path) -> Result<Durations, String> {
+pub(super) fn read(path: &Path) -> Result<Read, String> {
     let text = input::read_text(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
 }
 
-fn of_text(text: &str) -> Result<Durations, String> {
+fn of_text(text: &str) -> Result<Read, String> {
     let lines: BTreeMap<String, Value> = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
     let other = lines.get("*").map(|value| time("*", value)).transpose()?;
     let mut durations = Durations::all(other.unwrap_or(0));
+    let (mut services, mut nodes) = (BTreeMap::new(), BTreeMap::new());
     for (key, value) in lines.iter().filter(|(key, _)| *key != "*") {
         let ms = time(key, value)?;
         let words: Vec<&str> = key.split_whitespace().collect();
@@ -44,9 +85,11 @@ fn of_text(text: &str) -> Result<Durations, String> {
                 return Err(format!("`{key}`: write `{action}`, `{action} SERVICE` or `{action} SERVICE NODE`"));
             }
         };
+        services.extend(service.clone().map(|name| (name, key.clone())));
+        nodes.extend(node.clone().map(|name| (name, key.clone())));
         durations.set(action, service.as_deref(), node.as_deref(), ms);
     }
-    Ok(durations)
+    Ok(Read { durations, services, nodes })
 }
 
 /// `90s`, or a number of seconds.
@@ -68,7 +111,7 @@ mod tests {
     #[test]
     fn the_more_exact_line_wins() {
         let text = "\"*\": 10s\ncreate: 2m\ncreate n3: 5m\ninstall db: 90\ninstall db n1: 3m\ninstall * n2: 1s\n";
-        let durations = of_text(text).expect("right");
+        let durations = of_text(text).expect("right").durations;
         for (action, service, node, seconds) in [
             (Action::Create, None, "n1", 120),
             (Action::Create, None, "n3", 300),
@@ -86,7 +129,7 @@ mod tests {
     #[test]
     fn what_was_recorded_is_read() {
         let printed = "{\n  \"install\": \"300ms\",\n  \"install db\": \"200ms\",\n  \"install db n1\": \"61000ms\"\n}";
-        let durations = of_text(printed).expect("as `cobctl durations` prints it");
+        let durations = of_text(printed).expect("as `cobctl durations` prints it").durations;
         let of = |service: &str, node: &str| {
             let (node, service) = (node.to_owned(), Some(service.to_owned()));
             durations.of(&Job { node, action: Action::Install, service })

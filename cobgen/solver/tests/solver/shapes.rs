@@ -1,0 +1,104 @@
+//! Regular shapes of rules, of which people see the layout at once: within a fraction of the steps.
+
+use cob_solver::{Budget, Outcome, Quantities, Request, solve};
+
+use crate::build::{Rules, request, service};
+
+/// Less than half of the usual ones.
+const STEPS: Budget = Budget { steps: 80_000_000 };
+
+/// Services that a rule says something of, on so many nodes.
+fn services(count: usize, nodes: u64, rules: &mut Rules, say: impl Fn(&mut Quantities, &mut Rules)) -> Request {
+    let mut request = request((0..count).map(|i| service(&format!("s{i:03}"))).collect(), nodes);
+    for service in &mut request.services {
+        say(&mut service.quantities, rules);
+    }
+    request
+}
+
+/// Each excludes the next, and the last one the first.
+fn ring(count: usize, nodes: u64, say: impl Fn(&mut Quantities, &mut Rules)) -> Request {
+    let mut rules = Rules::default();
+    let mut request = services(count, nodes, &mut rules, say);
+    for at in 0..count {
+        let pair = vec![request.services[at].name.clone(), request.services[(at + 1) % count].name.clone()];
+        request.cant_coexist.push(rules.rule(pair));
+    }
+    request
+}
+
+/// Never all of them on one node.
+fn not_all(count: usize, nodes: u64, say: impl Fn(&mut Quantities, &mut Rules)) -> Request {
+    let mut rules = Rules::default();
+    let mut request = services(count, nodes, &mut rules, say);
+    let all = request.services.iter().map(|s| s.name.clone()).collect();
+    request.cant_coexist.push(rules.rule(all));
+    request
+}
+
+/// No two of them on one node.
+fn none_together(count: usize, nodes: u64) -> Request {
+    let mut rules = Rules::default();
+    let mut request = services(count, nodes, &mut rules, |_, _| ());
+    for a in 0..count {
+        for b in 0..a {
+            let pair = vec![request.services[a].name.clone(), request.services[b].name.clone()];
+            request.cant_coexist.push(rules.rule(pair));
+        }
+    }
+    request
+}
+
+/// How many services how many nodes have, the most preferred first.
+fn shape(request: &Request) -> Vec<(usize, u64)> {
+    match solve(request, STEPS).expect("a sound request") {
+        Outcome::Layout(layout) => layout.counts.iter().map(|c| (c.layout.services.len(), c.count)).collect(),
+        other @ (Outcome::None(_) | Outcome::Undecided) => panic!("{other:?}"),
+    }
+}
+
+fn free(_: &mut Quantities, _: &mut Rules) {}
+
+fn odd(quantities: &mut Quantities, rules: &mut Rules) {
+    quantities.odd = Some(rules.id());
+}
+
+fn once(quantities: &mut Quantities, rules: &mut Rules) {
+    quantities.max = Some(rules.rule(1));
+}
+
+fn thrice(quantities: &mut Quantities, rules: &mut Rules) {
+    quantities.min = Some(rules.rule(3));
+}
+
+#[test]
+fn rings_whose_neighbours_exclude_each_other() {
+    // Of an odd ring one node more has the service that is left over.
+    assert_eq!(shape(&ring(40, 7, free)), [(20, 6), (20, 1)]);
+    assert_eq!(shape(&ring(41, 7, free)), [(20, 5), (20, 1), (20, 1)]);
+    // Every second one five times leaves two nodes for the others, of which none must be empty.
+    assert_eq!(shape(&ring(40, 7, odd)), [(20, 5), (19, 1), (1, 1)]);
+    assert_eq!(shape(&ring(41, 7, odd)), [(20, 5), (20, 1), (1, 1)]);
+    assert_eq!(shape(&ring(40, 7, once)), [(20, 1), (15, 1), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1)]);
+    // Seven nodes for three of each: every node has as many as fit, and no two the same.
+    assert_eq!(shape(&ring(41, 7, thrice)), [(20, 1); 7]);
+}
+
+#[test]
+fn fifty_that_may_not_all_be_together() {
+    assert_eq!(shape(&not_all(50, 5, free)), [(49, 4), (49, 1)]);
+    // A service each for four nodes, and the others together.
+    assert_eq!(shape(&not_all(50, 5, once)), [(46, 1), (1, 1), (1, 1), (1, 1), (1, 1)]);
+    assert_eq!(shape(&not_all(50, 5, odd)), [(49, 3), (49, 1), (48, 1)]);
+}
+
+#[test]
+fn a_node_too_few_for_those_that_need_one_each() {
+    for (count, minimal) in [(30, true), (300, false)] {
+        let request = none_together(count, count as u64 - 1);
+        let Outcome::None(explanation) = solve(&request, STEPS).expect("a sound request") else { panic!("{count}") };
+        // All pairs are needed; to try each of thousands is more than the steps allow, and is not claimed.
+        assert_eq!((explanation.core.len(), explanation.minimal), (count * (count - 1) / 2, minimal));
+        assert_eq!(shape(&none_together(count, count as u64)), vec![(1, 1); count]);
+    }
+}

@@ -1,0 +1,86 @@
+//! A cluster's life: five nodes, fifty, seven, a service more, a service less; who is not concerned stays as it is.
+
+use std::collections::BTreeMap;
+
+use cobgen::cli::{self, Terminal};
+use serde_json::Value;
+
+/// Services with hardware and image, by node.
+type Nodes = BTreeMap<String, Value>;
+
+/// `db` once, `app` where it can be, `cache` on a node of its own.
+fn model(nodes: u32, services: &str) -> String {
+    format!(
+        r#"
+security: loopback-only
+providers: {{p: {{}}}}
+hardwaretypes: {{large: {{providers: {{p: {{}}}}}}, small: {{providers: {{p: {{}}}}}}}}
+imagetypes: {{img: {{providers: {{p: {{}}}}}}}}
+services:
+  app: &service {{actions: {{start: "true", stop: "true"}}}}
+  db: *service
+  cache: *service
+templates:
+  shop:
+    defaults: {{services: [{services}]}}
+    constraints:
+      layout: {{cantcoexist: [[app, cache]]}}
+      services: {{db: {{hardwaretypes: [large], quantities: {{max: 1}}}}, app: {{quantities: {{min: 1}}}}, cache: {{quantities: {{min: 1}}}}}}
+clusters:
+  shop: {{template: shop, nodes: {nodes}}}
+"#
+    )
+}
+
+/// Asks for the layout of a model, given the one before.
+fn solve(folder: &std::path::Path, model: &str, before: &Value) -> (u8, Value) {
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).expect("written");
+        folder.join(name).to_str().expect("UTF-8").to_owned()
+    };
+    let (model, before) = (write("model.yaml", model), write("before.json", &before.to_string()));
+    let args = ["cobgen", "solve", &model, "--json", "--existing", &before].map(Into::into);
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+    (status, serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&err))))
+}
+
+fn nodes(layout: &Value) -> Nodes {
+    let all = layout["clusters"][0]["nodes"].as_array().expect("nodes").iter();
+    all.map(|n| (n["name"].as_str().expect("a name").to_owned(), n.clone())).collect()
+}
+
+/// Whether all nodes of one layout are in another, as they are.
+fn stay(few: &Nodes, many: &Nodes) -> bool {
+    few.iter().all(|(name, node)| many.get(name) == Some(node))
+}
+
+#[test]
+fn nobody_moves_who_is_not_concerned() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let next = |nodes: u32, services: &str, before: &Value| solve(folder.path(), &model(nodes, services), before);
+    let nothing = serde_json::json!({"clusters": []});
+    let (_, five) = next(5, "app, db", &nothing);
+    let (_, fifty) = next(50, "app, db", &five);
+    let (_, seven) = next(7, "app, db", &fifty);
+    assert_eq!([&five, &fifty, &seven].map(|l| nodes(l).len()), [5, 50, 7]);
+    assert!(stay(&nodes(&five), &nodes(&fifty)) && stay(&nodes(&seven), &nodes(&fifty)), "{seven}");
+    assert_eq!(seven["clusters"][0]["leaving"].as_array().map(Vec::len), Some(43));
+
+    // Each of the seven has `app`, which is not concerned and keeps `cache` away: the answer says so.
+    let (status, none) = next(7, "app, cache, db", &seven);
+    let cluster = &none["clusters"][0];
+    assert_eq!((status, &cluster["solvable"]), (1, &Value::Bool(false)), "{none}");
+    let reason = cluster["reason"].as_str().expect("a reason");
+    assert!(reason.contains("are there already, and keep hardware, image and services"), "{reason}");
+    assert!(reason.contains("`shop-2`") && reason.contains("`app`, `cache` are never all on one node"), "{reason}");
+    assert!(cluster["explanation"]["minimal"] == true && reason.contains("1 more node"), "{reason}");
+
+    // What it proposes does: the new node has it, and without it the seven are as they were.
+    let (_, eight) = next(8, "app, cache, db", &seven);
+    assert!(stay(&nodes(&seven), &nodes(&eight)), "{eight}");
+    assert_eq!(nodes(&eight)["shop-8"]["services"], serde_json::json!(["cache"]));
+    let (status, less) = next(7, "app, db", &eight);
+    assert_eq!(status, 0, "{less}");
+    assert_eq!(nodes(&less), nodes(&seven));
+}

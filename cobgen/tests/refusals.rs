@@ -1,0 +1,199 @@
+//! What the commands refuse, and what they warn of: for machines as `check` does.
+
+use cobgen::cli::{self, Terminal};
+use serde_json::Value;
+
+/// Exit status, output, error output.
+fn cobgen(args: &[&str]) -> (u8, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("cobgen").chain(args.iter().copied()).map(Into::into);
+    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+    (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
+}
+
+/// A folder with a model that is right.
+struct Work(tempfile::TempDir);
+
+const MODEL: &str = r#"
+security: loopback-only
+providers: {p: {}}
+hardwaretypes: {small: {providers: {p: {}}}}
+imagetypes: {img: {providers: {p: {}}}}
+services:
+  db: {actions: {start: {run: "true"}, stop: {run: "true"}}}
+  app: {actions: {start: {run: "true"}, stop: {run: "true"}}}
+templates:
+  shop:
+    defaults: {services: [db, app]}
+    constraints: {services: {db: {quantities: {max: 1}}, app: {quantities: {min: 1}}}}
+clusters:
+  shop: {template: shop, nodes: 3, address: "tcp://127.0.0.{{ host.vars.index }}:7077"}
+"#;
+
+impl Work {
+    fn new() -> Self {
+        let work = Self(tempfile::tempdir().expect("a folder"));
+        work.write("model.yaml", MODEL);
+        work
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.path().join(name).to_str().expect("UTF-8").to_owned();
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// The names of the nodes that `solve` tells.
+    fn nodes(&self, more: &[&str]) -> Vec<String> {
+        let (status, out, err) = cobgen(&[&["solve", &self.path("model.yaml"), "--json"], more].concat());
+        assert_eq!((status, err.as_str()), (0, ""), "{out}");
+        let all: Value = serde_json::from_str(&out).expect("JSON");
+        let nodes = all["clusters"][0]["nodes"].as_array().expect("nodes").clone();
+        nodes.iter().map(|n| n["name"].as_str().expect("a name").to_owned()).collect()
+    }
+}
+
+#[test]
+fn whatever_is_refused_is_json_for_machines() {
+    let work = Work::new();
+    let (model, none, folder) = (work.path("model.yaml"), work.path("none"), work.path(""));
+    let wrong = work.write("wrong.yaml", "services: {db: {bos: 1}}\n");
+    let text = work.write("text.json", "{}");
+    let existing = ["--existing", text.as_str()];
+    let cases: Vec<Vec<&str>> = vec![
+        vec!["solve", &model, "--cluster", "shp"],
+        vec!["solve", &model, "--existing", &none],
+        [&["solve", &model][..], &existing].concat(),
+        vec!["solve", &model, "--exclude", &none],
+        vec!["solve", &model, "--depot", &none],
+        vec!["solve", &wrong],
+        vec!["plan", &model, "--operation", "create", "--cluster", "shp"],
+        vec!["plan", &model, "--operation", "expand"],
+        vec!["plan", &model, "--operation", "create", "--durations", &none],
+        vec!["plan", &model, "--operation", "create", "--existing", &none],
+        vec!["plan", &model, "--operation", "start", "--services", "nobody"],
+        vec!["plan", &wrong, "--operation", "create"],
+        vec!["show", &wrong],
+        vec!["show", &model, "nobody"],
+        vec!["show"],
+        vec!["show", "--depot", &none],
+        vec!["diff", "--depot", &none],
+        vec!["diff", &model, "2", "--depot", &none],
+        vec!["diff", &model, "--depot", &none],
+        vec!["generate", &wrong, "--depot", &none],
+        vec!["generate", &model, "--depot", &folder],
+        vec!["generate", &model, "--depot", &none, "--sign-with", &text],
+        vec!["log", "--depot", &none],
+    ];
+    for case in cases {
+        let (status, out, err) = cobgen(&[&case[..], &["--json"]].concat());
+        assert_eq!((status, err.as_str()), (2, ""), "{case:?}: {out}");
+        let told: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{case:?}: {e}: {out}"));
+        let mut all = told["diagnostics"].as_array().expect("a list").iter();
+        let first = all.find(|d| d["severity"] == "error").unwrap_or_else(|| panic!("{case:?}: {out}"));
+        // For people the same, on the other output.
+        let (again, out, err) = cobgen(&case);
+        let message = first["message"].as_str().expect("a text").lines().next().expect("a line");
+        assert!(again == status && out.is_empty() && err.contains(message), "{case:?}: {err}");
+    }
+}
+
+#[test]
+fn layouts_of_what_is_not_there_are_told() {
+    let work = Work::new();
+    let model = work.path("model.yaml");
+    let other = r#"{"clusters": [{"name": "shp", "nodes": [{"name": "shp-1", "services": ["db"]}]}]}"#;
+    let other = work.write("other.json", other);
+    for option in ["--existing", "--exclude"] {
+        let (status, _, err) = cobgen(&["solve", &model, option, &other]);
+        let told = "has a layout of the cluster `shp`, which the model does not have\n  help: did you mean `shop`?";
+        assert!(status == 0 && err.contains(told), "{option}: {err}");
+    }
+    for (nodes, wrong) in [
+        (r#"{"name": "a b", "services": ["db"]}"#, "a b"),
+        (r#"{"name": "", "services": ["db"]}"#, "cluster `shop`"),
+        (r#"{"name": "n1", "services": ["../db"]}"#, "which is no name of a service"),
+        (r#"{"name": "n1", "services": []}, {"name": "n1", "services": []}"#, "`n1` is there twice"),
+    ] {
+        let file = work.write("odd.json", &format!(r#"{{"clusters": [{{"name": "shop", "nodes": [{nodes}]}}]}}"#));
+        let (status, out, err) = cobgen(&["solve", &model, "--existing", &file]);
+        assert!(status == 2 && out.is_empty() && err.contains(wrong), "{nodes}: {err}");
+    }
+}
+
+#[test]
+fn a_depot_says_how_clusters_are() {
+    let work = Work::new();
+    let (model, depot) = (work.path("model.yaml"), work.path("depot"));
+    // The first layout has a name that nobody would choose again.
+    work.write("model.yaml", &MODEL.replace("nodes: 3", "nodes: 4"));
+    let (status, _, err) = cobgen(&["generate", &model, "--depot", &depot]);
+    assert_eq!(status, 0, "{err}");
+    work.write("model.yaml", &MODEL.replace("services: [db, app]", "services: [db]").replace("nodes: 3", "nodes: 1"));
+    assert_eq!(work.nodes(&[]).len(), 1);
+    work.write("model.yaml", MODEL);
+    assert_eq!(work.nodes(&["--depot", &depot]), ["shop-1", "shop-2", "shop-3"]);
+    let (status, out, err) = cobgen(&["plan", &model, "--operation", "shrink", "--depot", &depot, "--json"]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    let plan: Value = serde_json::from_str(&out).expect("JSON");
+    let tasks = plan["plans"][0]["tasks"].as_array().expect("tasks");
+    assert!(!tasks.is_empty() && tasks.iter().all(|t| t["node"] == "shop-4"), "{out}");
+}
+
+#[test]
+fn times_of_what_is_not_there_are_told() {
+    let work = Work::new();
+    let model = work.path("model.yaml");
+    let times = work.write("times.yaml", "start: 1s\nstart db: 2s\nstart dbb: 3s\ncreate shop-9: 1m\n");
+    let (status, out, err) = cobgen(&["plan", &model, "--operation", "create", "--durations", &times]);
+    assert!(status == 0 && !out.is_empty(), "{err}");
+    assert!(err.contains("the model has no service `dbb`") && err.contains("did you mean `db`?"), "{err}");
+    assert!(err.contains("the model has no node `shop-9`") && err.contains("`create shop-9`"), "{err}");
+    let times = work.write("times.yaml", "start: 1s\nstart db: 2s\nstart app shop-2: 3s\n");
+    let (_, _, err) = cobgen(&["plan", &model, "--operation", "create", "--durations", &times]);
+    assert_eq!(err, "");
+}
+
+#[test]
+fn solve_refuses_the_names_that_check_refuses() {
+    let work = Work::new();
+    let model = work
+        .write("model.yaml", &MODEL.replace("  app: {actions", "  ../app: {actions").replace(", app]", ", ../app]"));
+    let (status, _, checked) = cobgen(&["check", &model]);
+    assert_eq!(status, 2, "{checked}");
+    let (status, out, solved) = cobgen(&["solve", &model]);
+    assert!(status == 2 && out.is_empty() && solved.contains("service"), "{solved}");
+    let told = |text: &str| text.matches("error: service").count();
+    assert_eq!((told(&checked), told(&solved)), (1, 1), "once each: {checked}{solved}");
+}
+
+#[test]
+fn shares_have_as_many_places_as_programs_write() {
+    let work = Work::new();
+    let with = |share: &str| {
+        let text = MODEL.replace("{max: 1}", &format!("{{ratio: {{max: {share}}}}}"));
+        cobgen(&["solve", &work.write("model.yaml", &text)])
+    };
+    for share in ["0.333333333", "0.3333333333333333", "33.33333333333333%"] {
+        let (status, _, err) = with(share);
+        assert!(
+            status == 1 && err.contains("has no layout"),
+            "a third of three nodes is not quite one: {share}: {err}"
+        );
+    }
+    assert_eq!(with("\"0.33333333333333334\"").0, 0);
+    let (status, _, err) = with("\"0.33333333333333333333333333\"");
+    assert!(status == 2 && err.contains("write a fraction, such as 1/3"), "{err}");
+}
+
+#[test]
+fn a_type_that_the_model_lacks_is_told() {
+    let work = Work::new();
+    let model = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7077\", hardwaretype: smal}}\n";
+    let (status, _, err) = cobgen(&["check", &work.write("model.yaml", model)]);
+    assert!(status == 0 && err.contains("the model has no hardware types, so `smal` says nothing"), "{err}");
+}
