@@ -115,6 +115,10 @@ if wanted service; then
     # shellcheck source=tests/bed/service.sh
     source "$here/service.sh"
 fi
+if wanted packages; then
+    # shellcheck source=tests/bed/packages.sh
+    source "$here/packages.sh"
+fi
 if wanted etcd; then
     # shellcheck source=tests/bed/etcd.sh
     source "$here/etcd.sh"
