@@ -115,9 +115,17 @@ if wanted service; then
     # shellcheck source=tests/bed/service.sh
     source "$here/service.sh"
 fi
+if wanted contract; then
+    # shellcheck source=tests/bed/contract.sh
+    source "$here/contract.sh"
+fi
 if wanted packages; then
     # shellcheck source=tests/bed/packages.sh
     source "$here/packages.sh"
+fi
+if wanted drift; then
+    # shellcheck source=tests/bed/drift.sh
+    source "$here/drift.sh"
 fi
 if wanted etcd; then
     # shellcheck source=tests/bed/etcd.sh
