@@ -15,7 +15,7 @@ use crate::daemon::Daemon;
 use crate::identity;
 use crate::join::{self as invite, Invitation, Joined};
 use crate::permissions;
-use crate::process::close_to_others;
+use crate::process::{close_to_others, pass_no_ignored_signals_on};
 use crate::run::Program;
 
 /// The daemon of one host: brings its change objects into the states that are wanted, in an order
@@ -250,6 +250,9 @@ fn live(config: Config, program: Program) -> Result<(), String> {
     log_to_stderr(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let lived = runtime.block_on(async {
+        if let Err(error) = pass_no_ignored_signals_on() {
+            tracing::warn!(%error, "actions may have signals ignored, as whoever started this daemon had");
+        }
         let daemon = Daemon::start(config, program).await.map_err(|e| e.to_string())?;
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(until_told(stop));

@@ -155,28 +155,10 @@ fn the_scripts_of_the_web_shop_keep_a_file_as_it_is_to_be() {
 }
 
 #[test]
-fn etcd_brings_its_programs_and_takes_its_data_away() {
+fn etcd_takes_its_data_away() {
     let place = Place::new(examples().join("etcd"), "{}");
-    let (from, into) = (place.dir.path().join("from"), place.dir.path().join("into"));
-    for folder in [&from, &into] {
-        std::fs::create_dir(folder).expect("made");
-    }
-    for program in ["etcd", "etcdctl"] {
-        std::fs::write(from.join(program), program).expect("written");
-    }
-    let programs =
-        |what: &str| place.run(&format!("./programs.sh {what} {} {}", from.display(), into.display()), "", "");
-    assert_eq!(programs("check"), "down");
-    programs("install");
-    programs("install");
-    assert_eq!(programs("check"), "up");
-    std::fs::write(from.join("etcd"), "a later one").expect("written");
-    assert_eq!(programs("check"), "outdated");
-    programs("remove");
-    programs("remove");
-    assert_eq!(programs("check"), "down");
-    assert_eq!(std::fs::read_dir(&into).expect("listed").count(), 0);
-
+    let into = place.dir.path().join("into");
+    std::fs::create_dir(&into).expect("made");
     let data = |what: &str| place.run(&format!("./data.sh {what} {}", into.display()), "", "");
     assert_eq!(data("check"), "down");
     data("make");
@@ -195,9 +177,11 @@ fn etcd_is_one_member_a_host_and_no_host_waits_for_another() {
     let path = examples().join("etcd");
     let (status, out, _) = cobgen(&["show", path.to_str().expect("UTF-8"), "h2/etcd/server"]);
     assert_eq!(status, 0);
-    assert!(out.contains("ETCD_NAME=h2\\n") && out.contains("budget     h1/budget/etcd"), "{out}");
-    let cluster = "ETCD_INITIAL_CLUSTER=h1=http://127.0.0.1:2380,h2=http://127.0.0.2:2380,h3=http://127.0.0.3:2380";
-    assert!(out.contains(cluster), "{out}");
+    assert!(out.contains("budget     h1/budget/etcd"), "{out}");
     let needs: Vec<&str> = out.lines().filter(|line| line.contains(" <- (")).collect();
     assert!(!needs.is_empty() && needs.iter().all(|line| !line.contains("h1/") && !line.contains("h3/")), "{out}");
+    let (status, out, _) = cobgen(&["show", path.to_str().expect("UTF-8"), "h2/etcd/settings"]);
+    assert_eq!(status, 0);
+    let cluster = "initial-cluster: h1=http://127.0.0.1:2380,h2=http://127.0.0.2:2380,h3=http://127.0.0.3:2380\\n";
+    assert!(out.contains("\\nname: h2\\n") && out.contains(cluster), "{out}");
 }

@@ -122,6 +122,21 @@ fn excludes_holds_both_ways_with_the_promises() {
 }
 
 #[test]
+fn a_service_with_actions_takes_tokens_on_each_node() {
+    let text = r#"
+budgets: {app: {at_most: 1}}
+services:
+  app: {budget: "{{ 'ap' ~ 'p' }}", actions: {configure: "true", start: "true", stop: "true"}}
+clusters: {c: {services: {app: [n2, n3]}}}
+"#;
+    let draft = draft(text);
+    let members: Vec<_> =
+        draft.cobs.iter().filter_map(|(id, cob)| Some((id.to_string(), cob.value.budget.as_ref()?))).collect();
+    assert_eq!(members.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["n2/app/instance", "n3/app/instance"]);
+    assert!(members.iter().all(|(_, token)| token.value.to_string() == "n2/budget/app@open"));
+}
+
+#[test]
 fn a_budget_stands_with_its_first_member_or_where_it_is_told_to() {
     let text = r#"
 budgets: {app: {at_most: 2}, db: {at_most: 1, host: n3}}

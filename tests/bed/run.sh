@@ -18,6 +18,7 @@ if ! why=$("$here/bed.sh" check); then
     echo "skipped: $why"
     exit 0
 fi
+# What is installed, and how.
 case ${1:-} in
 --stage | --deb) how=$1 what=$(realpath "${2:?$1 needs a path}") ;;
 *)
@@ -25,6 +26,8 @@ case ${1:-} in
     exit 2
     ;;
 esac
+# Not what a script may have a loop over.
+readonly how what
 intruder=""
 if [ "${3:-}" = --intruder ]; then
     intruder=$(realpath "${4:?--intruder needs a path}")
@@ -114,6 +117,18 @@ fi
 if wanted service; then
     # shellcheck source=tests/bed/service.sh
     source "$here/service.sh"
+fi
+if wanted contract; then
+    # shellcheck source=tests/bed/contract.sh
+    source "$here/contract.sh"
+fi
+if wanted packages; then
+    # shellcheck source=tests/bed/packages.sh
+    source "$here/packages.sh"
+fi
+if wanted drift; then
+    # shellcheck source=tests/bed/drift.sh
+    source "$here/drift.sh"
 fi
 if wanted etcd; then
     # shellcheck source=tests/bed/etcd.sh

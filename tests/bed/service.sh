@@ -62,13 +62,13 @@ is_demo UnitFileState enabled
 [ "$(demo MainPID)" != "$first" ]
 
 step "killed, or stopped by somebody, it runs again at once"
-for how in "kill -KILL $(demo MainPID)" "systemctl stop demo"; do
+for deed in "kill -KILL $(demo MainPID)" "systemctl stop demo"; do
     main=$(demo MainPID) began=$(date +%s%N)
     # shellcheck disable=SC2086 # a command
-    on h1 $how
+    on h1 $deed
     soon eval 'is_demo ActiveState active && [ "$(demo MainPID)" != "'"$main"'" ]'
     took=$((($(date +%s%N) - began) / 1000000))
-    echo "       after $took ms: ${how%% -*}"
+    echo "       after $took ms: ${deed%% -*}"
     [ "$took" -lt 5000 ]
 done
 

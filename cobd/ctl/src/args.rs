@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
+use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 
 use crate::targets::HostArg;
 use crate::words::parse_span;
@@ -248,6 +248,13 @@ would keep lies in a scratch folder. Exit status: 0 the contract is kept, 1 it i
 With --json: {\"kind\", \"backend\", \"seed\", \"holds\", \"trials\": [{\"rule\", \"about\", \"verdict\": \"held\", \"broken\" or
 \"untried\", \"what\" and \"help\", or \"why\"}]}.";
 
+/// A state, and the command that brings it about.
+fn arrangement(text: &str) -> Result<(StateName, String), String> {
+    let (state, command) = text.split_once('=').ok_or("write STATE=COMMAND, as in failed='pkill -KILL x'")?;
+    let state = StateName::new(state).map_err(|e| e.to_string())?;
+    Ok((state, command.to_owned()))
+}
+
 /// Arguments of `test-kind`.
 #[derive(Debug, ClapArgs)]
 pub struct TestKindArgs {
@@ -270,6 +277,10 @@ pub struct TestKindArgs {
     /// always
     #[arg(long, value_name = "PATH")]
     pub watch: Vec<PathBuf>,
+    /// A command that brings it into a state that no move leads to, from its preferred one, as an accident would; may
+    /// be repeated: failed='systemctl kill -s KILL x'
+    #[arg(long, value_name = "STATE=COMMAND", value_parser = arrangement)]
+    pub arrange: Vec<(StateName, String)>,
     /// How often each move is killed; 0: never
     #[arg(long, value_name = "N", default_value_t = cobd::kinds::contract::KILLS)]
     pub kills: u32,

@@ -137,7 +137,7 @@ impl Daemon {
                 if ready.cob.keep {
                     self.kinds.forget_kept(cob);
                 } else {
-                    self.kinds.forget(cob);
+                    drop(self.kinds.forget(cob));
                 }
                 self.last_lines.remove(cob);
             }

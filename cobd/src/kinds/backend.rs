@@ -14,6 +14,7 @@ use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
@@ -67,8 +68,10 @@ pub trait Backend: Send + Sync {
     }
 
     /// A change object has left: what it has found when it came, and its last move did not bring back, is
-    /// put back from here on.
-    fn left(&self, _tools: &Tools, _cob: &CobId) {}
+    /// put back from here on. What goes on with that, if anything does; the daemon does not wait for it.
+    fn left(&self, _tools: &Tools, _cob: &CobId) -> Option<JoinHandle<()>> {
+        None
+    }
 
     /// A change object has left, and what it has made stays: what it has found when it came is forgotten.
     fn kept(&self, _tools: &Tools, _cob: &CobId) {}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use cob_types::{Bundle, Cob, CobId, Kind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
@@ -289,10 +290,11 @@ impl Kinds {
         self.hands.runner.last_lines(job)
     }
 
-    /// A change object has left this host: what kinds remember of it is forgotten.
-    pub fn forget(&self, cob: &CobId) {
+    /// A change object has left this host: what kinds remember of it is forgotten. What goes on putting back what was
+    /// there before need not be waited for.
+    pub fn forget(&self, cob: &CobId) -> Vec<JoinHandle<()>> {
         self.forget_all_of(cob);
-        self.backends.values().for_each(|b| b.left(&self.hands.tools, cob));
+        self.backends.values().filter_map(|b| b.left(&self.hands.tools, cob)).collect()
     }
 
     /// A change object has left this host, and what it has made stays as it is.

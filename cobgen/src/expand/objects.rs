@@ -253,6 +253,10 @@ impl Maker<'_> {
         }
         if let Some(actions) = &entry.actions {
             self.with_actions(name, entry, actions, &placements, report);
+        } else if let Some(budget) = &entry.budget {
+            let what = format!("`{}` has no `actions`, so it takes no tokens itself", name.value);
+            let help = format!("write `budget: {}` on those of its `cobs` that are to take them", budget.value);
+            report.push(budget.mark, Diagnostic::error("budget-without-actions", what).help(help));
         }
         for (cob, cob_entry) in entry.cobs.iter() {
             let mut nowhere = true;
@@ -313,6 +317,10 @@ impl Maker<'_> {
                     cluster_value: None,
                 };
                 let content = self.configuration(&config, entry, &scope, report);
+                let budget = entry.budget.as_ref().and_then(|name| {
+                    let value = self.world.templates.text(&name.value, name.mark, &scope, report)?;
+                    Some(Marked { mark: name.mark, value })
+                });
                 let home = Home::Service {
                     cluster: *cluster,
                     service: Arc::from(service.value.as_str()),
@@ -327,7 +335,7 @@ impl Maker<'_> {
                     files: Payload::new(),
                     explicit: Vec::new(),
                     words: Vec::new(),
-                    budget: None,
+                    budget,
                     at_most: None,
                     keep: false,
                 };

@@ -354,6 +354,8 @@ pub struct ServiceEntry {
     /// With `actions`: the keys of the cluster's `config` that it is configured with, and configured anew when they
     /// change; default: all.
     pub config: Option<Vec<Marked<String>>>,
+    /// With `actions`: the budget of which it takes a token on each of its nodes, as a change object does.
+    pub budget: Option<Marked<String>>,
 }
 
 /// Hosts that work together.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cob_tests::cluster::Cluster;
@@ -36,6 +37,7 @@ const LOOK: &str = r#"#!/bin/sh
 cd "$COB_STATE_DIR"
 tr '\0' '\n' < /proc/$$/environ > environment
 ls -l /proc/$$/fd > descriptors
+grep SigIgn /proc/$$/status > ignored
 umask > mask
 ulimit -S -c > core
 echo up > state
@@ -85,6 +87,32 @@ fn actions_get_nothing_that_was_not_meant_for_them() {
     let strange: Vec<_> = descriptors.lines().filter(|l| l.contains(" -> ")).filter(strange).collect();
     assert!(strange.is_empty(), "{strange:?}");
     assert_eq!((written(&cluster, "mask").trim(), written(&cluster, "core").trim()), ("0022", "0"));
+}
+
+#[test]
+fn actions_ignore_no_signal_that_the_daemon_was_started_with() {
+    let (mut cluster, generation) = published();
+    cluster.start_as("n1", |command| {
+        // As `nohup` and a script's `&` do it.
+        let mut deaf = Command::new("/bin/sh");
+        deaf.args(["-c", "trap '' HUP QUIT USR1; exec \"$0\" \"$@\""]).arg(command.get_program());
+        deaf.args(command.get_args()).current_dir(command.get_current_dir().expect("set"));
+        deaf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        *command = deaf;
+    });
+    cluster.wait_answers("n1");
+    let pid = cluster.pid("n1").expect("runs");
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    let ignored = written(&cluster, "ignored");
+    let mask = ignored.trim().strip_prefix("SigIgn:\t").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    // glibc's posix_spawn leaves two of its own ignored, beyond those.
+    assert_eq!(mask.map(|mask| mask & 0x7fff_ffff), Some(0), "{ignored}");
+    // It heeds them as little as before.
+    processes::signal(pid, Signal::HUP);
+    processes::signal(pid, Signal::USR1);
+    cluster.wait_answers("n1");
+    assert!(processes::lives(pid));
 }
 
 #[test]

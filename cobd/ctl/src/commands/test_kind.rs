@@ -21,6 +21,7 @@ const LONGEST: usize = 1000;
 pub(super) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) -> Result<Exit, Failure> {
     let scratch = scratch(args)?;
     let (kind, cob, bundle) = subject(args, scratch.path(), screen)?;
+    let states = kind.states.clone();
     let mut case = Case::of(kind, cob, bundle.blobs).kills(args.kills).seed(args.seed);
     if let Some(other) = &args.other {
         case = case.other(&content(other, "--other")?);
@@ -28,6 +29,14 @@ pub(super) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) ->
     for path in &args.watch {
         let path = path.canonicalize().map_err(|e| Failure::usage(at(path, &e)))?;
         case = case.watching(path);
+    }
+    for (state, command) in &args.arrange {
+        if !states.contains(state) {
+            let what =
+                format!("--arrange: {} has no state {state}; it has {}", args.kind, crate::words::list(&states, 12));
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
+        case = case.arranging(state.clone(), command.as_str());
     }
     let program = Program::this().map_err(Failure::environment)?;
     let report = contract::run(&case, &program, &scratch.path().join("run")).await;

@@ -146,3 +146,28 @@ fn what_can_not_be_tried_is_2() {
         assert!(err.contains(word), "{args:?}: {err}");
     }
 }
+
+#[test]
+fn a_state_that_no_move_leads_to_is_arranged_by_a_command() {
+    let folder = folder(GOOD);
+    let text = model(GOOD).replace("states: [down, up, outdated]", "states: [down, up, outdated, empty]").replace(
+        "      - {from: up, to: down",
+        "      - {from: empty, to: down, run: 'rm -f \"$COB_STATE_DIR/f\"'}\n      - {from: up, to: down",
+    );
+    fs::write(folder.path().join("model.yaml"), text).expect("written");
+    let check = CHECK.replace("elif cmp", "elif [ ! -s \"$COB_STATE_DIR/f\" ]; then echo empty\nelif cmp");
+    fs::write(folder.path().join("check.sh"), check).expect("written");
+    let model = folder.path().join("model.yaml").display().to_string();
+    let scratch = folder.path().join("scratch").display().to_string();
+    let with = |arranged: &str| {
+        let _ = fs::remove_dir_all(&scratch);
+        test_kind(&["--model", &model, "flag", "--kills", "1", "--scratch", &scratch, "--arrange", arranged])
+    };
+    let (code, out, err) = with(&format!("empty=: > {scratch}/run/state/cobs/n1+flag/f"));
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.contains("✓ a move ends in its state: empty -> down"), "{out}");
+    let (code, _, err) = with("nowhere=true");
+    assert!(code == Some(2) && err.contains("flag has no state nowhere; it has down, up"), "{err}");
+    let (code, _, err) = with("empty");
+    assert!(code == Some(2) && err.contains("write STATE=COMMAND"), "{err}");
+}

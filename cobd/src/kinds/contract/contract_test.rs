@@ -116,6 +116,76 @@ async fn services_with_commands_pass() {
 }
 
 #[tokio::test]
+async fn what_is_put_back_after_it_has_left_is_waited_for() {
+    // One that ran before is stopped, and started again once the change object has gone.
+    let folder = tempfile::tempdir().expect("folder");
+    let flag = folder.path().join("runs");
+    std::fs::write(&flag, "").expect("written");
+    let shown = flag.display();
+    let content = |value: u8| {
+        format!(
+            r#"{{"start":"sleep 0.3; touch {shown}","stop":"rm -f {shown}","status":"test -e {shown}","env":{{"V":"{value}"}}}}"#
+        )
+    };
+    let service = kind("service", &STATES, |_, _| None);
+    let case = Case::new(service, &content(1)).other(&content(2)).watching(folder.path()).kills(0);
+    holds(&case, &[]).await;
+    assert!(flag.exists(), "it runs at the end as it did at first");
+}
+
+#[tokio::test]
+async fn a_state_that_no_move_leads_to_is_arranged() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().display().to_string();
+    let commands = |from_broken: &str| {
+        let mut kind = kind("command", &["down", "up", "broken"], |_, _| None);
+        let shell = |text: String| Some(cob_types::Command::Shell(text));
+        let look = "if [ ! -e {} ]; then echo down; elif [ -s {} ]; then echo broken; else echo up; fi";
+        kind.check.run = shell(look.replace("{}", &format!("{place}/f")));
+        for transition in &mut kind.transitions {
+            let run = if transition.to == *"down" {
+                format!("rm -f {place}/f")
+            } else if transition.from == *"broken" {
+                from_broken.replace("{}", &format!("{place}/f"))
+            } else {
+                format!("touch {place}/f")
+            };
+            transition.run = shell(run);
+        }
+        Case::new(kind, "{}").watching(folder.path()).kills(2)
+    };
+    let broken_state = || crate::kinds::testing::state("broken");
+    let by_hand = format!("echo x > {place}/f");
+    // Without the command these moves are left out.
+    let left_out = ["broken -> down", "broken -> up", "broken -> down", "broken -> up"];
+    holds(&commands(": > {}"), &left_out).await;
+    holds(&commands(": > {}").arranging(broken_state(), by_hand.as_str()), &[]).await;
+    let (rule, what) = broken(&commands("true").arranging(broken_state(), by_hand)).await;
+    assert!(rule == Rule::Move && what.contains("broken instead of up"), "{rule:?}: {what}");
+    // A command that does not do it.
+    let scratch = tempfile::tempdir().expect("folder");
+    let case = commands(": > {}").arranging(broken_state(), "echo no >&2; exit 3");
+    let report = run(&case, &program(), scratch.path()).await.expect("tried");
+    let why = report.trials.iter().find_map(|t| match &t.verdict {
+        Verdict::Untried { why } => Some(why.clone()),
+        Verdict::Held | Verdict::Broken { .. } => None,
+    });
+    assert!(why.as_ref().is_some_and(|why| why.contains("exit status: 3: no")), "{why:?}");
+}
+
+#[tokio::test]
+async fn what_is_still_on_its_way_after_a_kill_is_waited_for() {
+    // What the move has begun goes on without it, as systemd does.
+    let up = r#"cd "$COB_STATE_DIR"; touch busy; setsid sh -c 'sleep 0.2; cp "$COB_CONTENT" flag.new; mv flag.new flag; rm -f busy' &
+        while [ -e busy ]; do sleep 0.02; done"#;
+    let check = r#"cd "$COB_STATE_DIR" 2>/dev/null; if [ -e busy ]; then echo starting >&2; exit 3; elif [ ! -e flag ]; then echo down
+        elif cmp -s flag "$COB_CONTENT"; then echo up; else echo outdated; fi"#;
+    let mut kind = flag("up", up);
+    kind.check.run = Some(cob_types::Command::Shell(check.to_owned()));
+    holds(&case(kind), &[]).await;
+}
+
+#[tokio::test]
 async fn a_check_that_changes_something_is_found() {
     for (by, word) in [
         (r#"date +%N >> "$COB_STATE_DIR/log"; test -e "$COB_STATE_DIR/flag" && echo up || echo down"#, "has appeared"),

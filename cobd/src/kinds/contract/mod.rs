@@ -11,7 +11,7 @@
 //!
 //! The rules: a check changes nothing and says the same twice; a move ends in its state, by check; made twice it
 //! ends as if made once; killed at any point and made again it ends as if it had not been killed; and the way
-//! back gives the first check's answer and world again.
+//! back, gone as by one that leaves its model, gives the first check's answer and world again.
 
 mod report;
 mod rules;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::BlobHash;
-use cob_types::{Cob, CobId, Kind, canonical};
+use cob_types::{Cob, CobId, Kind, StateName, canonical};
 use serde_bytes::ByteBuf;
 
 pub use report::{Report, Rule, Trial, Verdict};
@@ -46,6 +46,7 @@ pub struct Case {
     pub(super) other: Option<String>,
     pub(super) watched: Vec<PathBuf>,
     pub(super) probe: Option<Probe>,
+    pub(super) arranged: BTreeMap<StateName, String>,
     pub(super) kills: u32,
     pub(super) seed: u64,
 }
@@ -76,7 +77,8 @@ impl Case {
     /// A change object of a bundle, with the contents of the files that travel with it.
     #[must_use]
     pub fn of(kind: Kind, cob: Cob, blobs: BTreeMap<BlobHash, ByteBuf>) -> Self {
-        Self { kind, cob, blobs, other: None, watched: Vec::new(), probe: None, kills: KILLS, seed: 1 }
+        let (watched, arranged) = (Vec::new(), BTreeMap::new());
+        Self { kind, cob, blobs, other: None, watched, probe: None, arranged, kills: KILLS, seed: 1 }
     }
 
     /// Watches a file or folder that the kind acts on. Its own folder (`COB_STATE_DIR`) and its working folder
@@ -98,6 +100,14 @@ impl Case {
     #[must_use]
     pub fn other(mut self, content: &str) -> Self {
         self.other = Some(content.to_owned());
+        self
+    }
+
+    /// A command for `/bin/sh` that brings it from its preferred state into one that no move leads to, as
+    /// somebody or an accident would: kills a service, say.
+    #[must_use]
+    pub fn arranging(mut self, state: StateName, command: impl Into<String>) -> Self {
+        self.arranged.insert(state, command.into());
         self
     }
 

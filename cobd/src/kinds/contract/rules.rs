@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use cob_types::{Kind, StateName};
@@ -13,6 +14,11 @@ use super::world::World;
 use super::{Case, KILLS};
 use crate::kinds::backend::{CheckOutcome, Outcome};
 use crate::run::Program;
+
+/// So long a check may not know the state after a kill or an accident: something may be on its way yet.
+const UNKNOWN: Duration = Duration::from_secs(30);
+/// Between two looks meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Tries all rules. `program` is executed for what acts by processes; everything that the daemon would keep is
 /// below `scratch`.
@@ -28,7 +34,8 @@ pub async fn run(case: &Case, program: &Program, scratch: &Path) -> io::Result<R
         holds: true,
         trials: Vec::new(),
     };
-    let mut trying = Trying { subject, report, at: None, seen: BTreeSet::new(), took: BTreeMap::new() };
+    let arranged = case.arranged.clone();
+    let mut trying = Trying { subject, report, arranged, at: None, seen: BTreeSet::new(), took: BTreeMap::new() };
     trying.all(case).await?;
     Ok(trying.report)
 }
@@ -36,6 +43,8 @@ pub async fn run(case: &Case, program: &Program, scratch: &Path) -> io::Result<R
 struct Trying {
     subject: Subject,
     report: Report,
+    /// What brings it into states that no move leads to.
+    arranged: BTreeMap<StateName, String>,
     /// The state by the last check; none: it is not known.
     at: Option<StateName>,
     /// The states in which a check was tried.
@@ -83,7 +92,7 @@ impl Trying {
             }
         }
         // What the test has switched on is switched off again.
-        let _ = self.reach(As::Own, &kind.pre_remove).await?;
+        let _ = self.leave().await?;
         Ok(())
     }
 
@@ -201,6 +210,9 @@ impl Trying {
             Err(stumbled @ Away::Stumbled(_)) => return Ok(Err(stumbled)),
             Err(Away::NoWay(why)) => why,
         };
+        if let Some(command) = self.arranged.get(from).cloned() {
+            return self.arrange_by(&command, from).await;
+        }
         if kind.outdated() != Some(from) {
             return Ok(Err(Away::NoWay(no_way)));
         }
@@ -215,6 +227,31 @@ impl Trying {
         Ok(match self.look(As::Own).await? {
             Ok(found) if found.state.as_ref().ok() == Some(from) => Ok(()),
             Ok(found) => Err(Away::Stumbled(format!("moved on with another content, it is found {}", said(&found)))),
+            Err(why) => Err(Away::Stumbled(why)),
+        })
+    }
+
+    /// Brings it where a move begins by a command that is no move.
+    async fn arrange_by(&mut self, command: &str, from: &StateName) -> io::Result<Result<(), Away>> {
+        let kind = self.subject.kind.clone();
+        if let Err(away) = self.reach(As::Own, &kind.preferred).await? {
+            return Ok(Err(away));
+        }
+        let ran = tokio::process::Command::new("/bin/sh").arg("-c").arg(command).stdin(Stdio::null()).output().await?;
+        if !ran.status.success() {
+            let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+            return Ok(Err(Away::Stumbled(format!("`{command}`: {}: {said}", ran.status))));
+        }
+        let limit = Instant::now() + UNKNOWN;
+        while self.subject.check(As::Own).await.is_ok_and(|found| found.state.as_ref().ok() != Some(from)) {
+            if Instant::now() >= limit {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(match self.look(As::Own).await? {
+            Ok(found) if found.state.as_ref().ok() == Some(from) => Ok(()),
+            Ok(found) => Err(Away::Stumbled(format!("after `{command}` it is found {}", said(&found)))),
             Err(why) => Err(Away::Stumbled(why)),
         })
     }
@@ -247,20 +284,24 @@ impl Trying {
         Ok(())
     }
 
-    /// Away from the first state and back: the first answer and world.
+    /// Away from the first state and back: the first answer and world. Unless it was found in its preferred state,
+    /// it goes back as one that leaves its model.
     async fn undo(&mut self, first: &CheckOutcome, world: &World) -> io::Result<()> {
         let kind = self.subject.kind.clone();
         let Ok(start) = first.state.clone() else { return Ok(()) };
-        let away = if start == kind.preferred { &kind.pre_remove } else { &kind.preferred };
+        let leaves = start != kind.preferred;
+        let away = if leaves { &kind.preferred } else { &kind.pre_remove };
         let about = format!("{start} -> {away} -> {start}");
         if *away == start {
             return Ok(());
         }
-        for to in [away, &start] {
-            if let Err(away) = self.reach(As::Own, to).await? {
-                self.untried(Rule::Undo, about, away, to);
-                return Ok(());
-            }
+        let mut reached = self.reach(As::Own, away).await?;
+        if reached.is_ok() {
+            reached = if leaves { self.leave().await? } else { self.reach(As::Own, &start).await? };
+        }
+        if let Err(away) = reached {
+            self.untried(Rule::Undo, about, away, &start);
+            return Ok(());
         }
         let seen = match self.look(As::Own).await? {
             Ok(found) if found != *first => {
@@ -271,6 +312,15 @@ impl Trying {
         };
         self.report.judge(Rule::Undo, about, seen);
         Ok(())
+    }
+
+    /// Goes to where it may leave its model, and leaves it.
+    async fn leave(&mut self) -> io::Result<Result<(), Away>> {
+        let kind = self.subject.kind.clone();
+        self.subject.begin_to_leave();
+        let reached = self.reach(As::Own, &kind.pre_remove).await;
+        self.subject.end_leaving(matches!(reached, Ok(Ok(())))).await;
+        reached
     }
 
     /// A move killed at any point and made again ends as if it had not been killed.
@@ -321,6 +371,11 @@ impl Trying {
             Ok(killed) => killed == Kill::Killed,
             Err(why) => return Ok(Err(why)),
         };
+        // Something else may still be at it: a unit that starts or stops, as systemd was told.
+        let limit = Instant::now() + UNKNOWN;
+        while self.subject.check(As::Own).await.is_ok_and(|found| found.state.is_err()) && Instant::now() < limit {
+            tokio::time::sleep(LOOK).await;
+        }
         let found = match self.look(As::Own).await? {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),

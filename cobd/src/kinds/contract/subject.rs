@@ -28,6 +28,8 @@ pub(super) struct Subject {
     other: Option<Context>,
     watched: Vec<PathBuf>,
     probe: Option<super::Probe>,
+    /// It is about to leave its model.
+    leaving: bool,
     next: u64,
 }
 
@@ -70,7 +72,8 @@ impl Subject {
         let (own, other) = (context(case.cob.clone()), case.with_other().map(context));
         let mut watched = vec![kinds.own_folder(&own.cob.id), work.clone()];
         watched.extend(case.watched.iter().cloned());
-        Ok(Self { kind, kinds, ended, folder, own, other, watched, probe: case.probe.clone(), next: 0 })
+        let probe = case.probe.clone();
+        Ok(Self { kind, kinds, ended, folder, own, other, watched, probe, leaving: false, next: 0 })
     }
 
     /// Whether a daemon would take it.
@@ -82,6 +85,22 @@ impl Subject {
 
     pub(super) fn has_other(&self) -> bool {
         self.other.is_some()
+    }
+
+    /// From now on it is moved as one that leaves its model.
+    pub(super) fn begin_to_leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// Ends that; `gone`: it has left. Then the kind forgets it, and what it puts back is waited for.
+    pub(super) async fn end_leaving(&mut self, gone: bool) {
+        self.leaving = false;
+        if gone {
+            for puts_back in self.kinds.forget(&self.own.cob.id) {
+                // One that panics has not put it back, and that is seen.
+                let _ = puts_back.await;
+            }
+        }
     }
 
     pub(super) fn world(&self) -> io::Result<World> {
@@ -150,10 +169,11 @@ impl Subject {
     }
 
     fn context(&self, whose: As) -> Context {
-        match whose {
+        let context = match whose {
             As::Own => self.own.clone(),
             As::Other => self.other.clone().unwrap_or_else(|| self.own.clone()),
-        }
+        };
+        Context { leaving: self.leaving, ..context }
     }
 
     fn job(&mut self) -> JobId {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
 use serde::Deserialize;
+use tokio::task::JoinHandle;
 
 use super::folder::{Look, ServiceFolder};
 use super::leaving;
@@ -209,8 +210,8 @@ impl Backend for Service {
         })
     }
 
-    fn left(&self, tools: &Tools, cob: &CobId) {
-        leaving::put_back(tools, tools.service_folder(cob));
+    fn left(&self, tools: &Tools, cob: &CobId) -> Option<JoinHandle<()>> {
+        leaving::put_back(tools, tools.service_folder(cob))
     }
 
     fn kept(&self, tools: &Tools, cob: &CobId) {

@@ -194,6 +194,11 @@ impl ServiceFolder {
         self.read(RAN)
     }
 
+    /// What was started from here is no longer known.
+    pub(super) fn forget_plan(&self) -> io::Result<()> {
+        remove(&self.file(PLAN))
+    }
+
     pub(super) fn forget_that_it_ran(&self) -> io::Result<()> {
         remove(&self.file(RAN))
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::commands::Commands;
@@ -24,12 +25,16 @@ const PAUSE: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_secs(60);
 
 /// Begins to put back what the service of this folder has found, if there is anything.
-pub(super) fn put_back(tools: &Tools, folder: PathBuf) {
+pub(super) fn put_back(tools: &Tools, folder: PathBuf) -> Option<JoinHandle<()>> {
+    // Whoever starts it from here on does so without us, also if the change object comes back.
+    if let Err(error) = ServiceFolder::new(folder.clone()).forget_plan() {
+        warn!(folder = %folder.display(), %error, "what was started from here is still noted");
+    }
     if !has_something(&folder) {
-        return;
+        return None;
     }
     let program = tools.program().clone();
-    tokio::spawn(async move {
+    Some(tokio::spawn(async move {
         let mut pause = PAUSE;
         for attempt in 1..=ATTEMPTS {
             match attempt_to(&program, &folder).await {
@@ -47,7 +52,7 @@ pub(super) fn put_back(tools: &Tools, folder: PathBuf) {
             }
             pause *= 2;
         }
-    });
+    }))
 }
 
 /// What the service of this folder has found is not put back.
@@ -67,7 +72,7 @@ pub(super) fn put_back_all(tools: &Tools, here: &dyn Fn(&Path) -> bool) {
     // Without the folder there never was a service.
     let Ok(entries) = std::fs::read_dir(tools.services()) else { return };
     for folder in entries.flatten().map(|e| e.path()).filter(|folder| !here(folder)) {
-        put_back(tools, folder);
+        drop(put_back(tools, folder));
     }
 }
 

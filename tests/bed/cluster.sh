@@ -1,0 +1,71 @@
+# Sourced by scripts that need a cluster: three fresh hosts that are enrolled and have an empty generation. Made
+# once; each script leaves its hosts as it has found them, for the next one.
+
+[ -z "${clustered:-}" ] || return 0
+
+step "three fresh hosts that are enrolled"
+bed down
+bed up 3
+site=/srv/cluster
+for host in h1 h2 h3; do
+    install_on $host
+    # Packages start their services as they do on a machine, and not as in the container that is below.
+    on $host rm -f /usr/sbin/policy-rc.d
+done
+on h1 cobgen init --secure $site h1=10.77.0.1 h2=10.77.0.2 h3=10.77.0.3 >/dev/null 2>&1
+on h1 systemd-run --quiet --unit=cluster-serve cobgen serve --depot $site/depot --listen tcp://10.77.0.1:7070
+soon on h2 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/7070'
+invitations=$(on h1 cobgen enroll h1 h2 h3 --depot $site/depot --server tcp://10.77.0.1:7070 2>/dev/null)
+for host in h1 h2 h3; do
+    grep -oE "cob1\.[^ ]*\.$host\b" <<< "$invitations" | head -n 1 | on $host cobd join tcp://10.77.0.1:7070 - >/dev/null
+done
+
+ctl() { on h1 cobctl --depot $site/depot --key $site/keys/operator.key "$@"; }
+# Status ends with an error as long as not everything is where it should be.
+ctl_status_says() { grep -qF -- "$1" <<< "$(ctl status 2>&1 || true)"; }
+cluster_generation=0
+publish_cluster() {
+    on h1 cobgen generate $site --depot $site/depot --sign-with $site/keys/publisher.key >/dev/null 2>&1 ||
+        on h1 cobgen check $site
+    cluster_generation=$((cluster_generation + 1))
+}
+reach_cluster() { ctl switch $cluster_generation --wait 3m >/dev/null 2>&1 || ctl status; }
+# The generation of what lies in the site's folder is made, and reached.
+switch_cluster() {
+    publish_cluster
+    reach_cluster
+}
+
+# Of one host: all of /etc with its contents, the packages, and where else a test may leave something. What
+# belongs to the machine and not to its administrator is left out: the journal's own id and the like.
+listing_of() {
+    on "$1" sh -c '
+        find /etc ! -path /etc/machine-id -printf "%p %y %m %u %g %l\n" | sort
+        find /etc -type f ! -name machine-id -print0 | sort -z | xargs -0 md5sum
+        find /usr/local /usr/bin /usr/sbin /usr/lib/systemd/system /srv /var/cache/apt/archives /var/lib/systemd/deb-systemd-* \
+            /var/lib/private ! -path "'$site'*" -printf "%p %y %m %u %g %l\n" 2>/dev/null | sort
+        dpkg-query -W -f "\${Package} \${Version} \${db:Status-Abbrev}\n"'
+}
+declare -A listed_before
+list_before() {
+    local host
+    for host in h1 h2 h3; do
+        listed_before[$host]=$(listing_of $host)
+    done
+}
+is_as_before() {
+    local host
+    for host in h1 h2 h3; do
+        [ "$(listing_of $host)" = "${listed_before[$host]}" ] ||
+            { echo "$host:" >&2; diff <(echo "${listed_before[$host]}") <(listing_of $host) >&2; return 1; }
+    done
+}
+
+# The hosts and keys alone.
+on h1 sh -c "sed -i '/^# A kind says/,\$d' $site/model.yaml && mv $site/model.yaml $site/hosts.yaml && rm $site/*.sh"
+publish_cluster
+for host in h1 h2 h3; do
+    on $host systemctl enable --now cobd 2>/dev/null
+done
+reach_cluster
+clustered=1
