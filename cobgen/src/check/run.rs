@@ -6,7 +6,7 @@ use cob_types::Generation;
 use super::demand::Demand;
 use super::finding::{Finding, Findings};
 use super::system::{Hops, System};
-use super::{budgets, goals, holds, leaving, lints, order, rest, structure, traps};
+use super::{budgets, goals, holds, leaving, lints, observed, order, rest, structure, traps};
 use crate::provenance::Provenance;
 
 /// Whether each condition of progress holds to the letter, whatever the findings make of it.
@@ -56,6 +56,7 @@ fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findi
     rest::report(&system, &demand, &told, &mut findings);
     leaving::report(&system, &demand, &Demand::with_leaving(&system), &told, &mut findings);
     budgets::report(&system, &mut findings);
+    observed::report(&system, &mut findings);
     lints::report_unreachable(&system, &demand, &mut findings);
     if let Some(provenance) = provenance {
         lints::report_redundant(provenance, &mut findings);
