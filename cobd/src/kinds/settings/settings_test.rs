@@ -490,5 +490,5 @@ async fn mounts_keep_the_contract() {
     let path = folder.path().join("a/place");
     let case = Case::new(setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["size=1m"]"#));
     let case = case.other(&mount(&path, "scratch", r#""type":"tmpfs","options":["size=2m","ro"]"#));
-    holds(&case.watching(Path::new("/etc/fstab")).watching(&folder.path().join("a")).kills(6), &[]).await;
+    holds(&case.watching(Path::new("/etc/fstab")).watching(folder.path().join("a")).kills(6), &[]).await;
 }
