@@ -102,3 +102,41 @@ fn a_machine_is_looked_at_and_then_taken_over() {
     assert_eq!(moves(&cluster).len(), 1);
     assert_eq!(fs::read_to_string(file(&cluster, "db")).ok().as_deref(), Some("up\n"));
 }
+
+/// A file of the host, and a tree that wants it so.
+fn tree(cluster: &Cluster, mode: &str) -> PathBuf {
+    let root = cluster.path("host");
+    let model = format!(
+        "security: loopback-only\nhosts: {{n1: {{address: \"tcp://127.0.0.1:1\"{mode}}}}}\ncobs:\n  n1/files: {{kind: file-tree, \
+         content: {{root: {}, files: {{a.conf: {{content: \"one\\n\"}}}}}}}}\n",
+        root.display()
+    );
+    cluster.write_model("model", &[("model.yaml", &model)])
+}
+
+#[test]
+fn files_that_are_as_wanted_count_whoever_has_written_them() {
+    let mut cluster = cluster(&["n1"]);
+    let conf = cluster.path("host/a.conf");
+    fs::create_dir_all(conf.parent().expect("a folder")).expect("made");
+    fs::write(&conf, "one\n").expect("written");
+    let path = tree(&cluster, ", mode: observe");
+    let first = cluster.generate(&path);
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.until(PATIENCE, || state(&cluster, "n1/files") == "present", "it is as wanted");
+    // Somebody changes it: that is noticed, and left.
+    fs::write(&conf, "mine\n").expect("written");
+    cluster.until(PATIENCE, || state(&cluster, "n1/files") == "absent", "it is noticed");
+    assert_eq!((moves(&cluster), fs::read_to_string(&conf).ok().as_deref()), (Vec::new(), Some("mine\n")));
+    // Put right by hand and taken over, it is ours without being written.
+    fs::write(&conf, "one\n").expect("written");
+    cluster.until(PATIENCE, || state(&cluster, "n1/files") == "present", "it is noticed");
+    let path = tree(&cluster, "");
+    let second = cluster.generate(&path);
+    cluster.switch_all(second);
+    cluster.until(PATIENCE, || moves(&cluster).len() == 1, "it is taken over");
+    cluster.wait_converged(second, PATIENCE);
+    fs::write(&conf, "mine\n").expect("written");
+    cluster.until(PATIENCE, || fs::read_to_string(&conf).is_ok_and(|text| text == "one\n"), "it is healed");
+}
