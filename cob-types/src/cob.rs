@@ -66,9 +66,18 @@ pub struct Cob {
     /// When it leaves the model it stays as it is: it is not moved to its pre-remove state before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
+    /// It is checked and never moved: `mode: observe`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observe: bool,
 }
 
 impl Cob {
+    /// Nothing is done for it when it leaves the model.
+    #[must_use]
+    pub fn leaves_as_it_is(&self) -> bool {
+        self.keep || self.observe
+    }
+
     /// Every need, in whatever dependency, and the token of its budget.
     pub fn needs(&self) -> impl Iterator<Item = &Need> {
         let moves = self.transitions.iter().flat_map(|t| &t.needs);

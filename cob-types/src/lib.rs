@@ -11,6 +11,7 @@
 pub mod canonical;
 pub mod cob;
 pub mod codec;
+pub mod facts;
 pub mod generation;
 pub mod history;
 pub mod id;

@@ -56,7 +56,8 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
     /// Every change object is in its preferred state under the active generation, checked in this
-    /// life of the daemon or recorded before it, and no switch is under way.
+    /// life of the daemon or recorded before it, and no switch is under way. Of those that are observed
+    /// the state is known, whatever it is.
     pub converged: bool,
     /// No new transition starts: an operator's word.
     #[serde(default)]
@@ -263,6 +264,9 @@ pub struct CobStatus {
     /// Who holds a promise of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_by: Vec<Holder>,
+    /// It is checked and never moved: `mode: observe`. Where it would go is its target.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub observed: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
@@ -341,6 +345,11 @@ pub enum Wait {
     },
     /// It serves only those who help others to leave, until it is gone.
     Leaving,
+    /// It is observed: it stays where others leave it, and would go elsewhere.
+    Observed {
+        /// Where it would go.
+        to: StateName,
+    },
 }
 
 /// A running action or check, or the last one that failed.

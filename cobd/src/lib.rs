@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod durable;
+pub mod facts;
 pub mod generations;
 pub mod history;
 pub mod identity;

@@ -113,6 +113,8 @@ pub struct DraftCob {
     pub at_most: Option<u32>,
     /// It leaves the model as it is.
     pub keep: bool,
+    /// It is checked and never moved.
+    pub observe: bool,
     /// Every dependency, in the order written.
     pub arrows: Vec<Arrow>,
 }

@@ -129,6 +129,7 @@ impl Sketch {
             budget: None,
             at_most: None,
             keep: false,
+            observe: false,
             arrows: Vec::new(),
         };
         let place = self.place();

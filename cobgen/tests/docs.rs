@@ -33,7 +33,7 @@ fn the_models_of_the_page_are_right() {
             assert!(!expansion.diagnostics.iter().any(|d| d.code == "yaml"), "{told}");
         }
     }
-    assert_eq!(whole, 2);
+    assert_eq!(whole, 3);
 }
 
 #[test]

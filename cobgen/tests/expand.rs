@@ -720,6 +720,49 @@ fn what_is_kept_says_so_and_has_the_same_content() {
 }
 
 #[test]
+fn facts_of_hosts_are_known_to_templates_and_change_nothing_by_themselves() {
+    let of = |facts: &str| {
+        draft(&format!(
+            "facts:\n{facts}clusters: {{c: {{services: {{a: [n1]}}}}}}\nservices:\n  a:\n    cobs:\n      \
+             x: {{kind: k, content: {{jobs: \"{{{{ host.facts.cpus * 2 }}}}\", other: \"{{{{ facts.n2.memory_bytes }}}}\"}}}}\n      \
+             \"disk-{{{{ d }}}}\": {{for: {{d: host.facts.disks}}, kind: k}}\n"
+        ))
+    };
+    let n1 = |kernel| format!("  n1: {{cpus: 4, disks: {{sda: {{bytes: 1}}, sdb: {{bytes: 2}}}}, kernel: {kernel}}}\n");
+    let n2 = "  n2: {memory_bytes: 1024}\n";
+    let first = of(&format!("{}{n2}", n1("a")));
+    assert_eq!(first.cobs["n1/a/x"].value.content, serde_json::json!({"jobs": 8, "other": 1024}));
+    assert_eq!(ids(&first), ["n1/a/disk-sda", "n1/a/disk-sdb", "n1/a/x"]);
+    // A host that the model does not have is nobody's mistake: the facts are of all that were asked.
+    let second = of(&format!("{}{n2}  n9: {{}}\n", n1("b")));
+    let contents = |draft: &Draft| draft.cobs.values().map(|cob| cob.value.content.clone()).collect::<Vec<_>>();
+    assert_eq!(contents(&first), contents(&second));
+}
+
+#[test]
+fn the_nearest_word_says_who_is_observed() {
+    let hosts = HOSTS.replace("role: app}}\n  n3", "role: app}, mode: observe}\n  n3");
+    let text = "
+clusters: {c: {services: {a: [n1, n2]}}}
+services:
+  a:
+    cobs:
+      x: {kind: k}
+      taken: {kind: k, mode: manage}
+      seen: {kind: k, mode: observe}
+      gate: {kind: noop}
+      port: {kind: tcp-check, content: {address: \"127.0.0.1:1\"}}
+cobs: {n1/hand: {kind: k}, n2/hand: {kind: k}}
+";
+    let expansion = expand(Model::of_text("model.yaml", &format!("{hosts}{text}")), &BTreeSet::new());
+    assert_eq!(cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false), "");
+    let draft = expansion.draft.expect("a draft");
+    let observed: Vec<&str> =
+        draft.cobs.iter().filter(|(_, cob)| cob.value.observe).map(|(id, _)| id.as_str()).collect();
+    assert_eq!(observed, ["n1/a/seen", "n2/a/port", "n2/a/seen", "n2/a/x", "n2/hand"]);
+}
+
+#[test]
 fn a_host_without_an_address_is_told_of_once() {
     let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7001\"}, n2: {}}\ncobs:\n  \
                 n1/a: {kind: noop}\n  n2/b: {kind: noop, requires: [n1/a]}\n  n2/c: {kind: noop, after: [n1/a]}\n  \

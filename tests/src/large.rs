@@ -115,6 +115,7 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             budget: None,
             at_most: None,
             keep: false,
+            observe: false,
             files: BTreeMap::new(),
         };
         bundle.cobs.insert(id.clone(), cob);
@@ -149,6 +150,7 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             budget: None,
             at_most: None,
             keep: false,
+            observe: false,
             files: BTreeMap::new(),
         };
         bundle.cobs.insert(id(i), cob);

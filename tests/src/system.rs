@@ -53,6 +53,8 @@ pub struct Thing {
     pub at_most: Option<u32>,
     /// It leaves as it is.
     pub keep: bool,
+    /// It is checked and never moved.
+    pub observe: bool,
 }
 
 impl Thing {
@@ -150,6 +152,7 @@ impl System {
                 budget: thing.budget.map(|b| Need { cob: self.id(b), states: vec![self.state(b, 0)] }),
                 at_most: thing.at_most,
                 keep: thing.keep,
+                observe: thing.observe,
                 files: BTreeMap::new(),
             };
             bundle.kinds.insert(kind.name.clone(), kind);
@@ -252,6 +255,9 @@ impl fmt::Display for System {
             writeln!(f, "  leaves in {}", self.state(t, thing.pre_remove))?;
             if thing.keep {
                 writeln!(f, "  leaves as it is")?;
+            }
+            if thing.observe {
+                writeln!(f, "  observed")?;
             }
             if thing.in_process {
                 writeln!(f, "  inside the daemon")?;

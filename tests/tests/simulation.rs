@@ -5,6 +5,7 @@ use cob_engine::sim::Random;
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
 use cob_tests::leaving;
 use cob_tests::runs::{self, Seeds, Tally};
+use cob_types::status::Wait;
 
 /// The share of the set of systems within P1-P4 that each of their families gets, of ten.
 const SHARES: [u64; 7] = [1, 2, 1, 2, 1, 1, 2];
@@ -92,6 +93,34 @@ fn systems_of_which_a_part_leaves_converge() {
         if let Err(wrong) = leaving::run(&pair, weather.config(seed)) {
             panic!("seed {seed}, {weather:?}: {wrong}\nbefore:\n{}\nafter:\n{}", pair.before, pair.after);
         }
+    }
+}
+
+/// What is observed is never moved, whoever asks for it; and where not all comes to rest, one of them is waited for.
+#[test]
+fn systems_of_which_a_part_is_observed_are_safe_and_named() {
+    for seed in Seeds::share(1, 6) {
+        let weather = Weather::ALL[(seed % 4) as usize];
+        let mut random = Random::new(seed);
+        let family = if seed % 2 == 0 { &WITHIN[3] } else { &WORDS };
+        let mut system = (family.draw)(&mut random);
+        for thing in &mut system.things {
+            thing.observe = random.permille(300);
+            if thing.observe && random.permille(500) {
+                thing.initial = thing.preferred;
+            }
+        }
+        let outcome = runs::run(&system, weather.bounded(seed));
+        let observed: Vec<_> =
+            (0..system.things.len()).filter(|t| system.things[*t].observe).map(|t| system.id(t)).collect();
+        let moved: Vec<_> = outcome.actions.iter().filter(|action| observed.contains(&action.1)).collect();
+        let waits = outcome.waits.iter().any(|(_, wait)| matches!(wait, Wait::Observed { .. }));
+        assert!(
+            outcome.violations.is_empty() && moved.is_empty() && (outcome.converged || waits),
+            "seed {seed}, {weather:?}: {:?}, moved {moved:?}, {:?}\n{system}",
+            outcome.violations,
+            outcome.waits
+        );
     }
 }
 

@@ -180,6 +180,17 @@ What is no action of a plan (change objects of other services) is left out, and 
 
 Exit status: 0 printed; 1 no such action has ended well yet; 3 a host could not be reached, and what it knows is missing.")]
     Durations(DurationsArgs),
+    /// Print what hosts are (processors, memory, disks, distribution, kernel, addresses): a file for a model
+    #[command(after_help = "\
+Examples:
+  cobctl facts > facts.new && mv facts.new model/facts.yaml
+  cobctl facts n1 --json | jq '.facts.n1.memory_bytes'
+
+In a model's folder the file is read with the model, and templates know `facts.n1.cpus` and, on n1, `host.facts.cpus`.
+A generation holds what was in the file when it was made; hosts that change later change nothing by that.
+
+Exit status: 0 printed; 3 a host could not be reached, and is missing.")]
+    Facts(FactsArgs),
     /// Switch the hosts to a generation; to the active one: wait for it to converge
     #[command(after_help = "\
 Examples:
@@ -353,6 +364,14 @@ pub struct DurationsArgs {
     /// Only what happened under this generation and later ones
     #[arg(long, value_name = "N", value_parser = generation)]
     pub since_generation: Option<GenerationNumber>,
+}
+
+/// Arguments of `facts`.
+#[derive(Debug, ClapArgs)]
+pub struct FactsArgs {
+    /// Only these hosts
+    #[arg(value_name = "HOST")]
+    pub only: Vec<HostName>,
 }
 
 /// Arguments of `switch`.

@@ -107,7 +107,7 @@ fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Opti
     if let Some(next) = host.switching_to {
         return Some(format!("{name} switches to generation {next}"));
     }
-    let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c)).map(|c| &c.id).collect();
+    let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c) && !is_left_there(c)).map(|c| &c.id).collect();
     if !away.is_empty() {
         let n = count(away.len(), "change object");
         return Some(format!("{name}: {n} not where it should be: {}", list(away, 3)));
@@ -127,6 +127,12 @@ pub fn is_home(cob: &CobStatus) -> bool {
     cob.state.is_some() && cob.state.as_ref() == home && !cob.failed && cob.phase == Phase::Settled
 }
 
+/// Whether a change object is observed, and known to be elsewhere than it would go: nothing more is done with it.
+#[must_use]
+pub fn is_left_there(cob: &CobStatus) -> bool {
+    cob.observed && !cob.retiring && cob.state.is_some() && !is_home(cob)
+}
+
 /// The change objects that keep what is under way from ending, if nothing that still goes on can end
 /// it: each that is not where it should be has given up, is stuck, or waits for one that is.
 ///
@@ -135,7 +141,7 @@ pub fn is_home(cob: &CobStatus) -> bool {
 #[must_use]
 pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let switching = |h: &HostStatus| h.switching_to.is_some();
-    let away = |h: &'_ HostStatus, c: &CobStatus| !is_home(c) && (c.retiring || !switching(h));
+    let away = |h: &'_ HostStatus, c: &CobStatus| !is_home(c) && !is_left_there(c) && (c.retiring || !switching(h));
     let pending: Vec<&CobStatus> =
         status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| away(h, c))).collect();
     let lost = lost(status);
@@ -173,16 +179,20 @@ fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
 /// Whether a change object does not get on by itself any more.
 fn ended(cob: &CobStatus) -> bool {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
-    let no_route = cob.waits_for.iter().any(|w| matches!(w, Wait::NoRoute { .. }));
+    let no_route = cob.waits_for.iter().any(|w| matches!(w, Wait::NoRoute { .. } | Wait::Observed { .. }));
     !is_home(cob) && cob.phase != Phase::Moving && (cob.failed || stuck || no_route)
 }
 
 fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
     cob.waits_for.iter().filter_map(|wait| match wait {
         Wait::Lock { cob, .. } | Wait::Token { cob, .. } | Wait::Grant { cob, .. } => Some(cob),
-        Wait::Retry { .. } | Wait::Failed | Wait::Paused | Wait::Rest { .. } | Wait::NoRoute { .. } | Wait::Leaving => {
-            None
-        }
+        Wait::Retry { .. }
+        | Wait::Failed
+        | Wait::Paused
+        | Wait::Rest { .. }
+        | Wait::NoRoute { .. }
+        | Wait::Leaving
+        | Wait::Observed { .. } => None,
     })
 }
 
@@ -265,6 +275,21 @@ mod tests {
         assert_eq!(hopeless(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
         assert_eq!(hopeless(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
         assert_eq!(hopeless(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
+    }
+
+    #[test]
+    fn what_is_observed_is_where_others_have_left_it() {
+        let to = crate::testing::state("up");
+        let astray =
+            |id| CobStatus { observed: true, ..waiting(id, "down", "up", vec![Wait::Observed { to: to.clone() }]) };
+        let hosts = vec![host("n1", 7, vec![astray("n1/db"), settled("n1/ip", "up")])];
+        assert_eq!(verdict(hosts), Verdict::Converged(GenerationNumber(7)));
+        let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
+        let hosts = vec![host("n1", 7, vec![astray("n1/db")]), host("n2", 7, vec![app])];
+        assert_eq!(only_reason(hosts.clone()), "n2: 1 change object not where it should be: n2/app");
+        assert_eq!(hopeless(&cluster(hosts)), Some(vec![id("n1/db")]), "whoever waits for it waits for people");
+        let unknown = CobStatus { state: None, phase: Phase::Checking, ..astray("n1/db") };
+        assert_eq!(verdict(vec![host("n1", 7, vec![unknown])]).exit(), Exit::No);
     }
 
     #[test]

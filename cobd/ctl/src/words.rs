@@ -186,6 +186,7 @@ pub fn phase(cob: &CobStatus) -> &'static str {
         _ if stuck => "stuck",
         Phase::Checking => "checking",
         Phase::Moving => "moving",
+        Phase::Waiting | Phase::Settled if cob.observed => "observed",
         Phase::Waiting => "waiting",
         Phase::Settled => "settled",
     }
@@ -239,6 +240,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
         Wait::Rest { until_ns } => format!("rests for {}", span(until_ns.saturating_sub(now_ns))),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "leaving: others wait for the switch".to_owned(),
+        Wait::Observed { to } => format!("observed: not in its goal state; would go to {to}"),
     }
 }
 

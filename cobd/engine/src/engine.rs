@@ -263,7 +263,7 @@ impl Engine {
     }
 
     /// Every change object is settled in its preferred state, under a generation, and no switch is
-    /// under way.
+    /// under way; of those that are observed the state is known.
     #[must_use]
     pub fn is_converged(&self) -> bool {
         self.generation != GenerationNumber(0) && self.going.is_none() && self.unsettled == 0
@@ -561,11 +561,12 @@ impl Engine {
     }
 }
 
-/// In its preferred state, not about to leave it, nothing running that changes anything.
+/// In its preferred state, not about to leave it, nothing running that changes anything. One that is observed is
+/// where it will stay as soon as that is known.
 pub(crate) fn is_settled(object: &Object) -> bool {
     let home = object.spec.preferred;
-    object.state == Some(home)
-        && object.view.target == Some(home)
+    let there = object.state == Some(home) && object.view.target == Some(home);
+    (there || object.spec.observe && object.state.is_some())
         && !object.acting()
         && !object.retiring
         && !object.failed

@@ -49,6 +49,7 @@ impl Engine {
             action: self.action_status(o),
             trouble: self.trouble(o),
             held_by: self.holders(o),
+            observed: o.spec.observe,
         }
     }
 
@@ -106,7 +107,7 @@ impl Engine {
                 refused: lock.refused.as_ref().map(ToString::to_string),
             });
         }
-        if (away && !o.view.gated) || o.leaves_as_it_is() {
+        if (away && !o.view.gated && !o.spec.observe) || o.leaves_as_it_is() {
             for r in &o.requests {
                 if let Some(state) = r.granted {
                     waits.push(Wait::Grant {
@@ -116,6 +117,9 @@ impl Engine {
                     });
                 }
             }
+        }
+        if let Some(target) = o.view.target.filter(|_| o.spec.observe && away) {
+            waits.push(Wait::Observed { to: self.state(o, target) });
         }
         if let Some(target) = o.view.target.filter(|_| o.view.no_route) {
             waits.push(Wait::NoRoute { to: self.state(o, target) });

@@ -157,6 +157,8 @@ pub(crate) struct Spec {
     pub(crate) at_most: Option<u32>,
     /// It leaves as it is.
     pub(crate) keep: bool,
+    /// It is checked and never moved.
+    pub(crate) observe: bool,
 }
 
 impl Spec {
@@ -192,7 +194,8 @@ impl Spec {
             expects: expects.into_boxed_slice(),
             budget: cob.budget.as_ref().map(|token| sets.needs(std::slice::from_ref(token), names).remove(0)),
             at_most: cob.at_most,
-            keep: cob.keep,
+            keep: cob.leaves_as_it_is(),
+            observe: cob.observe,
             kind,
         }
     }

@@ -446,6 +446,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         budget,
         at_most: part("at most").map(|n| n.parse().expect("a number")),
         keep: parts.contains(&"kept"),
+        observe: parts.contains(&"observed"),
         files: BTreeMap::new(),
     };
     (kind, cob)

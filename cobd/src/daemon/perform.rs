@@ -134,7 +134,7 @@ impl Daemon {
         info!(generation = %prepared.manifest.generation, "activated");
         if let Some(old) = &self.active {
             for (cob, ready) in old.cobs.iter().filter(|(cob, _)| !prepared.has(cob)) {
-                if ready.cob.keep {
+                if ready.cob.leaves_as_it_is() {
                     self.kinds.forget_kept(cob);
                 } else {
                     drop(self.kinds.forget(cob));
@@ -229,7 +229,7 @@ impl Daemon {
             folder: ready.folder.clone()?,
             imports,
             secrets: self.secrets_of(&ready.cob),
-            leaving: !ready.cob.keep && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
+            leaving: !ready.cob.leaves_as_it_is() && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
         })
     }
 

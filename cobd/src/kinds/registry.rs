@@ -29,6 +29,8 @@ const NATIVE: &[&dyn Native] = &[
     &settings::Cron,
     &settings::GroupKind,
     &settings::HostEntry,
+    &settings::KernelModule,
+    &settings::Mount,
     &settings::Sysctl,
     &settings::User,
 ];

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use cob_types::CobId;
+use cob_types::facts::FactsOf;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::words::form;
 use futures_util::stream;
@@ -53,6 +54,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/cobs/{*id}", get(cob))
         .route("/v1/history", get(history))
         .route("/v1/output/{*id}", get(output))
+        .route("/v1/facts", get(facts))
         .route("/v1/events", get(events))
         .merge(files::routes())
         .route("/v1/prepare", post(prepare))
@@ -77,6 +79,14 @@ async fn whoami(Extension(who): Extension<Who>) -> Json<Whoami> {
 
 async fn status(State(api): State<Api>) -> Result<Json<HostStatus>, Refusal> {
     Ok(Json(api.ask(|reply| Ask::Status { reply }).await?))
+}
+
+/// Read anew each time: nobody asks often.
+async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
+    let host = api.ask(|reply| Ask::Status { reply }).await?.name;
+    let facts = tokio::task::spawn_blocking(|| crate::facts::collect(std::path::Path::new("/"))).await;
+    let facts = facts.map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("facts can't be read: {e}"), ""))?;
+    Ok(Json(FactsOf { host, facts }))
 }
 
 async fn cob(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<CobStatus>, Refusal> {

@@ -33,7 +33,7 @@ impl Demand {
 
     /// What is asked for when everything also has to be able to leave.
     pub(super) fn with_leaving(system: &System<'_>) -> Self {
-        let leavers = (0..system.cobs.len()).filter(|cob| !system.cobs[*cob].cob.keep);
+        let leavers = (0..system.cobs.len()).filter(|cob| !system.cobs[*cob].cob.leaves_as_it_is());
         let off = leavers.filter_map(|cob| Some(system.goal_of(cob, super::leaving::off(system, cob)?)));
         Self::from_roots(system, Hops::Any, preferred_goals(system).chain(off), SetsOut::FromDiscontent)
     }

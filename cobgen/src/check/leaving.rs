@@ -4,7 +4,7 @@
 //! What leaves is asked nothing by the conditions of progress: those are about preferred states. So
 //! here Γ is walked on, from the pre-remove states too, and what it gains is held against P1, P2 and
 //! P3. From which state it leaves is no question: from every state it comes to its preferred one
-//! (that is what `traps` says), and from there on. Those that are kept (`on_remove: keep`) go nowhere.
+//! (that is what `traps` says), and from there on. Those that are kept (`on_remove: keep`), or observed, go nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,13 +41,13 @@ pub(super) fn off(system: &System<'_>, cob: usize) -> Option<usize> {
 /// The state in which a change object leaves, as far as is known before: one that is kept leaves where it is.
 fn last(system: &System<'_>, cob: usize) -> Option<usize> {
     let view = &system.cobs[cob];
-    if view.cob.keep { view.preferred } else { off(system, cob) }
+    if view.cob.leaves_as_it_is() { view.preferred } else { off(system, cob) }
 }
 
 /// That a change object goes there when it leaves, for the end of a finding.
 pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
     let id = system.id(cob);
-    let text = match system.cobs[cob].cob.keep {
+    let text = match system.cobs[cob].cob.leaves_as_it_is() {
         true => format!("{id} leaves the model as it is"),
         false => format!("{id} goes to {} before it leaves the model", system.kind_of(cob).kind.pre_remove),
     };
@@ -58,7 +58,9 @@ pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
 fn report_no_way(system: &System<'_>, findings: &mut Findings) {
     let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (cob, view) in system.cobs.iter().enumerate() {
-        let (Some(preferred), Some(off), false) = (view.preferred, off(system, cob), view.cob.keep) else { continue };
+        let (Some(preferred), Some(off), false) = (view.preferred, off(system, cob), view.cob.leaves_as_it_is()) else {
+            continue;
+        };
         let kind = system.kind_of(cob);
         // Where nothing leads to the preferred state either, that is told.
         let entered = kind.states() == 1 || (0..kind.states()).any(|from| kind.next(from, preferred).is_some());
@@ -100,14 +102,19 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
 /// Who needs another one on its way out that may be gone before it, when both leave together.
 fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Findings) {
     for (cob, view) in system.cobs.iter().enumerate() {
-        let (Some(preferred), Some(own), false) = (view.preferred, off(system, cob), view.cob.keep) else { continue };
+        let (Some(preferred), Some(own), false) = (view.preferred, off(system, cob), view.cob.leaves_as_it_is()) else {
+            continue;
+        };
         let mut told = BTreeSet::new();
         for (guard, want) in way_out(system, cob, preferred, own) {
             let Some(theirs) = last(system, want.on) else { continue };
             let waits = || waits_for(system, leaving, system.goal_of(want.on, theirs), system.goal_of(cob, own));
             let there = system.cobs[want.on].preferred;
             let served = there.is_some_and(|at| want.states.iter().any(|s| system.kind_of(want.on).reaches(at, *s)));
-            if served && !want.states.contains(&theirs) && told.insert(want.on) && !waits() {
+            // Who leaves as it is is as good as off for those who leave beside it.
+            let as_good = system.cobs[want.on].cob.leaves_as_it_is()
+                && off(system, want.on).is_some_and(|off| want.states.contains(&off));
+            if served && !as_good && !want.states.contains(&theirs) && told.insert(want.on) && !waits() {
                 findings.push(left_behind(system, cob, guard, want));
             }
         }

@@ -9,6 +9,8 @@
 //! (`traps`), P2 no circle of goals (`goals`), P3 no move whose needs contradict themselves
 //! (`holds`), P4 no change objects that undo each other (`rest`). Γ, in these, is all the goals that
 //! follow from the preferred ones. `leaving` asks the first three of what leaves the model, `budgets` whether they can be kept.
+//! Who is observed is checked as if it were moved, since a later generation takes it over; `observed` says who may wait
+//! for it until then.
 //!
 //! A failed condition is an error where there are states, such as checks may find, from which no
 //! order of moves leads on; a warning where a way always exists but only a simulation can tell
@@ -22,6 +24,7 @@ mod goals;
 mod holds;
 mod leaving;
 mod lints;
+mod observed;
 mod order;
 mod rest;
 mod run;

@@ -230,6 +230,33 @@ fn who_may_be_left_behind_is_warned_of() {
 }
 
 #[test]
+fn who_may_wait_for_what_is_observed_is_warned_of() {
+    let mut sketch = Sketch::new();
+    sketch.cob("n/app", "up").cob("n/db", "up").cob("n/proxy", "up");
+    sketch.after("n/app", "n/db").hop("n/db", "up", "down", "n/app@down").after("n/proxy", "n/app");
+    assert_eq!(findings(&sketch), []);
+    sketch.draft.cobs.get_mut("n/app").expect("above").value.observe = true;
+    insta::assert_snapshot!(told(&sketch), @r#"
+    warning[observed]: n/db may wait for n/app, which is observed: COB never moves it
+      - n/db needs n/app down to go up -> down (needs: [n/app@down], model.yaml:7:5)
+      - n/app prefers up, and is observed (model.yaml:3:5)
+      help: let n/db be observed too until n/app is managed, or bring n/app there by hand when it waits
+    "#);
+    // Where both are observed nobody waits.
+    sketch.draft.cobs.get_mut("n/db").expect("above").value.observe = true;
+    assert_eq!(findings(&sketch), []);
+}
+
+#[test]
+fn what_is_observed_need_not_be_able_to_leave() {
+    let mut sketch = Sketch::new();
+    sketch.kind("once", &["absent", "done"], &["absent>done"]).cob_of("once", "n/x", "done");
+    assert_eq!(findings(&sketch).len(), 1);
+    sketch.draft.cobs.get_mut("n/x").expect("above").value.observe = true;
+    assert_eq!(findings(&sketch), []);
+}
+
+#[test]
 fn the_smallest_circle_of_goals_is_named() {
     let mut sketch = Sketch::new();
     for cob in ["n/a", "n/b", "n/c", "n/d"] {

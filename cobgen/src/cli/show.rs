@@ -208,6 +208,9 @@ impl<'a> View<'a> {
         if let Some(token) = &cob.budget {
             writeln!(out, "  budget     {}", token.cob)?;
         }
+        if cob.observe {
+            writeln!(out, "  mode       observe: it is checked and never moved")?;
+        }
         if cob.keep {
             writeln!(out, "  on_remove  keep")?;
         }
@@ -248,6 +251,9 @@ impl<'a> View<'a> {
         });
         if let (Some(token), Value::Object(fields)) = (&cob.budget, &mut value) {
             fields.insert("budget".to_owned(), json!(token.cob));
+        }
+        if let (true, Value::Object(fields)) = (cob.observe, &mut value) {
+            fields.insert("mode".to_owned(), json!("observe"));
         }
         if let (true, Value::Object(fields)) = (cob.keep, &mut value) {
             fields.insert("on_remove".to_owned(), json!("keep"));

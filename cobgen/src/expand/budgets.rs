@@ -94,6 +94,7 @@ fn keep(
         budget: None,
         at_most: Some(at_most),
         keep: false,
+        observe: false,
     };
     if let Some(first) = objects.all.get(&id) {
         let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} is there already"));

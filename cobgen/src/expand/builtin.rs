@@ -21,7 +21,7 @@ use serde_json::Value as Json;
 use super::file_tree::{self, FileTreeContent};
 use super::files::{Files, Payload};
 use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
-use super::{Report, hosted, plugin, service};
+use super::{Report, hosted, plugin, service, system};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, TransitionEntry, Value, check_structure,
@@ -189,6 +189,26 @@ pub(super) const ALL: &[Builtin] = &[
         transitions: SETTING_MOVES,
         gate: false,
         content: Content::Hosted { settle: hosted::cron, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
+        name: "kernel-module",
+        backend: "kernel-module",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: system::kernel_module, recheck_ms: 60_000, timeout_ms: 60_000 },
+    },
+    Builtin {
+        name: "mount",
+        backend: "mount",
+        states: SETTING,
+        preferred: "present",
+        pre_remove: "absent",
+        transitions: SETTING_MOVES,
+        gate: false,
+        content: Content::Hosted { settle: system::mount, recheck_ms: 60_000, timeout_ms: 120_000 },
     },
     Builtin {
         name: "user",

@@ -143,6 +143,7 @@ fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: M
         budget: None,
         at_most: None,
         keep: false,
+        observe: false,
     };
     objects.all.insert(id.clone(), object);
     id

@@ -35,7 +35,8 @@ impl Ground {
     pub(crate) fn read(sections: &Sections, report: &mut Report<'_>) -> Self {
         let security = super::security(sections, report);
         let templates = Templates::default();
-        let hosts = Hosts::read(&sections.hosts, security, &templates, report);
+        let mut hosts = Hosts::read(&sections.hosts, security, &templates, report);
+        hosts.learn(&sections.facts);
         let catalog = Catalog::read(sections, report);
         Self { security, templates, hosts, catalog }
     }
@@ -67,6 +68,7 @@ impl Ground {
             laid_out.insert(name.clone(), cluster);
         }
         hosts.add(&more, security, &templates, report);
+        hosts.learn(&sections.facts);
         let clusters = Clusters::read(&sections.clusters, &sections.services, &hosts, &laid_out, report);
         drop(requests);
         Placed { security, templates, hosts, clusters, needs: catalog.services }

@@ -307,12 +307,13 @@ fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
 }
 
 /// A path of the host.
-fn absolute(key: &str, path: Option<&Marked<String>>, report: &mut Report<'_>) {
+pub(super) fn absolute(key: &str, path: Option<&Marked<String>>, report: &mut Report<'_>) {
     if let Some(path) = path.filter(|path| !path.value.starts_with('/')) {
         bad(path.mark, format!("`{key}` must be an absolute path"), "write it from the root, such as /srv/x", report);
     }
 }
 
-fn bad(mark: Mark, what: String, help: &str, report: &mut Report<'_>) {
+/// A content that the daemon would refuse.
+pub(super) fn bad(mark: Mark, what: String, help: &str, report: &mut Report<'_>) {
     report.push(mark, Diagnostic::error("bad-content", what).help(help));
 }

@@ -1,7 +1,7 @@
 //! Hosts: names, addresses, labels, and what templates see of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use cob_types::HostName;
 use cob_types::generation::Security;
@@ -10,7 +10,7 @@ use minijinja::value::Value as Jinja;
 use super::Report;
 use super::template::{Names, Templates, to_jinja};
 use crate::diagnostic::Diagnostic;
-use crate::model::{HostEntry, HostPick, HostSet, Mark, Marked, Named, Node, did_you_mean_or_list};
+use crate::model::{HostEntry, HostPick, HostSet, Mark, Marked, Mode, Named, Node, did_you_mean_or_list};
 
 /// A host of the model.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Host {
     /// Its types, where it says them.
     pub(crate) hardwaretype: Option<String>,
     pub(crate) imagetype: Option<String>,
+    /// Its change objects are checked and never moved, where they say nothing themselves.
+    pub(super) observe: bool,
     /// Its own variables.
     pub(super) vars: BTreeMap<String, Jinja>,
     /// `host` in templates.
@@ -98,6 +100,15 @@ impl Hosts {
                 report.push(host.mark, fault.help("give every host an address and port of its own"));
             }
             self.insert(host);
+        }
+    }
+
+    /// Takes up what is known of the hosts.
+    pub(super) fn learn(&mut self, facts: &Named<Node>) {
+        for (name, facts) in facts.iter() {
+            if let Some(host) = self.0.get_mut(name.value.as_str()) {
+                host.value = host.value_with(to_jinja(facts));
+            }
         }
     }
 
@@ -171,17 +182,8 @@ impl Host {
         let labels: BTreeMap<String, String> =
             entry.labels.iter().map(|(k, v)| (k.value.clone(), v.0.clone())).collect();
         let vars: BTreeMap<String, Jinja> = entry.vars.iter().map(|(k, v)| (k.value.clone(), to_jinja(v))).collect();
-        let value = |ip: Option<IpAddr>| {
-            Jinja::from_pairs([
-                ("name", Jinja::from(name.as_str())),
-                ("ip", ip.map_or_else(|| Jinja::from(()), |ip| Jinja::from(ip.to_string()))),
-                ("labels", Jinja::from(labels.clone())),
-                ("vars", Jinja::from(vars.clone())),
-                ("facts", Jinja::from(BTreeMap::<String, Jinja>::new())),
-            ])
-        };
         let mut host = Self {
-            value: value(None),
+            value: Jinja::from(()),
             name: name.clone(),
             mark,
             address: None,
@@ -190,17 +192,31 @@ impl Host {
             implied: false,
             hardwaretype: entry.hardwaretype.as_ref().map(|t| t.value.clone()),
             imagetype: entry.imagetype.as_ref().map(|t| t.value.clone()),
-            labels: labels.clone(),
-            vars: vars.clone(),
+            observe: entry.mode.as_ref().is_some_and(|mode| mode.value == Mode::Observe),
+            labels,
+            vars,
         };
+        let none = || Jinja::from(BTreeMap::<String, Jinja>::new());
+        host.value = host.value_with(none());
         if let Some(written) = &entry.address {
             let text = templates.text(&written.value, written.mark, &OwnNames(&host), report);
             let address = text.and_then(|text| address_of(&text, security, written.mark, report));
-            host.value = value(address.map(|a| a.ip()));
             host.misaddressed = address.is_none();
             host.address = address.map(|a| format!("tcp://{a}"));
+            host.value = host.value_with(none());
         }
         host
+    }
+
+    /// What `host` stands for in templates.
+    fn value_with(&self, facts: Jinja) -> Jinja {
+        Jinja::from_pairs([
+            ("name", Jinja::from(self.name.as_str())),
+            ("ip", self.ip().map_or_else(|| Jinja::from(()), Jinja::from)),
+            ("labels", Jinja::from(self.labels.clone())),
+            ("vars", Jinja::from(self.vars.clone())),
+            ("facts", facts),
+        ])
     }
 
     /// Its IP address as text.

@@ -25,6 +25,7 @@ mod scope;
 mod secrets;
 mod service;
 mod spread;
+mod system;
 mod targets;
 mod template;
 mod trust;

@@ -25,7 +25,7 @@ use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, At, DraftCob};
 use crate::model::{
-    ActionsEntry, CobEntry, HostPick, Mark, Marked, Node, On, OnRemove, Placed, ServiceEntry, Target, Value,
+    ActionsEntry, CobEntry, HostPick, Mark, Marked, Mode, Node, On, OnRemove, Placed, ServiceEntry, Target, Value,
 };
 
 /// The most change objects of one model.
@@ -78,6 +78,8 @@ pub(super) struct Object {
     pub(super) at_most: Option<u32>,
     /// It leaves the model as it is.
     pub(super) keep: bool,
+    /// It is checked and never moved.
+    pub(super) observe: bool,
 }
 
 /// Where an object is from.
@@ -169,11 +171,22 @@ impl Objects {
                 budget: tokens.remove(&id),
                 at_most: object.at_most,
                 keep: object.keep,
+                observe: object.observe,
                 arrows: arrows.remove(&id).unwrap_or_default(),
             };
             cobs.insert(id, At { value, place });
         }
         (kinds, cobs)
+    }
+}
+
+/// Whether a change object is only observed: it says so, or its host does and it is something of the host's. Gates
+/// that exist for COB alone are there as always, or nothing behind them would ever be.
+fn is_observed(entry: &CobEntry, host: Option<&Host>, known: &Known) -> bool {
+    let of_the_host = || !["noop", "wait"].contains(&known.kind.backend.as_str());
+    match &entry.mode {
+        Some(mode) => mode.value == Mode::Observe,
+        None => host.is_some_and(|host| host.observe) && of_the_host(),
     }
 }
 
@@ -338,6 +351,7 @@ impl Maker<'_> {
                     budget,
                     at_most: None,
                     keep: false,
+                    observe: host.observe,
                 };
                 if let Some(instance) = self.objects.instances.get_mut(&(*cluster, service.value.clone())) {
                     instance.cobs.entry(actions::COB.to_owned()).or_default().push(node.clone(), id.clone());
@@ -550,6 +564,7 @@ impl Maker<'_> {
             budget: entry.budget.as_ref().and_then(|name| text(name, report)),
             at_most: None,
             keep: entry.on_remove.as_ref().is_some_and(|on_remove| on_remove.value == OnRemove::Keep),
+            observe: false,
         };
         self.files.named(&entry.files, &mut object.files, report);
         if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object, report)) {
@@ -558,6 +573,7 @@ impl Maker<'_> {
                 None => Some(known.on().clone()),
             };
             self.world.secrets.check_places(&content, &known, report);
+            object.observe = is_observed(entry, scope.host, &known);
             object.kind = Some(known);
         }
         let list = |written: &Marked<Vec<Marked<String>>>, report: &mut Report<'_>| Marked {

@@ -1,7 +1,7 @@
 //! What the names in a change object's templates stand for.
 //!
 //! `host` {name, ip, labels, vars, facts}, `cluster` {name, config}, `node` {name, index, services},
-//! `peers` (the other hosts with the service), `on('app')` (the hosts with a service), `secret('pw')` (the
+//! `facts` (what is known of each host, by name), `peers` (the other hosts with the service), `on('app')` (the hosts with a service), `secret('pw')` (the
 //! mark that stands for a secret), and variables,
 //! of which the nearest wins: all < label < service < cluster < host < the host's own `vars` < the
 //! variables of a loop. Values are made only when a template asks for them.
@@ -23,7 +23,7 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{Marked, Named, Node, Sections, did_you_mean_or_list};
 
 /// Names that variables can't have.
-const RESERVED: [&str; 6] = ["host", "cluster", "node", "peers", "on", "secret"];
+const RESERVED: [&str; 7] = ["host", "cluster", "node", "peers", "on", "secret", "facts"];
 
 /// All that is known before the first change object is made.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(super) struct World<'a> {
     /// What services need of each other.
     pub(super) needs: Services,
     variables: Variables,
+    /// What is known of hosts, by name.
+    facts: Jinja,
     directory: Arc<Directory>,
 }
 
@@ -81,6 +83,7 @@ impl<'a> World<'a> {
         report: &mut Report<'_>,
     ) -> Self {
         let variables = Variables::read(sections, &hosts, report);
+        let facts = Jinja::from(self::variables(&sections.facts));
         let directory = Directory {
             hosts: hosts.0.values().map(|h| (h.name.clone(), h.value.clone())).collect(),
             clusters: clusters
@@ -89,7 +92,7 @@ impl<'a> World<'a> {
                 .map(|c| (c.name.clone(), c.services.iter().map(|(s, p)| (s.clone(), p.nodes.clone())).collect()))
                 .collect(),
         };
-        Self { sections, templates, hosts, clusters, secrets, needs, variables, directory: Arc::new(directory) }
+        Self { sections, templates, hosts, clusters, secrets, needs, variables, facts, directory: Arc::new(directory) }
     }
 }
 
@@ -219,6 +222,7 @@ impl Names for Scope<'_> {
             "node" => self.node(),
             "peers" => self.peers(),
             "on" => Some(self.on()),
+            "facts" => Some(self.world.facts.clone()),
             "secret" => Some(self.world.secrets.function()),
             _ => self.groups().find_map(|group| group.get(name).cloned()),
         }
@@ -227,7 +231,7 @@ impl Names for Scope<'_> {
     fn known(&self) -> Vec<String> {
         let mut names: Vec<String> = self.groups().flat_map(|g| g.keys().cloned()).collect();
         names.extend(self.loops.iter().map(|(n, _)| n.clone()));
-        names.extend(["host", "on", "secret"].map(str::to_owned));
+        names.extend(["facts", "host", "on", "secret"].map(str::to_owned));
         if self.service.is_some() {
             names.extend(["cluster", "node", "peers"].map(str::to_owned));
         }

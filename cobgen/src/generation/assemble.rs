@@ -143,6 +143,7 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
         budget: value.budget.map(|budget| budget.value),
         at_most: value.at_most,
         keep: value.keep,
+        observe: value.observe,
         files: value.files,
     };
     MadeCob { id, cob: Some(cob), origin, faults }

@@ -84,6 +84,9 @@ pub struct CobChange {
     /// Whether it stays as it is when it leaves the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Swap<bool>>,
+    /// Whether it is only observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observe: Option<Swap<bool>>,
     /// Dependencies that it gained, in the paper's notation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dependencies_added: Vec<String>,
@@ -223,6 +226,7 @@ fn cob_change(from: &Cob, to: &Cob, kind_changed: bool) -> CobChange {
         rests_on_changed: from.rests_on != to.rests_on,
         preferred: swap(&from.preferred, &to.preferred),
         keep: swap(&from.keep, &to.keep),
+        observe: swap(&from.observe, &to.observe),
         dependencies_added: after.difference(&before).cloned().collect(),
         dependencies_removed: before.difference(&after).cloned().collect(),
     }
@@ -335,6 +339,9 @@ impl CobChange {
         if let Some(keep) = &self.keep {
             writeln!(f, "    on_remove: {} -> {}", on_remove(keep.from), on_remove(keep.to))?;
         }
+        if let Some(observe) = &self.observe {
+            writeln!(f, "    mode: {} -> {}", mode(observe.from), mode(observe.to))?;
+        }
         self.content.iter().try_for_each(|change| change.write(f))?;
         for file in &self.files {
             writeln!(f, "    file {file}")?;
@@ -354,6 +361,10 @@ impl CobChange {
 
 fn on_remove(keep: bool) -> &'static str {
     if keep { "keep" } else { "undo" }
+}
+
+fn mode(observe: bool) -> &'static str {
+    if observe { "observe" } else { "manage" }
 }
 
 impl ContentChange {
@@ -544,14 +555,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_on_removal_is_no_content() {
+    fn what_is_done_on_removal_is_no_content_and_neither_is_who_moves_it() {
         let mut after = before();
-        after.draft.cobs.get_mut("n1/app").expect("there").value.keep = true;
+        let app = &mut after.draft.cobs.get_mut("n1/app").expect("there").value;
+        (app.keep, app.observe) = (true, true);
         let difference = diff(&before().assembled().generation, &after.assembled().generation);
         insta::assert_snapshot!(difference, @r"
         generation 1 -> 1: 0 added, 1 changed, 0 removed
         ~ n1/app (adopted in place)
             on_remove: undo -> keep
+            mode: manage -> observe
         ");
     }
 

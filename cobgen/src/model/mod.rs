@@ -34,9 +34,9 @@ pub use read::{Marked, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
-    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, OnRemove,
-    OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, TransitionEntry, TransitionNeedsEntry,
-    VariablesEntry,
+    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, Mode,
+    OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, TransitionEntry,
+    TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;

@@ -29,6 +29,9 @@ pub struct Sections {
     /// The hosts that exist.
     #[serde(default)]
     pub hosts: Named<HostEntry>,
+    /// What hosts are, by their names, as `cobctl facts` prints it; templates know it as `facts` and `host.facts`.
+    #[serde(default)]
+    pub facts: Named<Node>,
     /// Keys that are no longer to be believed, of whomever: `ed25519:…`. Hosts with them are cut.
     #[serde(default)]
     pub revoked: Vec<Marked<String>>,
@@ -133,6 +136,8 @@ pub struct HostEntry {
     pub hardwaretype: Option<Marked<String>>,
     /// Its image type.
     pub imagetype: Option<Marked<String>>,
+    /// Whether its change objects are moved, where they say nothing themselves: `manage` (default) or `observe`.
+    pub mode: Option<Marked<Mode>>,
     /// Its public key, `ed25519:…`; two while the old one is replaced. Default: what it has enrolled with.
     pub key: Option<KeySet>,
 }
@@ -277,12 +282,25 @@ pub struct CobEntry {
     /// What is done when it leaves the model. `undo` (default): it goes to its pre-remove state first. `keep`:
     /// it stays as it is, and what it made stays.
     pub on_remove: Option<Marked<OnRemove>>,
+    /// Whether it is moved. `manage`: it is brought to its preferred state and kept there. `observe`: it is checked
+    /// and shown, and no transition ever runs. Default: the host's.
+    pub mode: Option<Marked<Mode>>,
     /// In a service: one change object for each item, `{d: host.vars.disks}`. Each value is a list or
     /// an expression that gives one; the name must differ for each: `"disk-{{ d }}"`.
     #[serde(rename = "for", default)]
     pub each: Named<Node>,
     /// In a service: an expression; only where it is true there is this change object.
     pub when: Option<Marked<String>>,
+}
+
+/// Whether change objects are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// They are brought to their preferred states and kept there.
+    Manage,
+    /// They are checked and shown, and no transition ever runs.
+    Observe,
 }
 
 /// What is done with a change object that leaves the model.

@@ -7,6 +7,7 @@
 //!   prefers up                   the last unless said
 //!   leaves in down               its pre-remove state; the first unless said
 //!   leaves as it is              it is not moved when it leaves
+//!   observed                     it is checked and never moved
 //!   hop down up <- h2/db@up      a transition with its needs (`@a|b`: either state serves)
 //!   lock up <- h2/db@up          a lock dependency
 //!   retries 3                    of every hop; without end unless said
@@ -116,6 +117,7 @@ fn read_line(system: &mut System, at: usize, text: &str) -> Result<(), String> {
             let budget = (0..system.things.len()).find(|t| system.id(*t).as_str() == rest);
             system.things[at].budget = Some(budget.ok_or_else(|| format!("there is no {rest}"))?);
         }
+        "observed" => system.things[at].observe = true,
         "inside" => system.things[at].in_process = true,
         _ => return Err("not understood".to_owned()),
     }

@@ -338,6 +338,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::Rest { .. } => "rests".to_owned(),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "is leaving".to_owned(),
+        Wait::Observed { to } => format!("observed, would go to {to}"),
     }
 }
 
@@ -370,7 +371,8 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         | Wait::Retry { .. }
         | Wait::Paused
         | Wait::Rest { .. }
-        | Wait::Leaving => None,
+        | Wait::Leaving
+        | Wait::Observed { .. } => None,
     });
     troubles.chain(waits).collect()
 }

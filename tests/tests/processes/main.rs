@@ -15,6 +15,7 @@ mod file_tree;
 mod flap;
 mod hostile;
 mod kills;
+mod observed;
 mod orders;
 mod reverts;
 mod secrets;

@@ -15,6 +15,7 @@ use crate::targets::{Target, Targets};
 mod doctor;
 mod durations;
 mod explain;
+mod facts;
 mod files;
 mod history;
 mod orders;
@@ -69,6 +70,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
         Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
+        Command::Facts(args) => facts::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
         Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,

@@ -7,7 +7,7 @@ use comfy_table::Table;
 use crate::args::Which;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
-use crate::verdict::{Expected, Verdict, is_home, judge, refusing, unreached};
+use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, refusing, unreached};
 use crate::words::{ago, clean, count, heading, list, phase, reasons};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
@@ -52,7 +52,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
     for id in cobs {
         let found = cluster.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == *id);
         match found {
-            Some(cob) if is_home(cob) => {}
+            Some(cob) if is_home(cob) || is_left_there(cob) => {}
             Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
             None => wrong.push(format!("{id} was not found")),
         }
@@ -178,7 +178,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
         "switching".to_owned()
     } else if host.generation.is_none() {
         "empty".to_owned()
-    } else if host.converged && host.cobs.iter().all(is_home) {
+    } else if host.converged && host.cobs.iter().all(|c| is_home(c) || is_left_there(c)) {
         "converged".to_owned()
     } else {
         "converging".to_owned()
@@ -192,6 +192,10 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     let down: Vec<_> = host.peers.iter().filter(|p| !p.up).map(|p| &p.host).collect();
     if !down.is_empty() {
         parts.push(format!("no link to {}", list(down.iter(), 3)));
+    }
+    let left = host.cobs.iter().filter(|c| is_left_there(c)).count();
+    if left > 0 {
+        parts.push(format!("{left} observed elsewhere"));
     }
     let mark = match parts.as_slice() {
         _ if failed > 0 => Mark::Bad,
@@ -262,6 +266,7 @@ mod tests {
     use crate::failure::Exit;
     use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
     use cob_types::GenerationNumber;
+    use cob_types::status::Wait;
 
     fn mixed() -> ClusterStatus {
         let mut n2 = host("n2", 6, vec![waiting("n2/app", "down", "up", vec![lock("n1/db", "up")])]);
@@ -291,6 +296,14 @@ mod tests {
     #[test]
     fn a_converged_cluster_is_shown() {
         insta::assert_snapshot!(shown(&cluster(vec![host("n1", 7, vec![settled("n1/ip", "up")])]), &[]));
+    }
+
+    #[test]
+    fn what_is_observed_says_what_it_would_do() {
+        let astray = vec![Wait::Observed { to: crate::testing::state("up") }];
+        let db = CobStatus { observed: true, ..waiting("n1/db", "down", "up", astray) };
+        let ip = CobStatus { observed: true, ..settled("n1/ip", "up") };
+        insta::assert_snapshot!(shown(&cluster(vec![host("n1", 7, vec![db, ip])]), &[]));
     }
 
     #[test]

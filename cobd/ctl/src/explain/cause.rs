@@ -19,6 +19,8 @@ pub enum CauseKind {
     CheckFailing,
     /// No route leads to where it should be.
     NoRoute,
+    /// It is observed, and not where it should be: people bring it there.
+    Observed,
     /// The one that it asked has refused.
     Refused,
     /// Its host can't be reached from here.
@@ -134,6 +136,15 @@ impl Cause {
         let words =
             format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
         Self::new(CauseKind::NoRoute, words).hint("give its kind the missing transition")
+    }
+
+    pub(super) fn observed(cob: &CobStatus, to: &StateName) -> Self {
+        let words = format!(
+            "is observed, and not in its goal state: it is {} and would go to {to}, but COB does not move it",
+            state(cob.state.as_ref())
+        );
+        Self::new(CauseKind::Observed, words)
+            .hint(format!("bring {} to {to} by hand, or give it `mode: manage` in a next generation", cob.id))
     }
 
     pub(super) fn refused(asked: &CobId, reason: &str) -> Self {

@@ -137,6 +137,9 @@ fn what_needs_a_hand_says_whose() {
     insta::assert_snapshot!(told(&paused, "n2/app").2, @"n2/app up waits for n1/db up, which may not move: n1 is paused");
     let lost = with(up("n1/db", vec![Wait::NoRoute { to: state("up") }]));
     insta::assert_snapshot!(told(&lost, "n2/app").2, @"n2/app up waits for n1/db up, which can't get to up: no chain of transitions leads there from down");
+    let observed = with(up("n1/db", vec![Wait::Observed { to: state("up") }]));
+    assert_eq!(told(&observed, "n2/app").0, CauseKind::Observed);
+    insta::assert_snapshot!(told(&observed, "n2/app").2, @"n2/app up waits for n1/db up, which is observed, and not in its goal state: it is down and would go to up, but COB does not move it");
     let refused = hosts(vec![up(
         "n2/app",
         vec![Wait::Lock {

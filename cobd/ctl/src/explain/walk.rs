@@ -223,6 +223,7 @@ impl<'a> Walk<'a, '_> {
             Wait::Rest { until_ns } => found.causes.push(Cause::rest(cob, now, *until_ns)),
             Wait::NoRoute { to } => found.causes.push(Cause::no_route(cob, to)),
             Wait::Leaving => found.causes.push(Cause::leaving(cob)),
+            Wait::Observed { to } => found.causes.push(Cause::observed(cob, to)),
         }
     }
 

@@ -195,3 +195,28 @@ async fn what_is_held_is_shown() {
     assert!(ran.code == 0 && ran.out.contains("held in up by n2/app"), "{ran:?}");
     assert_eq!(cobctl(&["--host", &n1.address, "status"]).await.code, 1, "a switch is under way");
 }
+
+#[tokio::test]
+async fn facts_are_a_section_of_a_model_and_the_silent_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
+    publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &n2.address, 0)]);
+    let depot = folder.path().to_str().expect("text");
+    let ran = cobctl(&["--depot", depot, "facts", "--json"]).await;
+    let facts = ran.json()["facts"].clone();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let has = |host: &str| facts[host]["cpus"].as_u64().is_some_and(|n| n > 0) && facts[host]["memory_bytes"].is_u64();
+    assert!(has("n1") && has("n2"), "{facts}");
+    let ran = cobctl(&["--depot", depot, "facts", "n2"]).await;
+    assert!(ran.code == 0 && ran.out.contains("\nfacts:\n  n2:\n") && !ran.out.contains("n1"), "{ran:?}");
+
+    drop(n2);
+    let ran = cobctl(&["--depot", depot, "facts"]).await;
+    assert!(ran.code == 3 && ran.err.contains("n2") && ran.err.contains("no connection"), "{ran:?}");
+    assert!(ran.out.contains("  n1:\n") && !ran.out.contains("  n2:\n"), "{ran:?}");
+
+    // One that answers under another name is not believed.
+    publish(folder.path(), 8, &[("n3", &n1.address, 0)]);
+    let ran = cobctl(&["--depot", depot, "facts"]).await;
+    assert!(ran.code == 3 && ran.err.contains("answers as n1, not as n3"), "{ran:?}");
+}

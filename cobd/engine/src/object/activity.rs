@@ -30,6 +30,8 @@ const CHECK_RETRY_CAP: Span = Span::secs(60);
 /// From so many checks in a row that could not tell, the change object is shown as failed.
 pub(crate) const CHECKS_UNTIL_FAILED: u32 = 3;
 const RETRY_CAP: Span = Span::secs(60);
+/// How often an observed change object is looked at whose kind says nothing: others move it, and tell nobody.
+const OBSERVE_EVERY: Span = Span::secs(60);
 
 impl Object {
     pub(crate) fn start_check(&mut self, cx: &mut Cx<'_>) {
@@ -50,7 +52,7 @@ impl Object {
         if self.check_at <= cx.now {
             self.start_check(cx);
         } else if self.check_at == Time::NEVER
-            && let Some(every) = self.spec.kind.recheck
+            && let Some(every) = self.spec.kind.recheck.or(self.spec.observe.then_some(OBSERVE_EVERY))
         {
             self.check_at = cx.now + every;
         }
@@ -101,6 +103,8 @@ impl Object {
     fn judge_content(&mut self, found: StateIx) -> StateIx {
         let spec = &self.spec;
         if found != spec.preferred {
+            // Whoever brings an observed one back brings it back with what is there then.
+            self.rested_on = self.rested_on.filter(|_| !spec.observe);
             return found;
         }
         match (self.rested_on, spec.kind.outdated) {
@@ -264,8 +268,13 @@ impl Object {
     /// Another generation's spec takes the place of the present one. Not while an action runs.
     pub(crate) fn adopt(&mut self, cx: &mut Cx<'_>, spec: Arc<Spec>) {
         let same_content = self.spec.fingerprint == spec.fingerprint;
+        let taken_over = self.spec.observe && !spec.observe;
         self.spec = spec;
         self.renew();
+        if taken_over {
+            // What is there may be as wanted, and still be nothing that we have made.
+            self.check_at = Time(0);
+        }
         if same_content {
             return;
         }

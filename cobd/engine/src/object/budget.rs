@@ -50,7 +50,7 @@ impl Object {
         }
         // It may serve somebody who acts on its own wish to leave.
         let own_wish = || {
-            !self.failed
+            !self.stays()
                 && self.requests.iter().any(|r| r.origin == self.me)
                 && self.aim(cx, state, Some(self.me)).target != state
         };

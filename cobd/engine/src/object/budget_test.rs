@@ -166,7 +166,8 @@ fn who_waits_for_a_token_tells_it_apart_from_its_other_locks() {
         | Wait::Paused
         | Wait::Rest { .. }
         | Wait::NoRoute { .. }
-        | Wait::Leaving => None,
+        | Wait::Leaving
+        | Wait::Observed { .. } => None,
     };
     let mut told: Vec<_> = status.waits_for.iter().map(of).collect();
     told.sort();

@@ -62,8 +62,7 @@ impl Object {
         }
         let aim = self.aim(cx, state, None);
         self.refuse_unservable(cx, state);
-        // One who has given up stays where it is, and grants what it is.
-        let mut target = if self.failed { state } else { aim.target };
+        let mut target = if self.stays() { state } else { aim.target };
         let token = self.token(cx, state, target);
         let gated = token == Some(Token::Wanted) && !self.has_token();
         if gated {
@@ -160,7 +159,7 @@ impl Object {
                 }
             }
         }
-        if self.failed || self.view.gated {
+        if self.stays() || self.view.gated {
             return;
         }
         self.keep_own_wish(cx, needs, state);

@@ -33,6 +33,8 @@ mod drift_test;
 #[cfg(test)]
 mod granting_test;
 #[cfg(test)]
+mod observe_test;
+#[cfg(test)]
 mod probe_test;
 
 use std::collections::VecDeque;
@@ -331,6 +333,11 @@ impl Object {
             (true, Some(state)) if self.spec.keep => state,
             (true, _) => self.spec.kind.pre_remove,
         }
+    }
+
+    /// It stays where it is, and grants what it is: it has given up, or it is observed.
+    pub(crate) fn stays(&self) -> bool {
+        self.failed || self.spec.observe
     }
 
     /// It leaves as it is.

@@ -206,7 +206,8 @@ impl Object {
         probe.path.push(self.me);
         let Probed { initiator, number, generation, path, more, wide } = probe;
         let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
-        let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);
+        // Who is never moved waits for nobody to give its promises back.
+        let holders = self.requests.iter().filter(|r| r.granted.is_some() && !self.spec.observe).map(|r| r.asker);
         for to in needed.chain(holders).take(if wide { usize::MAX } else { 1 }) {
             cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more, wide });
         }

@@ -280,7 +280,9 @@ impl World {
                 Initial::PreRemove => None,
                 Initial::Given(states) => states.get(id).cloned(),
             };
-            let state = state.unwrap_or_else(|| kind.pre_remove.clone());
+            // Nobody brings an observed one there.
+            let begins = || if cob.observe { cob.preferred.clone() } else { kind.pre_remove.clone() };
+            let state = state.unwrap_or_else(begins);
             self.reality.add(id, host, state, cob.fingerprint);
         }
     }
@@ -306,7 +308,7 @@ impl World {
             let Some(thing) = self.reality.find(&cob.id) else { continue };
             let leaving = !newest.cobs.contains_key(&cob.id);
             let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
-            self.reality.set_kept_from(thing, off.filter(|_| leaving && cob.keep));
+            self.reality.set_kept_from(thing, off.filter(|_| leaving && cob.leaves_as_it_is()));
         }
     }
 

@@ -69,6 +69,7 @@ impl Case {
             budget: None,
             at_most: None,
             keep: false,
+            observe: false,
             files: BTreeMap::new(),
         };
         Self::of(kind, cob, BTreeMap::new())

@@ -52,6 +52,8 @@ pub(super) struct Need {
     content: String,
     folder: PathBuf,
     secrets: Sealed,
+    /// What others have made counts as well as what we would.
+    observed: bool,
     opener: Option<Opener>,
     state_dir: PathBuf,
     drifts: tokio::sync::mpsc::Sender<CobId>,
@@ -81,6 +83,7 @@ impl FileTree {
             content: context.cob.content.clone(),
             folder: context.folder.clone(),
             secrets: context.secrets.clone(),
+            observed: context.cob.observe,
             opener: tools.opener().cloned(),
             state_dir: tools.state_dir().to_owned(),
             drifts: tools.drifts().clone(),
@@ -241,8 +244,12 @@ impl Need {
     fn check(&self) -> Result<Checked, String> {
         let look = || {
             let wanted = self.wanted()?;
-            let checked = self.files()?.check(self.cob(), &wanted)?;
-            if checked.state != State::Absent {
+            let mut checked = self.files()?.check(self.cob(), &wanted)?;
+            let as_wanted = checked.difference.is_empty() && checked.paths.is_empty() && checked.conflicts.is_empty();
+            if self.observed && checked.state == State::Absent && as_wanted {
+                checked.state = State::Present;
+            }
+            if checked.state != State::Absent || self.observed {
                 self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
             }
             Ok(checked)

@@ -15,11 +15,18 @@ pub(in crate::kinds) struct NativeKind(pub(in crate::kinds) &'static dyn Native)
 
 impl NativeKind {
     /// This program, with what it is to do.
-    fn command(&self, tools: &Tools, hop: Option<&Hop>, timeout: Duration) -> Result<Command, String> {
+    fn command(
+        &self,
+        tools: &Tools,
+        context: &Context,
+        hop: Option<&Hop>,
+        timeout: Duration,
+    ) -> Result<Command, String> {
         let call = Call {
             backend: self.0.name().to_owned(),
             hop: hop.cloned(),
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            observed: context.cob.observe,
             content: String::new(),
             cob: String::new(),
             own: std::path::PathBuf::new(),
@@ -56,7 +63,7 @@ impl Backend for NativeKind {
 
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
         let (timeout, kind) = (context.check_timeout(), context.kind.clone());
-        let command = match self.command(tools, None, timeout) {
+        let command = match self.command(tools, context, None, timeout) {
             Ok(command) => command,
             Err(why) => return Work::known(CheckOutcome::unknown(why)),
         };
@@ -81,7 +88,7 @@ impl Backend for NativeKind {
             return Work::known(Outcome::failed(format!("its kind has no move {} -> {}", hop.from, hop.to)));
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
-        let command = match self.command(tools, Some(hop), timeout) {
+        let command = match self.command(tools, context, Some(hop), timeout) {
             Ok(command) => command,
             Err(why) => return Work::known(Outcome::failed(why)),
         };

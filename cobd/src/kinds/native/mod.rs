@@ -68,6 +68,9 @@ pub(super) struct Call {
     hop: Option<Hop>,
     /// The time that it may take; its process is ended then.
     timeout_ms: u64,
+    /// Its change object is observed: what others have made counts as well as what we would.
+    #[serde(default)]
+    pub(super) observed: bool,
     /// With the values of secrets.
     #[serde(skip)]
     pub(super) content: String,

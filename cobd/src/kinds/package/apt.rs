@@ -15,6 +15,8 @@ use super::{Installed, Manager};
 use crate::durable::{self, Sync};
 use crate::kinds::native::{Host, Ran, run_bounded};
 
+/// Where dpkg's database is.
+pub(super) const DATABASE: &str = "/var/lib/dpkg";
 /// Another program that has dpkg's lock is waited for so long, in seconds.
 const LOCK_SECONDS: u32 = 120;
 /// The own list of sources, lists, and settings.
@@ -33,28 +35,9 @@ pub(super) struct Apt<'a> {
 }
 
 impl<'a> Apt<'a> {
-    pub(super) fn new(content: &'a Content, own: &Path) -> Result<Self, String> {
-        let host = Host::below(content.root.as_deref())?;
-        let database = host.path("/var/lib/dpkg");
-        if !database.is_dir() {
-            return Err(format!("{}: not there; only apt and dpkg are known", database.display()));
-        }
-        Ok(Self { content, host, own: own.to_owned() })
-    }
-
-    /// Nothing of ours is left beside the package.
-    pub(super) fn forget(&self) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
-        for name in [SOURCES, SETTINGS, CAME_ALONG] {
-            match fs::remove_file(self.own.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        match fs::remove_dir_all(self.own.join(LISTS)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+    /// None: the host has another package manager.
+    pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
+        host.path(DATABASE).is_dir().then(|| Self { content, host: host.clone(), own: own.to_owned() })
     }
 
     /// The own settings, sources and lists.
@@ -329,5 +312,27 @@ impl Manager for Apt<'_> {
     fn hold(&self, hold: bool) -> Result<(), String> {
         let line = format!("{} {}\n", self.content.name, if hold { "hold" } else { "install" });
         run_bounded(self.dpkg().arg("--set-selections"), line.as_bytes())?.ok().map(|_| ())
+    }
+
+    fn how_to_repair(&self) -> &'static str {
+        "`dpkg --configure -a`, `apt-get -f install`"
+    }
+
+    fn how_to_unhold(&self) -> String {
+        format!("`apt-mark unhold {}`", self.content.name)
+    }
+
+    fn forget(&self) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
+        for name in [SOURCES, SETTINGS, CAME_ALONG] {
+            match fs::remove_file(self.own.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        match fs::remove_dir_all(self.own.join(LISTS)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }

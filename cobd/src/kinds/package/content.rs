@@ -136,6 +136,12 @@ impl Content {
         Some(format!("deb {options}{url} {}\n", if rest.is_empty() { "./" } else { &rest }))
     }
 
+    /// The repository as dnf takes it.
+    pub(super) fn base_url(&self) -> Option<String> {
+        let place = self.repository.as_deref()?.split_whitespace().next()?;
+        Some(if Path::new(place).is_absolute() { format!("file://{place}") } else { place.to_owned() })
+    }
+
     /// How long others are waited for that work on packages.
     pub(super) fn lock_timeout(&self, time: Duration) -> Duration {
         let longest = time.saturating_sub(FOR_THE_WORK).max(time / 2);

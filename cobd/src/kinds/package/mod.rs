@@ -1,24 +1,28 @@
 //! The kind back end `package`: a package of the host's package manager, in a wanted version.
 //!
-//! What a manager can do is the trait [`Manager`]; [`apt`] is the one there is. A move looks first and does only
+//! What a manager can do is the trait [`Manager`]; [`apt`] and [`dnf`] are those that there are. A move looks first and does only
 //! what is missing, so that it may be made twice; one that was killed half-way is known by a mark in the change
 //! object's own folder, and the manager's database is repaired before anything else.
 
 mod apt;
 mod content;
+mod dnf;
+#[cfg(test)]
+mod dnf_test;
 #[cfg(test)]
 #[path = "package_test.rs"]
 mod tests;
+mod version;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cob_types::message::Values;
 use serde_json::json;
 
 use self::content::{Content, Version};
 use super::backend::Hop;
-use super::native::{Call, Found, Native, Turn};
+use super::native::{Call, Found, Host, Native, Turn};
 use crate::durable::{self, Sync};
 
 /// The states that it knows.
@@ -58,6 +62,36 @@ trait Manager {
 
     /// Keeps others from changing its version, or lets them.
     fn hold(&self, hold: bool) -> Result<(), String>;
+
+    /// What a person does about a broken database.
+    fn how_to_repair(&self) -> &'static str;
+
+    /// What a person does about a hold.
+    fn how_to_unhold(&self) -> String;
+
+    /// Nothing of ours is left beside the package.
+    fn forget(&self) -> Result<(), String>;
+}
+
+/// The package manager of the host that a content is about.
+fn manager<'a>(content: &'a Content, own: &Path) -> Result<Box<dyn Manager + 'a>, String> {
+    let host = Host::below(content.root.as_deref())?;
+    if let Some(apt) = apt::Apt::of(content, &host, own) {
+        return Ok(Box::new(apt));
+    }
+    let dnf = dnf::Dnf::of(content, &host, own).ok_or_else(|| {
+        format!(
+            "{}: not there, and no database of rpm either; only apt with dpkg and dnf with rpm are known",
+            host.path(apt::DATABASE).display()
+        )
+    })?;
+    if content.repository.as_deref().is_some_and(|repository| repository.split_whitespace().count() > 1) {
+        return Err("content: a repository of dnf has no suite and no components; name its place alone".to_owned());
+    }
+    if content.hold {
+        return Err("content: `hold` is known for apt alone: dnf has no holds of its own".to_owned());
+    }
+    Ok(Box::new(dnf))
 }
 
 /// What is there of a package.
@@ -93,26 +127,28 @@ impl Native for Package {
 
     fn check(&self, call: &Call) -> Result<Found, String> {
         let content = content::read(&call.content)?;
-        let manager = apt::Apt::new(&content, &call.own)?;
+        let manager = manager(&content, &call.own)?;
+        // Whoever was killed half-way has something to finish, whatever the package itself looks like. Nothing is asked
+        // then: a manager that comes upon what it has left itself puts that in order.
+        if Mark::of(call).is_set() {
+            return Ok(Found::differing("outdated", "a move of it was killed half-way"));
+        }
         let installed = manager.installed()?;
         // Without a repository's list nothing is known of what it has, and nothing is looked up: that would change it.
         let available = manager.available().unwrap_or_default();
-        let found = judge(&content, &installed, &available);
-        // Whoever was killed half-way has something to finish, whatever the package itself looks like.
-        let killed = Mark::of(call).is_set();
-        Ok(if killed { Found::differing("outdated", "a move of it was killed half-way") } else { found })
+        Ok(judge(&content, &installed, &available))
     }
 
     fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String> {
         let content = content::read(&call.content)?;
-        let manager = apt::Apt::new(&content, &call.own)?;
+        let manager = manager(&content, &call.own)?;
         let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
         let mark = Mark::of(call);
-        repair(&manager, &mark)?;
+        repair(manager.as_ref(), &mark)?;
         mark.set()?;
         let moved = match hop.to.as_str() {
-            "present" => present(&manager, &content),
-            "absent" => absent(&manager, &content),
+            "present" => present(manager.as_ref(), &content),
+            "absent" => absent(manager.as_ref(), &content),
             other => Err(format!("nothing moves a package to {other}")),
         };
         let installed = manager.installed()?;
@@ -161,20 +197,20 @@ fn judge(content: &Content, installed: &Installed, available: &[String]) -> Foun
 }
 
 /// Whoever was killed half-way is repaired; what others have left is for a person to look at.
-fn repair(manager: &impl Manager, mark: &Mark) -> Result<(), String> {
+fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
     if mark.is_set() {
         return manager.repair();
     }
     match manager.broken()? {
         Some(what) => Err(format!(
-            "the package database is not in order, and nothing was changed: {what}; repair it (`dpkg --configure -a`, \
-             `apt-get -f install`) and try again"
+            "the package database is not in order, and nothing was changed: {what}; repair it ({}) and try again",
+            manager.how_to_repair()
         )),
         None => Ok(()),
     }
 }
 
-fn present(manager: &impl Manager, content: &Content) -> Result<(), String> {
+fn present(manager: &dyn Manager, content: &Content) -> Result<(), String> {
     let before = manager.installed()?;
     let held = matches!(before, Installed::Yes { held: true, .. });
     let mut available = manager.available().unwrap_or_default();
@@ -196,11 +232,7 @@ fn present(manager: &impl Manager, content: &Content) -> Result<(), String> {
     let there = matches!(&before, Installed::Yes { version: found, .. } if *found == version);
     if !there {
         if held && !content.hold && !content.override_hold {
-            return Err(format!(
-                "{} is on hold, which somebody has asked for; lift it with `apt-mark unhold {}`, or write \
-                 `override_hold: true`",
-                content.name, content.name
-            ));
+            return Err(on_hold(manager, content));
         }
         manager.install(&version)?;
     }
@@ -224,16 +256,20 @@ fn choose(content: &Content, installed: &Installed, available: &[String]) -> Opt
     }
 }
 
-fn absent(manager: &impl Manager, content: &Content) -> Result<(), String> {
+fn on_hold(manager: &dyn Manager, content: &Content) -> String {
+    format!(
+        "{} is on hold, which somebody has asked for; lift it with {}, or write `override_hold: true`",
+        content.name,
+        manager.how_to_unhold()
+    )
+}
+
+fn absent(manager: &dyn Manager, content: &Content) -> Result<(), String> {
     match manager.installed()? {
         Installed::No => {}
         Installed::Configuration if !content.purge => {}
         Installed::Yes { held: true, .. } if !content.hold && !content.override_hold => {
-            let name = &content.name;
-            return Err(format!(
-                "{name} is on hold, which somebody has asked for; lift it with `apt-mark unhold {name}`, or write \
-                 `override_hold: true`"
-            ));
+            return Err(on_hold(manager, content));
         }
         Installed::Yes { .. } | Installed::Half(_) | Installed::Configuration => manager.remove(content.purge)?,
     }

@@ -110,7 +110,7 @@ impl World {
     }
 }
 
-fn package() -> Kind {
+pub(super) fn package() -> Kind {
     let mut kind = kind("package", &STATES, |_, _| None);
     let moves = [
         ("absent", "present"),
@@ -135,12 +135,12 @@ fn package() -> Kind {
 }
 
 /// State and difference.
-async fn found(bench: &mut Bench, context: &Context) -> (String, String) {
+pub(super) async fn found(bench: &mut Bench, context: &Context) -> (String, String) {
     let outcome = bench.check(context).await;
     (outcome.state.map_or_else(|why| format!("unknown: {why}"), |s| s.to_string()), outcome.difference)
 }
 
-async fn moved(bench: &mut Bench, context: &Context, from: &str, to: &str) {
+pub(super) async fn moved(bench: &mut Bench, context: &Context, from: &str, to: &str) {
     let outcome = bench.transition(context, from, to).await;
     assert!(matches!(outcome, Outcome::Done { .. }), "{from} -> {to}: {outcome:?}");
     assert_eq!(found(bench, context).await.0, to);

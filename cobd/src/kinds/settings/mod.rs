@@ -9,6 +9,8 @@
 //! | `present` | there | what is wanted |
 //! | `outdated` | there | something else, or the note is about something else |
 //!
+//! One that is observed is `present` without a note, too, where what is found is what is wanted.
+//!
 //! A kind is a [`Setting`]: it looks, applies and restores. Moves may be made twice and killed at any point, because
 //! the note is written first and deleted last, and looking decides what is left to do.
 
@@ -16,6 +18,9 @@ mod accounts;
 mod cron;
 mod group;
 mod host_entry;
+mod kernel_module;
+mod mount;
+mod mounted;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]
@@ -38,6 +43,8 @@ use crate::durable;
 pub(super) use cron::Cron;
 pub(super) use group::GroupKind;
 pub(super) use host_entry::HostEntry;
+pub(super) use kernel_module::KernelModule;
+pub(super) use mount::Mount;
 pub(super) use sysctl::Sysctl;
 pub(super) use user::User;
 
@@ -135,7 +142,9 @@ impl<S: Setting> Native for S {
 
     fn check(&self, call: &Call) -> Result<Found, String> {
         let wish = self.read(&call.content, &call.cob)?;
-        let Some(note) = Note::read(&call.own)? else { return Ok(Found::state("absent")) };
+        let Some(note) = Note::read(&call.own)? else {
+            return if call.observed { seen(wish.as_ref()) } else { Ok(Found::state("absent")) };
+        };
         let noted = self.read(&note.content, &call.cob)?.target();
         if noted != wish.target() {
             return Ok(Found::differing("outdated", format!("wanted {}, and {noted} is set", wish.target())));
@@ -158,6 +167,16 @@ impl<S: Setting> Native for S {
         }
         Ok(Values::new())
     }
+}
+
+/// What is observed is present when it is as wanted, whoever has made it so.
+fn seen(wish: &dyn Wish) -> Result<Found, String> {
+    let (found, wanted) = (wish.look(None)?, wish.wanted());
+    Ok(match found {
+        Some(found) if found == wanted => Found::state("present"),
+        Some(found) => Found::differing("absent", format!("wanted {wanted}, found {found}")),
+        None => Found::differing("absent", format!("wanted {wanted}, found nothing")),
+    })
 }
 
 fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), String> {

@@ -83,6 +83,21 @@ async fn a_parameter_is_set_for_now_and_later_and_put_back() {
 }
 
 #[tokio::test]
+async fn what_is_observed_is_there_whoever_has_made_it() {
+    let host = host(&[("proc/sys/kernel/pid_max", "9\n")]);
+    let mut bench = Bench::new();
+    let mut context = bench
+        .context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"9","persist":false"#));
+    assert_eq!(bench.state(&context).await, "absent", "nothing is ours");
+    std::sync::Arc::make_mut(&mut context.cob).observe = true;
+    assert_eq!(bench.state(&context).await, "present");
+    fs::write(host.path().join("proc/sys/kernel/pid_max"), "10\n").expect("written");
+    let found = bench.check(&context).await;
+    assert!(found.state.is_ok_and(|s| s == *"absent"));
+    assert!(found.difference.contains(r#"found {"value":"10"}"#), "{}", found.difference);
+}
+
+#[tokio::test]
 async fn a_host_entry_goes_before_others_that_have_its_names() {
     let before = "127.0.0.1 localhost\n# comment db\n10.0.0.9 db old\n";
     let host = host(&[("etc/hosts", before)]);
@@ -263,10 +278,20 @@ async fn they_keep_the_contract() {
         ("proc/sys/net/ipv4/ip_forward", "0\n"),
         ("etc/hosts", "127.0.0.1 localhost\n10.0.0.9 db\n"),
         ("etc/sysctl.d/10-others.conf", "x = 1\n"),
+        ("etc/fstab", "/dev/sda1 / ext4 defaults 0 1\n/dev/sdz /srv/x xfs noauto 0 0\n"),
+        ("etc/modules-load.d/others.conf", "x\n"),
+        ("etc/modprobe.d/cob-dummy_x.conf", "# of somebody else\n"),
         ("etc/cron.d/others", "5 * * * * root true\n"),
     ]);
     for (backend, own, other) in [
         ("sysctl", r#""key":"net.ipv4.ip_forward","value":1"#, r#""key":"net.ipv4.ip_forward","value":2"#),
+        ("kernel-module", r#""name":"dummy-x","options":{"n":1}"#, r#""name":"dummy-x","options":{"n":2}"#),
+        ("kernel-module", r#""name":"dummy-x""#, r#""name":"other","blacklist":true"#),
+        (
+            "mount",
+            r#""path":"/srv/x","source":"/dev/sdb","type":"ext4","options":["ro"]"#,
+            r#""path":"/srv/x","source":"/dev/sdb","type":"ext4""#,
+        ),
         ("host-entry", r#""address":"10.0.0.1","names":["db"]"#, r#""address":"10.0.0.2","names":["db"]"#),
         ("cron", r#""schedule":"@daily","command":"true""#, r#""schedule":"@hourly","command":"true""#),
     ] {
@@ -304,4 +329,166 @@ fn contents_that_would_do_harm_are_refused() {
     }
     let native = crate::kinds::registry::native("cron").expect("known");
     assert!(native.accept(r#"{"root":"x","schedule":"@daily","command":"x"}"#).is_err());
+}
+
+/// Runs one test of this program again where nothing of what it mounts is seen by others; none where that can't be done.
+fn in_a_namespace(test: &str) -> Option<bool> {
+    if std::env::var_os("COB_TEST_NAMESPACE").is_some() {
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() || !Path::new("/usr/bin/findmnt").exists() {
+        eprintln!("skipped: it takes root and util-linux");
+        return Some(true);
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--"]).arg(program);
+    command.args(["--exact", test, "--nocapture"]).env("COB_TEST_NAMESPACE", "1");
+    let ran = command.output().expect("run");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    if said.contains("unshare failed") {
+        eprintln!("skipped: {said}");
+        return Some(true);
+    }
+    assert!(ran.status.success(), "{}\n{said}", String::from_utf8_lossy(&ran.stdout));
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"), "the test was run");
+    Some(true)
+}
+
+/// Runs a program that has to succeed; what it prints.
+fn run(line: &str) -> String {
+    let ran = std::process::Command::new("sh").args(["-c", line]).output().expect("run");
+    assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8_lossy(&ran.stdout).trim().to_owned()
+}
+
+/// In a namespace of its own: `/etc` is a copy, with this table.
+fn own_fstab(folder: &Path, table: &str) {
+    let copy = folder.join("etc");
+    run(&format!("cp -a /etc {copy} && mount --bind {copy} /etc", copy = copy.display()));
+    fs::write("/etc/fstab", table).expect("written");
+}
+
+fn mount(path: &Path, source: &str, keys: &str) -> String {
+    format!(r#"{{"path":{path:?},"source":{source:?},{keys}}}"#)
+}
+
+fn flags(path: &Path) -> String {
+    run(&format!("findmnt -n -o OPTIONS --mountpoint {}", path.display()))
+}
+
+fn is_mounted(path: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").expect("read").contains(&format!(" {} ", path.display()))
+}
+
+#[tokio::test]
+async fn a_file_system_is_mounted_mounted_anew_and_taken_away() {
+    if in_a_namespace("kinds::settings::tests::a_file_system_is_mounted_mounted_anew_and_taken_away").is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("new/place");
+    let before = format!(
+        "/dev/sdz / ext4 defaults 0 1\n/dev/sdy {} xfs noauto 0 0\nproc /proc proc defaults 0 0\n",
+        path.display()
+    );
+    own_fstab(folder.path(), &before);
+    let mut bench = Bench::new();
+    let first =
+        bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["size=1m","noexec"]"#));
+    assert_eq!(bench.state(&first).await, "absent");
+    moved(&mut bench, &first, "absent", "present").await;
+    assert!(flags(&path).contains("noexec") && flags(&path).contains("size=1024k"), "{}", flags(&path));
+    let line = format!("# cob n1/a/b\nscratch {} tmpfs size=1m,noexec 0 0\n", path.display());
+    assert_eq!(
+        read("/etc/fstab".into()),
+        before.replace(&format!("/dev/sdy {} xfs noauto 0 0\n", path.display()), &line)
+    );
+    fs::write(path.join("kept"), "x").expect("written");
+
+    // Other options, without taking it away.
+    let second =
+        bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["size=2m","nodev"]"#));
+    assert_eq!(bench.state(&second).await, "outdated");
+    moved(&mut bench, &second, "outdated", "present").await;
+    assert!(flags(&path).contains("nodev") && !flags(&path).contains("noexec"), "{}", flags(&path));
+    assert!(flags(&path).contains("size=2048k") && path.join("kept").exists(), "{}", flags(&path));
+    // What somebody else has made of it is undone.
+    run(&format!("mount -o remount,ro,nodev {}", path.display()));
+    assert_eq!(bench.state(&second).await, "outdated");
+    moved(&mut bench, &second, "outdated", "present").await;
+    run(&format!("umount {}", path.display()));
+    assert_eq!(bench.state(&second).await, "outdated");
+    moved(&mut bench, &second, "outdated", "present").await;
+
+    // In use it stays, and says so.
+    let user = fs::File::create(path.join("open")).expect("made");
+    let why = reason(bench.transition(&second, "present", "absent").await);
+    assert!(why.contains("can't be unmounted") && why.contains("busy") && why.contains("fuser"), "{why}");
+    assert!(is_mounted(&path));
+    drop(user);
+    moved(&mut bench, &second, "outdated", "absent").await;
+    assert!(!is_mounted(&path) && !folder.path().join("new").exists());
+    assert_eq!(read("/etc/fstab".into()), before);
+}
+
+#[tokio::test]
+async fn mounts_of_others_are_left_alone() {
+    if in_a_namespace("kinds::settings::tests::mounts_of_others_are_left_alone").is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "");
+    let (data, path) = (folder.path().join("the data"), folder.path().join("place"));
+    for made in [&data, &path] {
+        fs::create_dir(made).expect("made");
+    }
+    fs::write(data.join("file"), "x").expect("written");
+    let mut bench = Bench::new();
+    // Mounted otherwise: nobody's mount is taken away, and none is put on top of it.
+    run(&format!("mount -t tmpfs others {}", path.display()));
+    let bind = bench
+        .context(&setting("mount"), &mount(&path, &data.display().to_string(), r#""type":"bind","options":["ro"]"#));
+    let why = reason(bench.transition(&bind, "absent", "present").await);
+    assert!(why.contains("is mounted from others (tmpfs) by somebody else"), "{why}");
+    moved(&mut bench, &bind, "outdated", "absent").await;
+    assert!(is_mounted(&path));
+    run(&format!("umount {}", path.display()));
+
+    // Bound read-only, with a blank in its name.
+    moved(&mut bench, &bind, "absent", "present").await;
+    assert!(path.join("file").exists() && fs::write(path.join("new"), "x").is_err());
+    assert!(read("/etc/fstab".into()).contains("the\\040data"));
+    moved(&mut bench, &bind, "present", "absent").await;
+    assert!(!is_mounted(&path) && path.exists(), "the folder was there before");
+
+    // Mounted just so already: it stays when the change object leaves, with the flags that it had.
+    run(&format!("mount --bind '{}' {}", data.display(), path.display()));
+    moved(&mut bench, &bind, "absent", "present").await;
+    assert!(fs::write(path.join("new"), "x").is_err());
+    moved(&mut bench, &bind, "present", "absent").await;
+    assert!(is_mounted(&path) && fs::write(path.join("new"), "x").is_ok());
+    assert_eq!(read("/etc/fstab".into()), "");
+    // From somewhere else: the old one goes first.
+    run(&format!("umount {}", path.display()));
+    moved(&mut bench, &bind, "absent", "present").await;
+    let other = bench.context(&setting("mount"), &mount(&path, "t", r#""type":"tmpfs""#));
+    assert_eq!(bench.state(&other).await, "outdated");
+    moved(&mut bench, &other, "outdated", "present").await;
+    assert!(!path.join("file").exists());
+    moved(&mut bench, &other, "present", "absent").await;
+    assert!(!is_mounted(&path) && path.exists());
+}
+
+#[tokio::test]
+async fn mounts_keep_the_contract() {
+    if in_a_namespace("kinds::settings::tests::mounts_keep_the_contract").is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "/dev/sdz / ext4 defaults 0 1\n");
+    let path = folder.path().join("a/place");
+    let case = Case::new(setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["size=1m"]"#));
+    let case = case.other(&mount(&path, "scratch", r#""type":"tmpfs","options":["size=2m","ro"]"#));
+    holds(&case.watching(Path::new("/etc/fstab")).watching(folder.path().join("a")).kills(6), &[]).await;
 }

@@ -1,0 +1,126 @@
+//! `cobctl facts`: what hosts are, as a section of a model.
+//!
+//! What is printed is the same as long as the hosts are: names in order, one value a line, so that a file of it can be
+//! compared and kept beside the model.
+
+use std::collections::BTreeMap;
+
+use cob_types::HostName;
+use cob_types::facts::{FactsOf, HostFacts};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Context;
+use crate::args::FactsArgs;
+use crate::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::gather::{each, why_silent};
+use crate::screen::Screen;
+use crate::targets::Target;
+use crate::words::clean;
+
+/// The section, as models have it.
+#[derive(Debug, Default, Serialize)]
+struct Section {
+    facts: BTreeMap<HostName, HostFacts>,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs) -> Result<Exit, Failure> {
+    let targets = context.targets.only(&args.only)?;
+    let answers = each(&targets, |target| {
+        let client = context.client.clone();
+        async move { ask(&client, &target).await }
+    })
+    .await;
+    let mut section = Section::default();
+    let mut silent = 0;
+    for (target, answer) in answers {
+        let kept = answer.and_then(|of| match section.facts.insert(of.host.clone(), of.facts) {
+            Some(_) => Err(format!("two daemons answer as {}", of.host)),
+            None => Ok(()),
+        });
+        if let Err(why) = kept {
+            silent += 1;
+            screen.problem("error", &format!("{}: {}", target.stand_in(), clean(&why)));
+        }
+    }
+    if context.json {
+        screen.json(&section)?;
+    } else {
+        let value = serde_json::to_value(&section).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
+        screen.line("# What hosts are, as `cobctl facts` found it.")?;
+        for line in lines(&value) {
+            screen.line(&line)?;
+        }
+    }
+    Ok(if silent == 0 { Exit::Yes } else { Exit::Unreached })
+}
+
+/// The facts of one host, from itself.
+async fn ask(client: &Client, target: &Target) -> Result<FactsOf, String> {
+    let answer = client.get::<FactsOf>(&target.endpoint, "/v1/facts").await;
+    let answer = answer.map_err(|error| why_silent(&error))?;
+    match &target.name {
+        Some(name) if *name != answer.host => {
+            Err(format!("{} answers as {}, not as {name}", target.endpoint, answer.host))
+        }
+        Some(_) | None => Ok(answer),
+    }
+}
+
+/// YAML: one key a line, in blocks; texts and lists as JSON has them, which is YAML too.
+fn lines(value: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    block(value, 0, &mut lines);
+    lines
+}
+
+fn block(value: &Value, depth: usize, lines: &mut Vec<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let (indent, key) = ("  ".repeat(depth), written(key));
+        if value.as_object().is_some_and(|fields| !fields.is_empty()) {
+            lines.push(format!("{indent}{key}:"));
+            block(value, depth + 1, lines);
+        } else {
+            lines.push(format!("{indent}{key}: {value}"));
+        }
+    }
+}
+
+/// A key that is plain in YAML, else one in quotes.
+fn written(key: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_plain = key.starts_with(|c: char| c.is_ascii_lowercase()) && key.chars().all(plain);
+    // What another reader takes for something else is told apart by its quotes.
+    let is_word = !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&key);
+    if is_plain && is_word { key.to_owned() } else { Value::from(key).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::facts::Disk;
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_a_section_of_a_model() {
+        let disk = Disk { bytes: 1 << 30, rotational: false, model: "A \"b\": {c} #d\u{7}".to_owned() };
+        let facts = HostFacts {
+            cpus: 4,
+            disks: [("sda".to_owned(), disk.clone()), ("no".to_owned(), Disk::default())].into(),
+            addresses: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
+            ..HostFacts::default()
+        };
+        let section = Section { facts: [(HostName::new("n1").expect("a name"), facts.clone())].into() };
+        let text = lines(&serde_json::to_value(&section).expect("plain data")).join("\n");
+        assert!(text.starts_with("facts:\n  n1:\n    addresses: [\"10.0.0.1\",\"fd00::1\"]\n"), "{text}");
+        assert!(text.contains("\n      \"no\":\n        bytes: 0\n"), "{text}");
+        // It is read as what was told.
+        let model = cobgen::model::Model::of_text("facts.yaml", &text);
+        assert_eq!(model.diagnostics.errors(), 0);
+        let read =
+            model.sections.expect("read").facts.0.into_iter().map(|(name, node)| (name.value.clone(), node.to_json()));
+        let read: Vec<(String, Value)> = read.collect();
+        assert_eq!(read, [("n1".to_owned(), serde_json::to_value(&facts).expect("plain data"))]);
+    }
+}

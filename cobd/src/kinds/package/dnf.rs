@@ -1,0 +1,315 @@
+//! dnf and rpm.
+//!
+//! Never a question: `-y`, and of configuration files that somebody has changed the changed one stays, as rpm does it.
+//! With a repository of its own a change object has a cache of its own, too: the repositories of the host are neither
+//! used nor touched.
+//!
+//! rpm writes a package into its database when its files are there, and takes it out when they are gone. So one that was
+//! killed half-way is known by our mark alone; it is installed again, which makes all its files known, before anything
+//! else is done.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::content::Content;
+use super::version::by_rpm;
+use super::{Installed, Manager};
+use crate::durable::{self, Sync};
+use crate::kinds::native::{Host, Ran, run_bounded};
+
+/// The own cache of what repositories have.
+const CACHE: &str = "dnf";
+/// What came with the package, to go with it.
+const CAME_ALONG: &str = "came-along";
+/// How a version is written: `EPOCH:VERSION-RELEASE`, without an epoch that is 0.
+const EVR: &str = "%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}";
+/// Where rpm's database may be.
+const DATABASES: [&str; 2] = ["/var/lib/rpm", "/usr/lib/sysimage/rpm"];
+
+/// dnf for one package.
+#[derive(Debug)]
+pub(super) struct Dnf<'a> {
+    content: &'a Content,
+    host: Host,
+    own: PathBuf,
+}
+
+impl<'a> Dnf<'a> {
+    /// None: the host has another package manager.
+    pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
+        let is_there = DATABASES.iter().any(|database| host.path(database).is_dir());
+        is_there.then(|| Self { content, host: host.clone(), own: own.to_owned() })
+    }
+
+    fn rpm(&self) -> Command {
+        let mut command = Command::new("rpm");
+        command.env("LC_ALL", "C.UTF-8");
+        // Where its database is, it knows as dnf does: by its own settings.
+        if let Some(root) = self.host.root() {
+            command.arg("--root").arg(root);
+        }
+        command
+    }
+
+    /// dnf, with everything in its place.
+    fn dnf(&self, arguments: &[&str]) -> Result<Ran, String> {
+        let mut command = Command::new("dnf");
+        command.env("LC_ALL", "C.UTF-8").args(["-y", "--setopt=install_weak_deps=False"]);
+        // Only what is named goes; what came along with it is gone through afterwards.
+        command.args(["--setopt=clean_requirements_on_remove=False", "--setopt=keepcache=0"]);
+        if let Some(root) = self.host.root() {
+            command.arg(format!("--installroot={}", root.display()));
+        }
+        if let Some(url) = self.content.base_url() {
+            command.arg(format!("--setopt=cachedir={}", self.own.join(CACHE).display()));
+            command.args(["--setopt=reposdir=/dev/null", "--disablerepo=*"]);
+            command.arg(format!("--repofrompath=cob,{url}")).arg("--enablerepo=cob");
+            let check = if self.content.trusted { "0" } else { "1" };
+            command.arg(format!("--setopt=cob.gpgcheck={check}"));
+            if let Some(key) = &self.content.signed_by {
+                command.arg(format!("--setopt=cob.gpgkey=file://{}", key.display()));
+            }
+        }
+        run_bounded(command.args(arguments), b"")
+    }
+
+    fn query(&self, format: &str, which: &[&str]) -> Result<Ran, String> {
+        run_bounded(self.rpm().args(["-q", "--qf", format]).args(which), b"")
+    }
+
+    /// All packages that are installed.
+    fn all(&self) -> Result<BTreeSet<String>, String> {
+        let told = self.query("%{NAME}\n", &["-a"])?.ok()?;
+        Ok(told.lines().map(str::to_owned).collect())
+    }
+
+    /// The versions of it that are there, by architecture.
+    fn versions(&self) -> Result<Vec<(String, String)>, String> {
+        let ran = self.query(&format!("%{{ARCH}} {EVR}\n"), &[&self.content.name])?;
+        if ran.code == Some(1) && ran.out.contains("is not installed") {
+            return Ok(Vec::new());
+        }
+        let told = ran.ok()?;
+        let pair = |line: &str| line.split_once(' ').map(|(arch, version)| (arch.to_owned(), version.to_owned()));
+        Ok(told.lines().filter_map(pair).collect())
+    }
+
+    fn came_along(&self) -> BTreeSet<String> {
+        let text = fs::read_to_string(self.own.join(CAME_ALONG)).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn note(&self, came_along: &BTreeSet<String>) -> Result<(), String> {
+        let text: String = came_along.iter().map(|name| format!("{name}\n")).collect();
+        durable::write_file(&self.own, CAME_ALONG, 0o600, text.as_bytes(), Sync::Now)
+            .map_err(|error| format!("{}: {error}", self.own.display()))
+    }
+
+    /// As dnf takes one version of a package.
+    fn exactly(&self, version: &str) -> String {
+        format!("{}-{version}", self.content.name)
+    }
+
+    /// Installs it, and notes before what comes along.
+    fn bring(&self, wanted: &str) -> Result<Ran, String> {
+        let there = self.all()?;
+        let mut came_along = self.came_along();
+        came_along.extend(self.would_bring(wanted)?.into_iter().filter(|name| !there.contains(name)));
+        self.note(&came_along)?;
+        self.dnf(&["install", wanted])
+    }
+
+    /// What would be installed besides. It asks whether to go on, and hears no.
+    fn would_bring(&self, wanted: &str) -> Result<BTreeSet<String>, String> {
+        let ran = self.dnf(&["--assumeno", "install", wanted])?;
+        if ran.code != Some(0) && !ran.out.contains("Operation aborted") && !ran.err.contains("Operation aborted") {
+            return Err(ran.complaint());
+        }
+        Ok(dependencies(&ran.out).into_iter().filter(|name| *name != self.content.name).collect())
+    }
+}
+
+/// The packages below "Installing dependencies:" in what dnf is about to do.
+fn dependencies(told: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut below = false;
+    for line in told.lines() {
+        if !line.starts_with(' ') {
+            below = line.starts_with("Installing dependencies:") || (below && line.is_empty());
+        } else if below && line.starts_with(' ') && !line.starts_with("  ") {
+            names.extend(line.split_whitespace().next().map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// What it printed, when it succeeded; else why not, with the lines that say what is missing.
+fn done(ran: Ran) -> Result<(), String> {
+    let said = format!("{}\n{}", ran.out, ran.err);
+    let telling = |line: &&str| {
+        line.contains("nothing provides") || line.contains("conflicting requests") || line.starts_with("Error:")
+    };
+    let why: Vec<&str> = said.lines().map(str::trim).filter(telling).take(3).collect();
+    let why = if why.is_empty() { String::new() } else { format!("; {}", why.join("; ")) };
+    ran.ok().map(|_| ()).map_err(|error| error + &why)
+}
+
+impl Manager for Dnf<'_> {
+    fn installed(&self) -> Result<Installed, String> {
+        let mut versions = self.versions()?;
+        versions.sort();
+        let twice = versions.windows(2).any(|pair| pair[0].0 == pair[1].0);
+        let all: Vec<&str> = versions.iter().map(|(_, version)| version.as_str()).collect();
+        Ok(match all.as_slice() {
+            [] => Installed::No,
+            // An upgrade that was killed has put the new one there and not taken the old one away. Kernels stand side by side.
+            _ if twice && !self.content.name.starts_with("kernel") => {
+                Installed::Half(format!("two versions at once, {}", all.join(" and ")))
+            }
+            [first, rest @ ..] => {
+                let newest =
+                    rest.iter().fold(*first, |best, next| if by_rpm(best, next).is_lt() { next } else { best });
+                Installed::Yes { version: newest.to_owned(), held: false }
+            }
+        })
+    }
+
+    fn available(&self) -> Result<Vec<String>, String> {
+        if self.content.is_own_repository() && !self.own.join(CACHE).is_dir() {
+            return Err("nothing has been fetched from its repository yet".to_owned());
+        }
+        // From what is known already: a look fetches nothing.
+        let arguments = ["-q", "-C", "repoquery", "--available", "--showduplicates", "--qf", "%{evr}\n"];
+        let told = self.dnf(&[&arguments[..], &[&self.content.name]].concat())?.ok()?;
+        let mut versions: Vec<String> =
+            told.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        versions.sort_by(|a, b| by_rpm(b, a));
+        versions.dedup();
+        Ok(versions)
+    }
+
+    fn broken(&self) -> Result<Option<String>, String> {
+        let all = self.query("%{NAME}\n", &["-a"])?;
+        if all.code != Some(0) {
+            return Ok(Some(format!("rpm's database can't be read: {}", all.complaint())));
+        }
+        Ok(match self.installed()? {
+            Installed::Half(what) => Some(format!("{}: {what}", self.content.name)),
+            Installed::No | Installed::Configuration | Installed::Yes { .. } => None,
+        })
+    }
+
+    fn how_to_repair(&self) -> &'static str {
+        "`rpm --rebuilddb`, `dnf remove --duplicates`"
+    }
+
+    fn repair(&self) -> Result<(), String> {
+        if self.query("%{NAME}\n", &["-a"])?.code != Some(0) {
+            run_bounded(self.rpm().arg("--rebuilddb"), b"")?.ok()?;
+        }
+        if self.content.is_own_repository() {
+            self.refresh()?;
+        }
+        let done_again = match self.installed()? {
+            Installed::Half(_) => self.dnf(&["remove", "--duplicates"])?,
+            Installed::Yes { version, .. } => self.dnf(&["reinstall", &self.exactly(&version)])?,
+            Installed::No | Installed::Configuration => self.bring(&self.content.name)?,
+        };
+        let came_along: Vec<String> = self.came_along().intersection(&self.all()?).cloned().collect();
+        if !came_along.is_empty() {
+            let names = came_along.iter().map(String::as_str);
+            self.dnf(&["mark", "remove"].into_iter().chain(names).collect::<Vec<_>>())?;
+        }
+        match self.broken()? {
+            Some(what) => {
+                let why = if done_again.code == Some(0) { what } else { format!("{what}; {}", done_again.complaint()) };
+                Err(format!("what an earlier attempt has left can't be repaired: {why}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        self.dnf(&["-q", "makecache", "--refresh"])?.ok().map(|_| ()).map_err(|why| {
+            format!(
+                "{}: {why}; is it there, with a folder repodata, and signed or `trusted: true`?",
+                self.content.place()
+            )
+        })
+    }
+
+    fn install(&self, version: &str) -> Result<(), String> {
+        done(self.bring(&self.exactly(version))?)
+    }
+
+    fn remove(&self, _purge: bool) -> Result<(), String> {
+        done(self.dnf(&["remove", &self.content.name])?)
+    }
+
+    fn remove_companions(&self, _purge: bool) -> Result<(), String> {
+        let came_along: BTreeSet<String> = self.came_along().intersection(&self.all()?).cloned().collect();
+        if came_along.is_empty() {
+            return Ok(());
+        }
+        let told = self.dnf(&["-q", "-C", "repoquery", "--unneeded", "--qf", "%{name}\n"])?.ok()?;
+        let needless: BTreeSet<String> = told.lines().map(|line| line.trim().to_owned()).collect();
+        let names: Vec<&str> = needless.intersection(&came_along).map(String::as_str).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        done(self.dnf(&[&["remove"][..], &names].concat())?)
+    }
+
+    fn hold(&self, hold: bool) -> Result<(), String> {
+        match hold {
+            true => Err("`hold` is known for apt alone: dnf has no holds of its own".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn how_to_unhold(&self) -> String {
+        String::new()
+    }
+
+    fn forget(&self) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
+        match fs::remove_file(self.own.join(CAME_ALONG)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+        match fs::remove_dir_all(self.own.join(CACHE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_along_is_read_from_the_table() {
+        let told = "\
+Dependencies resolved.
+================================================================================
+ Package         Architecture   Version            Repository              Size
+================================================================================
+Installing:
+ cobtest         noarch         2.0-1              cob                    6.4 k
+Installing dependencies:
+ cobdep          noarch         1.0-1              cob                    6.3 k
+ a-very-long-name-of-a-package-that-needs-a-line-of-its-own
+                 noarch         1.0-1              cob                    6.3 k
+
+Transaction Summary
+================================================================================
+Install  3 Packages
+";
+        let names = ["a-very-long-name-of-a-package-that-needs-a-line-of-its-own", "cobdep"];
+        assert_eq!(dependencies(told), names.map(str::to_owned).into());
+        assert_eq!(dependencies("Nothing to do.\n"), BTreeSet::new());
+    }
+}

@@ -1,0 +1,367 @@
+//! The kind back end `kernel-module`: a module of the kernel, loaded now and at every start, or kept out.
+//!
+//! What is built into the kernel counts as loaded. Files alone are looked at in a folder that is to become a host: it
+//! has no kernel yet.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Setting, Wish};
+use crate::kinds::content;
+use crate::kinds::native::{Host, run_bounded};
+
+/// The back end `kernel-module`.
+#[derive(Debug)]
+pub(in crate::kinds) struct KernelModule;
+
+/// Its content.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    name: String,
+    #[serde(default)]
+    options: BTreeMap<String, Plain>,
+    #[serde(default)]
+    blacklist: bool,
+    #[serde(default = "yes")]
+    persist: bool,
+    #[serde(default)]
+    root: Option<PathBuf>,
+}
+
+/// A number, a truth value or a text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Plain {
+    Number(i64),
+    Truth(bool),
+    Text(String),
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// One module, as it is wanted.
+#[derive(Debug)]
+struct Module {
+    host: Host,
+    /// As it was written; for the kernel `-` and `_` are the same.
+    name: String,
+    options: String,
+    blacklist: bool,
+    persist: bool,
+    /// The programs that load and unload; others in tests.
+    modprobe: PathBuf,
+    rmmod: PathBuf,
+    /// There is a kernel to ask.
+    live: bool,
+}
+
+impl Setting for KernelModule {
+    fn name(&self) -> &'static str {
+        "kernel-module"
+    }
+
+    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
+        let content: Content = content::read(content)?;
+        let good = |name: &str| {
+            name.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+        };
+        if !good(&content.name) {
+            return Err(format!("content: {:?} is no name of a kernel module", content.name));
+        }
+        if content.blacklist && !content.options.is_empty() {
+            return Err("content: a module that is kept out takes no `options`".to_owned());
+        }
+        if !content.persist && (content.blacklist || !content.options.is_empty()) {
+            return Err("content: `options` and `blacklist` stand in a file: they take `persist`".to_owned());
+        }
+        let mut options = Vec::new();
+        for (key, value) in &content.options {
+            let value = value.text();
+            if !good(key) || value.chars().any(|c| c.is_whitespace() || c.is_control() || "\"'\\#".contains(c)) {
+                return Err(format!("content: the option {key:?} can't be set to {value:?}"));
+            }
+            options.push(format!("{key}={value}"));
+        }
+        let host = Host::below(content.root.as_deref())?;
+        Ok(Box::new(Module {
+            live: host.root().is_none(),
+            host,
+            name: content.name,
+            options: options.join(" "),
+            blacklist: content.blacklist,
+            persist: content.persist,
+            modprobe: "modprobe".into(),
+            rmmod: "rmmod".into(),
+        }))
+    }
+}
+
+impl Plain {
+    fn text(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Truth(truth) => if *truth { "Y" } else { "N" }.to_owned(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl Module {
+    /// As the kernel calls it.
+    fn kernel_name(&self) -> String {
+        self.name.replace('-', "_")
+    }
+
+    /// What makes systemd and others load it at every start.
+    fn load_file(&self) -> String {
+        format!("/etc/modules-load.d/cob-{}.conf", self.kernel_name())
+    }
+
+    /// What modprobe reads.
+    fn options_file(&self) -> String {
+        format!("/etc/modprobe.d/cob-{}.conf", self.kernel_name())
+    }
+
+    /// The two files as they are to be; none: not there.
+    fn files(&self) -> [(String, Option<String>); 2] {
+        let text = |line: String| Some(format!("# Written by cobd.\n{line}\n"));
+        let load = if self.blacklist { None } else { text(self.name.clone()) };
+        let options = match (self.blacklist, self.options.is_empty()) {
+            (true, _) => text(format!("blacklist {}", self.name)),
+            (false, false) => text(format!("options {} {}", self.name, self.options)),
+            (false, true) => None,
+        };
+        [(self.load_file(), load), (self.options_file(), options)]
+    }
+
+    /// Its line in the kernel's list.
+    fn loaded(&self) -> Result<Option<String>, String> {
+        let (all, name) = (self.host.read("/proc/modules")?, self.kernel_name());
+        Ok(all.lines().find(|line| line.split(' ').next() == Some(&name)).map(str::to_owned))
+    }
+
+    fn is_built_in(&self) -> Result<bool, String> {
+        let release = self.host.read("/proc/sys/kernel/osrelease")?;
+        let list = self.host.read(&format!("/lib/modules/{}/modules.builtin", release.trim()))?;
+        let is_it = |path: &str| {
+            let file = path.rsplit('/').next().unwrap_or_default();
+            file.strip_suffix(".ko").is_some_and(|stem| stem.replace('-', "_") == self.kernel_name())
+        };
+        Ok(list.lines().any(is_it))
+    }
+
+    fn load(&self) -> Result<(), String> {
+        let ran = run_bounded(Command::new(&self.modprobe).args(["--", &self.name]), b"")?;
+        ran.ok().map(|_| ()).map_err(|why| format!("{} can't be loaded: {why}", self.name))
+    }
+
+    /// This one alone: what came along with it may be used by others by now.
+    fn unload(&self) -> Result<(), String> {
+        let Some(line) = self.loaded()? else {
+            return match self.is_built_in()? {
+                true => Err(format!("{} is built into the kernel, and can't be taken out of it", self.name)),
+                false => Ok(()),
+            };
+        };
+        let ran = run_bounded(Command::new(&self.rmmod).args(["--", &self.kernel_name()]), b"")?;
+        ran.ok().map(|_| ()).map_err(|why| {
+            // `NAME SIZE USES USERS ...`
+            let users = line.split(' ').nth(3).map(|users| users.trim_end_matches(',')).filter(|users| *users != "-");
+            let users = users.map(|users| format!("; it is used by {users}")).unwrap_or_default();
+            format!("{} can't be unloaded: {why}{users}", self.name)
+        })
+    }
+
+    fn put(&self, file: &str, text: Option<&str>) -> Result<(), String> {
+        match text {
+            Some(text) => self.host.write(file, text, 0o644),
+            None => self.host.remove(file),
+        }
+    }
+}
+
+impl Wish for Module {
+    fn target(&self) -> String {
+        format!("{}{}", self.kernel_name(), if self.persist { " with its files" } else { "" })
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        let mut found = json!({});
+        if self.live {
+            found["loaded"] = json!(self.loaded()?.is_some() || self.is_built_in()?);
+        }
+        if self.persist {
+            for (file, _) in self.files() {
+                found[&file] = json!(self.host.read_if_there(&file)?);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    fn wanted(&self) -> Value {
+        let mut wanted = json!({});
+        if self.live {
+            wanted["loaded"] = json!(!self.blacklist);
+        }
+        if self.persist {
+            for (file, text) in self.files() {
+                wanted[&file] = json!(text);
+            }
+        }
+        wanted
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        if self.persist {
+            // Before it is loaded, which takes its options from there.
+            for (file, text) in self.files() {
+                self.put(&file, text.as_deref())?;
+            }
+        }
+        match (self.live, self.blacklist) {
+            (false, _) => Ok(()),
+            (true, true) => self.unload(),
+            (true, false) if self.loaded()?.is_some() || self.is_built_in()? => Ok(()),
+            (true, false) => self.load(),
+        }
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let Some(before) = before else { return Ok(()) };
+        if self.persist {
+            for (file, _) in self.files() {
+                self.put(&file, before[&file].as_str())?;
+            }
+        }
+        match (before["loaded"].as_bool().filter(|_| self.live), self.loaded()?.is_some()) {
+            (Some(true), false) if !self.is_built_in()? => self.load(),
+            (Some(false), true) => self.unload(),
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::*;
+
+    /// A host with a kernel of its own, and programs that change its list.
+    fn host() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |file: &str, text: &str, mode: u32| {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+        };
+        write("proc/modules", "bridge 1 1 br_netfilter, Live 0x0\nloop 1 0 - Live 0x0\n", 0o644);
+        write("proc/sys/kernel/osrelease", "6.1.0-cob\n", 0o644);
+        write("lib/modules/6.1.0-cob/modules.builtin", "kernel/fs/ext4/ext4.ko\nkernel/x/nf-tables.ko\n", 0o644);
+        let list = folder.path().join("proc/modules").display().to_string();
+        let modprobe = format!(
+            "#!/bin/sh\n[ $2 != missing ] || {{ echo \"FATAL: Module $2 not found\" >&2; exit 1; }}\necho \"$(echo $2 | tr - _) 1 0 - Live 0x0\" >> {list}\n"
+        );
+        let rmmod = format!(
+            "#!/bin/sh\n[ $2 != bridge ] || {{ echo \"rmmod: ERROR: Module $2 is in use\" >&2; exit 1; }}\nsed -i \"/^$2 /d\" {list}\n"
+        );
+        write("modprobe", &modprobe, 0o755);
+        write("rmmod", &rmmod, 0o755);
+        folder
+    }
+
+    fn module(root: &Path, name: &str, options: &str, blacklist: bool) -> Module {
+        Module {
+            host: Host::below(Some(root)).expect("absolute"),
+            name: name.to_owned(),
+            options: options.to_owned(),
+            blacklist,
+            persist: true,
+            modprobe: root.join("modprobe"),
+            rmmod: root.join("rmmod"),
+            live: true,
+        }
+    }
+
+    /// Brings it about, and takes it back; the host must be as before.
+    fn there_and_back(root: &Path, module: &Module) {
+        let list = || fs::read_to_string(root.join("proc/modules")).expect("read");
+        let (noted, listed) = (module.before().expect("seen"), list());
+        for _ in 0..2 {
+            module.apply(noted.as_ref()).expect("applied");
+            assert_eq!(module.look(noted.as_ref()).expect("seen"), Some(module.wanted()));
+        }
+        for _ in 0..2 {
+            module.restore(noted.as_ref()).expect("restored");
+        }
+        assert_eq!((module.before().expect("seen"), list()), (noted, listed));
+    }
+
+    #[test]
+    fn a_module_is_loaded_with_its_options_and_taken_out_again() {
+        let host = host();
+        let dummy = module(host.path(), "dummy-net", "numdummies=2", false);
+        let noted = dummy.before().expect("seen");
+        dummy.apply(noted.as_ref()).expect("applied");
+        let read = |file: &str| fs::read_to_string(host.path().join(file)).expect("read");
+        assert_eq!(read("etc/modules-load.d/cob-dummy_net.conf"), "# Written by cobd.\ndummy-net\n");
+        assert_eq!(read("etc/modprobe.d/cob-dummy_net.conf"), "# Written by cobd.\noptions dummy-net numdummies=2\n");
+        assert!(read("proc/modules").contains("dummy_net 1 0"));
+        dummy.restore(noted.as_ref()).expect("restored");
+        assert!(!read("proc/modules").contains("dummy_net"));
+        there_and_back(host.path(), &dummy);
+    }
+
+    #[test]
+    fn what_is_built_in_or_was_loaded_stays() {
+        let host = host();
+        for name in ["ext4", "nf_tables", "loop"] {
+            there_and_back(host.path(), &module(host.path(), name, "", false));
+        }
+    }
+
+    #[test]
+    fn a_module_is_kept_out_and_comes_back() {
+        let host = host();
+        there_and_back(host.path(), &module(host.path(), "loop", "", true));
+        there_and_back(host.path(), &module(host.path(), "floppy", "", true));
+    }
+
+    #[test]
+    fn what_can_not_be_done_says_why() {
+        let host = host();
+        let failed = |name: &str, blacklist| module(host.path(), name, "", blacklist).apply(None).expect_err("refused");
+        let why = failed("missing", false);
+        assert!(why.contains("missing can't be loaded") && why.contains("not found"), "{why}");
+        let why = failed("bridge", true);
+        assert!(why.contains("bridge can't be unloaded") && why.contains("used by br_netfilter"), "{why}");
+        assert!(failed("ext4", true).contains("built into the kernel"));
+    }
+
+    #[test]
+    fn contents_that_make_no_sense_are_refused() {
+        for (keys, word) in [
+            (r#""name":"../x""#, "no name of a kernel module"),
+            (r#""name":"a","options":{"b":"1 c=2"}"#, "can't be set"),
+            (r#""name":"a","options":{"b c":1}"#, "can't be set"),
+            (r#""name":"a","blacklist":true,"options":{"b":1}"#, "takes no `options`"),
+            (r#""name":"a","blacklist":true,"persist":false"#, "they take `persist`"),
+        ] {
+            let error = KernelModule.read(&format!("{{{keys}}}"), "").err().expect(keys);
+            assert!(error.contains(word), "{keys}: {error}");
+        }
+        let text = |text: &str| Setting::read(&KernelModule, text, "").expect("good").wanted().to_string();
+        assert!(text(r#"{"name":"a","root":"/x","options":{"b":true,"c":-1}}"#).contains("options a b=Y c=-1"));
+    }
+}

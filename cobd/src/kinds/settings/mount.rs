@@ -1,0 +1,358 @@
+//! The kind back end `mount`: a file system that is mounted now, and by a line of `/etc/fstab` at every start.
+//!
+//! The line is written last: as long as it is not there, with these very options, a move is not over. In a folder that
+//! is to become a host nothing is mounted; the line alone is looked at.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::mounted::{self, Mounted};
+use super::{Setting, Wish};
+use crate::kinds::content;
+use crate::kinds::native::{Host, run_bounded};
+
+const FSTAB: &str = "/etc/fstab";
+/// What stands before our line, which has no room for a word of its own.
+const MARK: &str = "# cob";
+
+/// The back end `mount`.
+#[derive(Debug)]
+pub(in crate::kinds) struct Mount;
+
+/// Its content.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    path: String,
+    source: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    options: Vec<String>,
+    #[serde(default)]
+    pass: u8,
+    #[serde(default)]
+    root: Option<PathBuf>,
+}
+
+/// One mount, as it is wanted.
+#[derive(Debug)]
+struct Place {
+    host: Host,
+    cob: String,
+    path: String,
+    source: String,
+    /// As `mount -t` takes it: `none` for a bind mount.
+    kind: String,
+    options: Vec<String>,
+    pass: u8,
+}
+
+impl Setting for Mount {
+    fn name(&self) -> &'static str {
+        "mount"
+    }
+
+    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
+        let content: Content = content::read(content)?;
+        let path = content.path.trim_end_matches('/').to_owned();
+        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
+            return Err(format!("content: {:?} is no absolute path that something can be mounted on", content.path));
+        }
+        let is_word = |word: &str| !word.is_empty() && !word.chars().any(char::is_control);
+        let is_option = |option: &String| is_word(option) && !option.contains([',', ' ', '\\']);
+        if let Some(bad) = content.options.iter().find(|option| !is_option(option)) {
+            return Err(format!("content: {bad:?} is no option of mount; write each by itself, as in [ro, noexec]"));
+        }
+        let is_kind = |kind: &str| kind.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+        if !is_word(&content.source) || content.source.starts_with(['-', '#']) {
+            return Err(format!("content: {:?} is nothing that can be mounted", content.source));
+        }
+        if !is_kind(&content.kind) || !content.kind.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            return Err(format!("content: {:?} is no type of file system", content.kind));
+        }
+        let (mut kind, mut options) = (content.kind, content.options);
+        if kind == "bind" {
+            kind = "none".to_owned();
+            options.insert(0, "bind".to_owned());
+        }
+        if options.is_empty() {
+            options.push("defaults".to_owned());
+        }
+        if options.iter().any(|option| option == "remount") || options.len() > 64 || content.pass > 2 {
+            return Err("content: `remount` is no option to be kept, `pass` is 0, 1 or 2".to_owned());
+        }
+        let host = Host::below(content.root.as_deref())?;
+        Ok(Box::new(Place {
+            host,
+            cob: cob.to_owned(),
+            path,
+            source: content.source,
+            kind,
+            options,
+            pass: content.pass,
+        }))
+    }
+}
+
+impl Place {
+    fn is_live(&self) -> bool {
+        self.host.root().is_none()
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|o| o == option)
+    }
+
+    fn is_bind(&self) -> bool {
+        self.has("bind") || self.has("rbind")
+    }
+
+    fn line(&self) -> String {
+        let (source, path) = (mounted::escaped(&self.source), mounted::escaped(&self.path));
+        format!("{source} {path} {} {} 0 {}", self.kind, self.options.join(","), self.pass)
+    }
+
+    fn mark(&self) -> String {
+        format!("{MARK} {}", self.cob)
+    }
+
+    /// Whether a line of the table is about this path.
+    fn is_about(&self, line: &str) -> bool {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let on = fields.get(1).map(|path| mounted::unescaped(path));
+        !line.trim_start().starts_with('#') && on.is_some_and(|on| on.trim_end_matches('/') == self.path)
+    }
+
+    /// The lines of the table that are about this path.
+    fn lines(&self) -> Result<Vec<String>, String> {
+        let text = self.host.read(FSTAB)?;
+        Ok(text.lines().filter(|line| self.is_about(line)).map(str::to_owned).collect())
+    }
+
+    /// Puts these lines in the place of those about this path, ours with its mark.
+    fn set_lines(&self, ours: bool, new: &[String]) -> Result<(), String> {
+        let text = self.host.read(FSTAB)?;
+        let mut out: Vec<&str> = Vec::new();
+        let mut at = None;
+        for line in text.lines() {
+            if self.is_about(line) {
+                if out.last().is_some_and(|last| *last == self.mark()) {
+                    out.pop();
+                }
+                at.get_or_insert(out.len());
+            } else {
+                out.push(line);
+            }
+        }
+        let at = at.unwrap_or(out.len());
+        let mark = self.mark();
+        let marked = ours.then_some(mark.as_str());
+        out.splice(at..at, marked.into_iter().chain(new.iter().map(String::as_str)));
+        let mut changed = out.join("\n");
+        // A table that had no end of its last line, and gets nothing of ours, stays as it is.
+        if !changed.is_empty() && (ours || text.ends_with('\n') || text.is_empty()) {
+            changed.push('\n');
+        }
+        if changed == text { Ok(()) } else { self.host.write(FSTAB, &changed, 0o644) }
+    }
+
+    /// What is mounted there, in the words of what is wanted where it is the same.
+    fn live(&self) -> Result<Option<Value>, String> {
+        let Some(found) = mounted::at(&self.host, &self.path)? else { return Ok(None) };
+        let same_source = self.is_same_source(&found);
+        let is_kind = self.kind == "auto" || self.kind == found.kind || (self.kind == "nfs" && found.kind == "nfs4");
+        // A bind mount has the type of the file system that it shows a part of.
+        let same_kind = if self.is_bind() { same_source } else { is_kind };
+        let source = if same_source { &self.source } else { &found.source };
+        let kind = if same_kind { &self.kind } else { &found.kind };
+        Ok(Some(json!({ "source": source, "type": kind, "flags": self.flags_of(&found) })))
+    }
+
+    fn is_same_source(&self, found: &Mounted) -> bool {
+        if self.is_bind() {
+            return mounted::is_same_place(&self.host.path(&self.source), &self.host.path(&self.path));
+        }
+        let trimmed = |text: &str| text.trim_end_matches('/').to_owned();
+        let device = mounted::device(&self.source);
+        trimmed(&found.source) == trimmed(&self.source)
+            || device.is_some_and(|device| mounted::device(&found.source) == Some(device))
+            || mounted::backing_file(&found.source).is_some_and(|file| file == Path::new(&self.source))
+    }
+
+    /// The flags that the kernel tells by these very words, as far as they are to be or not to be.
+    fn flags_of(&self, found: &Mounted) -> Vec<&'static str> {
+        let of_users = ["user", "users", "owner", "group"].iter().any(|option| self.has(option));
+        let matters = |flag: &str| !of_users || flag == "ro";
+        mounted::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| matters(flag) && found.has(flag)).collect()
+    }
+
+    fn wanted_flags(&self) -> Vec<&'static str> {
+        mounted::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| self.has(flag)).collect()
+    }
+
+    fn live_wanted(&self) -> Value {
+        json!({ "source": self.source, "type": self.kind, "flags": self.wanted_flags() })
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(program);
+        command.env("LC_ALL", "C.UTF-8").args(arguments);
+        run_bounded(&mut command, b"")?.ok().map(|_| ())
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        let folder = self.host.path(&self.path);
+        // A file is mounted on a file.
+        if self.is_bind() && self.host.path(&self.source).is_file() {
+            let made = folder.parent().map_or(Ok(()), fs::create_dir_all);
+            let made = made.and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&folder).map(|_| ()));
+            made.map_err(|error| format!("{}: {error}", folder.display()))?;
+        } else {
+            fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let options = self.options.join(",");
+        let done = self.run("mount", &["-t", &self.kind, "-o", &options, "--", &self.source, &self.path]);
+        done.map_err(|why| format!("{} can't be mounted on {}: {why}", self.source, self.path))
+    }
+
+    /// With all that the kernel knows said, so that what goes away goes.
+    fn remount(&self, flags: &[&str], options: &[String]) -> Result<(), String> {
+        let mut all = vec!["remount".to_owned()];
+        if self.is_bind() {
+            all.push("bind".to_owned());
+        }
+        all.extend(options.iter().filter(|o| !["bind", "rbind", "defaults"].contains(&o.as_str())).cloned());
+        let opposite = mounted::FLAGS.iter().filter(|(flag, _)| !flags.contains(flag)).map(|(_, opposite)| *opposite);
+        all.extend(opposite.filter(|opposite| !opposite.is_empty()).map(str::to_owned));
+        let all = all.join(",");
+        let done = self.run("mount", &["-o", &all, "--", &self.source, &self.path]);
+        done.map_err(|why| format!("{} can't be mounted anew with other options: {why}", self.path))
+    }
+
+    fn unmount(&self) -> Result<(), String> {
+        self.run("umount", &["--", &self.path]).map_err(|why| {
+            format!("{} can't be unmounted: {why}; stop what uses it (`fuser -vm {}` names it)", self.path, self.path)
+        })
+    }
+
+    /// The first folder on the way that is not there.
+    fn missing_folder(&self) -> Option<String> {
+        let ends = self.path.match_indices('/').skip(1).map(|(at, _)| at).chain([self.path.len()]);
+        let folders = ends.map(|end| &self.path[..end]);
+        folders.into_iter().find(|folder| !self.host.path(folder).exists()).map(str::to_owned)
+    }
+
+    /// Takes empty folders away that were made for the mount.
+    fn remove_folders(&self, first: &str) -> Result<(), String> {
+        let mut folder = self.path.as_str();
+        while folder.starts_with(first) {
+            let path = self.host.path(folder);
+            let removed = if path.is_file() {
+                // Made to mount a file on.
+                let is_empty = fs::metadata(&path).is_ok_and(|meta| meta.len() == 0);
+                if is_empty { fs::remove_file(&path) } else { Ok(()) }
+            } else {
+                fs::remove_dir(&path)
+            };
+            match removed {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // What others have put there is theirs.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(()),
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            }
+            folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+        Ok(())
+    }
+}
+
+impl Wish for Place {
+    fn target(&self) -> String {
+        format!("{} from {} ({})", self.path, self.source, self.kind)
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        let mut found = json!({ "fstab": self.lines()? });
+        if self.is_live() {
+            found["mounted"] = self.live()?.unwrap_or(Value::Null);
+        }
+        Ok(Some(found))
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        let mut found = self.look(None)?.unwrap_or_default();
+        if self.is_live() {
+            found["folder"] = json!(self.missing_folder());
+        }
+        Ok(Some(found))
+    }
+
+    fn wanted(&self) -> Value {
+        let mut wanted = json!({ "fstab": [self.line()] });
+        if self.is_live() {
+            wanted["mounted"] = self.live_wanted();
+        }
+        wanted
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        if self.is_live() {
+            match self.live()? {
+                None => self.mount()?,
+                Some(found) if found["source"] != self.source || found["type"] != self.kind => {
+                    return Err(format!(
+                        "{} is mounted from {} ({}) by somebody else, and not from {} ({}): unmount it, or say so in the \
+                         model",
+                        self.path,
+                        found["source"].as_str().unwrap_or_default(),
+                        found["type"].as_str().unwrap_or_default(),
+                        self.source,
+                        self.kind
+                    ));
+                }
+                // Of most options nothing is told; the line says whether these have been applied.
+                Some(found) if found != self.live_wanted() || self.lines()? != [self.line()] => {
+                    self.remount(&self.wanted_flags(), &self.options)?;
+                }
+                Some(_) => {}
+            }
+        }
+        self.set_lines(true, &[self.line()])
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let Some(before) = before else { return Ok(()) };
+        if self.is_live() {
+            let (was, is) = (&before["mounted"], self.live()?);
+            match is {
+                Some(is) if was.is_null() => {
+                    if is["source"] == self.source && is["type"] == self.kind {
+                        self.unmount()?;
+                    }
+                }
+                Some(is) if is["source"] == was["source"] && is["flags"] != was["flags"] => {
+                    let flags: Vec<&str> =
+                        was["flags"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                    let options: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+                    self.remount(&flags, &options)?;
+                }
+                Some(_) | None => {}
+            }
+            if let Some(first) = before["folder"].as_str()
+                && mounted::at(&self.host, &self.path)?.is_none()
+            {
+                self.remove_folders(first)?;
+            }
+        }
+        let lines = before["fstab"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        self.set_lines(false, &lines.map(str::to_owned).collect::<Vec<_>>())
+    }
+}

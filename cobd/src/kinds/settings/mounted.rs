@@ -1,0 +1,143 @@
+//! What is mounted, as the kernel tells it.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::kinds::native::Host;
+
+/// Flags that the kernel tells in the words in which they are asked for, and what takes each away.
+pub(super) const FLAGS: [(&str, &str); 6] = [
+    ("ro", "rw"),
+    ("noexec", "exec"),
+    ("nosuid", "suid"),
+    ("nodev", "dev"),
+    ("noatime", "relatime"),
+    // `relatime` has said it.
+    ("nodiratime", "diratime"),
+];
+
+/// A mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mounted {
+    pub(super) source: String,
+    pub(super) kind: String,
+    options: Vec<String>,
+}
+
+impl Mounted {
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|o| o == option)
+    }
+}
+
+/// What is mounted on this path, the topmost one.
+///
+/// # Errors
+/// When the kernel's list can't be read.
+pub(super) fn at(host: &Host, path: &str) -> Result<Option<Mounted>, String> {
+    let all = host.read("/proc/self/mountinfo")?;
+    Ok(all.lines().filter_map(|line| read(line, path)).next_back())
+}
+
+/// `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`
+fn read(line: &str, path: &str) -> Option<Mounted> {
+    let (front, back) = line.split_once(" - ")?;
+    let front: Vec<&str> = front.split(' ').collect();
+    if unescaped(front.get(4)?) != path {
+        return None;
+    }
+    let mut back = back.split(' ');
+    let (kind, source) = (back.next()?.to_owned(), unescaped(back.next()?));
+    let of_file_system = back.next().unwrap_or_default();
+    // Read-only are both: this mount, and the whole file system.
+    let options = front.get(5)?.split(',').chain(of_file_system.split(',').filter(|option| *option == "ro"));
+    Some(Mounted { source, kind, options: options.map(str::to_owned).collect() })
+}
+
+/// As the kernel and `/etc/fstab` write names: blanks and backslashes as octal numbers.
+pub(super) fn escaped(text: &str) -> String {
+    let escape = |c: char| match c {
+        ' ' => "\\040".to_owned(),
+        '\t' => "\\011".to_owned(),
+        '\n' => "\\012".to_owned(),
+        '\\' => "\\134".to_owned(),
+        '#' => "\\043".to_owned(),
+        other => other.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+/// The other way round.
+pub(super) fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The number of a block device, by whatever name; none: it is none.
+pub(super) fn device(source: &str) -> Option<u64> {
+    const BY: [(&str, &str); 4] =
+        [("UUID=", "by-uuid"), ("LABEL=", "by-label"), ("PARTUUID=", "by-partuuid"), ("PARTLABEL=", "by-partlabel")];
+    let named = BY.iter().find_map(|(key, folder)| Some(format!("/dev/disk/{folder}/{}", source.strip_prefix(key)?)));
+    let meta = fs::metadata(named.as_deref().unwrap_or(source)).ok()?;
+    meta.file_type().is_block_device().then(|| meta.rdev())
+}
+
+/// The file behind a loop device.
+pub(super) fn backing_file(source: &str) -> Option<PathBuf> {
+    let name = source.strip_prefix("/dev/").filter(|name| name.starts_with("loop"))?;
+    let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+    Some(PathBuf::from(file.trim_end()))
+}
+
+/// Whether both are the same folder or file: what a bind mount makes of two paths.
+pub(super) fn is_same_place(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    of(one).is_some_and(|place| of(other) == Some(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_are_read() {
+        let lines = [
+            "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 ro,errors=remount-ro",
+            "36 22 0:40 / /srv/my\\040data rw,noexec,noatime - tmpfs none rw,size=1024k",
+            "37 36 8:2 /x /srv/my\\040data rw - ext4 /dev/sdb1 rw",
+        ];
+        let root = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(root.path().join("proc/self")).expect("made");
+        fs::write(root.path().join("proc/self/mountinfo"), lines.join("\n")).expect("written");
+        let host = Host::below(Some(root.path())).expect("absolute");
+        let found = at(&host, "/").expect("read").expect("mounted");
+        assert!(found.has("ro") && found.has("relatime") && !found.has("errors=remount-ro"), "{found:?}");
+        let found = at(&host, "/srv/my data").expect("read").expect("mounted");
+        assert_eq!((found.source.as_str(), found.kind.as_str()), ("/dev/sdb1", "ext4"), "the topmost one");
+        assert_eq!(at(&host, "/srv").expect("read"), None);
+    }
+
+    #[test]
+    fn names_are_written_and_read_back() {
+        for name in ["/a b", "/tab\there", "/back\\slash", "/plain", "/#x", "/\\040"] {
+            assert_eq!(unescaped(&escaped(name)), name);
+            assert!(!escaped(name).contains([' ', '\t']), "{name}");
+        }
+        assert_eq!(unescaped("/x\\09"), "/x\\09");
+    }
+}
