@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::attributes::{Bytes, Managed, Who};
 use crate::error::{FilesError, MAX_ENTRIES};
 use crate::path::TreePath;
+use crate::store::Text;
 
 /// A content as it stands in a bundle: everything is explicit, folders beside the model are written out.
 #[derive(Debug, Clone, Deserialize)]
@@ -112,7 +113,7 @@ pub(crate) enum Node {
 /// Where a file's content is.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    Inline(Vec<u8>),
+    Inline(Text),
     File(PathBuf),
 }
 
@@ -171,7 +172,7 @@ impl Entry {
     fn new(path: &str, item: Item, manage: Manage, on_drift: OnDrift, folder: &Path) -> Result<Self, FilesError> {
         let wrong = |what: &str| Err(FilesError::Content(format!("{path}: {what}")));
         let node = match (item.content, item.from, item.link, item.folder) {
-            (Some(text), None, None, false) => Node::File(Source::Inline(text.into_bytes())),
+            (Some(text), None, None, false) => Node::File(Source::Inline(text.into_bytes().into())),
             (None, Some(name), None, false) => Node::File(Source::File(below(folder, &name)?)),
             (None, None, Some(target), false) if !target.is_empty() && !target.contains('\0') => {
                 Node::Link(target.into_bytes())
