@@ -49,6 +49,7 @@ pub(crate) fn settled(cob: &str, at: &str) -> CobStatus {
         action: None,
         trouble: Vec::new(),
         held_by: Vec::new(),
+        drift: Vec::new(),
     }
 }
 

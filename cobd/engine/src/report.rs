@@ -49,6 +49,7 @@ impl Engine {
             action: self.action_status(o),
             trouble: self.trouble(o),
             held_by: self.holders(o),
+            drift: Vec::new(),
         }
     }
 

@@ -94,6 +94,8 @@ pub struct Checked {
     pub paths: Vec<TreePath>,
     /// What excludes each other.
     pub conflicts: Vec<Conflict>,
+    /// What is wanted was applied: whatever differs, others have changed.
+    pub drifted: bool,
 }
 
 /// What was done.
@@ -176,7 +178,13 @@ impl Files {
         for conflict in &plan.conflicts {
             difference.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.what));
         }
-        Ok(Checked { state, difference, paths: plan.different, conflicts: plan.conflicts })
+        Ok(Checked {
+            state,
+            difference,
+            drifted: applied && !plan.different.is_empty(),
+            paths: plan.different,
+            conflicts: plan.conflicts,
+        })
     }
 
     /// Brings the tree about.

@@ -2,15 +2,17 @@
 
 use crate::attributes::Attributes;
 use crate::disk::{Disk, Found};
-use crate::error::FilesError;
+use crate::error::{FilesError, MAX_FILE};
 use crate::files::Files;
 use crate::merge;
 use crate::path::TreePath;
 use crate::store::{Current, Info, Kept, KeptNode, Listing};
-use crate::wanted::Wanted;
+use crate::wanted::{Entry, Node, Source, Wanted};
 
 /// Differences of a version are shown up to so many bytes.
 const MAX_SHOWN: usize = 256 << 10;
+/// A patch has so many bytes at most.
+const MAX_PATCH: usize = 1 << 20;
 
 /// A version, and its id.
 #[derive(Debug, Clone)]
@@ -121,6 +123,32 @@ impl Files {
         let found = checked.conflicts.into_iter().filter(|c| path.is_none_or(|p| *p == c.path));
         let mut editable = found.filter_map(|c| Some((c.path, c.hunks?)));
         editable.next().ok_or_else(|| FilesError::NotThere(format!("{cob} has no conflict that can be edited there")))
+    }
+
+    /// What others have made of these files, as a patch for the model: `patch -p1` beside it takes it over for files that
+    /// come from there by name; of the others the patch has the path on the host.
+    ///
+    /// # Errors
+    /// When a file can't be read.
+    pub fn patch(&self, wanted: &Wanted, paths: &[TreePath]) -> Result<String, FilesError> {
+        let disk = Disk::new()?;
+        let mut patch = String::new();
+        for path in paths {
+            let Some(Entry { node: Node::File(source), secret: false, .. }) = wanted.entries.get(path) else {
+                continue;
+            };
+            let Found::File { size: ..=MAX_FILE, .. } = disk.look(path)? else { continue };
+            let (here, text) = (disk.content(path)?, source.read(path)?);
+            if here != *text {
+                let beside = match source {
+                    Source::File(file) => wanted.beside_the_model(file),
+                    Source::Inline(_) => None,
+                };
+                let name = beside.map_or_else(|| path.to_string(), |name| name.display().to_string());
+                patch.push_str(&merge::diff(Some(&text), Some(&here), &name, MAX_PATCH.saturating_sub(patch.len())));
+            }
+        }
+        Ok(patch)
     }
 
     /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object.

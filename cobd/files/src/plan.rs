@@ -11,7 +11,6 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use cob_types::canonical;
 
@@ -22,7 +21,7 @@ use crate::merge::{self, Merged};
 use crate::path::TreePath;
 use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size, told};
 use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store, Text};
-use crate::wanted::{Entry, Manage, Node, OnDrift, Source, Wanted};
+use crate::wanted::{Entry, Manage, Node, OnDrift, Wanted};
 use crate::{Choice, Vault};
 
 /// Differences are told up to so many bytes, all paths together.
@@ -212,10 +211,7 @@ impl Planner<'_> {
     /// What the model wants at a path.
     fn target(&self, path: &TreePath, entry: &Entry) -> Result<Target, FilesError> {
         let node = match &entry.node {
-            Node::File(Source::Inline(bytes)) => TargetNode::File(bytes.clone()),
-            Node::File(Source::File(from)) => TargetNode::File(fs::read(from).map(Text::from).map_err(|e| {
-                FilesError::Content(format!("the content of {path}, which travelled as {}: {e}", from.display()))
-            })?),
+            Node::File(source) => TargetNode::File(source.read(path)?),
             Node::Link(target) => TargetNode::Link(target.clone()),
             Node::Folder { .. } => TargetNode::Folder,
         };

@@ -1,6 +1,7 @@
 //! The wanted tree, as the content of a change object says it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -82,6 +83,8 @@ pub enum OnDrift {
 pub struct Wanted {
     pub(crate) entries: BTreeMap<TreePath, Entry>,
     pub(crate) on_drift: OnDrift,
+    /// Where files that travel are.
+    folder: PathBuf,
     /// Changes with everything that is asked for.
     pub(crate) spec: String,
 }
@@ -117,6 +120,17 @@ pub(crate) enum Source {
     File(PathBuf),
 }
 
+impl Source {
+    pub(crate) fn read(&self, path: &TreePath) -> Result<Text, FilesError> {
+        match self {
+            Self::Inline(text) => Ok(text.clone()),
+            Self::File(from) => fs::read(from).map(Text::from).map_err(|e| {
+                FilesError::Content(format!("the content of {path}, which travelled as {}: {e}", from.display()))
+            }),
+        }
+    }
+}
+
 impl Wanted {
     /// Makes a content ready. `folder` is where files that travel with the change object are; `spec` is a text that changes
     /// with everything that is asked for.
@@ -132,7 +146,8 @@ impl Wanted {
         if entries.is_empty() {
             return Err(FilesError::Content("the content names no files".to_owned()));
         }
-        let mut wanted = Self { entries, on_drift: content.on_drift, spec: spec.to_owned() };
+        let (folder, spec) = (folder.to_owned(), spec.to_owned());
+        let mut wanted = Self { entries, on_drift: content.on_drift, folder, spec };
         wanted.add_folders()?;
         if wanted.entries.len() > MAX_ENTRIES {
             return Err(FilesError::Content(format!("it has more than {MAX_ENTRIES} files and folders")));
@@ -154,6 +169,29 @@ impl Wanted {
             }
         }
         Ok(())
+    }
+
+    /// Whether changes by others are told although nothing is done about them at once.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        self.on_drift != OnDrift::Heal
+    }
+
+    /// Whether they become a patch for the model.
+    #[must_use]
+    pub fn adopts(&self) -> bool {
+        self.on_drift == OnDrift::Adopt
+    }
+
+    /// Whether any of them may stay.
+    #[must_use]
+    pub fn tolerates(&self) -> bool {
+        self.tells() || self.entries.values().any(|e| e.manage == Manage::Merge)
+    }
+
+    /// The name beside the model of a file that travels.
+    pub(crate) fn beside_the_model<'p>(&self, file: &'p Path) -> Option<&'p Path> {
+        file.strip_prefix(&self.folder).ok()
     }
 
     /// Every path that is named.

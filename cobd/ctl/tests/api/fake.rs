@@ -50,6 +50,7 @@ pub(crate) fn settled(cob: &str) -> CobStatus {
         action: None,
         trouble: Vec::new(),
         held_by: Vec::new(),
+        drift: Vec::new(),
     }
 }
 

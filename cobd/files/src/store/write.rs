@@ -286,7 +286,7 @@ impl All {
     }
 
     fn put(&mut self, repo: &Repository, cob: &str, version: Oid) -> Result<(), git2::Error> {
-        let shard = canonical::fingerprint(&[cob.as_bytes()]).to_string()[..2].as_bytes().to_vec();
+        let shard = canonical::fingerprint(&[cob.as_bytes()]).to_string().as_bytes()[..2].to_vec();
         let shard = self.shards.entry(shard).or_insert_with(|| Shard::Changed(BTreeMap::new()));
         if let Shard::Written(id) = shard {
             let tree = repo.find_tree(*id)?;

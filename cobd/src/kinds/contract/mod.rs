@@ -48,6 +48,9 @@ pub struct Case {
     pub(super) probe: Option<Probe>,
     pub(super) kills: u32,
     pub(super) seed: u64,
+    /// Takes the place of the back end of its name.
+    #[cfg(test)]
+    pub(in crate::kinds) backend: Option<Arc<dyn super::Backend>>,
 }
 
 impl Case {
@@ -76,7 +79,18 @@ impl Case {
     /// A change object of a bundle, with the contents of the files that travel with it.
     #[must_use]
     pub fn of(kind: Kind, cob: Cob, blobs: BTreeMap<BlobHash, ByteBuf>) -> Self {
-        Self { kind, cob, blobs, other: None, watched: Vec::new(), probe: None, kills: KILLS, seed: 1 }
+        Self {
+            kind,
+            cob,
+            blobs,
+            other: None,
+            watched: Vec::new(),
+            probe: None,
+            kills: KILLS,
+            seed: 1,
+            #[cfg(test)]
+            backend: None,
+        }
     }
 
     /// Watches a file or folder that the kind acts on. Its own folder (`COB_STATE_DIR`) and its working folder
