@@ -110,7 +110,8 @@ fn trees(count: usize, chain: bool) {
         let limit = Instant::now() + Duration::from_secs(300);
         while !cluster.is_converged(generation) {
             assert!(Instant::now() < limit, "not converged");
-            std::thread::sleep(Duration::from_millis(50));
+            // Each look costs the daemon a list of all of them.
+            std::thread::sleep(Duration::from_millis(200));
         }
     };
     cluster.switch_all(generation);
