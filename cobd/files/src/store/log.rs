@@ -65,7 +65,12 @@ impl Log {
         let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
         for (at, segment) in segments.iter().enumerate() {
             let path = folder.join(name(*segment));
-            let read = read(&path, at + 1 == segments.len())?;
+            let newest = at + 1 == segments.len();
+            let (read, good) = read(&path, newest)?;
+            if newest {
+                // Its end was never promised, and must not count as damage once there is a newer one.
+                cut(&path, good)?;
+            }
             for (numbered, size) in read {
                 if numbered.number < next {
                     continue;
@@ -78,7 +83,11 @@ impl Log {
         let segment = segments.last().map_or(1, |last| last + 1);
         let file = create(&folder, segment)?;
         let length = MAGIC.len() as u64;
-        Ok(Self { folder, segment, file, length, unsynced: false, next, waiting, bytes })
+        let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
+        if log.waiting.is_empty() {
+            log.done(0, 0, segment);
+        }
+        Ok(log)
     }
 
     /// Appends records; durable, if that is asked for. On an error none of them is there.
@@ -152,8 +161,21 @@ fn create(folder: &Path, segment: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// The records of a segment, each with its size.
-fn read(path: &Path, newest: bool) -> io::Result<Vec<(Numbered, usize)>> {
+/// Cuts off what is not whole.
+fn cut(path: &Path, good: usize) -> io::Result<()> {
+    if good < MAGIC.len() {
+        return fs::remove_file(path);
+    }
+    let file = OpenOptions::new().write(true).open(path)?;
+    if file.metadata()?.len() > good as u64 {
+        file.set_len(good as u64)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// The records of a segment, each with its size; and up to where it is whole.
+fn read(path: &Path, newest: bool) -> io::Result<(Vec<(Numbered, usize)>, usize)> {
     let bytes = fs::read(path)?;
     let damaged = |at: usize, what: &str| {
         let path = path.display();
@@ -171,7 +193,7 @@ fn read(path: &Path, newest: bool) -> io::Result<Vec<(Numbered, usize)>> {
                 format!("{} was written by a newer cobd", path.display()),
             )),
             // It was begun, and nothing was ever in it.
-            false if newest => Ok(Vec::new()),
+            false if newest => Ok((Vec::new(), 0)),
             false => Err(damaged(0, "it does not begin as it should")),
         };
     }
@@ -188,7 +210,7 @@ fn read(path: &Path, newest: bool) -> io::Result<Vec<(Numbered, usize)>> {
             None => return Err(damaged(at, "its checksum is another one")),
         }
     }
-    Ok(all)
+    Ok((all, at))
 }
 
 /// The first frame, if it is whole.
