@@ -267,6 +267,25 @@ pub struct CobStatus {
     /// It is checked and never moved: `mode: observe`. Where it would go is its target.
     #[serde(default, skip_serializing_if = "is_false")]
     pub observed: bool,
+    /// What others have changed of it, and is not as the model says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<FileDrift>,
+}
+
+/// A file that others have changed, and what is known of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDrift {
+    /// Where.
+    pub path: String,
+    /// When it was last changed, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_s: Option<u64>,
+    /// Whose it is; absent: it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Who was logged in then, and is still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logged_in: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]

@@ -1,6 +1,6 @@
 //! Figures of real daemons: ten of them with a thousand change objects, a chain over them, an idle
 //! one. Run with `cargo bench -p cob-tests --bench cluster`; `COB_TEST_DIR` names the folder (and so
-//! the disk) of the state folders. `-- ten`, `-- chain` or `-- idle` measures one of them alone.
+//! the disk) of the state folders. `-- ten`, `-- chain`, `-- idle` or `-- trees` measures one of them alone.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -85,6 +85,57 @@ fn chain() {
     );
 }
 
+/// File trees of one file each on one host: from `go` to the last end, and after the daemon's return until every file
+/// was looked at again. In a chain each needs the one before; it is written last file first.
+fn trees(count: usize, chain: bool) {
+    let mut cluster = Cluster::new(PROGRAM, &["n1"]);
+    let root = cluster.path("host");
+    let text = |n: usize| format!("file number {n}\nkey={}\nvalue={}\n", n * 7919 % 10007, "x".repeat(40));
+    let mut model = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\"}}\ncobs:\n".to_owned();
+    for n in (0..count).rev() {
+        let path = root.join(format!("f{n}"));
+        let content = text(n).replace('\n', "\\n");
+        let needs = if chain && n > 0 { format!(", requires: [n1/f{}]", n - 1) } else { String::new() };
+        model.push_str(&format!(
+            "  n1/f{n}: {{kind: file-tree, content: {{files: {{{}: {{content: \"{content}\", mode: \"0644\"}}}}}}{needs}}}\n",
+            path.display()
+        ));
+    }
+    let model = cluster.write_model("model", &[("model.yaml", &model)]);
+    let generation = cluster.generate(&model);
+    cluster.start_all();
+    let body = format!("{{\"generation\": {generation}}}");
+    cluster.http("n1", "POST", "/v1/prepare", &body).expect("prepared");
+    let converged = |cluster: &Cluster| {
+        let limit = Instant::now() + Duration::from_secs(300);
+        while !cluster.is_converged(generation) {
+            assert!(Instant::now() < limit, "not converged");
+            // Each look costs the daemon a list of all of them.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    cluster.switch_all(generation);
+    converged(&cluster);
+    let first = span_ms(&cluster.merged_history(), "go", "end");
+    for n in 0..count {
+        assert_eq!(std::fs::read_to_string(root.join(format!("f{n}"))).expect("there"), text(n));
+    }
+    let pid = cluster.pid("n1").expect("runs");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or_default().to_owned();
+    cluster.kill("n1");
+    let begin = Instant::now();
+    cluster.start("n1");
+    converged(&cluster);
+    let second = begin.elapsed().as_secs_f64();
+    let shape = if chain { "in a chain" } else { "independent" };
+    println!(
+        "{count} file trees of one file, {shape}: {:.2} s from go to the last end; {second:.2} s from the daemon's return \
+         until all were looked at; {peak}",
+        first / 1000.0
+    );
+}
+
 /// One `fdatasync` of a small append on the disk of the state folders: one after the other, and with a
 /// pause before each, as a daemon makes them that waits for another one.
 fn disk() {
@@ -131,7 +182,17 @@ fn idle() {
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     disk();
-    for (name, measure) in [("ten", ten_daemons as fn()), ("chain", chain), ("idle", idle)] {
+    for (name, measure) in [
+        ("ten", ten_daemons as fn()),
+        ("chain", chain),
+        ("idle", idle),
+        ("trees", || {
+            for (count, chain) in [(1000, false), (1000, true), (10_000, false), (10_000, true)] {
+                trees(count, chain);
+            }
+        }),
+        ("few-trees", || [false, true].into_iter().for_each(|chain| trees(1000, chain))),
+    ] {
         if wanted.is_empty() || wanted.iter().any(|w| w == name) {
             measure();
         }

@@ -479,6 +479,16 @@ Examples:
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
+    /// Show what others have changed as a patch for the model
+    #[command(after_help = "\
+Files that stand beside the model have their names there, so this takes their changes over:
+  cobctl files patch n1/app/config | patch -p1
+Others have the path of the host: take the lines over by hand.")]
+    Patch {
+        /// The change object
+        #[arg(value_name = "COB")]
+        cob: CobId,
+    },
     /// Put a file back as it was in a version, as somebody with an editor would
     #[command(after_help = "\
 What the model says holds on: in a file that is not merged, the model's text is back in a moment.")]

@@ -50,6 +50,7 @@ pub(crate) fn settled(cob: &str, at: &str) -> CobStatus {
         trouble: Vec::new(),
         held_by: Vec::new(),
         observed: false,
+        drift: Vec::new(),
     }
 }
 

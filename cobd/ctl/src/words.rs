@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cob_types::StateName;
-use cob_types::status::{CobStatus, Phase, Trouble, Wait};
+use cob_types::status::{CobStatus, FileDrift, Phase, Trouble, Wait};
 pub use cob_types::words::count;
 
 /// The longest text of a host that is shown in a line.
@@ -210,6 +210,7 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
         }
     }
     all.extend(cob.trouble.iter().map(trouble));
+    all.extend(cob.drift.iter().map(|file| drift(file, now_ns)));
     let shown = 4;
     let more = all.len().saturating_sub(shown);
     all.truncate(shown);
@@ -217,6 +218,23 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
         all.push(format!("{more} more"));
     }
     all.join("; ")
+}
+
+/// What others have changed, and what is known of them.
+#[must_use]
+pub fn drift(file: &FileDrift, now_ns: u64) -> String {
+    let mut text = format!("{} was changed by others", clean(&file.path));
+    if let Some(at) = file.changed_s {
+        text.push_str(&format!(" {} ago", ago(now_ns, at.saturating_mul(1_000_000_000))));
+    }
+    match &file.owner {
+        Some(owner) => text.push_str(&format!(", belongs to {}", clean(owner))),
+        None => text.push_str(", is gone"),
+    }
+    if !file.logged_in.is_empty() {
+        text.push_str(&format!("; logged in: {}", clean(&file.logged_in.join(", "))));
+    }
+    text
 }
 
 /// One reason to wait, in a few words.

@@ -50,6 +50,7 @@ impl Engine {
             trouble: self.trouble(o),
             held_by: self.holders(o),
             observed: o.spec.observe,
+            drift: Vec::new(),
         }
     }
 

@@ -16,15 +16,20 @@ const STAGED: usize = 1000;
 const SYNC_ALL_FROM: usize = 64;
 
 /// Carries out the steps, in the order of the plan.
-pub(crate) fn carry_out(steps: &[(TreePath, Step)], cancelled: &AtomicBool) -> Result<Applied, FilesError> {
-    let disk = Disk::new()?;
+pub(crate) fn carry_out(
+    disk: &Disk,
+    steps: &[(TreePath, Step)],
+    cancelled: &AtomicBool,
+) -> Result<Applied, FilesError> {
+    // Since the plan was made folders may have been exchanged.
+    disk.forget();
     let mut touched = BTreeSet::new();
     let mut done = Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() };
     let asked = || if cancelled.load(Ordering::Relaxed) { Err(FilesError::Cancelled) } else { Ok(()) };
     for (path, step) in steps {
-        if let Step::MakeFolder(attributes) = step {
+        if let Step::MakeFolder { attributes, implied } = step {
             asked()?;
-            disk.make_folder(path, attributes)?;
+            disk.make_folder(path, attributes, *implied)?;
             touched.insert(path.parent());
         }
     }
@@ -32,7 +37,7 @@ pub(crate) fn carry_out(steps: &[(TreePath, Step)], cancelled: &AtomicBool) -> R
         steps.iter().filter(|(_, step)| matches!(step, Step::File { .. } | Step::Link(_))).collect();
     for some in staged.chunks(STAGED) {
         asked()?;
-        put_in_place(&disk, some)?;
+        put_in_place(disk, some)?;
         touched.extend(some.iter().map(|(path, _)| path.parent()));
     }
     for (path, step) in steps {
@@ -52,7 +57,7 @@ pub(crate) fn carry_out(steps: &[(TreePath, Step)], cancelled: &AtomicBool) -> R
             Step::ClearStaged => disk.clear_staged(path).map(drop).or_else(not_there)?,
             Step::RemoveFolder if disk.remove_folder(path)? => {}
             Step::RemoveFolder => done.left.push(path.clone()),
-            Step::File { .. } | Step::Link(_) | Step::MakeFolder(_) | Step::Attributes(_) => continue,
+            Step::File { .. } | Step::Link(_) | Step::MakeFolder { .. } | Step::Attributes(_) => continue,
         }
         touched.insert(path.parent());
     }
@@ -73,7 +78,7 @@ fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesErro
     let staged = some.iter().try_for_each(|(path, step)| match step {
         Step::File { content, attributes } => disk.stage_file(path, content, attributes, one_by_one),
         Step::Link(target) => disk.stage_link(path, target),
-        Step::MakeFolder(_) | Step::Attributes(_) | Step::Remove | Step::RemoveFolder => Ok(()),
+        Step::MakeFolder { .. } | Step::Attributes(_) | Step::Remove | Step::RemoveFolder => Ok(()),
         Step::RemoveStaged | Step::ClearStaged => Ok(()),
     });
     let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some) });

@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use crate::attributes::{Attributes, Bytes};
@@ -21,6 +22,8 @@ use crate::path::TreePath;
 const NEW: &[u8] = b".cob-new";
 /// No attribute is longer.
 const MAX_XATTR: usize = 64 << 10;
+/// Held while a folder is made: trees have folders on the way in common.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +99,18 @@ impl Disk {
             && last == path
         {
             return Ok(Some(fd.clone()));
+        }
+        // One call, if nothing is in the way: `RESOLVE_NO_SYMLINKS`. What is in the way is found step by step.
+        let bytes: &[u8] = std::borrow::Borrow::borrow(path);
+        match rustix::fs::openat2(&self.root, bytes, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Ok(fd) => {
+                let fd = Rc::new(fd);
+                *self.last.borrow_mut() = Some((path.clone(), fd.clone()));
+                return Ok(Some(fd));
+            }
+            Err(Errno::NOENT) => return Ok(None),
+            // Or the kernel, or who watches over us, does not have it.
+            Err(_) => {}
         }
         let mut at = self.root.clone();
         for step in path.ancestors().chain([path.clone()]) {
@@ -203,10 +218,15 @@ impl Disk {
         Ok(all)
     }
 
-    /// Makes a folder, unless it is there; with its attributes from the first moment on.
-    pub(crate) fn make_folder(&self, path: &TreePath, to: &Attributes) -> Result<(), FilesError> {
+    /// Makes a folder with its attributes from the first moment on. One on the way may have been made meanwhile, by another
+    /// tree.
+    pub(crate) fn make_folder(&self, path: &TreePath, to: &Attributes, implied: bool) -> Result<(), FilesError> {
         let failed = |doing| FilesError::disk(doing, path);
         let parent = self.parent(path)?.ok_or(Errno::NOENT).map_err(failed("making the folder"))?;
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        if implied && matches!(self.look_in(&parent, path)?, Found::Folder { .. }) {
+            return Ok(());
+        }
         let new = staged_name(path.name());
         match rustix::fs::unlinkat(&parent, &*new, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}

@@ -1,10 +1,11 @@
 //! The way in: looking at a tree, bringing it about, taking it back, deciding conflicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,8 @@ pub struct Files {
     pub(crate) store: Store,
     folder: PathBuf,
     vault: Arc<dyn Vault>,
+    /// The change objects of which something is decided and not carried out.
+    decided: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// What something is done for.
@@ -91,6 +94,8 @@ pub struct Checked {
     pub paths: Vec<TreePath>,
     /// What excludes each other.
     pub conflicts: Vec<Conflict>,
+    /// What is wanted was applied: whatever differs, others have changed.
+    pub drifted: bool,
 }
 
 /// What was done.
@@ -138,7 +143,18 @@ impl Files {
     /// When the store can't be opened.
     pub fn open(folder: &Path, vault: Arc<dyn Vault>) -> Result<Self, FilesError> {
         let store = Store::open(&folder.join("store.git"))?;
-        Ok(Self { store, folder: folder.to_owned(), vault })
+        let decisions = fs::read_dir(folder.join("choices")).into_iter().flatten().flatten();
+        let cob = |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.replace('+', "/"));
+        let decided = decisions.filter_map(|entry| cob(entry.file_name())).collect();
+        Ok(Self { store, folder: folder.to_owned(), vault, decided: Arc::new(Mutex::new(decided)) })
+    }
+
+    /// Puts what waits in the log into the repository. It comes to it by itself, within seconds, and after a kill as well.
+    ///
+    /// # Errors
+    /// When the store can't be written.
+    pub fn settle(&self) -> Result<(), FilesError> {
+        self.store.flush()
     }
 
     /// Looks; changes nothing.
@@ -147,7 +163,7 @@ impl Files {
     /// When the disk or the store can't be read.
     pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
         let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
-        let plan = self.plan(cob, wanted, current.as_ref(), false, true, true)?;
+        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), false, true, true)?;
         let applied = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
         let state = match (&current, plan.conflicts.is_empty()) {
             (None, _) => State::Absent,
@@ -162,7 +178,13 @@ impl Files {
         for conflict in &plan.conflicts {
             difference.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.what));
         }
-        Ok(Checked { state, difference, paths: plan.different, conflicts: plan.conflicts })
+        Ok(Checked {
+            state,
+            difference,
+            drifted: applied && !plan.different.is_empty(),
+            paths: plan.different,
+            conflicts: plan.conflicts,
+        })
     }
 
     /// Brings the tree about.
@@ -171,12 +193,13 @@ impl Files {
     /// [`FilesError`]; every file is its old content or the new one then.
     pub fn apply(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
         let current = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired);
-        let plan = self.plan(job.cob, job.wanted, current.as_ref(), false, false, false)?;
+        let disk = Disk::new()?;
+        let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), false, false, false)?;
         let aims = self.may_go_on(&plan)?;
         if plan.before_is_new || aims || !plan.found.is_empty() {
             self.keep_first(job, &plan)?;
         }
-        let done = carry_out(&plan.steps, job.cancelled)?;
+        let done = carry_out(&disk, &plan.steps, job.cancelled)?;
         let unchanged = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&job.wanted.spec));
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             self.store.record(Record {
@@ -198,12 +221,13 @@ impl Files {
         let Some(current) = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired) else {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
-        let plan = self.plan(job.cob, job.wanted, Some(&current), true, false, false)?;
+        let disk = Disk::new()?;
+        let plan = self.plan(&disk, job.cob, job.wanted, Some(&current), true, false, false)?;
         let aims = self.may_go_on(&plan)?;
         if aims || !plan.found.is_empty() || current.info.spec.is_some() && !plan.steps.is_empty() {
             self.keep_first(job, &plan)?;
         }
-        let done = carry_out(&plan.steps, job.cancelled)?;
+        let done = carry_out(&disk, &plan.steps, job.cancelled)?;
         self.store.record(Record {
             before: Part::New(Listing::new()),
             applied: Part::New(Listing::new()),
@@ -227,7 +251,7 @@ impl Files {
         let mut before = plan.before.clone();
         if let Some(current) = current.filter(|c| c.info.reason != Reason::Retired) {
             // What leaves is not forgotten before it has left.
-            for (path, kept) in self.store.listing(current.parts.before)? {
+            for (path, kept) in self.store.listing(&current.parts.before)? {
                 before.entry(path).or_insert(kept);
             }
         }
@@ -240,8 +264,10 @@ impl Files {
         })
     }
 
-    pub(crate) fn plan(
+    #[expect(clippy::too_many_arguments, reason = "what it is done with, and three ways to do it")]
+    fn plan(
         &self,
+        disk: &Disk,
         cob: &str,
         wanted: &Wanted,
         current: Option<&Current>,
@@ -253,15 +279,14 @@ impl Files {
         let mut past = Past::default();
         if let (Some(current), false) = (current, same) {
             past = Past {
-                before: self.store.listing(current.parts.before)?,
-                applied: self.store.listing(current.parts.applied)?,
-                begun: self.store.begun(current.parts.begun)?,
+                before: self.store.listing(&current.parts.before)?,
+                applied: self.store.listing(&current.parts.applied)?,
+                begun: self.store.begun(&current.parts.begun)?,
             };
         }
-        let disk = Disk::new()?;
         let choices = self.choices(cob);
         let (store, vault) = (&self.store, &*self.vault);
-        let planner = Planner { disk: &disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell };
+        let planner = Planner { disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell };
         let mut plan = planner.plan()?;
         if !look && let Some(error) = plan.blocked.drain(..).next() {
             return Err(error);
@@ -283,7 +308,7 @@ impl Files {
         choice: &Choice,
     ) -> Result<usize, FilesError> {
         let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
-        let plan = self.plan(cob, wanted, current.as_ref(), retire, false, false)?;
+        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), retire, false, false)?;
         let ids: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).map(|c| &c.id).collect();
         if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
             let what =
@@ -300,6 +325,9 @@ impl Files {
     }
 
     fn choices(&self, cob: &str) -> BTreeMap<String, Choice> {
+        if !self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(cob) {
+            return BTreeMap::new();
+        }
         // What can't be read decides nothing: the conflict is shown again.
         fs::read(self.choices_path(cob)).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default()
     }
@@ -316,13 +344,16 @@ impl Files {
             fs::rename(&new, &path)?;
             fs::File::open(self.folder.join("choices"))?.sync_all()
         };
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).insert(cob.to_owned());
         write().map_err(failed)
     }
 
     /// What was decided is done.
     fn forget_choices(&self, cob: &str) {
-        // A decision that stays behind is for a conflict that does not come again.
-        let _ = fs::remove_file(self.choices_path(cob));
+        if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(cob) {
+            // A decision that stays behind is for a conflict that does not come again.
+            let _ = fs::remove_file(self.choices_path(cob));
+        }
     }
 
     fn choices_path(&self, cob: &str) -> PathBuf {

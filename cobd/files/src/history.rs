@@ -2,15 +2,17 @@
 
 use crate::attributes::Attributes;
 use crate::disk::{Disk, Found};
-use crate::error::FilesError;
+use crate::error::{FilesError, MAX_FILE};
 use crate::files::Files;
 use crate::merge;
 use crate::path::TreePath;
 use crate::store::{Current, Info, Kept, KeptNode, Listing};
-use crate::wanted::Wanted;
+use crate::wanted::{Entry, Node, Source, Wanted};
 
 /// Differences of a version are shown up to so many bytes.
 const MAX_SHOWN: usize = 256 << 10;
+/// A patch has so many bytes at most.
+const MAX_PATCH: usize = 1 << 20;
 
 /// A version, and its id.
 #[derive(Debug, Clone)]
@@ -28,7 +30,7 @@ impl Files {
     /// When the store can't be read.
     pub fn log(&self, cob: &str, most: usize) -> Result<Vec<Shown>, FilesError> {
         let versions = self.store.versions(cob, most)?;
-        Ok(versions.into_iter().map(|v| Shown { id: v.id.to_string(), info: v.info }).collect())
+        Ok(versions.into_iter().map(|(id, v)| Shown { id: id.to_string(), info: (*v.info).clone() }).collect())
     }
 
     /// What a version has of a path: what was applied in it, what others had made of it, or what was before.
@@ -40,7 +42,7 @@ impl Files {
         let kept = self.kept(&version, path)?;
         let nothing = |what: &str| FilesError::NotThere(format!("in that version {path} {what}"));
         match kept.map(|kept| kept.node) {
-            Some(KeptNode::File(blob)) => self.store.blob(&blob),
+            Some(KeptNode::File(blob)) => Ok(self.store.blob(&blob)?.to_vec()),
             Some(KeptNode::Link(target)) => Ok(target),
             Some(KeptNode::Absent) => Err(nothing("was not there")),
             Some(KeptNode::Folder) => Err(nothing("is a folder")),
@@ -55,7 +57,7 @@ impl Files {
     /// When there is no such version, or nothing was there.
     pub fn before(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
         let version = self.version(cob, version)?;
-        let kept = self.store.listing(version.parts.before)?.remove(path);
+        let kept = self.store.listing(&version.parts.before)?.remove(path);
         match kept.map(|kept| self.bytes(&kept)).transpose()?.flatten() {
             Some(content) => Ok(content),
             None => Err(FilesError::NotThere(format!("nothing is kept of what was at {path} before"))),
@@ -68,9 +70,9 @@ impl Files {
     /// When there is no such version.
     pub fn show(&self, cob: &str, version: &str) -> Result<String, FilesError> {
         let version = self.version(cob, version)?;
-        let before = self.store.listing(version.parts.before)?;
+        let before = self.store.listing(&version.parts.before)?;
         let mut text = String::new();
-        for (name, tree) in [("applied", version.parts.applied), ("found", version.parts.found)] {
+        for (name, tree) in [("applied", &version.parts.applied), ("found", &version.parts.found)] {
             for (path, kept) in self.store.listing(tree)? {
                 if text.len() > MAX_SHOWN {
                     text.push_str("[the rest is left out]\n");
@@ -123,6 +125,32 @@ impl Files {
         editable.next().ok_or_else(|| FilesError::NotThere(format!("{cob} has no conflict that can be edited there")))
     }
 
+    /// What others have made of these files, as a patch for the model: `patch -p1` beside it takes it over for files that
+    /// come from there by name; of the others the patch has the path on the host.
+    ///
+    /// # Errors
+    /// When a file can't be read.
+    pub fn patch(&self, wanted: &Wanted, paths: &[TreePath]) -> Result<String, FilesError> {
+        let disk = Disk::new()?;
+        let mut patch = String::new();
+        for path in paths {
+            let Some(Entry { node: Node::File(source), secret: false, .. }) = wanted.entries.get(path) else {
+                continue;
+            };
+            let Found::File { size: ..=MAX_FILE, .. } = disk.look(path)? else { continue };
+            let (here, text) = (disk.content(path)?, source.read(path)?);
+            if here != *text {
+                let beside = match source {
+                    Source::File(file) => wanted.beside_the_model(file),
+                    Source::Inline(_) => None,
+                };
+                let name = beside.map_or_else(|| path.to_string(), |name| name.display().to_string());
+                patch.push_str(&merge::diff(Some(&text), Some(&here), &name, MAX_PATCH.saturating_sub(patch.len())));
+            }
+        }
+        Ok(patch)
+    }
+
     /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object.
     ///
     /// # Errors
@@ -134,8 +162,8 @@ impl Files {
     fn version(&self, cob: &str, id: &str) -> Result<Current, FilesError> {
         const SHORTEST: usize = 6;
         let all = self.store.versions(cob, usize::MAX)?;
-        let fits = |v: &&Current| id.len() >= SHORTEST && v.id.to_string().starts_with(id);
-        all.iter().find(fits).cloned().ok_or_else(|| {
+        let fits = |v: &(git2::Oid, Current)| id.len() >= SHORTEST && v.0.to_string().starts_with(id);
+        all.into_iter().find(fits).map(|(_, version)| version).ok_or_else(|| {
             FilesError::NotThere(format!(
                 "{cob} has no version {id:?}; `cobctl files log` lists them, and they may be pruned"
             ))
@@ -143,8 +171,8 @@ impl Files {
     }
 
     fn kept(&self, version: &Current, path: &TreePath) -> Result<Option<Kept>, FilesError> {
-        let parts = version.parts;
-        for part in [parts.found, parts.applied, parts.before] {
+        let parts = &version.parts;
+        for part in [&parts.found, &parts.applied, &parts.before] {
             let mut listing: Listing = self.store.listing(part)?;
             if let Some(kept) = listing.remove(path) {
                 return Ok(Some(kept));
@@ -165,7 +193,7 @@ impl Files {
 
     fn bytes(&self, kept: &Kept) -> Result<Option<Vec<u8>>, FilesError> {
         match &kept.node {
-            KeptNode::File(blob) => self.store.blob(blob).map(Some),
+            KeptNode::File(blob) => Ok(Some(self.store.blob(blob)?.to_vec())),
             KeptNode::Absent | KeptNode::Sealed(_) | KeptNode::Secret | KeptNode::Folder | KeptNode::Link(_) => {
                 Ok(None)
             }

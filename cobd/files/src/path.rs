@@ -57,6 +57,10 @@ impl TreePath {
         Self(parts.join(&b'/'))
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The names that it is made of.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/')

@@ -11,7 +11,6 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use cob_types::canonical;
 
@@ -21,8 +20,8 @@ use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
 use crate::merge::{self, Merged};
 use crate::path::TreePath;
 use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size, told};
-use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store};
-use crate::wanted::{Entry, Manage, Node, OnDrift, Source, Wanted};
+use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store, Text};
+use crate::wanted::{Entry, Manage, Node, OnDrift, Wanted};
 use crate::{Choice, Vault};
 
 /// Differences are told up to so many bytes, all paths together.
@@ -57,11 +56,15 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     File {
-        content: Vec<u8>,
+        content: Text,
         attributes: Attributes,
     },
     Link(Vec<u8>),
-    MakeFolder(Attributes),
+    MakeFolder {
+        attributes: Attributes,
+        /// It is only on the way to something.
+        implied: bool,
+    },
     /// The content is as it should be.
     Attributes(Attributes),
     Remove,
@@ -208,10 +211,7 @@ impl Planner<'_> {
     /// What the model wants at a path.
     fn target(&self, path: &TreePath, entry: &Entry) -> Result<Target, FilesError> {
         let node = match &entry.node {
-            Node::File(Source::Inline(bytes)) => TargetNode::File(bytes.clone()),
-            Node::File(Source::File(from)) => TargetNode::File(fs::read(from).map_err(|e| {
-                FilesError::Content(format!("the content of {path}, which travelled as {}: {e}", from.display()))
-            })?),
+            Node::File(source) => TargetNode::File(source.read(path)?),
             Node::Link(target) => TargetNode::Link(target.clone()),
             Node::Folder { .. } => TargetNode::Folder,
         };
@@ -242,7 +242,7 @@ impl Planner<'_> {
             KeptNode::File(blob) => TargetNode::File(self.store.blob(blob)?),
             KeptNode::Sealed(blob) => {
                 let opened = self.vault.open(&self.store.blob(blob)?);
-                TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?)
+                TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?.into())
             }
         };
         let same_sort = std::mem::discriminant(&before.node) == std::mem::discriminant(&applied.node);
@@ -377,7 +377,7 @@ impl Planner<'_> {
             _ => return Ok(()),
         };
         let from = match live.found {
-            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.to_vec())),
+            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.clone())),
             Found::Link { target } => KeptNode::Link(target.clone()),
             Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
         };
@@ -465,7 +465,7 @@ impl Planner<'_> {
     ) -> Result<(), FilesError> {
         let node = match (content, &target.node) {
             (Content::Live, _) => None,
-            (Content::Merged(bytes), _) => Some(TargetNode::File(bytes)),
+            (Content::Merged(bytes), _) => Some(TargetNode::File(bytes.into())),
             (Content::Target, TargetNode::File(bytes)) => Some(TargetNode::File(bytes.clone())),
             (Content::Target, TargetNode::Link(to)) => Some(TargetNode::Link(to.clone())),
             (Content::Target, TargetNode::Folder) => Some(TargetNode::Folder),
@@ -475,7 +475,9 @@ impl Planner<'_> {
             (Some(TargetNode::Absent), Found::Absent) => None,
             (Some(TargetNode::Absent), Found::Folder { .. }) => Some(Step::RemoveFolder),
             (Some(TargetNode::Absent), _) => Some(Step::Remove),
-            (Some(TargetNode::Folder), Found::Absent) => Some(Step::MakeFolder(attributes.clone())),
+            (Some(TargetNode::Folder), Found::Absent) => {
+                Some(Step::MakeFolder { attributes: attributes.clone(), implied: target.implied })
+            }
             (Some(TargetNode::Link(to)), found) if !matches!(found, Found::Link { target } if *target == to) => {
                 Some(Step::Link(to))
             }
@@ -506,9 +508,10 @@ impl Planner<'_> {
                 plan.hold(path, bytes.len() as u64)?;
                 if secret {
                     let sealed = self.vault.seal(&bytes);
-                    KeptNode::Sealed(Blob::New(sealed.map_err(|what| FilesError::Vault { path: path.clone(), what })?))
+                    let sealed = sealed.map_err(|what| FilesError::Vault { path: path.clone(), what })?;
+                    KeptNode::Sealed(Blob::New(sealed.into()))
                 } else {
-                    KeptNode::File(Blob::New(bytes))
+                    KeptNode::File(Blob::New(bytes.into()))
                 }
             }
         };
@@ -531,7 +534,8 @@ impl Planner<'_> {
             Base::Same | Base::None => String::new(),
         };
         let content: &[u8] = match &target.node {
-            TargetNode::File(bytes) | TargetNode::Link(bytes) => bytes,
+            TargetNode::File(bytes) => bytes,
+            TargetNode::Link(bytes) => bytes,
             TargetNode::Absent | TargetNode::Folder => b"",
         };
         let here: &[u8] = if matches!(live.found, Found::File { .. }) { live.content()? } else { b"" };
@@ -548,7 +552,7 @@ impl Planner<'_> {
         } else if target.secret {
             format!("{path}: its content, which holds a secret, is another one\n")
         } else {
-            let here = match live.found {
+            let here: Option<&[u8]> = match live.found {
                 Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
                 Found::Link { target } => Some(target.as_slice()),
                 Found::File { size, .. } => {

@@ -4,7 +4,7 @@ use crate::attributes::{Attributes, Managed};
 use crate::disk::{Disk, Found};
 use crate::error::{FilesError, MAX_FILE};
 use crate::path::TreePath;
-use crate::store::{Blob, Kept, KeptNode};
+use crate::store::{Blob, Kept, KeptNode, Text};
 
 /// What is wanted at a path.
 pub(crate) struct Target {
@@ -20,7 +20,7 @@ pub(crate) struct Target {
 #[derive(PartialEq, Eq)]
 pub(crate) enum TargetNode {
     Absent,
-    File(Vec<u8>),
+    File(Text),
     Link(Vec<u8>),
     Folder,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Live<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) path: &'a TreePath,
     pub(crate) found: &'a Found,
-    pub(crate) content: std::cell::OnceCell<Vec<u8>>,
+    pub(crate) content: std::cell::OnceCell<Text>,
 }
 
 impl<'a> Live<'a> {
@@ -68,11 +68,11 @@ impl<'a> Live<'a> {
         Self { disk, path, found, content: std::cell::OnceCell::new() }
     }
 
-    pub(crate) fn content(&self) -> Result<&[u8], FilesError> {
+    pub(crate) fn content(&self) -> Result<&Text, FilesError> {
         if let Some(content) = self.content.get() {
             return Ok(content);
         }
-        let content = self.disk.content(self.path)?;
+        let content = Text::from(self.disk.content(self.path)?);
         Ok(self.content.get_or_init(|| content))
     }
 
@@ -95,7 +95,7 @@ impl<'a> Live<'a> {
             (Found::Absent, TargetNode::Absent) | (Found::Folder { .. }, TargetNode::Folder) => true,
             (Found::Link { target }, TargetNode::Link(wanted)) => target == wanted,
             (Found::File { size, .. }, TargetNode::File(bytes)) => {
-                *size == bytes.len() as u64 && self.content()? == bytes.as_slice()
+                *size == bytes.len() as u64 && self.content()? == bytes
             }
             _ => false,
         })

@@ -1,6 +1,7 @@
 //! The wanted tree, as the content of a change object says it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -8,6 +9,7 @@ use serde::Deserialize;
 use crate::attributes::{Bytes, Managed, Who};
 use crate::error::{FilesError, MAX_ENTRIES};
 use crate::path::TreePath;
+use crate::store::Text;
 
 /// A content as it stands in a bundle: everything is explicit, folders beside the model are written out.
 #[derive(Debug, Clone, Deserialize)]
@@ -81,6 +83,8 @@ pub enum OnDrift {
 pub struct Wanted {
     pub(crate) entries: BTreeMap<TreePath, Entry>,
     pub(crate) on_drift: OnDrift,
+    /// Where files that travel are.
+    folder: PathBuf,
     /// Changes with everything that is asked for.
     pub(crate) spec: String,
 }
@@ -112,8 +116,19 @@ pub(crate) enum Node {
 /// Where a file's content is.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    Inline(Vec<u8>),
+    Inline(Text),
     File(PathBuf),
+}
+
+impl Source {
+    pub(crate) fn read(&self, path: &TreePath) -> Result<Text, FilesError> {
+        match self {
+            Self::Inline(text) => Ok(text.clone()),
+            Self::File(from) => fs::read(from).map(Text::from).map_err(|e| {
+                FilesError::Content(format!("the content of {path}, which travelled as {}: {e}", from.display()))
+            }),
+        }
+    }
 }
 
 impl Wanted {
@@ -131,7 +146,8 @@ impl Wanted {
         if entries.is_empty() {
             return Err(FilesError::Content("the content names no files".to_owned()));
         }
-        let mut wanted = Self { entries, on_drift: content.on_drift, spec: spec.to_owned() };
+        let (folder, spec) = (folder.to_owned(), spec.to_owned());
+        let mut wanted = Self { entries, on_drift: content.on_drift, folder, spec };
         wanted.add_folders()?;
         if wanted.entries.len() > MAX_ENTRIES {
             return Err(FilesError::Content(format!("it has more than {MAX_ENTRIES} files and folders")));
@@ -155,6 +171,29 @@ impl Wanted {
         Ok(())
     }
 
+    /// Whether changes by others are told although nothing is done about them at once.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        self.on_drift != OnDrift::Heal
+    }
+
+    /// Whether they become a patch for the model.
+    #[must_use]
+    pub fn adopts(&self) -> bool {
+        self.on_drift == OnDrift::Adopt
+    }
+
+    /// Whether any of them may stay.
+    #[must_use]
+    pub fn tolerates(&self) -> bool {
+        self.tells() || self.entries.values().any(|e| e.manage == Manage::Merge)
+    }
+
+    /// The name beside the model of a file that travels.
+    pub(crate) fn beside_the_model<'p>(&self, file: &'p Path) -> Option<&'p Path> {
+        file.strip_prefix(&self.folder).ok()
+    }
+
     /// Every path that is named.
     pub fn watched(&self) -> impl Iterator<Item = &TreePath> {
         let implied = |e: &Entry| matches!(e.node, Node::Folder { implied: true, .. });
@@ -171,7 +210,7 @@ impl Entry {
     fn new(path: &str, item: Item, manage: Manage, on_drift: OnDrift, folder: &Path) -> Result<Self, FilesError> {
         let wrong = |what: &str| Err(FilesError::Content(format!("{path}: {what}")));
         let node = match (item.content, item.from, item.link, item.folder) {
-            (Some(text), None, None, false) => Node::File(Source::Inline(text.into_bytes())),
+            (Some(text), None, None, false) => Node::File(Source::Inline(text.into_bytes().into())),
             (None, Some(name), None, false) => Node::File(Source::File(below(folder, &name)?)),
             (None, None, Some(target), false) if !target.is_empty() && !target.contains('\0') => {
                 Node::Link(target.into_bytes())

@@ -230,6 +230,7 @@ fn a_large_tree_is_brought_about_changed_and_taken_back() {
         let text = fs::read_to_string(&path).expect("read");
         fs::write(&path, format!("mine\n{text}")).expect("edited");
     }
+    files.settle().expect("written");
     files = open(folder.path());
     let third = tree(count, "merge");
     let begun = Instant::now();

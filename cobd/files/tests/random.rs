@@ -170,6 +170,7 @@ fn no_line_of_a_user_is_lost_without_a_word() {
             }
         }
         if random.chance(10) {
+            files.settle().expect("written");
             files = open(folder.path());
         }
     }

@@ -26,6 +26,7 @@ impl Bench {
 
     /// Another daemon takes over.
     fn again(&mut self) {
+        self.files.settle().expect("written");
         self.files = open(self.folder.path());
     }
 
@@ -58,6 +59,7 @@ impl Bench {
     }
 
     fn state(&self, wanted: &Wanted) -> State {
+        self.files.settle().expect("written");
         let before = snapshot(self.folder.path());
         let state = self.files.check(COB, wanted).expect("looked").state;
         assert_eq!(snapshot(self.folder.path()), before, "a look changes nothing");

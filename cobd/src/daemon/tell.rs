@@ -13,7 +13,7 @@ impl Daemon {
         let generation = self.engine.generation();
         let counters = self.links.counters();
         let mut cobs = self.engine.status(now);
-        cobs.iter_mut().for_each(|c| self.add_last_line(c));
+        cobs.iter_mut().for_each(|c| self.add_more(c));
         HostStatus {
             name: self.config.host.clone(),
             reachable: true,
@@ -73,7 +73,7 @@ impl Daemon {
 
     pub(super) fn cob_status(&self, cob: &CobId) -> Option<CobStatus> {
         let mut status = self.engine.status_of(cob, self.clock.now())?;
-        self.add_last_line(&mut status);
+        self.add_more(&mut status);
         Some(status)
     }
 
@@ -85,7 +85,9 @@ impl Daemon {
         }
     }
 
-    fn add_last_line(&self, status: &mut CobStatus) {
+    /// What the engine does not know of.
+    fn add_more(&self, status: &mut CobStatus) {
+        status.drift = self.kinds.drift(&status.id);
         let Some(ActionStatus { last_line, .. }) = status.action.as_mut() else { return };
         let output = self.output(&status.id).unwrap_or_default();
         last_line.clear();

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::message::Values;
+use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -56,6 +57,11 @@ pub trait Backend: Send + Sync {
 
     /// A change object has left: what is remembered of it is forgotten.
     fn forget(&self, _cob: &CobId) {}
+
+    /// What others have changed of a change object, as far as its last check has found.
+    fn drift(&self, _cob: &CobId) -> Vec<FileDrift> {
+        Vec::new()
+    }
 
     /// Answers what is asked of a change object's files; none: it has none.
     fn files(

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_types::status::FileDrift;
 use cob_types::{Bundle, Cob, CobId, Kind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -310,6 +311,12 @@ impl Kinds {
         }
     }
 
+    /// What others have changed of a change object, as far as its last check has found.
+    #[must_use]
+    pub fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
+        self.backends.values().flat_map(|b| b.drift(cob)).collect()
+    }
+
     /// The folder of a change object's own that lasts.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
         self.hands.tools.own_folder(cob)
@@ -331,6 +338,13 @@ impl Kinds {
             let cobs = by_backend.get(name).map(Vec::as_slice).unwrap_or_default();
             backend.watch(&self.hands.tools, cobs);
         }
+    }
+
+    /// With another back end in the place of the one of its name.
+    #[cfg(test)]
+    pub(super) fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
+        self.backends.insert(backend.name(), backend);
+        self
     }
 
     /// Systemd at another address.

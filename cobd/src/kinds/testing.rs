@@ -11,6 +11,7 @@ use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, KindName, StateName
 use tokio::sync::mpsc;
 
 use super::contract::Case;
+use super::file_tree::{FilesAnswer, FilesQuery};
 use super::{CheckOutcome, Context, Hop, JobEnd, JobEnded, JobHandle, Kinds, Outcome};
 use crate::run::testing::{anybody_with, program, wait_for};
 use crate::run::{JobId, payload};
@@ -108,6 +109,11 @@ impl Bench {
             secrets: BTreeMap::new(),
             leaving: false,
         }
+    }
+
+    /// Asks about its files.
+    pub(super) async fn ask(&self, context: &Context, query: FilesQuery) -> Result<FilesAnswer, String> {
+        self.kinds.files(context, query)?.await
     }
 
     pub(super) fn job(&mut self) -> JobId {

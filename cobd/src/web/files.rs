@@ -62,6 +62,7 @@ pub(super) fn routes() -> Router<Api> {
         .route("/v1/files/log/{*id}", get(log))
         .route("/v1/files/show/{*id}", get(show))
         .route("/v1/files/hunks/{*id}", get(hunks))
+        .route("/v1/files/patch/{*id}", get(patch))
         .route("/v1/files/resolve", post(resolve))
         .route("/v1/files/restore", post(restore))
 }
@@ -98,6 +99,10 @@ async fn show(State(api): State<Api>, Path(id): Path<String>, query: Result<Quer
 async fn hunks(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
     let Which { path, .. } = which(query)?;
     Ok(Json(api.files(cob_id(&id)?, FilesQuery::Hunks { path }).await?))
+}
+
+async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
+    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Patch).await?))
 }
 
 async fn resolve(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {

@@ -89,6 +89,14 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
                 screen.raw(&shown(screen, &answer.text))?;
             }
         }
+        FilesCommand::Patch { cob } => {
+            let answer = ask(context, cob, "patch", &[]).await?;
+            if context.json {
+                screen.json(&answer)?;
+            } else {
+                screen.raw(&shown(screen, &answer.text))?;
+            }
+        }
         FilesCommand::Restore { cob, version, path } => {
             let target = context.locate(&cob.host()).await?;
             let (version, path) = (version.clone(), path.clone());

@@ -51,6 +51,7 @@ pub(crate) fn settled(cob: &str) -> CobStatus {
         trouble: Vec::new(),
         held_by: Vec::new(),
         observed: false,
+        drift: Vec::new(),
     }
 }
 

@@ -10,9 +10,13 @@
 //!        from/, base/, aim/, result/  what an action finds and is about to do: it has begun, and not ended
 //!        …/=meta                     owner, group, mode, attributes of what is in each folder; what git has no names for
 //! ```
-//! Rules: a version is durable before the first file is written that it is to be taken back with. All that is recorded at
-//! the same time goes into one pack, one commit, one wait for the disk. One process opens the store; its threads share it.
+//! Rules: a version is durable before the first file is written that it is to be taken back with. What is recorded at the same
+//! time shares one write to the log and one wait for the disk; the repository gets it later, all that waits in one pack and one
+//! commit. One process opens the store; its threads share it.
 
+mod flush;
+mod log;
+mod pack;
 mod packs;
 mod tree;
 mod write;
@@ -29,12 +33,18 @@ use crate::attributes::Managed;
 use crate::error::FilesError;
 use crate::path::TreePath;
 
+use flush::Bell;
+use log::{Log, Numbered};
 pub(crate) use tree::read_listing;
 use write::Writer;
 
 /// The format that is written here; stands in every version.
 const FORMAT: u32 = 1;
 const MAIN: &str = "refs/heads/main";
+/// What is larger goes into the repository at once: written twice, it would take longer.
+const LARGE: usize = 1 << 20;
+/// So much waits at most.
+const MOST_WAITING: usize = 16 << 20;
 
 /// What is kept of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,11 +69,14 @@ pub(crate) enum KeptNode {
     Link(Vec<u8>),
 }
 
+/// A content that many share.
+pub(crate) type Text = Arc<[u8]>;
+
 /// A content, in the store or on its way there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Blob {
     Known(Oid),
-    New(Vec<u8>),
+    New(Text),
 }
 
 /// What is kept, by path.
@@ -107,18 +120,32 @@ pub struct Info {
 /// A version as the index has it.
 #[derive(Debug, Clone)]
 pub(crate) struct Current {
-    pub(crate) id: Oid,
-    pub(crate) info: Info,
+    /// Its place in the order of all that was recorded since the store was opened; zero: before.
+    number: u64,
+    /// None: it is not in the repository yet.
+    id: Option<Oid>,
+    pub(crate) info: Arc<Info>,
     pub(crate) parts: Parts,
 }
 
-/// The trees of a version.
-#[derive(Debug, Clone, Copy, Default)]
+/// The parts of a version.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Parts {
-    pub(crate) before: Option<Oid>,
-    pub(crate) applied: Option<Oid>,
-    pub(crate) found: Option<Oid>,
-    pub(crate) begun: [Option<Oid>; 4],
+    pub(crate) before: Held,
+    pub(crate) applied: Held,
+    pub(crate) found: Held,
+    pub(crate) begun: [Held; 4],
+}
+
+/// Where a part is.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Held {
+    #[default]
+    Nowhere,
+    /// A tree of the repository.
+    Tree(Oid),
+    /// In the log.
+    Waiting(Arc<Listing>),
 }
 
 /// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
@@ -162,9 +189,18 @@ pub(crate) struct Store {
 struct Shared {
     path: PathBuf,
     index: RwLock<BTreeMap<String, Current>>,
-    waiting: Mutex<Vec<(Record, Slot)>>,
+    arrived: Mutex<Vec<(Record, Slot)>>,
+    log: Mutex<Log>,
+    /// Taken before the log.
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Repository>>,
+    bell: Arc<Bell>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.bell.close();
+    }
 }
 
 /// Where the answer to a record will be.
@@ -175,8 +211,9 @@ impl Store {
     pub(crate) fn open(path: &Path) -> Result<Self, FilesError> {
         let failed = |what: String| FilesError::Store { path: path.display().to_string(), what };
         let git = |e: git2::Error| failed(e.message().to_owned());
+        let io = |e: std::io::Error| failed(e.to_string());
         if !path.join("HEAD").exists() {
-            fs::create_dir_all(path).map_err(|e| failed(e.to_string()))?;
+            fs::create_dir_all(path).map_err(io)?;
             let mut options = RepositoryInitOptions::new();
             options
                 .bare(true)
@@ -191,16 +228,22 @@ impl Store {
         // Without it git waits for no disk at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;
         packs::search_for_deltas(&repo, false);
-        let index = write::load(&repo).map_err(|what| failed(what.message().to_owned()))?;
-        let writer = Writer::new(path).map_err(git)?;
-        let shared = Shared {
+        let (index, recorded) = write::load(&repo).map_err(git)?;
+        let writer = Writer::new(path, (&index, recorded));
+        let log = Log::open(path, recorded).map_err(io)?;
+        let shared = Arc::new(Shared {
             path: path.to_owned(),
             index: RwLock::new(index),
-            waiting: Mutex::default(),
+            arrived: Mutex::default(),
+            log: Mutex::new(log),
             writer: Mutex::new(writer),
             readers: Mutex::new(vec![repo]),
-        };
-        Ok(Self { shared: Arc::new(shared) })
+            bell: Arc::default(),
+        });
+        // What an earlier process has left in the log.
+        shared.flush()?;
+        flush::begin(&shared).map_err(io)?;
+        Ok(Self { shared })
     }
 
     /// The newest version of a change object.
@@ -208,33 +251,47 @@ impl Store {
         self.shared.index.read().unwrap_or_else(PoisonError::into_inner).get(cob).cloned()
     }
 
-    /// Records a version, durably. Those that come meanwhile share the next write.
+    /// Records a version: on the disk, unless it can be found again without it. Those that come meanwhile share the next
+    /// write.
     pub(crate) fn record(&self, record: Record) -> Result<(), FilesError> {
+        let shared = &self.shared;
+        if record.size() > LARGE {
+            return shared.write_at_once(record);
+        }
         let slot = Slot::default();
-        lock(&self.shared.waiting).push((record, slot.clone()));
-        let mut writer = lock(&self.shared.writer);
+        lock(&shared.arrived).push((record, slot.clone()));
+        let mut log = lock(&shared.log);
         if lock(&slot).is_none() {
             // Nobody has written it while we waited: now it is our turn, for all who wait.
-            let batch = std::mem::take(&mut *lock(&self.shared.waiting));
+            let batch = std::mem::take(&mut *lock(&shared.arrived));
             let (records, slots): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-            let written = {
-                let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
-                writer.write(&records, &index)
-            };
-            let answer = match written {
+            let durable = records.iter().any(|record| record.reason != Reason::Applied);
+            let answer = match log.append(records, write::now(), durable) {
                 Ok(new) => {
-                    self.shared.index.write().unwrap_or_else(PoisonError::into_inner).extend(new);
+                    let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
+                    new.iter().for_each(|numbered| note(&mut index, numbered));
                     Ok(())
                 }
-                Err(error) => Err(error.message().to_owned()),
+                Err(error) => Err(format!("its log: {error}")),
             };
             for slot in slots {
                 *lock(&slot) = Some(answer.clone());
             }
         }
-        drop(writer);
+        let much = log.bytes > MOST_WAITING;
+        drop(log);
         let answer = lock(&slot).take();
-        answer.unwrap_or_else(|| Err("nobody has written it".to_owned())).map_err(|what| self.failed(what))
+        answer.unwrap_or_else(|| Err("nobody has written it".to_owned())).map_err(|what| shared.failed(what))?;
+        if much {
+            return self.flush();
+        }
+        shared.bell.ring();
+        Ok(())
+    }
+
+    /// Puts what waits into the repository.
+    pub(crate) fn flush(&self) -> Result<(), FilesError> {
+        self.shared.flush()
     }
 
     /// Reads with a repository of its own.
@@ -242,39 +299,45 @@ impl Store {
         let taken = lock(&self.shared.readers).pop();
         let repo = match taken {
             Some(repo) => repo,
-            None => Repository::open_bare(&self.shared.path).map_err(|e| self.failed(e.message().to_owned()))?,
+            None => Repository::open_bare(&self.shared.path).map_err(|e| self.shared.git(&e))?,
         };
-        let result = read(&repo).map_err(|e| self.failed(e.message().to_owned()));
+        let result = read(&repo).map_err(|e| self.shared.git(&e));
         lock(&self.shared.readers).push(repo);
         result
     }
 
     /// A part of a version.
-    pub(crate) fn listing(&self, tree: Option<Oid>) -> Result<Listing, FilesError> {
-        tree.map_or(Ok(Listing::new()), |tree| self.read(|repo| read_listing(repo, tree)))
+    pub(crate) fn listing(&self, part: &Held) -> Result<Listing, FilesError> {
+        match part {
+            Held::Nowhere => Ok(Listing::new()),
+            Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
+            Held::Waiting(listing) => Ok((**listing).clone()),
+        }
     }
 
     /// What an action has begun.
-    pub(crate) fn begun(&self, parts: [Option<Oid>; 4]) -> Result<Begun, FilesError> {
-        let [from, base, aim, result] = parts.map(|part| self.listing(part));
+    pub(crate) fn begun(&self, parts: &[Held; 4]) -> Result<Begun, FilesError> {
+        let [from, base, aim, result] = parts.each_ref().map(|part| self.listing(part));
         Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
     }
 
     /// A content.
-    pub(crate) fn blob(&self, blob: &Blob) -> Result<Vec<u8>, FilesError> {
+    pub(crate) fn blob(&self, blob: &Blob) -> Result<Text, FilesError> {
         match blob {
             Blob::New(bytes) => Ok(bytes.clone()),
-            Blob::Known(id) => self.read(|repo| Ok(repo.find_blob(*id)?.content().to_vec())),
+            Blob::Known(id) => self.read(|repo| Ok(repo.find_blob(*id)?.content().into())),
         }
     }
 
-    /// The versions of a change object, the newest first.
-    pub(crate) fn versions(&self, cob: &str, most: usize) -> Result<Vec<Current>, FilesError> {
+    /// The versions of a change object with their ids, the newest first.
+    pub(crate) fn versions(&self, cob: &str, most: usize) -> Result<Vec<(Oid, Current)>, FilesError> {
+        self.flush()?;
         let mut next = self.current(cob);
         let mut all = Vec::new();
         while let Some(version) = next.take() {
             let previous = version.info.previous.clone();
-            all.push(version);
+            let Some(id) = version.id else { break };
+            all.push((id, version));
             if all.len() >= most {
                 break;
             }
@@ -288,15 +351,121 @@ impl Store {
     /// Forgets the versions that were made before a time, but for the newest of each change object. How many commits are
     /// left.
     pub(crate) fn prune(&self, before: u64) -> Result<usize, FilesError> {
+        self.flush()?;
         let mut writer = lock(&self.shared.writer);
-        let left = writer.prune(before).map_err(|e| self.failed(e.message().to_owned()))?;
+        let left = writer.prune(before).map_err(|e| self.shared.git(&e))?;
         // They may have what is gone open.
         lock(&self.shared.readers).clear();
         Ok(left)
     }
+}
+
+impl Shared {
+    /// Puts what waits into the repository, in one pack and one commit.
+    fn flush(&self) -> Result<(), FilesError> {
+        self.flush_with(&mut lock(&self.writer))
+    }
+
+    fn flush_with(&self, writer: &mut Writer) -> Result<(), FilesError> {
+        let (batch, bytes, segment) = {
+            let mut log = lock(&self.log);
+            if log.waiting.is_empty() {
+                return Ok(());
+            }
+            let segment = log.turn().map_err(|e| self.failed(format!("its log: {e}")))?;
+            (log.waiting.clone(), log.bytes, segment)
+        };
+        self.write(writer, &batch)?;
+        lock(&self.log).done(batch.len(), bytes, segment);
+        Ok(())
+    }
+
+    /// A record that is too large for the log. What waits goes before it, so that versions keep their order.
+    fn write_at_once(&self, record: Record) -> Result<(), FilesError> {
+        let mut writer = lock(&self.writer);
+        self.flush_with(&mut writer)?;
+        let numbered = Arc::new(Numbered { number: 0, time: write::now(), record });
+        self.write(&mut writer, &[numbered])
+    }
+
+    fn write(&self, writer: &mut Writer, batch: &[Arc<Numbered>]) -> Result<(), FilesError> {
+        let new = writer.write(batch).map_err(|e| self.git(&e))?;
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        for (cob, version) in new {
+            // What was recorded since is newer.
+            if index.get(&cob).is_none_or(|current| current.number <= version.number || version.number == 0) {
+                index.insert(cob, version);
+            }
+        }
+        Ok(())
+    }
+
+    fn git(&self, error: &git2::Error) -> FilesError {
+        self.failed(error.message().to_owned())
+    }
 
     fn failed(&self, what: String) -> FilesError {
-        FilesError::Store { path: self.shared.path.display().to_string(), what }
+        FilesError::Store { path: self.path.display().to_string(), what }
+    }
+}
+
+/// The newest version of a change object is this one now, and it is in the log.
+fn note(index: &mut BTreeMap<String, Current>, numbered: &Arc<Numbered>) {
+    let Numbered { number, time, record } = &**numbered;
+    let was = index.get(&record.cob);
+    let whole = |listing: &Listing| {
+        if listing.is_empty() { Held::Nowhere } else { Held::Waiting(Arc::new(listing.clone())) }
+    };
+    let part = |part: &Part, same: Option<&Held>| match part {
+        Part::Same => same.cloned().unwrap_or_default(),
+        Part::New(listing) => whole(listing),
+    };
+    let begun = &record.begun;
+    let parts = Parts {
+        before: part(&record.before, was.map(|w| &w.parts.before)),
+        applied: part(&record.applied, was.map(|w| &w.parts.applied)),
+        found: whole(&record.found),
+        begun: [&begun.from, &begun.base, &begun.aim, &begun.result].map(whole),
+    };
+    let info = Arc::new(record.info(*time, None));
+    index.insert(record.cob.clone(), Current { number: *number, id: None, info, parts });
+}
+
+impl Record {
+    fn info(&self, time: u64, previous: Option<Oid>) -> Info {
+        Info {
+            format: FORMAT,
+            cob: self.cob.clone(),
+            generation: self.generation,
+            time,
+            reason: self.reason,
+            spec: self.spec.clone(),
+            previous: previous.map(|id| id.to_string()),
+            paths: self.paths.clone(),
+        }
+    }
+
+    /// About how many bytes it has.
+    fn size(&self) -> usize {
+        const ENTRY: usize = 100;
+        let of = |listing: &Listing| -> usize {
+            let one = |(path, kept): (&TreePath, &Kept)| {
+                let content = match &kept.node {
+                    KeptNode::File(Blob::New(bytes)) | KeptNode::Sealed(Blob::New(bytes)) => bytes.len(),
+                    KeptNode::Link(to) => to.len(),
+                    KeptNode::File(Blob::Known(_)) | KeptNode::Sealed(Blob::Known(_)) => 0,
+                    KeptNode::Absent | KeptNode::Secret | KeptNode::Folder => 0,
+                };
+                ENTRY + path.len() + content
+            };
+            listing.iter().map(one).sum()
+        };
+        let part = |part: &Part| match part {
+            Part::Same => 0,
+            Part::New(listing) => of(listing),
+        };
+        let Begun { from, base, aim, result } = &self.begun;
+        part(&self.before) + part(&self.applied) + [&self.found, from, base, aim, result].map(of).iter().sum::<usize>()
     }
 }
 
@@ -320,7 +489,8 @@ fn clear_leftovers(path: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if !(name.ends_with(".pack") || name.ends_with(".idx")) {
+        let half = name.ends_with(".pack") && !entry.path().with_extension("idx").exists();
+        if half || !(name.ends_with(".pack") || name.ends_with(".idx")) {
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -1,18 +1,23 @@
 //! Writing: many records, one pack, one commit, one wait for the disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_types::canonical;
-use git2::{Commit, Mempack, ObjectType, Oid, Repository, Signature, Time, Tree};
+use git2::{Commit, Mempack, ObjectType, Oid, Repository};
 
+use super::log::Numbered;
+use super::pack::NewPack;
 use super::packs;
 use super::tree::{FOLDER_MODE, Objects, write_listing};
-use super::{Current, FORMAT, Info, MAIN, Part, Parts, Record};
+use super::{Begun, Current, FORMAT, Held, Info, MAIN, Part, Parts};
 
 const COBS: &str = "cobs";
+/// The number of the last record that is in the repository.
+const RECORDED: &str = "recorded";
 const INFO: &str = "info";
 const BEFORE: &str = "before";
 const APPLIED: &str = "applied";
@@ -27,70 +32,120 @@ const MOST_PACKS: usize = 50;
 /// The one who writes.
 pub(super) struct Writer {
     path: PathBuf,
+    /// What each change object's newest version in the repository is.
+    last: BTreeMap<String, Last>,
+    recorded: u64,
+}
+
+/// A version in the repository, as far as the next one rests on it.
+#[derive(Clone, Copy)]
+struct Last {
+    id: Oid,
+    before: Option<Oid>,
+    applied: Option<Oid>,
+}
+
+impl Last {
+    fn of(version: &Current) -> Option<Self> {
+        let tree = |held: &Held| match held {
+            Held::Tree(id) => Some(*id),
+            Held::Nowhere | Held::Waiting(_) => None,
+        };
+        Some(Self { id: version.id?, before: tree(&version.parts.before), applied: tree(&version.parts.applied) })
+    }
 }
 
 /// Objects on their way into a pack.
 struct Batch<'r> {
-    repo: &'r Repository,
-    written: BTreeSet<Oid>,
+    odb: git2::Odb<'r>,
+    pack: NewPack,
+}
+
+/// What is shorter is written again rather than looked for.
+const LOOKED_FOR: usize = 200;
+
+impl Batch<'_> {
+    fn add(&mut self, sort: ObjectType, bytes: &[u8]) -> Result<Oid, git2::Error> {
+        let id = NewPack::id(sort, bytes);
+        // All packs were there when the repository was opened: they are not listed again.
+        let there =
+            self.pack.has(id) || bytes.len() >= LOOKED_FOR && self.odb.exists_ext(id, git2::OdbLookupFlags::NO_REFRESH);
+        if !there {
+            self.pack.add(id, sort, bytes).map_err(io)?;
+        }
+        Ok(id)
+    }
 }
 
 impl Objects for Batch<'_> {
     fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
-        let id = Oid::hash_object(ObjectType::Blob, bytes)?;
-        if !self.written.contains(&id) && !self.repo.odb()?.exists(id) {
-            self.repo.blob(bytes)?;
-            self.written.insert(id);
-        }
-        Ok(id)
+        self.add(ObjectType::Blob, bytes)
     }
 
     fn tree(&mut self, entries: &BTreeMap<Vec<u8>, (Oid, i32)>) -> Result<Oid, git2::Error> {
-        let mut builder = self.repo.treebuilder(None)?;
-        for (name, (id, mode)) in entries {
-            builder.insert(&name[..], *id, *mode)?;
+        // Git sorts a folder as if its name ended with a slash.
+        let key = |(name, (_, mode)): &(&Vec<u8>, &(Oid, i32))| {
+            let mut key = (*name).clone();
+            key.extend((*mode == FOLDER_MODE).then_some(b'/'));
+            key
+        };
+        let mut sorted: Vec<_> = entries.iter().collect();
+        sorted.sort_by_cached_key(key);
+        let mut bytes = Vec::new();
+        for (name, (id, mode)) in sorted {
+            bytes.extend_from_slice(format!("{mode:o} ").as_bytes());
+            bytes.extend_from_slice(name);
+            bytes.push(0);
+            bytes.extend_from_slice(id.as_bytes());
         }
-        let id = builder.write()?;
-        self.written.insert(id);
-        Ok(id)
+        self.add(ObjectType::Tree, &bytes)
     }
 }
 
+fn io(error: std::io::Error) -> git2::Error {
+    git2::Error::from_str(&error.to_string())
+}
+
 impl Writer {
-    pub(super) fn new(path: &Path) -> Result<Self, git2::Error> {
-        Ok(Self { path: path.to_owned() })
+    pub(super) fn new(path: &Path, (index, recorded): (&BTreeMap<String, Current>, u64)) -> Self {
+        let last = index.iter().filter_map(|(cob, version)| Some((cob.clone(), Last::of(version)?)));
+        Self { path: path.to_owned(), last: last.collect(), recorded }
     }
 
-    /// Writes records; the versions that they have become.
-    pub(super) fn write(
-        &mut self,
-        records: &[Record],
-        index: &BTreeMap<String, Current>,
-    ) -> Result<Vec<(String, Current)>, git2::Error> {
+    /// Writes records; the newest versions that come of them. A commit has one version of each change object at most, so that
+    /// all of them are in the history.
+    pub(super) fn write(&mut self, records: &[Arc<Numbered>]) -> Result<Vec<(String, Current)>, git2::Error> {
         let repo = Repository::open_bare(&self.path)?;
-        let odb = repo.odb()?;
-        let _memory: Mempack<'_> = odb.add_new_mempack_backend(i32::MAX)?;
-        let mut batch = Batch { repo: &repo, written: BTreeSet::new() };
-        let now = now();
+        let mut batch = Batch { odb: repo.odb()?, pack: NewPack::begin(&self.path.join("objects/pack")).map_err(io)? };
+        let head = head(&repo)?;
+        let mut all = All::read(&repo, head.as_ref())?;
+        let mut commit = head.map(|head| head.id());
+        let mut last = BTreeMap::new();
         let mut new: BTreeMap<String, Current> = BTreeMap::new();
-        for record in records {
-            let before = new.get(&record.cob).or_else(|| index.get(&record.cob));
-            let version = write_version(&mut batch, record, before, now)?;
-            new.insert(record.cob.clone(), version);
+        let rounds = rounds(records);
+        let newest: BTreeMap<&str, u64> = records.iter().map(|n| (n.record.cob.as_str(), n.number)).collect();
+        let all_recorded = records.iter().map(|numbered| numbered.number).fold(self.recorded, u64::max);
+        for (at, round) in rounds.iter().enumerate() {
+            for numbered in round {
+                let cob = &numbered.record.cob;
+                let before = last.get(cob).or_else(|| self.last.get(cob)).copied();
+                let newest = newest.get(cob.as_str()) == Some(&numbered.number);
+                let version = write_version(&mut batch, numbered, before, newest)?;
+                let written = Last::of(&version).ok_or_else(|| git2::Error::from_str("a version was not written"))?;
+                all.put(&repo, cob, written.id)?;
+                last.insert(cob.clone(), written);
+                new.insert(cob.clone(), version);
+            }
+            let recorded = if at + 1 == rounds.len() { all_recorded } else { self.recorded };
+            let tree = all.write(&mut batch, recorded)?;
+            commit = Some(batch.add(ObjectType::Commit, commit_text(tree, commit, round).as_bytes())?);
         }
-        let parent = head(&repo)?;
-        let tree = update(&mut batch, parent.as_ref().map(Commit::tree).transpose()?, &new)?;
-        let author = author(now)?;
-        let message = message(records);
-        let parents: Vec<&Commit<'_>> = parent.iter().collect();
-        let commit = repo.commit(None, &author, &author, &message, &repo.find_tree(tree)?, &parents)?;
-        batch.written.insert(commit);
-        let mut pack = repo.packbuilder()?;
-        for id in &batch.written {
-            pack.insert_object(*id, None)?;
+        batch.pack.finish().map_err(io)?;
+        if let Some(commit) = commit {
+            repo.reference(MAIN, commit, true, "files")?;
         }
-        packs::write(&self.path, &mut pack, PACK_MODE)?;
-        repo.reference(MAIN, commit, true, "files")?;
+        self.recorded = all_recorded;
+        self.last.extend(last);
         packs::merge_small(&self.path, MOST_PACKS, PACK_MODE)?;
         Ok(new.into_iter().collect())
     }
@@ -137,18 +192,21 @@ impl Writer {
     }
 }
 
-/// Every change object's newest version.
-pub(super) fn load(repo: &Repository) -> Result<BTreeMap<String, Current>, git2::Error> {
+/// Every change object's newest version, and the number of the last record.
+pub(super) fn load(repo: &Repository) -> Result<(BTreeMap<String, Current>, u64), git2::Error> {
     let mut all = BTreeMap::new();
-    let Some(head) = head(repo)? else { return Ok(all) };
-    let Some(cobs) = head.tree()?.get_name(COBS).map(|e| e.id()) else { return Ok(all) };
+    let Some(head) = head(repo)? else { return Ok((all, 0)) };
+    let root = head.tree()?;
+    let recorded = root.get_name(RECORDED).map(|e| repo.find_blob(e.id())).transpose()?;
+    let recorded = recorded.and_then(|blob| std::str::from_utf8(blob.content()).ok()?.trim().parse().ok());
+    let Some(cobs) = root.get_name(COBS).map(|e| e.id()) else { return Ok((all, recorded.unwrap_or(0))) };
     for shard in &repo.find_tree(cobs)? {
         for entry in &repo.find_tree(shard.id())? {
             let current = version(repo, entry.id())?;
             all.insert(current.info.cob.clone(), current);
         }
     }
-    Ok(all)
+    Ok((all, recorded.unwrap_or(0)))
 }
 
 /// A version by its id.
@@ -162,75 +220,121 @@ pub(super) fn version(repo: &Repository, id: Oid) -> Result<Current, git2::Error
         let what = format!("it was written by a newer cobd (format {}, this one knows {FORMAT})", info.format);
         return Err(git2::Error::from_str(&what));
     }
-    let (before, applied, found) = (part(BEFORE), part(APPLIED), part(FOUND));
-    Ok(Current { id, info, parts: Parts { before, applied, found, begun: BEGUN.map(part) } })
+    let part = |name: &str| held(part(name));
+    let parts = Parts { before: part(BEFORE), applied: part(APPLIED), found: part(FOUND), begun: BEGUN.map(part) };
+    Ok(Current { number: 0, id: Some(id), info: Arc::new(info), parts })
 }
 
+fn held(tree: Option<Oid>) -> Held {
+    tree.map_or(Held::Nowhere, Held::Tree)
+}
+
+/// Writes a version. What an action had begun is of no use any more once a newer one is there.
 fn write_version(
     batch: &mut Batch<'_>,
-    record: &Record,
-    before: Option<&Current>,
-    time: u64,
+    numbered: &Numbered,
+    last: Option<Last>,
+    newest: bool,
 ) -> Result<Current, git2::Error> {
+    let record = &numbered.record;
     let mut part = |part: &Part, same: Option<Oid>| match part {
         Part::Same => Ok(same),
         Part::New(listing) => write_listing(batch, listing),
     };
-    let was = before.map(|b| b.parts).unwrap_or_default();
-    let parts = Parts {
-        before: part(&record.before, was.before)?,
-        applied: part(&record.applied, was.applied)?,
-        found: write_listing(batch, &record.found)?,
-        begun: [
-            write_listing(batch, &record.begun.from)?,
-            write_listing(batch, &record.begun.base)?,
-            write_listing(batch, &record.begun.aim)?,
-            write_listing(batch, &record.begun.result)?,
-        ],
-    };
-    let info = Info {
-        format: FORMAT,
-        cob: record.cob.clone(),
-        generation: record.generation,
-        time,
-        reason: record.reason,
-        spec: record.spec.clone(),
-        previous: before.map(|b| b.id.to_string()),
-        paths: record.paths.clone(),
-    };
+    let before = part(&record.before, last.and_then(|l| l.before))?;
+    let applied = part(&record.applied, last.and_then(|l| l.applied))?;
+    let found = write_listing(batch, &record.found)?;
+    let Begun { from, base, aim, result } = &record.begun;
+    let mut begun = [None; 4];
+    if newest {
+        for (part, listing) in begun.iter_mut().zip([from, base, aim, result]) {
+            *part = write_listing(batch, listing)?;
+        }
+    }
+    let info = record.info(numbered.time, last.map(|l| l.id));
     let text = serde_json::to_vec(&info).map_err(|e| git2::Error::from_str(&e.to_string()))?;
     let mut entries = BTreeMap::from([(INFO.as_bytes().to_vec(), (batch.blob(&text)?, FILE_MODE))]);
-    let named = [(BEFORE, parts.before), (APPLIED, parts.applied), (FOUND, parts.found)];
-    for (name, id) in named.into_iter().chain(BEGUN.into_iter().zip(parts.begun)) {
+    let named = [(BEFORE, before), (APPLIED, applied), (FOUND, found)];
+    for (name, id) in named.into_iter().chain(BEGUN.into_iter().zip(begun)) {
         entries.extend(id.map(|id| (name.as_bytes().to_vec(), (id, FOLDER_MODE))));
     }
-    Ok(Current { id: batch.tree(&entries)?, info, parts })
+    let id = batch.tree(&entries)?;
+    let parts = Parts { before: held(before), applied: held(applied), found: held(found), begun: begun.map(held) };
+    Ok(Current { number: numbered.number, id: Some(id), info: Arc::new(info), parts })
 }
 
-/// The tree of all, with these versions in it.
-fn update(batch: &mut Batch<'_>, head: Option<Tree<'_>>, new: &BTreeMap<String, Current>) -> Result<Oid, git2::Error> {
-    let repo = batch.repo;
-    let below = |tree: &Option<Tree<'_>>, name: &str| -> Option<Oid> { Some(tree.as_ref()?.get_name(name)?.id()) };
-    let cobs = below(&head, COBS).map(|id| repo.find_tree(id)).transpose()?;
-    let mut shards: BTreeMap<String, Vec<(String, Oid)>> = BTreeMap::new();
-    for (cob, version) in new {
-        let shard = canonical::fingerprint(&[cob.as_bytes()]).to_string()[..2].to_owned();
-        shards.entry(shard).or_default().push((cob.replace('/', "+"), version.id));
-    }
-    let mut all = repo.treebuilder(cobs.as_ref())?;
-    for (shard, versions) in shards {
-        let old = below(&cobs, &shard).map(|id| repo.find_tree(id)).transpose()?;
-        let mut builder = repo.treebuilder(old.as_ref())?;
-        for (name, id) in versions {
-            builder.insert(name, id, FOLDER_MODE)?;
+/// The versions of all change objects, by their shards.
+struct All {
+    /// Of the shards that are as they were, their trees.
+    shards: BTreeMap<Vec<u8>, Shard>,
+}
+
+enum Shard {
+    Written(Oid),
+    Changed(BTreeMap<Vec<u8>, (Oid, i32)>),
+}
+
+impl All {
+    fn read(repo: &Repository, head: Option<&Commit<'_>>) -> Result<Self, git2::Error> {
+        let mut shards = BTreeMap::new();
+        let root = head.map(Commit::tree).transpose()?;
+        if let Some(cobs) = root.and_then(|root| root.get_name(COBS).map(|e| e.id())) {
+            let tree = repo.find_tree(cobs)?;
+            shards.extend(tree.iter().map(|entry| (entry.name_bytes().to_vec(), Shard::Written(entry.id()))));
         }
-        let id = builder.write()?;
-        batch.written.insert(id);
-        all.insert(shard, id, FOLDER_MODE)?;
+        Ok(Self { shards })
     }
-    let cobs = all.write()?;
-    batch.written.insert(cobs);
-    batch.tree(&BTreeMap::from([(COBS.as_bytes().to_vec(), (cobs, FOLDER_MODE))]))
+
+    fn put(&mut self, repo: &Repository, cob: &str, version: Oid) -> Result<(), git2::Error> {
+        let shard = canonical::fingerprint(&[cob.as_bytes()]).to_string().as_bytes()[..2].to_vec();
+        let shard = self.shards.entry(shard).or_insert_with(|| Shard::Changed(BTreeMap::new()));
+        if let Shard::Written(id) = shard {
+            let tree = repo.find_tree(*id)?;
+            let entries = tree.iter().map(|entry| (entry.name_bytes().to_vec(), (entry.id(), FOLDER_MODE)));
+            *shard = Shard::Changed(entries.collect());
+        }
+        if let Shard::Changed(entries) = shard {
+            entries.insert(cob.replace('/', "+").into_bytes(), (version, FOLDER_MODE));
+        }
+        Ok(())
+    }
+
+    fn write(&self, batch: &mut Batch<'_>, recorded: u64) -> Result<Oid, git2::Error> {
+        let mut shards = BTreeMap::new();
+        for (name, shard) in &self.shards {
+            let id = match shard {
+                Shard::Written(id) => *id,
+                Shard::Changed(entries) => batch.tree(entries)?,
+            };
+            shards.insert(name.clone(), (id, FOLDER_MODE));
+        }
+        let cobs = batch.tree(&shards)?;
+        let recorded = batch.blob(recorded.to_string().as_bytes())?;
+        let (cobs, recorded) = ((cobs, FOLDER_MODE), (recorded, FILE_MODE));
+        batch.tree(&BTreeMap::from([(COBS.as_bytes().to_vec(), cobs), (RECORDED.as_bytes().to_vec(), recorded)]))
+    }
+}
+
+/// Records in their order, in groups in which each change object comes once.
+fn rounds(records: &[Arc<Numbered>]) -> Vec<Vec<&Arc<Numbered>>> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut rounds: Vec<Vec<&Arc<Numbered>>> = Vec::new();
+    for numbered in records {
+        let count = counts.entry(&numbered.record.cob).or_default();
+        if rounds.len() == *count {
+            rounds.push(Vec::new());
+        }
+        rounds[*count].push(numbered);
+        *count += 1;
+    }
+    rounds
+}
+
+fn commit_text(tree: Oid, parent: Option<Oid>, round: &[&Arc<Numbered>]) -> String {
+    let time = round.last().map_or_else(now, |numbered| numbered.time);
+    let parent = parent.map(|id| format!("parent {id}\n")).unwrap_or_default();
+    let who = format!("cobd <cobd@localhost> {time} +0000");
+    format!("tree {tree}\n{parent}author {who}\ncommitter {who}\n\n{}", message(round))
 }
 
 fn head(repo: &Repository) -> Result<Option<Commit<'_>>, git2::Error> {
@@ -241,21 +345,20 @@ fn head(repo: &Repository) -> Result<Option<Commit<'_>>, git2::Error> {
     }
 }
 
-fn author(time: u64) -> Result<Signature<'static>, git2::Error> {
-    Signature::new("cobd", "cobd@localhost", &Time::new(i64::try_from(time).unwrap_or(i64::MAX), 0))
-}
-
-fn message(records: &[Record]) -> String {
+fn message(records: &[&Arc<Numbered>]) -> String {
     const SHOWN: usize = 20;
-    let mut lines: Vec<String> =
-        records.iter().take(SHOWN).map(|r| format!("{} {:?} (generation {})", r.cob, r.reason, r.generation)).collect();
+    let line = |numbered: &&Arc<Numbered>| {
+        let record = &numbered.record;
+        format!("{} {:?} (generation {})", record.cob, record.reason, record.generation)
+    };
+    let mut lines: Vec<String> = records.iter().take(SHOWN).map(line).collect();
     if records.len() > SHOWN {
         lines.push(format!("and {} more", records.len() - SHOWN));
     }
     lines.join("\n")
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

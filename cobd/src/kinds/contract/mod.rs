@@ -49,6 +49,9 @@ pub struct Case {
     pub(super) arranged: BTreeMap<StateName, String>,
     pub(super) kills: u32,
     pub(super) seed: u64,
+    /// Takes the place of the back end of its name.
+    #[cfg(test)]
+    pub(in crate::kinds) backend: Option<Arc<dyn super::Backend>>,
 }
 
 impl Case {
@@ -78,8 +81,19 @@ impl Case {
     /// A change object of a bundle, with the contents of the files that travel with it.
     #[must_use]
     pub fn of(kind: Kind, cob: Cob, blobs: BTreeMap<BlobHash, ByteBuf>) -> Self {
-        let (watched, arranged) = (Vec::new(), BTreeMap::new());
-        Self { kind, cob, blobs, other: None, watched, probe: None, arranged, kills: KILLS, seed: 1 }
+        Self {
+            kind,
+            cob,
+            blobs,
+            other: None,
+            watched: Vec::new(),
+            probe: None,
+            arranged: BTreeMap::new(),
+            kills: KILLS,
+            seed: 1,
+            #[cfg(test)]
+            backend: None,
+        }
     }
 
     /// Watches a file or folder that the kind acts on. Its own folder (`COB_STATE_DIR`) and its working folder

@@ -56,6 +56,11 @@ impl Subject {
         let folder = scratch.canonicalize()?.join("state");
         let (sender, ended) = mpsc::channel(16);
         let kinds = Kinds::new(&folder, program.clone(), sender)?;
+        #[cfg(test)]
+        let kinds = match &case.backend {
+            Some(backend) => kinds.with_backend(backend.clone()),
+            None => kinds,
+        };
         let kind = Arc::new(case.kind.clone());
         let mut files = case.kind.files.clone();
         files.extend(case.cob.files.clone());
@@ -155,6 +160,10 @@ impl Subject {
         let ended = self.end_of(job).await;
         self.kill_job(job);
         self.kinds.remove(job);
+        if !durable {
+            // What was inside this process was only asked to end; whatever comes next waits until it has.
+            self.check(As::Own).await?;
+        }
         Ok(match moved(ended) {
             Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => Kill::Killed,
             done @ Outcome::Done { .. } => Kill::TooLate(done),

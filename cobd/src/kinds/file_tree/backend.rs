@@ -1,20 +1,24 @@
 //! What the daemon asks of a file tree: its state, and the moves between its states.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, State, Vault, Wanted};
+use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, State, TreePath, Vault, Wanted};
 use cob_types::message::Values;
+use cob_types::status::FileDrift;
 use cob_types::{CobId, Kind, StateName, canonical, secret};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use super::query::{self, FilesAnswer, FilesQuery};
 use super::vault::OwnKey;
-use super::watch::Watch;
+use super::watch::{Watch, real};
+use super::who;
+use crate::durable::{self, Sync};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
 use crate::kinds::content;
 use crate::run::{Opener, Sealed, now_ns};
@@ -40,6 +44,8 @@ pub(super) struct Shared {
     files: Mutex<Option<Files>>,
     /// One job at a time for each change object.
     busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
+    /// What the last check has found that others have changed.
+    drifted: Mutex<BTreeMap<CobId, Vec<FileDrift>>>,
     watch: Watch,
 }
 
@@ -145,7 +151,7 @@ impl Backend for FileTree {
         let (need, states) = (self.need(tools, context), context.kind.states.clone());
         let unknown = |reason: String| CheckOutcome::unknown(reason);
         // A large tree takes longer than a check of another kind; nothing of it is worth being repeated.
-        self.work(None, unknown, move |_| Ok(judge(&states, need.check()?)))
+        self.work(None, unknown, move |_| need.check(&states))
     }
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
@@ -169,6 +175,11 @@ impl Backend for FileTree {
     fn forget(&self, cob: &CobId) {
         self.shared.watch.forget(cob);
         self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
+        self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
+    }
+
+    fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
+        self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).get(cob).cloned().unwrap_or_default()
     }
 
     fn files(&self, tools: &Tools, context: &Context, query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {
@@ -241,10 +252,10 @@ impl Need {
         job()
     }
 
-    fn check(&self) -> Result<Checked, String> {
+    fn check(&self, states: &[StateName]) -> Result<CheckOutcome, String> {
         let look = || {
-            let wanted = self.wanted()?;
-            let mut checked = self.files()?.check(self.cob(), &wanted)?;
+            let (wanted, files) = (self.wanted()?, self.files()?);
+            let mut checked = files.check(self.cob(), &wanted)?;
             let as_wanted = checked.difference.is_empty() && checked.paths.is_empty() && checked.conflicts.is_empty();
             if self.observed && checked.state == State::Absent && as_wanted {
                 checked.state = State::Present;
@@ -252,9 +263,72 @@ impl Need {
             if checked.state != State::Absent || self.observed {
                 self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
             }
-            Ok(checked)
+            self.note_drift(&wanted, &mut checked);
+            self.keep_patch(&files, &wanted, &checked)?;
+            Ok(self.judge(states, &wanted, checked))
         };
         self.alone(look).map_err(|e: FilesError| e.to_string())
+    }
+
+    /// What others have changed stands in the status, and in the history with what is known of them.
+    fn note_drift(&self, wanted: &Wanted, checked: &mut Checked) {
+        // In shared files their changes are as welcome as the model's.
+        let counts = checked.drifted && (checked.state != State::Present || wanted.tells());
+        let paths = if counts { checked.paths.as_slice() } else { &[] };
+        let drift: Vec<_> = paths.iter().take(NAMED).map(|path| who::evidence("/".as_ref(), &real(path))).collect();
+        checked.difference.extend(drift.iter().map(who::line));
+        let mut drifted = self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner);
+        if drift.is_empty() {
+            drifted.remove(&self.cob);
+        } else {
+            drifted.insert(self.cob.clone(), drift);
+        }
+    }
+
+    /// With `adopt`, what others have changed is a patch for the model.
+    fn keep_patch(&self, files: &Files, wanted: &Wanted, checked: &Checked) -> Result<(), FilesError> {
+        if !wanted.adopts() {
+            return Ok(());
+        }
+        let path = self.patch_path();
+        let failed = |e: std::io::Error| FilesError::Content(format!("{}: {e}", path.display()));
+        let patch = if checked.drifted { files.patch(wanted, &checked.paths)? } else { String::new() };
+        if patch.is_empty() {
+            return match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+                Ok(()) | Err(_) => Ok(()),
+            };
+        }
+        if fs::read(&path).is_ok_and(|kept| kept == patch.as_bytes()) {
+            return Ok(());
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Ok(());
+        };
+        fs::create_dir_all(folder).map_err(failed)?;
+        durable::write_file(folder, name, 0o600, patch.as_bytes(), Sync::Later).map_err(failed)
+    }
+
+    /// Where the patch of this change object is.
+    pub(super) fn patch_path(&self) -> PathBuf {
+        let name = self.cob.as_str().replace('/', "+");
+        self.state_dir.join("files").join("patches").join(format!("{name}.patch"))
+    }
+
+    /// The state, and what others have changed where that may stay.
+    fn judge(&self, states: &[StateName], wanted: &Wanted, checked: Checked) -> CheckOutcome {
+        let name = match checked.state {
+            State::Absent => "absent",
+            State::Present => "present",
+            State::Outdated => "outdated",
+            State::Conflict => "conflict",
+        };
+        let Some(state) = states.iter().find(|s| **s == *name).cloned() else {
+            return CheckOutcome::unknown(format!("its kind has no state {name}"));
+        };
+        let present = checked.state == State::Present && wanted.tolerates();
+        let exports = if present { exports(&checked.paths) } else { Values::new() };
+        CheckOutcome { state: Ok(state), difference: checked.difference, exports }
     }
 
     fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {
@@ -262,6 +336,7 @@ impl Need {
             let (wanted, files) = (self.wanted()?, self.files()?);
             let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, cancelled };
             let _moving = self.shared.watch.moving(&self.cob);
+            self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.cob);
             if !up {
                 self.shared.watch.forget(&self.cob);
                 return files.retire(&job);
@@ -274,22 +349,8 @@ impl Need {
     }
 }
 
-/// The state, and what others have changed where that may stay.
-fn judge(states: &[StateName], checked: Checked) -> CheckOutcome {
-    let name = match checked.state {
-        State::Absent => "absent",
-        State::Present => "present",
-        State::Outdated => "outdated",
-        State::Conflict => "conflict",
-    };
-    let Some(state) = states.iter().find(|s| **s == *name).cloned() else {
-        return CheckOutcome::unknown(format!("its kind has no state {name}"));
-    };
-    let mut exports = Values::new();
-    if checked.state == State::Present && !checked.paths.is_empty() {
-        // What is left as it is, and is not as the model says: others may want to know, and the history tells it.
-        let named: Vec<_> = checked.paths.iter().take(NAMED).map(ToString::to_string).collect();
-        exports.insert("drift".to_owned(), canonical::json(&serde_json::json!(named)));
-    }
-    CheckOutcome { state: Ok(state), difference: checked.difference, exports }
+/// What is left as it is, and is not as the model says: others may want to know.
+fn exports(paths: &[TreePath]) -> Values {
+    let named: Vec<_> = paths.iter().take(NAMED).map(ToString::to_string).collect();
+    Values::from([("drift".to_owned(), canonical::json(&serde_json::json!(named)))])
 }

@@ -1,10 +1,15 @@
 //! The kind, as the daemon uses it.
 
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
 use cob_types::Kind;
 
-use crate::kinds::Outcome;
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use crate::kinds::contract::tests::holds;
+use crate::kinds::contract::{Case, Rule, run};
+use crate::kinds::file_tree::{FileTree, FilesQuery};
 use crate::kinds::testing::{Bench, kind, reason, state};
 
 fn file_tree() -> Kind {
@@ -83,6 +88,12 @@ async fn a_secret_is_in_its_file_and_nowhere_else() {
     assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
     assert_eq!(bench.state(&context).await, "present");
 
+    let waits = fs::read_dir(bench.path("files/store.git/log")).expect("listed").flatten();
+    let waits: Vec<u8> = waits.flat_map(|entry| fs::read(entry.path()).expect("read")).collect();
+    assert!(waits.len() > 100, "something waits in the log");
+    let waits = String::from_utf8_lossy(&waits);
+    assert!(![value, before, "found secret"].iter().any(|secret| waits.contains(secret)), "{waits}");
+    bench.ask(&context, FilesQuery::Log).await.expect("told");
     let store = git2::Repository::open_bare(bench.path("files/store.git")).expect("a store");
     let mut objects = 0;
     let odb = store.odb().expect("objects");
@@ -97,4 +108,139 @@ async fn a_secret_is_in_its_file_and_nowhere_else() {
     assert!(objects > 10);
     assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
     assert_eq!(fs::read_to_string(&path).expect("back"), before);
+}
+
+/// A tree with a file, a link and a folder, and what is in the way of none of them.
+fn case(host: &Path) -> Case {
+    let tree = |text: &str, link: &str| {
+        let path = |name: &str| host.join(name).display().to_string();
+        let files = serde_json::json!({
+            (path("a/x.conf")): {"content": text, "mode": "0640"},
+            (path("a/current")): {"link": link},
+            (path("whole")): {"folder": true, "whole": true},
+            (path("whole/y.conf")): {"content": "y\n"},
+        });
+        serde_json::json!({ "files": files }).to_string()
+    };
+    fs::create_dir_all(host.join("whole")).expect("made");
+    fs::write(host.join("whole/before"), "before\n").expect("written");
+    Case::new(file_tree(), &tree("one\n", "x.conf")).other(&tree("two\n", "y.conf")).watching(host)
+}
+
+#[tokio::test]
+async fn it_keeps_what_every_kind_promises() {
+    let host = tempfile::tempdir().expect("a folder");
+    holds(&case(host.path()), &[]).await;
+}
+
+/// A file tree that breaks one promise.
+struct Planted {
+    real: FileTree,
+    fault: Fault,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    /// It says that it was taken back, and was not.
+    NotTakenBack,
+    /// A look writes.
+    ALookWrites,
+    /// A second move writes what was there already.
+    WritesAgain,
+}
+
+impl Backend for Planted {
+    fn name(&self) -> &'static str {
+        self.real.name()
+    }
+
+    fn durable(&self) -> bool {
+        self.real.durable()
+    }
+
+    fn accept(&self, kind: &Kind) -> Result<(), String> {
+        self.real.accept(kind)
+    }
+
+    fn accept_content(&self, content: &str) -> Result<(), String> {
+        self.real.accept_content(content)
+    }
+
+    fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        if self.fault == Fault::ALookWrites {
+            let content: serde_json::Value = serde_json::from_str(&context.cob.content).expect("a content");
+            let path = content["files"].as_object().and_then(|files| files.keys().next()).expect("a path").clone();
+            let path = Path::new(&path);
+            let _ = fs::read(path).map(|bytes| fs::write(path, bytes).expect("written"));
+        }
+        self.real.check(tools, context)
+    }
+
+    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+        match self.fault {
+            Fault::NotTakenBack if hop.to == *"absent" => Work::known(Outcome::done()),
+            Fault::WritesAgain if hop.to == *"present" => {
+                let stray = context.folder.join("stray");
+                let count = fs::read_to_string(&stray).map_or(0, |text| text.len());
+                fs::write(&stray, "x".repeat(count + 1)).expect("written");
+                self.real.transition(tools, context, hop)
+            }
+            Fault::NotTakenBack | Fault::WritesAgain | Fault::ALookWrites => self.real.transition(tools, context, hop),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_tree_that_breaks_a_promise_is_found_out() {
+    for (fault, rule) in
+        [(Fault::NotTakenBack, Rule::Move), (Fault::ALookWrites, Rule::Check), (Fault::WritesAgain, Rule::Twice)]
+    {
+        let (host, scratch) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let mut case = case(host.path()).kills(0);
+        case.backend = Some(Arc::new(Planted { real: FileTree::default(), fault }));
+        let report = run(&case, &crate::run::testing::program(), scratch.path()).await.expect("tried");
+        assert!(!report.holds, "{:#?}", report.trials);
+        assert_eq!(report.broken().next().expect("broken").rule, rule, "{:#?}", report.trials);
+    }
+}
+
+/// With a policy about changes by others.
+fn with(policy: &str, bench: &Bench, text: &str) -> String {
+    let content: serde_json::Value = serde_json::from_str(&content(bench, text)).expect("a content");
+    let mut content = content.as_object().expect("an object").clone();
+    content.insert("on_drift".to_owned(), policy.into());
+    serde_json::Value::Object(content).to_string()
+}
+
+#[tokio::test]
+async fn what_others_have_changed_is_told_until_it_is_gone() {
+    for policy in ["report", "adopt"] {
+        let mut bench = Bench::new();
+        let wanted = with(policy, &bench, "one\ntwo\n");
+        let context = bench.context(&file_tree(), &wanted);
+        assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+        let id = context.cob.id.clone();
+        assert_eq!(bench.check(&context).await.exports["drift"], "[]");
+        assert_eq!(bench.kinds.drift(&id), Vec::new());
+        let path = bench.path("host/x.conf");
+        fs::write(&path, "one\ntwo\nmine\n").expect("edited");
+        let found = bench.check(&context).await;
+        assert_eq!(found.state, Ok(state("present")));
+        assert!(found.exports["drift"].contains("host/x.conf"), "{:?}", found.exports);
+        assert!(found.difference.contains("x.conf: it belongs to "), "{}", found.difference);
+        let drift = bench.kinds.drift(&id);
+        assert_eq!(drift.len(), 1);
+        assert!(drift[0].path.ends_with("host/x.conf") && drift[0].owner.is_some() && drift[0].changed_s.is_some());
+
+        let patch = bench.ask(&context, FilesQuery::Patch).await.expect("told");
+        assert!(patch.text.ends_with(" one\n two\n+mine\n"), "{}", patch.text);
+        let kept = bench.path("files/patches/n1+a+b.patch");
+        assert_eq!(patch.path.is_some(), policy == "adopt");
+        assert_eq!(fs::read_to_string(&kept).ok(), (policy == "adopt").then_some(patch.text));
+
+        fs::write(&path, "one\ntwo\n").expect("edited");
+        assert_eq!(bench.check(&context).await.exports["drift"], "[]");
+        assert_eq!(bench.kinds.drift(&id), Vec::new());
+        assert!(!kept.exists());
+    }
 }

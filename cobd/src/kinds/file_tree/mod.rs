@@ -17,6 +17,7 @@ mod file_tree_test;
 mod query;
 mod vault;
 mod watch;
+mod who;
 
 pub(super) use backend::FileTree;
 pub use query::{FileConflict, FileVersion, FilesAnswer, FilesQuery};

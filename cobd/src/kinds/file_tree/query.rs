@@ -27,6 +27,8 @@ pub enum FilesQuery {
         /// Which; none: the first.
         path: Option<String>,
     },
+    /// What others have changed, as a patch for the model.
+    Patch,
     /// A decision about conflicts.
     Resolve {
         /// In which file; none: in all.
@@ -132,6 +134,13 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             let text = String::from_utf8(hunks)
                 .map_err(|_| FilesError::NotThere(format!("{found} is not UTF-8: take one of its sides")))?;
             FilesAnswer { path: Some(found.to_string()), ..plain(text) }
+        }
+        FilesQuery::Patch => {
+            let wanted = need.wanted()?;
+            let checked = files.check(need.cob(), &wanted)?;
+            let path = wanted.adopts().then(|| need.patch_path().display().to_string());
+            let patch = if checked.drifted { files.patch(&wanted, &checked.paths)? } else { String::new() };
+            FilesAnswer { path, ..plain(patch) }
         }
         FilesQuery::Resolve { path: which, choice, retire } => {
             let which = path(&which)?;

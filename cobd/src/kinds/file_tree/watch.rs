@@ -50,8 +50,8 @@ struct Inner {
 #[derive(Default)]
 struct Watched {
     folders: BTreeMap<PathBuf, Folder>,
-    /// The folders of each change object.
-    of: BTreeMap<CobId, BTreeSet<PathBuf>>,
+    /// The folders of each change object, with its names in each.
+    of: BTreeMap<CobId, BTreeMap<PathBuf, Vec<OsString>>>,
     pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
     moving: BTreeMap<CobId, usize>,
     ours: BTreeMap<PathBuf, Stamp>,
@@ -94,9 +94,11 @@ impl Watch {
         let folders: BTreeSet<PathBuf> = parents.chain(whole.iter().cloned()).collect();
         let watched: BTreeSet<PathBuf> = folders.into_iter().filter(|folder| self.watch(folder, drifts)).collect();
         let mut state = self.inner.lock();
+        let mut of: BTreeMap<PathBuf, Vec<OsString>> = watched.iter().map(|w| (w.clone(), Vec::new())).collect();
         for path in &paths {
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            if watched.contains(folder) {
+            if let Some(own) = of.get_mut(folder) {
+                own.push(name.to_owned());
                 let names = &mut state.folders.entry(folder.to_owned()).or_default().names;
                 names.entry(name.to_owned()).or_default().insert(cob.clone());
             }
@@ -104,7 +106,7 @@ impl Watch {
         for path in whole.into_iter().filter(|path| watched.contains(path)) {
             state.folders.entry(path).or_default().whole.insert(cob.clone());
         }
-        state.of.insert(cob.clone(), watched);
+        state.of.insert(cob.clone(), of);
     }
 
     /// Watches a folder; whether it is watched now. The state is not locked meanwhile: whoever tells of changes needs it, and
@@ -161,16 +163,22 @@ impl Watch {
         let mut state = self.inner.lock();
         state.pending.remove(cob);
         let mut gone = Vec::new();
-        for path in state.of.remove(cob).unwrap_or_default() {
+        for (path, names) in state.of.remove(cob).unwrap_or_default() {
+            for name in &names {
+                state.ours.remove(&path.join(name));
+            }
             let Some(folder) = state.folders.get_mut(&path) else { continue };
             folder.whole.remove(cob);
-            folder.names.retain(|_, cobs| {
-                cobs.remove(cob);
-                !cobs.is_empty()
-            });
+            for name in &names {
+                if let Some(cobs) = folder.names.get_mut(name) {
+                    cobs.remove(cob);
+                    if cobs.is_empty() {
+                        folder.names.remove(name);
+                    }
+                }
+            }
             if folder.names.is_empty() && folder.whole.is_empty() {
                 state.folders.remove(&path);
-                state.ours.retain(|file, _| file.parent() != Some(&path));
                 gone.push(path);
             }
         }
@@ -288,7 +296,7 @@ impl Watched {
     }
 }
 
-fn real(path: &TreePath) -> PathBuf {
+pub(super) fn real(path: &TreePath) -> PathBuf {
     let bytes: &[u8] = std::borrow::Borrow::borrow(path);
     Path::new("/").join(OsStr::from_bytes(bytes))
 }

@@ -1,0 +1,363 @@
+//! The log: what is recorded and not in the repository yet.
+//!
+//! ```text
+//!   log/00000000000000000012   "cobfile1"   then frames: length, CRC-32C (4 bytes each, little-endian), a record as packed CBOR
+//! ```
+//! A record is durable when its frame is: one write and one wait for the disk, however many come together. Later they are put
+//! into the repository together ([`super::flush`]), and the segments that they were in are removed. The repository says up to
+//! which number it has them, so none counts twice.
+//!
+//! Only the end of the newest segment can be torn, because each is durable before the next one is begun: a frame that is not
+//! whole there was never promised. Elsewhere it is damage, and an error.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cob_types::codec;
+use git2::Oid;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::{Begun, Blob, Kept, KeptNode, Listing, Part, Reason, Record};
+use crate::attributes::Managed;
+use crate::path::TreePath;
+
+/// What every segment begins with: the format and its number.
+const MAGIC: &[u8; 8] = b"cobfile1";
+/// Length and checksum.
+const HEADER: usize = 8;
+/// No frame is longer.
+const MAX_FRAME: usize = 64 << 20;
+
+/// A record with its place in the order of all.
+#[derive(Debug)]
+pub(super) struct Numbered {
+    pub(super) number: u64,
+    /// In seconds since 1970.
+    pub(super) time: u64,
+    pub(super) record: Record,
+}
+
+/// The log, and what is in it.
+pub(super) struct Log {
+    folder: PathBuf,
+    segment: u64,
+    file: File,
+    /// The length up to which it is known to be good.
+    length: u64,
+    /// Something was written that is not known to be durable.
+    unsynced: bool,
+    next: u64,
+    pub(super) waiting: Vec<Arc<Numbered>>,
+    /// The size of what waits.
+    pub(super) bytes: usize,
+}
+
+impl Log {
+    /// Opens the log of a store: what it holds beyond `recorded` waits.
+    pub(super) fn open(store: &Path, recorded: u64) -> io::Result<Self> {
+        let folder = store.join("log");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let segments = segments(&folder)?;
+        let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
+        for (at, segment) in segments.iter().enumerate() {
+            let path = folder.join(name(*segment));
+            let newest = at + 1 == segments.len();
+            let (read, good) = read(&path, newest)?;
+            if newest {
+                // Its end was never promised, and must not count as damage once there is a newer one.
+                cut(&path, good)?;
+            }
+            for (numbered, size) in read {
+                if numbered.number < next {
+                    continue;
+                }
+                next = numbered.number + 1;
+                bytes += size;
+                waiting.push(Arc::new(numbered));
+            }
+        }
+        let segment = segments.last().map_or(1, |last| last + 1);
+        let file = create(&folder, segment)?;
+        let length = MAGIC.len() as u64;
+        let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
+        if log.waiting.is_empty() {
+            log.done(0, 0, segment);
+        }
+        Ok(log)
+    }
+
+    /// Appends records; durable, if that is asked for. On an error none of them is there.
+    pub(super) fn append(&mut self, records: Vec<Record>, time: u64, durable: bool) -> io::Result<Vec<Arc<Numbered>>> {
+        let mut frames = Vec::new();
+        let mut numbered = Vec::new();
+        for record in records {
+            let number = self.next + numbered.len() as u64;
+            let one = Numbered { number, time, record };
+            encode(&one, &mut frames)?;
+            numbered.push(Arc::new(one));
+        }
+        let written = self.file.write_all(&frames).and_then(|()| if durable { self.file.sync_data() } else { Ok(()) });
+        if let Err(error) = written {
+            // What is half there must not stand before what comes next.
+            self.file.set_len(self.length)?;
+            return Err(error);
+        }
+        self.length += frames.len() as u64;
+        self.unsynced = !durable;
+        self.next += numbered.len() as u64;
+        self.bytes += frames.len();
+        self.waiting.extend(numbered.iter().cloned());
+        Ok(numbered)
+    }
+
+    /// Begins a segment, so that those before it can go once what waits now is in the repository. Its number.
+    pub(super) fn turn(&mut self) -> io::Result<u64> {
+        if self.length > MAGIC.len() as u64 {
+            if self.unsynced {
+                self.file.sync_data()?;
+                self.unsynced = false;
+            }
+            self.file = create(&self.folder, self.segment + 1)?;
+            self.segment += 1;
+            self.length = MAGIC.len() as u64;
+        }
+        Ok(self.segment)
+    }
+
+    /// The first so many of what waits are in the repository: the segments before this one may go.
+    pub(super) fn done(&mut self, count: usize, bytes: usize, segment: u64) {
+        self.waiting.drain(..count);
+        self.bytes -= bytes;
+        for old in segments(&self.folder).unwrap_or_default().into_iter().filter(|old| *old < segment) {
+            // One that stays is passed over: the repository has what is in it.
+            let _ = fs::remove_file(self.folder.join(name(old)));
+        }
+    }
+}
+
+fn name(segment: u64) -> String {
+    format!("{segment:020}")
+}
+
+fn segments(folder: &Path) -> io::Result<Vec<u64>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        all.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn create(folder: &Path, segment: u64) -> io::Result<File> {
+    let path = folder.join(name(segment));
+    let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(MAGIC)?;
+    file.sync_data()?;
+    File::open(folder)?.sync_all()?;
+    Ok(file)
+}
+
+/// Cuts off what is not whole.
+fn cut(path: &Path, good: usize) -> io::Result<()> {
+    if good < MAGIC.len() {
+        return fs::remove_file(path);
+    }
+    let file = OpenOptions::new().write(true).open(path)?;
+    if file.metadata()?.len() > good as u64 {
+        file.set_len(good as u64)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// The records of a segment, each with its size; and up to where it is whole.
+fn read(path: &Path, newest: bool) -> io::Result<(Vec<(Numbered, usize)>, usize)> {
+    let bytes = fs::read(path)?;
+    let damaged = |at: usize, what: &str| {
+        let path = path.display();
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "{path} is damaged at byte {at}: {what}; what it holds of files as they were before is lost if it is moved away"
+            ),
+        )
+    };
+    if !bytes.starts_with(MAGIC) {
+        return match bytes.starts_with(&MAGIC[..7]) && bytes.len() >= MAGIC.len() {
+            true => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} was written by a newer cobd", path.display()),
+            )),
+            // It was begun, and nothing was ever in it.
+            false if newest => Ok((Vec::new(), 0)),
+            false => Err(damaged(0, "it does not begin as it should")),
+        };
+    }
+    let (mut all, mut at) = (Vec::new(), MAGIC.len());
+    while at < bytes.len() {
+        let frame = frame(&bytes[at..]);
+        match frame {
+            Some(payload) => {
+                let line: Line = codec::decode(payload, MAX_FRAME).map_err(|e| damaged(at, &e.to_string()))?;
+                all.push((line.numbered().ok_or_else(|| damaged(at, "a part of it is none"))?, HEADER + payload.len()));
+                at += HEADER + payload.len();
+            }
+            None if newest => break,
+            None => return Err(damaged(at, "its checksum is another one")),
+        }
+    }
+    Ok((all, at))
+}
+
+/// The first frame, if it is whole.
+fn frame(bytes: &[u8]) -> Option<&[u8]> {
+    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (length, sum) = (number(0)? as usize, number(4)?);
+    let payload = bytes.get(HEADER..HEADER.checked_add(length)?)?;
+    (crc32c::crc32c(payload) == sum).then_some(payload)
+}
+
+fn encode(numbered: &Numbered, frames: &mut Vec<u8>) -> io::Result<()> {
+    let payload = codec::encode_packed(&Line::of(numbered)).map_err(io::Error::other)?;
+    let length = u32::try_from(payload.len()).ok().filter(|length| *length as usize <= MAX_FRAME);
+    let length = length.ok_or_else(|| io::Error::other("a record is too long for the log"))?;
+    frames.extend_from_slice(&length.to_le_bytes());
+    frames.extend_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    frames.extend_from_slice(&payload);
+    Ok(())
+}
+
+/// A record as it stands in a frame. Fields are only added at the end.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    number: u64,
+    time: u64,
+    cob: String,
+    generation: u64,
+    reason: Reason,
+    spec: Option<String>,
+    paths: Vec<String>,
+    before: Option<Vec<Entry>>,
+    applied: Option<Vec<Entry>>,
+    found: Vec<Entry>,
+    from: Vec<Entry>,
+    base: Vec<Entry>,
+    aim: Vec<Entry>,
+    result: Vec<Entry>,
+}
+
+/// What is kept of a path, as it stands in a frame.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    path: ByteBuf,
+    sort: Sort,
+    /// The id of a content that the repository has, or the content, or where a link leads.
+    id: Option<ByteBuf>,
+    content: Option<ByteBuf>,
+    managed: Managed,
+    implied: bool,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Sort {
+    Absent,
+    File,
+    Sealed,
+    Secret,
+    Folder,
+    Link,
+}
+
+impl Line {
+    fn of(numbered: &Numbered) -> Self {
+        let Numbered { number, time, record } = numbered;
+        let part = |part: &Part| match part {
+            Part::Same => None,
+            Part::New(listing) => Some(entries(listing)),
+        };
+        let begun = &record.begun;
+        Self {
+            number: *number,
+            time: *time,
+            cob: record.cob.clone(),
+            generation: record.generation,
+            reason: record.reason,
+            spec: record.spec.clone(),
+            paths: record.paths.clone(),
+            before: part(&record.before),
+            applied: part(&record.applied),
+            found: entries(&record.found),
+            from: entries(&begun.from),
+            base: entries(&begun.base),
+            aim: entries(&begun.aim),
+            result: entries(&begun.result),
+        }
+    }
+
+    fn numbered(self) -> Option<Numbered> {
+        let part = |part: Option<Vec<Entry>>| match part {
+            None => Some(Part::Same),
+            Some(entries) => listing(entries).map(Part::New),
+        };
+        let [from, base, aim, result] = [self.from, self.base, self.aim, self.result].map(listing);
+        let record = Record {
+            cob: self.cob,
+            generation: self.generation,
+            reason: self.reason,
+            spec: self.spec,
+            paths: self.paths,
+            before: part(self.before)?,
+            applied: part(self.applied)?,
+            found: listing(self.found)?,
+            begun: Begun { from: from?, base: base?, aim: aim?, result: result? },
+        };
+        Some(Numbered { number: self.number, time: self.time, record })
+    }
+}
+
+fn entries(listing: &Listing) -> Vec<Entry> {
+    let entry = |(path, kept): (&TreePath, &Kept)| {
+        let of_blob = |blob: &Blob| match blob {
+            Blob::Known(id) => (Some(ByteBuf::from(id.as_bytes())), None),
+            Blob::New(bytes) => (None, Some(ByteBuf::from(bytes.to_vec()))),
+        };
+        let (sort, (id, content)) = match &kept.node {
+            KeptNode::Absent => (Sort::Absent, (None, None)),
+            KeptNode::File(blob) => (Sort::File, of_blob(blob)),
+            KeptNode::Sealed(blob) => (Sort::Sealed, of_blob(blob)),
+            KeptNode::Secret => (Sort::Secret, (None, None)),
+            KeptNode::Folder => (Sort::Folder, (None, None)),
+            KeptNode::Link(to) => (Sort::Link, (None, Some(ByteBuf::from(to.clone())))),
+        };
+        let path = ByteBuf::from(std::borrow::Borrow::<[u8]>::borrow(path));
+        Entry { path, sort, id, content, managed: kept.managed.clone(), implied: kept.implied }
+    };
+    listing.iter().map(entry).collect()
+}
+
+/// None: something of it is no entry.
+fn listing(entries: Vec<Entry>) -> Option<Listing> {
+    let mut listing = Listing::new();
+    for Entry { path, sort, id, content, managed, implied } in entries {
+        let blob = || match (&id, &content) {
+            (Some(id), None) => Oid::from_bytes(id).ok().map(Blob::Known),
+            (None, Some(bytes)) => Some(Blob::New(bytes.as_slice().into())),
+            _ => None,
+        };
+        let node = match sort {
+            Sort::Absent => KeptNode::Absent,
+            Sort::File => KeptNode::File(blob()?),
+            Sort::Sealed => KeptNode::Sealed(blob()?),
+            Sort::Secret => KeptNode::Secret,
+            Sort::Folder => KeptNode::Folder,
+            Sort::Link => KeptNode::Link(content?.into_vec()),
+        };
+        let parts: Vec<Vec<u8>> = path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
+        listing.insert(TreePath::of_parts(&parts), Kept { node, managed, implied });
+    }
+    Some(listing)
+}
