@@ -286,7 +286,7 @@ impl Files {
         }
         let choices = self.choices(cob);
         let (store, vault) = (&self.store, &*self.vault);
-        let planner = Planner { disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell };
+        let planner = Planner { cob, disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell };
         let mut plan = planner.plan()?;
         if !look && let Some(error) = plan.blocked.drain(..).next() {
             return Err(error);

@@ -86,6 +86,7 @@ pub(crate) struct Past {
 
 /// What a plan is made with.
 pub(crate) struct Planner<'a> {
+    pub(crate) cob: &'a str,
     pub(crate) disk: &'a Disk,
     pub(crate) store: &'a Store,
     pub(crate) vault: &'a dyn Vault,
@@ -99,6 +100,11 @@ pub(crate) struct Planner<'a> {
     pub(crate) choices: &'a BTreeMap<String, Choice>,
     /// Texts of differences are made.
     pub(crate) tell: bool,
+}
+
+/// Nothing was there.
+fn absent() -> Kept {
+    Kept { node: KeptNode::Absent, managed: Managed::default(), implied: false }
 }
 
 impl Planner<'_> {
@@ -117,7 +123,12 @@ impl Planner<'_> {
             let target = self.target(path, entry)?;
             let live = self.disk.look(path)?;
             if target.implied && matches!(live, Found::Folder { .. }) && !plan.before.contains_key(path) {
-                continue;
+                if self.same || !self.store.was_absent_for_another(path, self.cob)? {
+                    continue;
+                }
+                // Another one has made it, and may leave before this one: who leaves last removes it.
+                plan.before.insert(path.clone(), absent());
+                plan.before_is_new = true;
             }
             self.settle(path, &target, &live, &mut plan)?;
             let node = match &target.node {
@@ -200,7 +211,6 @@ impl Planner<'_> {
         }
         if first {
             // What stood there when the folder became ours, also what an interrupted action has removed already.
-            let absent = || Kept { node: KeptNode::Absent, managed: Managed::default(), implied: false };
             let below = plan.before.keys().filter(|path| path.is_below(folder));
             let others = below.filter(|p| !self.wanted.entries.contains_key(*p) && !self.past.applied.contains_key(*p));
             plan.applied.extend(others.map(|path| (path.clone(), absent())));
@@ -232,7 +242,7 @@ impl Planner<'_> {
 
     /// What was at a path before it was managed.
     fn taken_back(&self, path: &TreePath, applied: &Kept) -> Result<Target, FilesError> {
-        let absent = Kept { node: KeptNode::Absent, managed: Managed::default(), implied: false };
+        let absent = absent();
         let before = self.past.before.get(path).unwrap_or(&absent);
         let node = match &before.node {
             // A file whose content could not be kept, because it was ours already.

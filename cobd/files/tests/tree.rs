@@ -336,3 +336,32 @@ fn a_file_too_large_to_be_kept_is_not_touched() {
     assert!(error.contains("4294967296 bytes") && error.contains("64 MiB"), "{error}");
     assert_eq!(fs::metadata(bench.host("x.conf")).expect("there").len(), 4 << 30);
 }
+
+#[test]
+fn a_folder_that_several_have_files_in_goes_with_the_last_of_them() {
+    let mut bench = Bench::new();
+    fs::create_dir(bench.host("old")).expect("made");
+    let of = |name: &str| {
+        bench.wanted(&format!(
+            r#"{{"files": {{"@/new/deep/{name}": {{"content": "x"}}, "@/old/{name}": {{"content": "x"}}}}}}"#
+        ))
+    };
+    let trees = ["a", "b", "c"].map(of);
+    let never = AtomicBool::new(false);
+    let job =
+        |at: usize| Job { cob: ["n1/a", "n1/b", "n1/c"][at], generation: 1, wanted: &trees[at], cancelled: &never };
+    bench.files.apply(&job(0)).expect("made");
+    bench.files.apply(&job(1)).expect("made");
+    bench.again();
+    bench.files.apply(&job(2)).expect("made");
+    // The one that has made the folders leaves first.
+    for at in [0, 2] {
+        bench.files.retire(&job(at)).expect("taken back");
+        assert_eq!(bench.read("new/deep/b"), "x");
+        assert_eq!(bench.files.check("n1/b", &trees[1]).expect("looked").state, State::Present);
+    }
+    bench.again();
+    bench.files.retire(&job(1)).expect("taken back");
+    assert!(!bench.host("new").exists(), "it was not there before the first");
+    assert_eq!(fs::read_dir(bench.host("old")).expect("there").count(), 0, "it was there before, and is empty again");
+}

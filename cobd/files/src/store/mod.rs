@@ -14,6 +14,7 @@
 //! time shares one write to the log and one wait for the disk; the repository gets it later, all that waits in one pack and one
 //! commit. One process opens the store; its threads share it.
 
+mod absent;
 mod flush;
 mod log;
 mod pack;
@@ -33,6 +34,7 @@ use crate::attributes::Managed;
 use crate::error::FilesError;
 use crate::path::TreePath;
 
+use absent::Absent;
 use flush::Bell;
 use log::{Log, Numbered};
 pub(crate) use tree::read_listing;
@@ -194,6 +196,8 @@ struct Shared {
     /// Taken before the log.
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Repository>>,
+    /// Gathered when somebody asks for the first time.
+    absent: Mutex<Option<Absent>>,
     bell: Arc<Bell>,
 }
 
@@ -238,6 +242,7 @@ impl Store {
             log: Mutex::new(log),
             writer: Mutex::new(writer),
             readers: Mutex::new(vec![repo]),
+            absent: Mutex::default(),
             bell: Arc::default(),
         });
         // What an earlier process has left in the log.
@@ -270,6 +275,8 @@ impl Store {
                 Ok(new) => {
                     let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
                     new.iter().for_each(|numbered| note(&mut index, numbered));
+                    drop(index);
+                    new.iter().for_each(|numbered| shared.note_absent(&numbered.record));
                     Ok(())
                 }
                 Err(error) => Err(format!("its log: {error}")),
@@ -319,6 +326,20 @@ impl Store {
     pub(crate) fn begun(&self, parts: &[Held; 4]) -> Result<Begun, FilesError> {
         let [from, base, aim, result] = parts.each_ref().map(|part| self.listing(part));
         Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
+    }
+
+    /// Whether nothing was at a path before some other change object came to it, and is there still.
+    pub(crate) fn was_absent_for_another(&self, path: &TreePath, cob: &str) -> Result<bool, FilesError> {
+        let mut absent = lock(&self.shared.absent);
+        if absent.is_none() {
+            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut gathered = Absent::default();
+            for (cob, current) in index.iter().filter(|(_, c)| c.info.reason != Reason::Retired) {
+                gathered.set(cob, &self.listing(&current.parts.before)?);
+            }
+            *absent = Some(gathered);
+        }
+        Ok(absent.as_ref().is_some_and(|absent| absent.for_another(path, cob)))
     }
 
     /// A content.
@@ -385,7 +406,15 @@ impl Shared {
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
         let numbered = Arc::new(Numbered { number: 0, time: write::now(), record });
-        self.write(&mut writer, &[numbered])
+        self.write(&mut writer, std::slice::from_ref(&numbered))?;
+        self.note_absent(&numbered.record);
+        Ok(())
+    }
+
+    fn note_absent(&self, record: &Record) {
+        if let (Part::New(before), Some(absent)) = (&record.before, lock(&self.absent).as_mut()) {
+            absent.set(&record.cob, before);
+        }
     }
 
     fn write(&self, writer: &mut Writer, batch: &[Arc<Numbered>]) -> Result<(), FilesError> {
