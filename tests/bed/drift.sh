@@ -31,6 +31,19 @@ differs() { # COB WORDS: of it the host has something else, this among it
     local said
     ! said=$(ctl diff "$1") && grep -qF -- "$2" <<< "$said"
 }
+put h2 /var/tmp/shown <<'SCRIPT'
+#!/bin/sh
+# shown FILE COMMAND: does it, and prints how many milliseconds later the status says that others have changed the file.
+sh -c "$2"
+began=$(date +%s%N)
+n=0
+until cobctl status 2>&1 | grep -q "$1 was changed by others .*belongs to root"; do
+    n=$((n + 1))
+    [ $n -lt 500 ] || exit 1
+    sleep 0.02
+done
+echo $((($(date +%s%N) - began) / 1000000))
+SCRIPT
 
 step "heal: whatever somebody does, it is as the model says at once, and what he did is kept"
 put h2 /var/tmp/by-hand <<'SCRIPT'
@@ -76,7 +89,7 @@ soon ctl status
 two' ]
 
 step "adopt: it stays, also when the model changes something else, and goes into the model as a patch"
-on h2 sed -i 's/workers 4/workers 8/' /etc/adopted/shared.conf
+took=$(on h2 sh /var/tmp/shown /etc/adopted/shared.conf "sed -i 's/workers 4/workers 8/' /etc/adopted/shared.conf")
 soon differs h2/adopted '-workers 8'
 ctl status >/dev/null
 on h1 sed -i 's/port 80/port 8080/' $site/shared.conf
@@ -84,15 +97,15 @@ switch_cluster
 [ "$(on h2 cat /etc/adopted/shared.conf)" = 'workers 8
 log warn
 port 8080' ]
-if on h1 sh -c 'command -v patch' >/dev/null; then patch="patch -s -R -p1"; else patch="git apply -R"; fi
-{ ctl diff h2/adopted || true; } | on h1 sh -c "mkdir -p /var/tmp/wanted/etc/adopted && cd /var/tmp/wanted && cp $site/shared.conf etc/adopted/ && $patch &&
-    cp etc/adopted/shared.conf $site/"
+if on h1 sh -c 'command -v patch' >/dev/null; then patch="patch -s -p1"; else patch="git apply"; fi
+ctl files patch h2/adopted | on h1 sh -c "cd $site && $patch"
 switch_cluster
 ctl diff h2/adopted
 says 'workers 8' on h1 cat $site/shared.conf
 
 step "report: it stays until the model changes the file, is shown, and is not lost then"
-on h2 sh -c 'echo mine >> /etc/reported/a.conf'
+took+=" and $(on h2 sh /var/tmp/shown /etc/reported/a.conf 'echo mine >> /etc/reported/a.conf')"
+echo "       in the status after $took ms"
 soon differs h2/reported '-mine'
 ctl status >/dev/null
 [ "$(on h2 tail -n 1 /etc/reported/a.conf)" = mine ]
