@@ -85,15 +85,22 @@ impl After {
         } else {
             Some(WayBack { generation, manifest: blob_hash(&depot.read_manifest_bytes(generation)?) })
         };
-        let layouts = if generation == GenerationNumber(0) {
-            Layouts::new()
-        } else {
-            let remembered = depot.read_model(generation)?.remove(solve::REMEMBERED);
-            // What another version has written, or nobody, is no reason to refuse a model.
-            remembered.and_then(|bytes| solve::of_bytes(&bytes).ok()).unwrap_or_default()
-        };
+        let layouts = layouts_of(depot, generation)?;
         Ok(Self { enrolled, back, layouts, ..Self::of(before) })
     }
+}
+
+/// The layouts that a generation remembers; none, when its number is zero.
+///
+/// # Errors
+/// When the depot can't be read.
+pub(crate) fn layouts_of(depot: &Depot, generation: GenerationNumber) -> Result<Layouts, DepotError> {
+    if generation == GenerationNumber(0) {
+        return Ok(Layouts::new());
+    }
+    let remembered = depot.read_model(generation)?.remove(solve::REMEMBERED);
+    // What another version has written, or nobody, is no reason to refuse a model.
+    Ok(remembered.and_then(|bytes| solve::of_bytes(&bytes).ok()).unwrap_or_default())
 }
 
 impl Made {

@@ -61,11 +61,10 @@ while [ "$(look 2>&1)" != "$was" ]; do
 done
 echo $((($(date +%s%N) - began) / 1000000))
 SCRIPT
-n=0 took=""
+took=""
 for edit in 'echo mine >> a.conf' 'rm a.conf' 'chmod 666 a.conf' 'chown nobody a.conf' 'ln -sf /etc/passwd a.conf' 'rm link; echo x > link' \
     'mkdir whole/x; echo x > whole/x/y'; do
     took+=" $(on h2 sh /var/tmp/by-hand "cd /etc/healed; $edit")"
-    n=$((n + 1))
     # One look may see two of these at once, if it comes late.
     soon has_drifted h2/healed 1
 done

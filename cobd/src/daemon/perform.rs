@@ -254,8 +254,7 @@ impl Daemon {
     /// Takes over an action that an earlier life began.
     pub(super) fn adopt_job(&mut self, cob: &CobId, number: cob_types::Number, hop: Hop) -> Result<(), String> {
         let job = job_id(number);
-        let run = Run::Check { cob: cob.clone(), job: number };
-        let context = self.context(cob, Self::imports_of(&run))?;
+        let context = self.context_of(cob)?;
         let handle = self.kinds.adopt(job, context, hop).map_err(|e| e.to_string())?;
         self.running.insert(cob.clone(), (job, handle));
         Ok(())

@@ -2,10 +2,9 @@
 //!
 //! A file and an fsync for each of ten thousand bundles take ten seconds and more; one pack takes
 //! one. Compressing takes most of that, so that bundles are written as a few packs at the same time.
-//! Either way everything is durable when [`Objects::finish`] and [`write_packs`] return.
+//! Either way everything is durable when [`Objects::finish`] returns.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use git2::{ObjectType, Oid, Repository};
 use rayon::prelude::*;
@@ -61,18 +60,28 @@ impl<'d> Objects<'d> {
     /// Writes a blob, unless it is there.
     pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
         let id = Oid::hash_object(ObjectType::Blob, bytes)?;
-        self.known_blob(id, bytes)?;
+        self.integrity.check_for_git(id)?;
+        if !self.repo.odb()?.exists(id) {
+            self.repo.blob(bytes)?;
+            self.note(id);
+        }
         Ok(id)
     }
 
-    /// Writes a blob whose id is known, unless it is there.
-    pub(crate) fn known_blob(&mut self, id: Oid, bytes: &[u8]) -> Result<(), git2::Error> {
-        self.integrity.check_for_git(id)?;
-        if !self.repo.odb()?.exists(id) {
-            let written = self.repo.blob(bytes)?;
-            self.note(written);
+    /// Writes blobs that are not there. Of many, each processor writes a pack of its own, [`MOST_PACKS`] at most; these are
+    /// durable at once.
+    pub(crate) fn new_blobs(&mut self, blobs: &[&[u8]]) -> Result<(), git2::Error> {
+        if self.gathered.is_none() {
+            return blobs.iter().try_for_each(|bytes| self.repo.blob(bytes).map(drop));
         }
-        Ok(())
+        let path = self.repo.path();
+        let packs = rayon::current_num_threads().min(blobs.len() / PACK_FROM).clamp(1, MOST_PACKS);
+        blobs.par_chunks(blobs.len().div_ceil(packs).max(1)).try_for_each(|blobs| {
+            let repo = Repository::open_bare(path)?;
+            gather_in_memory(&repo)?;
+            let written = blobs.iter().map(|bytes| repo.blob(bytes)).collect::<Result<_, _>>()?;
+            write_pack(&repo, written)
+        })
     }
 
     /// Writes one folder: files and folders by name.
@@ -131,18 +140,6 @@ impl<'d> Objects<'d> {
             gathered.push(id);
         }
     }
-}
-
-/// Writes blobs that are not there yet as packs: one a processor, [`MOST_PACKS`] at most.
-pub(crate) fn write_packs(path: &Path, blobs: &[&[u8]]) -> Result<(), git2::Error> {
-    let packs = rayon::current_num_threads().min(blobs.len() / PACK_FROM).clamp(1, MOST_PACKS);
-    search_for_no_deltas(&Repository::open_bare(path)?);
-    blobs.par_chunks(blobs.len().div_ceil(packs).max(1)).try_for_each(|blobs| {
-        let repo = Repository::open_bare(path)?;
-        gather_in_memory(&repo)?;
-        let written = blobs.iter().map(|bytes| repo.blob(bytes)).collect::<Result<_, _>>()?;
-        write_pack(&repo, written)
-    })
 }
 
 /// Keeps what is written in memory, for [`write_pack`].

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
 use crate::lock::PublisherLock;
-use crate::objects::{Objects, PACK_FROM, write_packs};
+use crate::objects::{Objects, PACK_FROM};
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
 /// How long one publisher waits for others: each holds the lock for a few milliseconds.
@@ -159,11 +159,8 @@ impl Depot {
         let counts = Counts { hosts: manifest.hosts.len() as u64, cobs: manifest.cobs };
         let message = write_message(publication.message, manifest.generation, counts);
         let new = encoded.new_bundles(self).map_err(failed())?;
-        let many = new.len() >= PACK_FROM;
-        if many {
-            write_packs(&self.path, &new).map_err(failed())?;
-        }
-        let mut objects = Objects::open(self, many).map_err(failed())?;
+        let mut objects = Objects::open(self, new.len() >= PACK_FROM).map_err(failed())?;
+        objects.new_blobs(&new).map_err(failed())?;
         let model = Folder::of(publication.model)?;
         let model = (!publication.model.is_empty()).then(|| model.write(&mut objects, MODEL)).transpose()?;
         let tree = encoded.write(&mut objects, model, publication.provenance).map_err(failed())?;
@@ -259,12 +256,9 @@ impl Encoded {
         Ok(new)
     }
 
+    /// Writes all but the bundles, which are there.
     fn write(&self, objects: &mut Objects<'_>, model: Option<Oid>, provenance: &[u8]) -> Result<Oid, git2::Error> {
-        let mut bundles = BTreeMap::new();
-        for Blob { name, bytes, id } in &self.bundles {
-            objects.known_blob(*id, bytes)?;
-            bundles.insert(name.clone(), *id);
-        }
+        let bundles = self.bundles.iter().map(|Blob { name, id, .. }| (name.clone(), *id)).collect();
         let mut files = BTreeMap::from([(MANIFEST.to_owned(), objects.blob(&self.manifest)?)]);
         if !provenance.is_empty() {
             files.insert(PROVENANCE.to_owned(), objects.blob(provenance)?);

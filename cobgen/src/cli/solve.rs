@@ -10,9 +10,8 @@ use serde_json::json;
 
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, render, to_json};
-use crate::make::After;
+use crate::make::layouts_of;
 use crate::model::did_you_mean_or_list;
-use crate::publish::latest;
 use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
 
 /// The options of `cobgen solve`.
@@ -142,8 +141,7 @@ impl Unread<'_> {
 /// The layouts of a depot's latest generation.
 fn recorded(path: &Path) -> Result<Layouts, DepotError> {
     let depot = Depot::open(path)?;
-    let before = latest(&depot)?;
-    Ok(After::latest(&depot, &before)?.layouts)
+    layouts_of(&depot, depot.latest()?.unwrap_or_default())
 }
 
 /// Tells what is wrong with a model.

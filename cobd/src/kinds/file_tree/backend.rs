@@ -19,7 +19,7 @@ use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
 use crate::durable::{self, Sync};
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work, folder_name};
 use crate::kinds::content;
 use crate::run::{Opener, Sealed, now_ns};
 
@@ -311,8 +311,7 @@ impl Need {
 
     /// Where the patch of this change object is.
     pub(super) fn patch_path(&self) -> PathBuf {
-        let name = self.cob.as_str().replace('/', "+");
-        self.state_dir.join("files").join("patches").join(format!("{name}.patch"))
+        self.state_dir.join("files").join("patches").join(format!("{}.patch", folder_name(&self.cob)))
     }
 
     /// The state, and what others have changed where that may stay.

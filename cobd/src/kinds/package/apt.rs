@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::content::Content;
-use super::{Installed, Manager};
-use crate::durable::{self, Sync};
+use super::own::Own;
+use super::{Installed, Manager, not_fetched};
+use crate::durable::Sync;
 use crate::kinds::native::{Host, Ran, run_bounded};
 
 /// Where dpkg's database is.
@@ -23,35 +24,36 @@ const LOCK_SECONDS: u32 = 120;
 const SOURCES: &str = "sources.list";
 const LISTS: &str = "lists";
 const SETTINGS: &str = "apt.conf";
-/// What came with the package, to go with it.
-const CAME_ALONG: &str = "came-along";
 
 /// apt for one package.
 #[derive(Debug)]
 pub(super) struct Apt<'a> {
     content: &'a Content,
     host: Host,
-    own: PathBuf,
+    own: Own,
 }
 
 impl<'a> Apt<'a> {
     /// None: the host has another package manager.
     pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
-        host.path(DATABASE).is_dir().then(|| Self { content, host: host.clone(), own: own.to_owned() })
+        host.path(DATABASE).is_dir().then(|| Self { content, host: host.clone(), own: Own::new(own) })
     }
 
     /// The own settings, sources and lists.
     fn prepare(&self) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
-        let write = |name: &str, text: &str| durable::write_file(&self.own, name, 0o644, text.as_bytes(), Sync::Later);
+        let write = |name: &str, text: &str| self.own.write(name, 0o644, text, Sync::Later);
         if let Some(root) = self.host.root() {
             // Read before all else, so that the settings below the folder count and not those of this host.
-            write(SETTINGS, &format!("Dir \"{}/\";\n", root.display())).map_err(failed)?;
+            write(SETTINGS, &format!("Dir \"{}/\";\n", root.display()))?;
         }
         if let Some(source) = self.content.source() {
-            write(SOURCES, &source).map_err(failed)?;
+            write(SOURCES, &source)?;
             let partial = self.own.join(LISTS).join("partial");
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(partial).map_err(failed)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(partial)
+                .map_err(|error| self.own.failed(&error))?;
         }
         Ok(())
     }
@@ -128,7 +130,7 @@ impl<'a> Apt<'a> {
     /// What came along goes along, also when apt was killed before it had noted that, or it was named above.
     fn mark_companions(&self) -> Result<(), String> {
         let installed = self.all()?;
-        let companions: Vec<_> = self.came_along().into_iter().filter(|name| installed.contains(name)).collect();
+        let companions: Vec<_> = self.own.came_along().into_iter().filter(|name| installed.contains(name)).collect();
         if companions.is_empty() {
             return Ok(());
         }
@@ -148,17 +150,6 @@ impl<'a> Apt<'a> {
             (!is_whole).then(|| (name.to_owned(), status.trim().to_owned()))
         };
         Ok(told.out.lines().filter_map(half).collect())
-    }
-
-    fn came_along(&self) -> BTreeSet<String> {
-        let text = fs::read_to_string(self.own.join(CAME_ALONG)).unwrap_or_default();
-        text.split_whitespace().map(str::to_owned).collect()
-    }
-
-    fn note(&self, came_along: &BTreeSet<String>) -> Result<(), String> {
-        let text: String = came_along.iter().map(|name| format!("{name}\n")).collect();
-        durable::write_file(&self.own, CAME_ALONG, 0o600, text.as_bytes(), Sync::Now)
-            .map_err(|error| format!("{}: {error}", self.own.display()))
     }
 
     /// What would be installed besides.
@@ -257,30 +248,18 @@ impl Manager for Apt<'_> {
             fixed = self.get(&options.into_iter().chain(names).collect::<Vec<_>>())?;
         }
         self.mark_companions()?;
-        match self.broken()? {
-            Some(what) => {
-                let why = if fixed.code == Some(0) { what } else { format!("{what}; {}", fixed.complaint()) };
-                Err(format!("what an earlier attempt has left can't be repaired: {why}"))
-            }
-            None => Ok(()),
-        }
+        self.repaired(&fixed)
     }
 
     fn refresh(&self) -> Result<(), String> {
-        self.get(&["update", "-o", "APT::Update::Error-Mode=any"])?.ok().map(|_| ()).map_err(|why| {
-            format!(
-                "{}: {why}; is it there, with a file Packages, and signed or `trusted: true`?",
-                self.content.place()
-            )
-        })
+        let fetched = self.get(&["update", "-o", "APT::Update::Error-Mode=any"])?.ok();
+        fetched.map(|_| ()).map_err(|why| not_fetched(self.content, "a file Packages", &why))
     }
 
     fn install(&self, version: &str) -> Result<(), String> {
         let wanted = format!("{}={version}", self.content.name);
         let there = self.all()?;
-        let mut came_along = self.came_along();
-        came_along.extend(self.would_bring(&wanted)?.into_iter().filter(|name| !there.contains(name)));
-        self.note(&came_along)?;
+        self.own.note_coming(self.would_bring(&wanted)?, &there)?;
         let options =
             ["-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", "--reinstall"];
         done(self.get(&[&options[..], &["install", &wanted]].concat())?).map(|_| ())
@@ -292,7 +271,7 @@ impl Manager for Apt<'_> {
     }
 
     fn remove_companions(&self, purge: bool) -> Result<(), String> {
-        let (verb, came_along) = (if purge { "purge" } else { "remove" }, self.came_along());
+        let (verb, came_along) = (if purge { "purge" } else { "remove" }, self.own.came_along());
         if came_along.is_empty() {
             return Ok(());
         }
@@ -323,16 +302,6 @@ impl Manager for Apt<'_> {
     }
 
     fn forget(&self) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
-        for name in [SOURCES, SETTINGS, CAME_ALONG] {
-            match fs::remove_file(self.own.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        match fs::remove_dir_all(self.own.join(LISTS)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        self.own.clear(&[SOURCES, SETTINGS], LISTS)
     }
 }

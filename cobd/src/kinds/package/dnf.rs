@@ -9,20 +9,17 @@
 //! else is done.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::content::Content;
+use super::own::Own;
 use super::version::by_rpm;
-use super::{Installed, Manager};
-use crate::durable::{self, Sync};
+use super::{Installed, Manager, not_fetched};
 use crate::kinds::native::{Host, Ran, run_bounded};
 
 /// The own cache of what repositories have.
 const CACHE: &str = "dnf";
-/// What came with the package, to go with it.
-const CAME_ALONG: &str = "came-along";
 /// How a version is written: `EPOCH:VERSION-RELEASE`, without an epoch that is 0.
 const EVR: &str = "%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}";
 /// Where rpm's database may be.
@@ -33,14 +30,14 @@ const DATABASES: [&str; 2] = ["/var/lib/rpm", "/usr/lib/sysimage/rpm"];
 pub(super) struct Dnf<'a> {
     content: &'a Content,
     host: Host,
-    own: PathBuf,
+    own: Own,
 }
 
 impl<'a> Dnf<'a> {
     /// None: the host has another package manager.
     pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
         let is_there = DATABASES.iter().any(|database| host.path(database).is_dir());
-        is_there.then(|| Self { content, host: host.clone(), own: own.to_owned() })
+        is_there.then(|| Self { content, host: host.clone(), own: Own::new(own) })
     }
 
     fn rpm(&self) -> Command {
@@ -96,15 +93,9 @@ impl<'a> Dnf<'a> {
         Ok(told.lines().filter_map(pair).collect())
     }
 
-    fn came_along(&self) -> BTreeSet<String> {
-        let text = fs::read_to_string(self.own.join(CAME_ALONG)).unwrap_or_default();
-        text.split_whitespace().map(str::to_owned).collect()
-    }
-
-    fn note(&self, came_along: &BTreeSet<String>) -> Result<(), String> {
-        let text: String = came_along.iter().map(|name| format!("{name}\n")).collect();
-        durable::write_file(&self.own, CAME_ALONG, 0o600, text.as_bytes(), Sync::Now)
-            .map_err(|error| format!("{}: {error}", self.own.display()))
+    /// What came along and is there.
+    fn companions(&self) -> Result<BTreeSet<String>, String> {
+        Ok(self.own.came_along().intersection(&self.all()?).cloned().collect())
     }
 
     /// As dnf takes one version of a package.
@@ -115,9 +106,7 @@ impl<'a> Dnf<'a> {
     /// Installs it, and notes before what comes along.
     fn bring(&self, wanted: &str) -> Result<Ran, String> {
         let there = self.all()?;
-        let mut came_along = self.came_along();
-        came_along.extend(self.would_bring(wanted)?.into_iter().filter(|name| !there.contains(name)));
-        self.note(&came_along)?;
+        self.own.note_coming(self.would_bring(wanted)?, &there)?;
         self.dnf(&["install", wanted])
     }
 
@@ -217,27 +206,17 @@ impl Manager for Dnf<'_> {
             Installed::Yes { version, .. } => self.dnf(&["reinstall", &self.exactly(&version)])?,
             Installed::No | Installed::Configuration => self.bring(&self.content.name)?,
         };
-        let came_along: Vec<String> = self.came_along().intersection(&self.all()?).cloned().collect();
+        let came_along = self.companions()?;
         if !came_along.is_empty() {
             let names = came_along.iter().map(String::as_str);
             self.dnf(&["mark", "remove"].into_iter().chain(names).collect::<Vec<_>>())?;
         }
-        match self.broken()? {
-            Some(what) => {
-                let why = if done_again.code == Some(0) { what } else { format!("{what}; {}", done_again.complaint()) };
-                Err(format!("what an earlier attempt has left can't be repaired: {why}"))
-            }
-            None => Ok(()),
-        }
+        self.repaired(&done_again)
     }
 
     fn refresh(&self) -> Result<(), String> {
-        self.dnf(&["-q", "makecache", "--refresh"])?.ok().map(|_| ()).map_err(|why| {
-            format!(
-                "{}: {why}; is it there, with a folder repodata, and signed or `trusted: true`?",
-                self.content.place()
-            )
-        })
+        let fetched = self.dnf(&["-q", "makecache", "--refresh"])?.ok();
+        fetched.map(|_| ()).map_err(|why| not_fetched(self.content, "a folder repodata", &why))
     }
 
     fn install(&self, version: &str) -> Result<(), String> {
@@ -249,7 +228,7 @@ impl Manager for Dnf<'_> {
     }
 
     fn remove_companions(&self, _purge: bool) -> Result<(), String> {
-        let came_along: BTreeSet<String> = self.came_along().intersection(&self.all()?).cloned().collect();
+        let came_along = self.companions()?;
         if came_along.is_empty() {
             return Ok(());
         }
@@ -274,15 +253,7 @@ impl Manager for Dnf<'_> {
     }
 
     fn forget(&self) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.own.display());
-        match fs::remove_file(self.own.join(CAME_ALONG)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-            Ok(()) | Err(_) => {}
-        }
-        match fs::remove_dir_all(self.own.join(CACHE)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        self.own.clear(&[], CACHE)
     }
 }
 

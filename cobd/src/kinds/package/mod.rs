@@ -9,6 +9,7 @@ mod content;
 mod dnf;
 #[cfg(test)]
 mod dnf_test;
+mod own;
 #[cfg(test)]
 #[path = "package_test.rs"]
 mod tests;
@@ -22,7 +23,7 @@ use serde_json::json;
 
 use self::content::{Content, Version};
 use super::backend::Hop;
-use super::native::{Call, Found, Host, Native, Turn};
+use super::native::{Call, Found, Host, Native, Ran, Turn};
 use crate::durable::{self, Sync};
 
 /// The states that it knows.
@@ -48,6 +49,13 @@ trait Manager {
     /// Finishes what was interrupted.
     fn repair(&self) -> Result<(), String>;
 
+    /// Whether that has helped; `last` is what was executed last for it.
+    fn repaired(&self, last: &Ran) -> Result<(), String> {
+        let Some(what) = self.broken()? else { return Ok(()) };
+        let why = if last.code == Some(0) { what } else { format!("{what}; {}", last.complaint()) };
+        Err(format!("what an earlier attempt has left can't be repaired: {why}"))
+    }
+
     /// Learns what its repositories have.
     fn refresh(&self) -> Result<(), String>;
 
@@ -71,6 +79,11 @@ trait Manager {
 
     /// Nothing of ours is left beside the package.
     fn forget(&self) -> Result<(), String>;
+}
+
+/// Why nothing is known of what a repository has; `list` is what it has to hold.
+fn not_fetched(content: &Content, list: &str, why: &str) -> String {
+    format!("{}: {why}; is it there, with {list}, and signed or `trusted: true`?", content.place())
 }
 
 /// The package manager of the host that a content is about.

@@ -27,7 +27,7 @@ struct Content {
     options: BTreeMap<String, Plain>,
     #[serde(default)]
     blacklist: bool,
-    #[serde(default = "yes")]
+    #[serde(default = "super::yes")]
     persist: bool,
     #[serde(default)]
     root: Option<PathBuf>,
@@ -40,10 +40,6 @@ enum Plain {
     Number(i64),
     Truth(bool),
     Text(String),
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// One module, as it is wanted.

@@ -20,7 +20,7 @@ pub(in crate::kinds) struct Sysctl;
 struct Content {
     key: String,
     value: Plain,
-    #[serde(default = "yes")]
+    #[serde(default = "super::yes")]
     persist: bool,
     #[serde(default)]
     root: Option<PathBuf>,
@@ -32,10 +32,6 @@ struct Content {
 enum Plain {
     Number(i64),
     Text(String),
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[derive(Debug)]

@@ -277,7 +277,7 @@ fn what_others_put_into_the_repository_is_not_believed() {
         let mut objects = Objects::open(&fixture.depot, false).expect("opened");
         let own = codec::encode(&generation.bundles["n1"]).expect("CBOR");
         let bytes = bundle.map_or(own, <[u8]>::to_vec);
-        let id = Oid::hash_object(ObjectType::Blob, &bytes).expect("hashed");
+        let id = objects.blob(&bytes).expect("written");
         let encoded = Encoded {
             manifest: codec::encode(&generation.manifest).expect("CBOR"),
             bundles: vec![Blob { name: "n1.cbor".to_owned(), bytes, id }],

@@ -1,0 +1,60 @@
+//! The own folder of a change object: what its package manager needs of its own, and what came along with the package.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::durable::{self, Sync};
+
+/// What came with the package, to go with it.
+const CAME_ALONG: &str = "came-along";
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Own(PathBuf);
+
+impl Own {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
+    /// A file or folder in it.
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn write(&self, name: &str, mode: u32, text: &str, sync: Sync) -> Result<(), String> {
+        durable::write_file(&self.0, name, mode, text.as_bytes(), sync).map_err(|error| self.failed(&error))
+    }
+
+    /// The packages that came along.
+    pub(super) fn came_along(&self) -> BTreeSet<String> {
+        let text = fs::read_to_string(self.join(CAME_ALONG)).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Notes what is about to come along, but for what is there already.
+    pub(super) fn note_coming(&self, coming: BTreeSet<String>, there: &BTreeSet<String>) -> Result<(), String> {
+        let mut came_along = self.came_along();
+        came_along.extend(coming.into_iter().filter(|name| !there.contains(name)));
+        let text: String = came_along.iter().map(|name| format!("{name}\n")).collect();
+        self.write(CAME_ALONG, 0o600, &text, Sync::Now)
+    }
+
+    /// Takes away these files, the folder of lists, and what is noted.
+    pub(super) fn clear(&self, files: &[&str], lists: &str) -> Result<(), String> {
+        let gone = |removed: io::Result<()>| match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(&error)),
+            Ok(()) | Err(_) => Ok(()),
+        };
+        for name in files.iter().chain([&CAME_ALONG]) {
+            gone(fs::remove_file(self.join(name)))?;
+        }
+        gone(fs::remove_dir_all(self.join(lists)))
+    }
+
+    pub(super) fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.0.display())
+    }
+}
