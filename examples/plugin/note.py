@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""A plug-in in Python: sets one key of a JSON file, and takes it back by `revert` with what it has saved."""
+"""A plug-in in Python: sets one key of a JSON file, and takes it back by `revert`.
+
+What was there is noted in the folder of the change object, on the disk, before anything is changed: a reply with
+`saved` would be lost if this were killed between its change and its reply.
+"""
 
 import json
 import os
@@ -29,35 +33,47 @@ def describe(_):
     return {"states": ["down", "up"]}
 
 
+def note_of(message):
+    """Where it is noted what was there before."""
+    return os.path.join(message["state_dir"], "before.json")
+
+
+def is_up(message):
+    config = message["config"]
+    return os.path.exists(note_of(message)) and read(config["file"]).get(config["key"]) == config["value"]
+
+
 def check(message):
+    if is_up(message):
+        return {"state": "up"}
     config = message["config"]
     found = read(config["file"]).get(config["key"])
-    if found == config["value"]:
-        return {"state": "up"}
     return {"state": "down", "difference": f"{config['key']} is {json.dumps(found)}"}
 
 
 def transition(message):
-    config = message["config"]
-    everything = read(config["file"])
-    before = {"was": everything.get(config["key"]), "was_there": config["key"] in everything}
-    everything[config["key"]] = config["value"]
-    write(config["file"], everything)
-    return {"done": True, "saved": json.dumps(before)}
-
-
-def revert(message):
-    if message["saved"] is None:
-        # Nothing was changed, or it was taken back already.
+    if is_up(message):
         return {"done": True}
     config = message["config"]
     everything = read(config["file"])
-    before = json.loads(message["saved"])
+    write(note_of(message), {"was": everything.get(config["key"]), "was_there": config["key"] in everything})
+    everything[config["key"]] = config["value"]
+    write(config["file"], everything)
+    return {"done": True}
+
+
+def revert(message):
+    if not is_up(message):
+        # Nothing was changed, or it was taken back already.
+        return {"done": True}
+    config = message["config"]
+    everything, before = read(config["file"]), read(note_of(message))
     if before["was_there"]:
         everything[config["key"]] = before["was"]
     else:
         everything.pop(config["key"], None)
     write(config["file"], everything)
+    os.remove(note_of(message))
     return {"done": True}
 
 

@@ -357,15 +357,26 @@ impl Trying {
                 return Ok(());
             }
         }
+        // Also from where the last one ended there is a way back.
+        if let Err(what) = self.begin_again(from).await? {
+            self.report.judge(Rule::Killed, about, Err(what));
+            return Ok(());
+        }
         let about = format!("{about}, killed before its end in {killed} of {kills}");
         self.report.judge(Rule::Killed, about, Ok(()));
         Ok(())
     }
 
+    /// Brings it to where the move begins.
+    async fn begin_again(&mut self, from: &StateName) -> Tried<()> {
+        let arranged = self.arrange(from).await?;
+        Ok(arranged.map_err(|away| format!("afterwards it can't be brought to {from} again: {}", away.why())))
+    }
+
     /// Kills a move, and goes on from where it is found; whether it was killed before its end.
     async fn kill_once(&mut self, from: &StateName, to: &StateName, after: Duration) -> Tried<bool> {
-        if let Err(away) = self.arrange(from).await? {
-            return Ok(Err(format!("afterwards it can't be brought to {from} again: {}", away.why())));
+        if let Err(what) = self.begin_again(from).await? {
+            return Ok(Err(what));
         }
         let killed = match self.subject.kill(from, to, after).await {
             Ok(killed) => killed == Kill::Killed,
