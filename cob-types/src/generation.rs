@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cob::Cob;
 use crate::id::{CobId, HostName, KindName, StateName};
 use crate::kind::Kind;
+use crate::switch::{SwitchOrder, SwitchPolicy};
 use crate::trust::{Operator, PublicKey};
 
 /// The format of bundles and manifests written here.
@@ -70,6 +71,13 @@ pub struct Manifest {
     /// signs this one signs the way back too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub back: Vec<WayBack>,
+    /// The order of switches to this generation from earlier ones, and from this one back to those of
+    /// [`back`](Self::back).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<SwitchOrder>,
+    /// How hosts behave in a switch to this generation.
+    #[serde(default, skip_serializing_if = "SwitchPolicy::is_default")]
+    pub policy: SwitchPolicy,
 }
 
 /// A generation to which hosts may return.
@@ -161,7 +169,15 @@ impl Manifest {
             revoked: BTreeSet::new(),
             operators: BTreeMap::new(),
             back: Vec::new(),
+            switches: Vec::new(),
+            policy: SwitchPolicy::default(),
         }
+    }
+
+    /// The order of the switch between two generations, if this manifest has it.
+    #[must_use]
+    pub fn switch_order(&self, from: GenerationNumber, to: GenerationNumber) -> Option<&SwitchOrder> {
+        self.switches.iter().find(|order| order.from == from && order.to == to)
     }
 }
 

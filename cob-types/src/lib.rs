@@ -21,6 +21,7 @@ pub mod message;
 pub mod remote;
 pub mod secret;
 pub mod status;
+pub mod switch;
 pub mod trust;
 pub mod words;
 
@@ -29,4 +30,5 @@ pub use generation::{BlobHash, Bundle, Generation, GenerationNumber, Manifest};
 pub use id::{CobId, HostName, IdError, KindName, StateName};
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};
+pub use switch::SwitchOrder;
 pub use trust::{PublicKey, Signature};
