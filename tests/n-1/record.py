@@ -206,7 +206,6 @@ def loopback():
     n1.order("retry", cob="n1/broken")
     time.sleep(0.5)
     n1.until(given_up)
-    n1.order("fence", host="n3")
     # One end of a life without warning, so that both say hello again.
     n2.kill(), n2.start()
     n2.until(lambda s: s["converged"])

@@ -60,7 +60,7 @@ fn its_messages_are_read_and_written_alike() {
         }
     }
     assert_eq!(speakers, BTreeSet::from([b'<', b'>']));
-    for name in ["request", "grant", "recall", "release", "released", "hello", "hello-ack"] {
+    for name in ["request", "grant", "release", "released", "hello", "hello-ack"] {
         assert!(said.contains(name), "{name} is not among {said:?}");
     }
 }
@@ -170,7 +170,7 @@ fn daemons_go_on_where_it_was_killed() {
     let active = |host: &str| cluster.status(host).and_then(|s| s.generation);
     assert_eq!((active("n1"), active("n2")), (Some(GenerationNumber(2)), Some(GenerationNumber(2))));
     let told = cluster.history("n1");
-    for event in ["prepare", "go", "activate", "start", "end", "failed", "retry", "fence", "grant", "gone"] {
+    for event in ["prepare", "go", "activate", "start", "end", "failed", "retry", "grant", "gone"] {
         assert!(told.iter().any(|e| e.event == event), "{event} is not in the history of n1");
     }
     assert!(cluster.history("n2").iter().any(|e| e.event == "resume"));
