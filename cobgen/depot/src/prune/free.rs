@@ -130,7 +130,7 @@ fn ids(index: &Path) -> Result<Vec<Oid>, DepotError> {
 fn remove(path: &Path, grace: Duration) -> Result<u64, DepotError> {
     let failed = || DepotError::io(format!("can't delete {}", path.display()));
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() || !is_older(&found, grace) => return Ok(0),
+        Ok(found) if found.is_dir() || !is_older(&found, grace) => Ok(0),
         Ok(found) => fs::remove_file(path).map(|()| found.len()).map_err(failed()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
         Err(error) => Err(failed()(error)),
