@@ -161,7 +161,7 @@ mod tests {
     use cob_types::{CobId, StateName};
 
     use crate::event::Event;
-    use crate::testing::{Bench, bundle};
+    use crate::testing::{Bench, bundle, free};
 
     use super::*;
 
@@ -170,12 +170,17 @@ mod tests {
 
     fn go(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+        Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
     }
 
     fn back(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Back { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+        Event::Back {
+            generation: GenerationNumber(generation),
+            bundle,
+            in_process: Vec::new(),
+            order: free(generation),
+        }
     }
 
     fn stands(bench: &Bench) -> (u64, Option<u64>) {
@@ -223,7 +228,9 @@ mod tests {
             "write: Activated(GenerationNumber(2))".to_owned(),
         ];
         assert_eq!(told, ends);
-        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), ["a: grant h/y@1 to a/a #1.7 rev 0"]);
+        let granted = ["write: h/y@1 granted to a/a #1.7", "a: grant h/y@1 to a/a #1.7 rev 0"];
+        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), granted);
+        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), granted[1..], "it stands");
         assert_eq!(b.hears("request a/c of h/y@0 #1.8"), [""; 0], "nobody moves it any more");
     }
 
@@ -246,7 +253,8 @@ mod tests {
                 "write: Activated(GenerationNumber(2))".to_owned(),
             ]
         );
-        assert_eq!(b.hears("request a/a of h/y@1 #1.9"), ["a: grant h/y@1 to a/a #1.9 rev 0"]);
+        let granted = ["write: h/y@1 granted to a/a #1.9", "a: grant h/y@1 to a/a #1.9 rev 0"];
+        assert_eq!(b.hears("request a/a of h/y@1 #1.9"), granted);
     }
 
     /// It may require a server that leaves beside it: it does not hold that back, and is not undone for it.

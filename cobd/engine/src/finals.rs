@@ -131,7 +131,8 @@ impl Engine {
         going.followers.clear();
         going.questions.clear();
         for cob in &going.open {
-            let named: Vec<CobRef> = order.before(self.names.cob_id(*cob)).filter_map(|b| self.named(b)).collect();
+            let id = self.names.cob_id(*cob).clone();
+            let named: Vec<CobRef> = order.before(&id).filter_map(|b| self.named(b)).collect();
             let mut before = BTreeSet::new();
             for other in named {
                 let here = self.names.host_of(other) == self.here;
@@ -388,7 +389,12 @@ impl Engine {
         durable.going_since = going.since;
         durable.told = ids(&going.told);
         durable.declared = ids(&going.declared);
-        durable.finals = going.leaving.iter().filter(|c| self.object(**c).is_some_and(|o| o.finished)).map(|c| self.names.cob_id(*c).clone()).collect();
+        durable.finals = going
+            .leaving
+            .iter()
+            .filter(|c| self.object(**c).is_some_and(|o| o.finished))
+            .map(|c| self.names.cob_id(*c).clone())
+            .collect();
     }
 }
 

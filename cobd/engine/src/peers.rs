@@ -198,8 +198,7 @@ impl Engine {
     ) {
         let old = |number: Number| reinstalled || number.start < life.start;
         let left = self.left.iter().map(|(cob, r)| (r.asker, cob, r.number));
-        let stale: Vec<_> =
-            left.filter(|l| self.names.host_of(l.0) == host && old(l.2) && !kept.contains(l)).collect();
+        let stale: Vec<_> = left.filter(|l| self.names.host_of(l.0) == host && old(l.2) && !kept.contains(l)).collect();
         for (asker, cob, _) in stale {
             self.forget_left(cob, asker);
         }

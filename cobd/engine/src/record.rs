@@ -258,13 +258,13 @@ pub struct Durable {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
     /// So many switches are known to have been left before their end.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub turn: u64,
     /// The highest generation that this host has ever gone to.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub highest: GenerationNumber,
     /// When `go` was said for the switch under way.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub going_since: Time,
     /// Change objects of this host that are final in it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -275,6 +275,10 @@ pub struct Durable {
     /// What a person has declared final.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<CobId>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The durable part of one change object.
