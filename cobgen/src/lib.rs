@@ -16,6 +16,7 @@ pub mod draft;
 pub mod expand;
 pub mod generation;
 pub mod import;
+pub mod forecast;
 mod input;
 pub mod make;
 pub mod model;
