@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cob_depot::DepotError;
 use cob_engine::sim::Random;
 use cob_engine::sim::forecast::{Course, Pace, Switch, course};
 use cob_engine::time::Span;
@@ -17,7 +16,7 @@ use super::plan::{FORMAT, Forecast, Planned, SwitchPlan, Why};
 use super::scope::{Scope, everything, parts, scope};
 use super::sides::{Known, Sides};
 use super::{groups, reasons};
-use crate::generation::{Difference, diff};
+use crate::generation::{Difference, NoOrder, diff};
 
 /// All runs together take no more events than this, the first aside.
 const EVENTS: u64 = 3_000_000;
@@ -51,21 +50,24 @@ pub struct Forecasted {
 /// Forecasts the switch between two generations.
 ///
 /// # Errors
-/// When a depot can't be read.
-pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, DepotError> {
+/// When a depot can't be read, or those that leave can't leave in any order.
+pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
     let Asked { mut durations, states, runs, seed } = asked;
-    let mut concerned = scope(&mut sides)?;
-    let order = Arc::new(order(&sides));
+    let order = Arc::new(sides.order()?);
+    let mut concerned = scope(&mut sides, &order)?;
+    gather(&mut durations, &sides);
     let mut switch = part(&sides, &concerned, &order, &states);
     let mut first = run(&switch, &sides, &durations, None);
     if !first.converged {
         // Perhaps somebody was asked who seemed not concerned; then all are.
-        concerned = everything(&mut sides)?;
-        switch = part(&sides, &concerned, &order, &states);
+        let all = everything(&mut sides)?;
+        if all.cobs.len() > concerned.cobs.len() {
+            concerned = all;
+            gather(&mut durations, &sides);
+            switch = part(&sides, &concerned, &order, &states);
+            first = run(&switch, &sides, &durations, None);
+        }
     }
-    let kind_of = |who: &str| who.parse::<CobId>().ok().and_then(|id| sides.find(&id)).map(|known| &known.cob.kind);
-    durations.gather_kinds(kind_of);
-    first = run(&switch, &sides, &durations, None);
     let plan = told(&sides, &order, &first, &durations, &concerned);
     let mut plan = SwitchPlan { forecast: Forecast { seed, ..plan.forecast }, ..plan };
     spread(&mut plan.forecast, &switch, &sides, &durations, runs.min(EVENTS / first.events.max(1)), &plan.transitions);
@@ -73,19 +75,12 @@ pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, DepotE
     Ok(Forecasted { plan, difference: diff(&sides.from.looked_at(), &sides.to.looked_at()), simulated, events })
 }
 
-/// The order of the switch, as the generation says it.
-fn order(sides: &Sides<'_>) -> SwitchOrder {
-    let (from, to) = (sides.from.manifest.generation, sides.to.manifest.generation);
-    let written = [&sides.to.manifest, &sides.from.manifest].into_iter().find_map(|m| m.switch_order(from, to));
-    written.cloned().unwrap_or_else(|| SwitchOrder::free(from, to))
+fn gather(durations: &mut Durations, sides: &Sides<'_>) {
+    let kind_of = |who: &str| who.parse::<CobId>().ok().and_then(|id| sides.find(&id)).map(|known| &known.cob.kind);
+    durations.gather_kinds(kind_of);
 }
 
-fn part(
-    sides: &Sides<'_>,
-    scope: &Scope,
-    order: &Arc<SwitchOrder>,
-    states: &BTreeMap<CobId, StateName>,
-) -> Switch {
+fn part(sides: &Sides<'_>, scope: &Scope, order: &Arc<SwitchOrder>, states: &BTreeMap<CobId, StateName>) -> Switch {
     let (mut from, to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
     // A host that has nothing yet takes part in what its active generation asks of it: nothing.
     for host in to.keys().filter(|host| sides.from.manifest.hosts.contains_key(*host)) {
@@ -182,13 +177,7 @@ fn spread(
     forecast.p90_us = at(900).unwrap_or(forecast.end_us);
 }
 
-fn told(
-    sides: &Sides<'_>,
-    order: &SwitchOrder,
-    course: &Course,
-    durations: &Durations,
-    scope: &Scope,
-) -> SwitchPlan {
+fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Durations, scope: &Scope) -> SwitchPlan {
     let acts = acts(course, sides, order);
     let whys = reasons::whys(&acts, sides, order);
     let planned = |(id, act): (usize, &Act<'_>)| {
@@ -213,11 +202,8 @@ fn told(
         }
     };
     let mut transitions: Vec<Planned> = acts.iter().enumerate().map(planned).collect();
-    let marks: Vec<(usize, bool)> = acts
-        .iter()
-        .enumerate()
-        .filter_map(|(at, act)| Some((at, reasons::irreversible(act, sides, order)?)))
-        .collect();
+    let marks: Vec<(usize, bool)> =
+        acts.iter().enumerate().filter_map(|(at, act)| Some((at, reasons::irreversible(act, sides, order)?))).collect();
     for (at, _) in &marks {
         transitions[*at].irreversible = true;
     }
@@ -253,6 +239,14 @@ fn told(
     }
 }
 
+/// What one waits for at the end of a run that does not come to rest.
 fn words(wait: &Wait) -> String {
-    serde_json::to_string(wait).unwrap_or_default()
+    let of = |states: &[StateName]| states.iter().map(StateName::as_str).collect::<Vec<_>>().join("|");
+    match wait {
+        Wait::Lock { cob, states, .. } => format!("needs {cob}@{}", of(states)),
+        Wait::Grant { cob, state, .. } => format!("waits until {cob} needs it in {state} no more"),
+        Wait::Leaving => "is to leave".to_owned(),
+        Wait::NoRoute { to } => format!("has no way to {to}"),
+        other => serde_json::to_string(other).unwrap_or_default(),
+    }
 }

@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn the_more_exact_line_wins() {
-        let text = "\"*\": 7s\nsimple down>up: 6s\n\"*/db down>up\": 5s\nn1/db down>up: {min: 1s, median: 2s, p90: 4s}\n";
+        let text =
+            "\"*\": 7s\nsimple down>up: 6s\n\"*/db down>up\": 5s\nn1/db down>up: {min: 1s, median: 2s, p90: 4s}\n";
         let durations = Durations::of_text(text).expect("right");
         let cases = [("n1/db", "down>up", 2), ("n2/db", "down>up", 5), ("n1/a", "down>up", 6), ("n1/a", "up>down", 7)];
         for (cob, hop, seconds) in cases {
@@ -244,8 +245,8 @@ mod tests {
 
     #[test]
     fn what_is_known_of_some_is_guessed_of_their_kind() {
-        let mut durations = Durations::of_text("n1/a down>up: 1s\nn2/a down>up: 3s\nn3/a down>up: 2s\nn1/a check: 5ms")
-            .expect("right");
+        let mut durations =
+            Durations::of_text("n1/a down>up: 1s\nn2/a down>up: 3s\nn3/a down>up: 2s\nn1/a check: 5ms").expect("right");
         let kind: KindName = "simple".parse().expect("a kind");
         durations.gather_kinds(|who| who.contains('/').then_some(&kind));
         assert_eq!(median(&durations, "n9/z", "down>up"), 2_000_000);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cob_depot::DepotError;
-use cob_types::{Bundle, CobId, HostName, Kind, Need, StateName};
+use cob_types::{Bundle, CobId, HostName, Kind, Need, StateName, SwitchOrder};
 
 use super::sides::{Known, Side, Sides};
 
@@ -41,11 +41,11 @@ struct Walk<'s, 'a> {
 }
 
 /// Finds them; looks at further hosts where they are concerned.
-pub(super) fn scope(sides: &mut Sides<'_>) -> Result<Scope, DepotError> {
+pub(super) fn scope(sides: &mut Sides<'_>, order: &SwitchOrder) -> Result<Scope, DepotError> {
     let seeds = seeds(sides);
     let mut walk = Walk { sides, reach: HashMap::new(), open: Vec::new(), unseen: BTreeMap::new() };
     for seed in &seeds {
-        walk.sow(seed);
+        walk.sow(seed, order.taken_back.contains(seed));
     }
     loop {
         while let Some(id) = walk.open.pop() {
@@ -92,8 +92,7 @@ fn seeds(sides: &Sides<'_>) -> BTreeSet<CobId> {
             let same = old.and_then(|old| old.cobs.get(id)).is_some_and(|before| {
                 (before.fingerprint, &before.preferred, &before.transitions, &before.locks)
                     == (cob.fingerprint, &cob.preferred, &cob.transitions, &cob.locks)
-                    && (&before.budget, before.at_most, before.observe)
-                        == (&cob.budget, cob.at_most, cob.observe)
+                    && (&before.budget, before.at_most, before.observe) == (&cob.budget, cob.at_most, cob.observe)
             });
             if !same {
                 seeds.insert(id.clone());
@@ -104,12 +103,12 @@ fn seeds(sides: &Sides<'_>) -> BTreeSet<CobId> {
 }
 
 impl Walk<'_, '_> {
-    fn sow(&mut self, id: &CobId) {
+    fn sow(&mut self, id: &CobId, is_taken_back: bool) {
         let (before, after) = (self.sides.home_before(id).cloned(), self.sides.home_after(id).cloned());
         let (old, new) = (self.sides.from.find(id), self.sides.to.find(id));
         let off = old.map(|known| known.kind.pre_remove.clone());
         let outdated = new.and_then(|known| known.kind.outdated().cloned());
-        let leaves = new.is_none();
+        let leaves = new.is_none() || is_taken_back;
         let reach = self.reach.entry(id.clone()).or_default();
         reach.places.extend(before.into_iter().chain(outdated));
         reach.targets.extend(after.into_iter().chain(off.filter(|_| leaves)));

@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_depot::{Depot, DepotError};
-use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, Manifest, StateName};
+use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, Manifest, StateName, SwitchOrder};
+
+use crate::generation::{self, NoOrder};
 
 /// One of the two.
 #[derive(Debug)]
-pub struct Side {
+pub(super) struct Side {
     /// What all hosts share.
     pub(super) manifest: Manifest,
     /// Those that were looked at.
@@ -67,6 +69,14 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// As who computes the order sees it.
+    fn side<'s>(&'s self, side: &'s Side) -> generation::Side<'s> {
+        match self {
+            Source::Depot(depot, _) => generation::Side::partly_read(depot, &side.manifest, side.bundles.clone()),
+            Source::Made(generation) => generation::Side::of(generation),
+        }
+    }
+
     fn bundles(&self, hosts: &BTreeSet<HostName>) -> Result<BTreeMap<HostName, Arc<Bundle>>, DepotError> {
         match self {
             Source::Depot(depot, number) => {
@@ -99,6 +109,21 @@ impl<'a> Sides<'a> {
         let before = Side { bundles: from.bundles(&of_old)?, manifest: old };
         let after = Side { bundles: to.bundles(&of_new)?, manifest: new };
         Ok(Self { sources: [from, to], from: before, to: after, alike })
+    }
+
+    /// The order of the switch: as one of the two says it, else by the same rules.
+    ///
+    /// # Errors
+    /// When the depot can't be read, or there is none.
+    pub(super) fn order(&self) -> Result<SwitchOrder, NoOrder> {
+        let (old, new) = (&self.from.manifest, &self.to.manifest);
+        let (from, to) = (old.generation, new.generation);
+        if let Some(order) = [new, old].into_iter().find_map(|manifest| manifest.switch_order(from, to)) {
+            return Ok(order.clone());
+        }
+        let before = self.sources[0].side(&self.from);
+        let after = self.sources[1].side(&self.to);
+        generation::switch_order(&before, &after, to < from)
     }
 
     /// Looks at these hosts too.

@@ -25,9 +25,9 @@ use crate::time::{Span, Time};
 /// When `go` is said.
 const START: Time = Time(1_000_000_000);
 /// A run in which nothing but timers has happened for so long will not come to rest.
-const QUIET: Span = Span::secs(4 * 3600);
+const QUIET: Span = Span::secs(3600);
 /// So many events a change object are more than any switch takes that comes to rest.
-const EVENTS_A_COB: u64 = 2000;
+const EVENTS_A_COB: u64 = 400;
 
 /// How long things take.
 pub trait Pace {
@@ -275,7 +275,7 @@ impl<P: Pace> Running<'_, P> {
 
     fn run(&mut self) {
         let cobs = self.places.len() as u64;
-        let limit = (cobs + 1000) * EVENTS_A_COB;
+        let limit = (cobs + 50) * EVENTS_A_COB;
         let mut busy = self.now;
         while self.unsettled > 0 || self.under_way > 0 {
             if self.course.events > limit || self.under_way == 0 && self.now > busy + QUIET {
