@@ -239,14 +239,12 @@ fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Dur
     }
 }
 
-/// What one waits for at the end of a run that does not come to rest.
+/// What one waits for at the end of a run that does not come to rest: the reason, and what it is about.
 fn words(wait: &Wait) -> String {
-    let of = |states: &[StateName]| states.iter().map(StateName::as_str).collect::<Vec<_>>().join("|");
-    match wait {
-        Wait::Lock { cob, states, .. } => format!("needs {cob}@{}", of(states)),
-        Wait::Grant { cob, state, .. } => format!("waits until {cob} needs it in {state} no more"),
-        Wait::Leaving => "is to leave".to_owned(),
-        Wait::NoRoute { to } => format!("has no way to {to}"),
-        other => serde_json::to_string(other).unwrap_or_default(),
-    }
+    let told = serde_json::to_value(wait).unwrap_or_default();
+    let text = |name: &str| told.get(name).and_then(Value::as_str);
+    let states = told.get("states").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let states: Vec<&str> = states.chain(text("state")).chain(text("to")).collect();
+    let states = if states.is_empty() { String::new() } else { format!("@{}", states.join("|")) };
+    format!("{} {}{states}", text("reason").unwrap_or("waits"), text("cob").unwrap_or_default())
 }

@@ -86,11 +86,9 @@ fn each_interruption_has_its_time_and_its_reason() {
         .interrupted
         .iter()
         .map(|gap| {
-            let why = match &gap.why {
-                Why::Content => "content".to_owned(),
-                Why::NeededBy { moves } => moves.iter().map(|m| m.cob.to_string()).collect::<Vec<_>>().join(" "),
-                other => format!("{other:?}"),
-            };
+            let moves = if let Why::NeededBy { moves } = &gap.why { moves.clone() } else { Vec::new() };
+            let by: Vec<&str> = moves.iter().map(|by| by.cob.as_str()).collect();
+            let why = if gap.why == Why::Content { "content".to_owned() } else { by.join(" ") };
             format!("{} {}..{} {why}", gap.cob, gap.begin_us / 1000, gap.end_us.unwrap_or(0) / 1000)
         })
         .collect();
