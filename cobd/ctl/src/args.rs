@@ -167,7 +167,8 @@ Example:
 Examples:
   cobctl history --cob n1/db
   cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
-  cobctl history --follow")]
+  cobctl history --follow
+  cobctl history --compare-plan plan.json")]
     History(HistoryArgs),
     /// Show every change object as it was at a past moment, or what changed between two
     #[command(after_help = AT_EXAMPLES)]
@@ -177,12 +178,16 @@ Examples:
     Replay(crate::commands::replay::ReplayArgs),
     /// Print how long the actions of services took, by the hosts' histories: for `cobgen plan --durations`
     #[command(after_help = "\
-Example:
+Examples:
   cobctl durations > durations.json
   cobgen plan models/ --operation create --durations durations.json
+  cobctl durations --transitions > moves.json
+  cobgen plan --from 3 --to 4 --depot depot --durations moves.json
 
 For each action of a service with `actions`, on each node and on all: the median of the last times that it ended well.
-What is no action of a plan (change objects of other services) is left out, and counted in a note.
+What is no action of a plan (change objects of other services) is left out, and counted in a note. With --transitions:
+every transition of every change object, and its first check after an activation, with the shortest, the middle and the
+longest of nine in ten.
 
 Exit status: 0 printed; 1 no such action has ended well yet; 3 a host could not be reached, and what it knows is missing.")]
     Durations(DurationsArgs),
@@ -364,6 +369,9 @@ pub struct WatchArgs {
     /// End when all is converged
     #[arg(long)]
     pub until_converged: bool,
+    /// A plan that `cobgen plan --from N --to M --json` printed: tells when the switch ends, as it goes
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
 }
 
 /// Arguments of `explain`.
@@ -386,6 +394,9 @@ pub struct HistoryArgs {
     /// Go on with what happens from now on
     #[arg(long, short)]
     pub follow: bool,
+    /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cob", "since_generation", "follow"])]
+    pub compare_plan: Option<PathBuf>,
 }
 
 /// Arguments of `durations`.
@@ -394,6 +405,9 @@ pub struct DurationsArgs {
     /// Only what happened under this generation and later ones
     #[arg(long, value_name = "N", value_parser = generation)]
     pub since_generation: Option<GenerationNumber>,
+    /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
+    #[arg(long)]
+    pub transitions: bool,
 }
 
 /// Arguments of `facts`.

@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cob_depot::{Depot, DepotError};
 use cob_types::{
@@ -30,7 +31,7 @@ pub struct Side<'a> {
 #[derive(Debug)]
 enum Bundles<'a> {
     Here(&'a BTreeMap<HostName, Bundle>),
-    Depot { depot: &'a Depot, read: RefCell<BTreeMap<HostName, Rc<Bundle>>> },
+    Depot { depot: &'a Depot, read: RefCell<BTreeMap<HostName, Arc<Bundle>>> },
 }
 
 /// Why a switch has no order.
@@ -61,6 +62,12 @@ impl<'a> Side<'a> {
         Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::default() } }
     }
 
+    /// As [`Side::in_depot`], with what has been read of it already.
+    #[must_use]
+    pub fn partly_read(depot: &'a Depot, manifest: &'a Manifest, read: BTreeMap<HostName, Arc<Bundle>>) -> Self {
+        Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read) } }
+    }
+
     /// Its number.
     #[must_use]
     pub fn number(&self) -> GenerationNumber {
@@ -86,7 +93,7 @@ impl<'a> Side<'a> {
                 let bundle = match known {
                     Some(bundle) => bundle,
                     None => {
-                        let bundle = Rc::new(depot.read_bundle(self.manifest.generation, host)?);
+                        let bundle = Arc::new(depot.read_bundle(self.manifest.generation, host)?);
                         read.borrow_mut().insert(host.clone(), bundle.clone());
                         bundle
                     }

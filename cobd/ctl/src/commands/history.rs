@@ -7,6 +7,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::{GenerationNumber, HostName};
 
 use super::Context;
+use super::forecast::Beside;
 use crate::args::HistoryArgs;
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
@@ -37,6 +38,9 @@ struct Reading {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
+    if let Some(plan) = &args.compare_plan {
+        return compare(context, screen, plan).await;
+    }
     let mut readings = beginnings(context);
     let mut abandoned = std::pin::pin!(screen.abandoned());
     loop {
@@ -53,6 +57,51 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }
 
+/// What a plan said beside what was.
+async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path) -> Result<Exit, Failure> {
+    let mut beside = Beside::read(plan)?;
+    let exit = each(context, screen, None, |entry| beside.take(&entry)).await?;
+    if context.json {
+        screen.json(&beside.json(0))?;
+    } else if beside.has_begun() {
+        for line in beside.compared(screen) {
+            screen.line(&line)?;
+        }
+    } else {
+        screen.line(&beside.line(0))?;
+    }
+    Ok(if exit == Exit::Yes && !beside.has_begun() { Exit::No } else { exit })
+}
+
+/// The histories of all hosts, read on and on.
+#[derive(Debug)]
+pub(super) struct Following {
+    readings: Vec<Reading>,
+}
+
+impl Following {
+    pub(super) fn new(context: &Context) -> Self {
+        Self { readings: beginnings(context) }
+    }
+
+    /// Takes what is new.
+    pub(super) async fn go_on(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        mut take: impl FnMut(HistoryEntry),
+    ) -> Result<(), Failure> {
+        let take = |_: &mut Screen, entry| {
+            take(entry);
+            Ok(())
+        };
+        to_the_end(context, screen, &ALL, &mut self.readings, take).await
+    }
+}
+
+/// Everything.
+const ALL: HistoryArgs = HistoryArgs { cob: None, since_generation: None, follow: false, compare_plan: None };
+
 /// Takes every entry that the hosts have, in the order of the merged history; how far they were reached.
 pub(super) async fn each(
     context: &Context,
@@ -60,7 +109,7 @@ pub(super) async fn each(
     since_generation: Option<GenerationNumber>,
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<Exit, Failure> {
-    let args = HistoryArgs { cob: None, since_generation, follow: false };
+    let args = HistoryArgs { since_generation, ..ALL };
     let mut readings = beginnings(context);
     let take = |_: &mut Screen, entry| {
         take(entry);
