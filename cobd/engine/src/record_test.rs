@@ -50,6 +50,7 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Retry(cob()),
         OrderRecord::Fence(host, Some(life)),
         OrderRecord::Prepare(GenerationNumber(1)),
+        OrderRecord::DeclareFinal(cob()),
     ];
     let mut all = vec![
         Body::Snapshot(Box::default()),
@@ -90,6 +91,7 @@ fn one_of_each() -> Vec<Body> {
     ];
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
+    all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
     all
 }
 
@@ -113,19 +115,23 @@ fn place(body: &Body) -> usize {
             OrderRecord::Retry(_) => 13,
             OrderRecord::Fence(..) => 14,
             OrderRecord::Prepare(_) => 15,
+            OrderRecord::DeclareFinal(_) => 16,
         },
         Body::Note { note, .. } => match note {
-            Note::Requested { .. } => 16,
-            Note::Released { .. } => 17,
-            Note::Holds { .. } => 18,
-            Note::Recalled { .. } => 19,
-            Note::Lapsed { .. } => 20,
-            Note::Stuck { .. } => 21,
-            Note::Chase { .. } => 22,
-            Note::Flap { .. } => 23,
-            Note::Ordered => 24,
-            Note::Overdrawn { .. } => 25,
+            Note::Requested { .. } => 17,
+            Note::Released { .. } => 18,
+            Note::Holds { .. } => 19,
+            Note::Recalled { .. } => 20,
+            Note::Lapsed { .. } => 21,
+            Note::Stuck { .. } => 22,
+            Note::Chase { .. } => 23,
+            Note::Flap { .. } => 24,
+            Note::Ordered => 25,
+            Note::Overdrawn { .. } => 26,
         },
+        Body::Final { .. } => 27,
+        Body::Told { .. } => 28,
+        Body::Turn(_) => 29,
     }
 }
 
@@ -137,7 +143,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=25).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=29).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -163,6 +169,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>eRetrydn1/a
     <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
     <a1>gOrdered<a1>gPrepare<01>
+    <a1>gOrdered<a1>lDeclareFinaldn1/a
     <a1><0c><a2><00>dn1/a<01><a1><00><a2><00>dn1/a<01><80>
     <a1><0c><a2><00>dn1/a<01><a1><01><a1><00>dn1/a
     <a1><0c><a2><00>dn1/a<01><a1><02><a2><00>dn1/a<01>bup
@@ -173,5 +180,8 @@ fn records_are_written_as_ever() {
     <a1><0c><a2><00>dn1/a<01><a1><07><a3><00>bup<01><01><02><f6>
     <a1><0c><a2><00>dn1/a<01><08>
     <a1><0c><a2><00>dn1/a<01><a1><09><a2><00>dn1/a<01><01>
+    <a1><0d><a1><00>dn1/a
+    <a1><0e><a1><00><81>dn2/b
+    <a1>dTurn<03>
     "#);
 }

@@ -216,12 +216,8 @@ impl Walk<'_, '_> {
                 (self.goals.list[goal as usize].cob.clone(), self.goals.list[goal as usize].state.clone());
             let mut needs = Vec::new();
             for (on, states) in self.needs_of(&cob, &state)? {
-                // One that leaves is in its pre-remove state in the end: where that will do, nothing else is needed.
-                let off = match self.leaving.contains_key(&on) {
-                    true => self.ways(&on)?.map(|ways| ways.pre_remove.clone()).filter(|off| states.contains(off)),
-                    false => None,
-                };
-                for state in off.map_or(states, |off| vec![off]) {
+                // Also where its pre-remove state will do: on its way there it may have to wait for the asker.
+                for state in self.entered(&on, states)? {
                     needs.push(self.goal(&on, &state, &mut open)?);
                 }
             }
@@ -290,6 +286,15 @@ impl Walk<'_, '_> {
             Some(ways)
         })?;
         Ok(ways)
+    }
+
+    /// The states that something leads to: in the others (`outdated`) it may be found, and nobody brings it there.
+    fn entered(&mut self, cob: &CobId, states: Vec<StateName>) -> Result<Vec<StateName>, NoOrder> {
+        let Some(ways) = self.ways(cob)? else { return Ok(states) };
+        let leads_to = |to: usize| (0..ways.states.len()).any(|from| from != to && ways.first[from][to].is_some());
+        let is_entered = |state: &StateName| ways.states.iter().position(|s| s == state).is_some_and(leads_to);
+        let (entered, found): (Vec<_>, Vec<_>) = states.into_iter().partition(is_entered);
+        Ok(if entered.is_empty() { found } else { entered })
     }
 
     /// What a goal needs: by the hops of all routes to its state, and by its promises.
@@ -452,3 +457,7 @@ fn circle_through(start: &CobId, left: &BTreeMap<&CobId, BTreeSet<&CobId>>) -> O
 #[cfg(test)]
 #[path = "switch_order_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "switch_order_explored.rs"]
+mod explored;
