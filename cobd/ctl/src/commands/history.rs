@@ -1,9 +1,10 @@
 //! `cobctl history`: the merged journal, to its end or on and on.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
+use cob_types::{GenerationNumber, HostName};
 
 use super::Context;
 use super::forecast::Beside;
@@ -118,6 +119,23 @@ pub(super) async fn each(
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }
 
+/// Takes every entry that the hosts have, in the order of the merged history; the hosts that could not be read to
+/// their end.
+pub(super) async fn all(
+    context: &Context,
+    screen: &mut Screen,
+    mut take: impl FnMut(HistoryEntry),
+) -> Result<BTreeSet<HostName>, Failure> {
+    let args = HistoryArgs { cob: None, since_generation: None, follow: false };
+    let mut readings = beginnings(context);
+    let take = |_: &mut Screen, entry| {
+        take(entry);
+        Ok(())
+    };
+    to_the_end(context, screen, &args, &mut readings, take).await?;
+    Ok(readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect())
+}
+
 /// The histories of all hosts, none of them begun.
 fn beginnings(context: &Context) -> Vec<Reading> {
     let all = context.targets.all.iter();
@@ -226,8 +244,13 @@ fn told(json: bool, entry: &HistoryEntry) -> Result<String, Failure> {
 
 /// One entry for people.
 fn line(entry: &HistoryEntry) -> String {
+    format!("{}  {}", utc(entry.ts_ns), what(entry))
+}
+
+/// What happened, without the time.
+pub(super) fn what(entry: &HistoryEntry) -> String {
     let subject = entry.cob.as_ref().map_or_else(|| entry.host.to_string(), ToString::to_string);
-    let mut text = format!("{}  g{:<3} {subject:<24} {:<9}", utc(entry.ts_ns), entry.generation, clean(&entry.event));
+    let mut text = format!("g{:<3} {subject:<24} {:<9}", entry.generation, clean(&entry.event));
     match (&entry.from, &entry.to) {
         (Some(from), Some(to)) => text.push_str(&format!(" {from} → {to}")),
         (None, Some(to)) => text.push_str(&format!(" {to}")),
