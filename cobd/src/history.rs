@@ -53,6 +53,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
             detail: detail.clone(),
             ..of(if *drift { "drift" } else { "check" }, cob)
         },
+        Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
     };
@@ -96,6 +97,24 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         OrderRecord::Retry(cob) => HistoryEntry { event: "retry".to_owned(), cob: Some(cob.clone()), ..base },
         OrderRecord::Prepare(generation) => {
             HistoryEntry { event: "prepare".to_owned(), detail: format!("generation {generation}"), ..base }
+        }
+        OrderRecord::Cancel(generation) => HistoryEntry {
+            event: "cancel".to_owned(),
+            detail: format!("the switch to generation {generation}"),
+            ..base
+        },
+        OrderRecord::CallOff(generation) => {
+            HistoryEntry { event: "call-off".to_owned(), detail: format!("generation {generation}"), ..base }
+        }
+        OrderRecord::Limit(at_most) => {
+            let detail = at_most.map_or("none".to_owned(), |k| format!("{} at a time", count(k, "transition")));
+            HistoryEntry { event: "limit".to_owned(), detail, ..base }
+        }
+        OrderRecord::Only(hosts) => {
+            let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();
+            let detail =
+                if names.is_empty() { "for everybody".to_owned() } else { format!("for {} alone", names.join(", ")) };
+            HistoryEntry { event: "only".to_owned(), detail, ..base }
         }
         OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
     }

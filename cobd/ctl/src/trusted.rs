@@ -5,8 +5,8 @@ use std::path::Path;
 
 use cob_depot::Depot;
 use cob_trust::Publishers;
-use cob_types::generation::{FORMAT, MAX_MANIFEST};
-use cob_types::{GenerationNumber, Manifest, codec};
+use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::{Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
 
 use crate::failure::Failure;
 
@@ -75,6 +75,28 @@ impl TrustedDepot {
             return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
         }
         Ok(manifest)
+    }
+
+    /// A whole generation.
+    ///
+    /// # Errors
+    /// As of [`TrustedDepot::manifest`], or when a bundle can't be read.
+    pub fn whole(&self, generation: GenerationNumber) -> Result<Generation, Failure> {
+        let manifest = self.manifest(generation)?;
+        let mut bundles = std::collections::BTreeMap::new();
+        for (host, entry) in &manifest.hosts {
+            // Judged by the manifest that is accepted, whatever the depot's own says by now.
+            let bytes = self.depot.read_bundle_bytes(generation, host)?;
+            let wrong = |why: &dyn std::fmt::Display| {
+                Failure::refused(anyhow::anyhow!("the bundle of {host} in generation {generation}: {why}"))
+            };
+            if canonical::blob_hash(&bytes) != entry.bundle {
+                return Err(wrong(&"it is not the one that the manifest names"));
+            }
+            let bundle: Bundle = codec::decode(&bytes, MAX_BUNDLE).map_err(|e| wrong(&e))?;
+            bundles.insert(host.clone(), bundle);
+        }
+        Ok(Generation { manifest, bundles })
     }
 
     /// The newest generation that is accepted: the last one may wait for a signature.

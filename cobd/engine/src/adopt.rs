@@ -23,6 +23,7 @@ impl Engine {
             return;
         }
         self.out.records.push(Body::Go(generation));
+        self.held = None;
         self.head_for(generation, bundle, in_process, now);
     }
 
@@ -33,6 +34,7 @@ impl Engine {
             return;
         }
         self.out.records.push(Body::Go(generation));
+        self.held = None;
         self.head_for(generation, bundle, in_process, now);
     }
 
@@ -60,7 +62,8 @@ impl Engine {
     /// Activates the generation that this host goes to, when everything that must leave has left.
     pub(crate) fn try_activate(&mut self, now: Time) -> bool {
         let Some(going) = &self.going else { return false };
-        if !going.leaving.iter().all(|c| self.object(*c).is_none_or(Object::is_final)) {
+        // A cancelled switch stands where it is.
+        if self.held.is_some() || !going.leaving.iter().all(|c| self.object(*c).is_none_or(Object::is_final)) {
             return false;
         }
         if let Some(going) = self.going.take() {

@@ -91,6 +91,8 @@ pub enum ActionOutcome {
     },
     /// Nobody knows: it was running when the daemon or the host died, and left no result.
     Lost,
+    /// It was ended before its time because an operator cancelled the switch: no failure of its own.
+    Cancelled,
 }
 
 /// An operator's word.
@@ -104,4 +106,9 @@ pub enum Order {
     Retry(CobId),
     /// The host will not come back as it was: free what its change objects hold here.
     Fence(HostName),
+    /// The switch to this generation is cancelled: the host stands still, as if paused, until it resumes or goes to
+    /// another generation. What runs the daemon asks to end.
+    Cancel(GenerationNumber),
+    /// At most so many transitions at a time on this host; none: as many as can go.
+    Limit(Option<u32>),
 }

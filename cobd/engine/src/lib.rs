@@ -27,6 +27,7 @@ pub mod effect;
 pub mod engine;
 pub mod event;
 pub mod invariants;
+mod limit;
 mod names;
 mod object;
 mod peers;

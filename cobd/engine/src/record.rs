@@ -156,6 +156,8 @@ pub enum Body {
     Ordered(OrderRecord),
     /// Told for the history only.
     Note { cob: CobId, note: Note },
+    /// For the first time since the generation was activated, every change object is where it should be.
+    Settled(GenerationNumber),
 }
 
 /// An operator's word, as written.
@@ -171,6 +173,14 @@ pub enum OrderRecord {
     Fence(HostName, Option<Incarnation>),
     /// A generation was fetched and verified: it changes nothing.
     Prepare(GenerationNumber),
+    /// The switch to this generation was cancelled.
+    Cancel(GenerationNumber),
+    /// A generation that was fetched is forgotten: it changes nothing.
+    CallOff(GenerationNumber),
+    /// At most so many transitions at a time; none: as many as can go.
+    Limit(Option<u32>),
+    /// The `go` just said is for these hosts alone, and is not to be carried to others; none: for everybody.
+    Only(Vec<HostName>),
 }
 
 /// What is written for people alone.
@@ -215,7 +225,11 @@ impl Body {
             | Body::Ended { .. }
             | Body::Ordered(_) => true,
             // A state that a check found can be found again; a promise that is not known to be back is asked for.
-            Body::Checked { .. } | Body::Unknown { .. } | Body::Returned { .. } | Body::Note { .. } => false,
+            Body::Checked { .. }
+            | Body::Unknown { .. }
+            | Body::Returned { .. }
+            | Body::Note { .. }
+            | Body::Settled(_) => false,
         }
     }
 }
@@ -242,6 +256,26 @@ pub struct Durable {
     /// Of those that have left, the pre-remove states of those that were kept in another one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
+    /// The switch to this generation was cancelled, and the host stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<GenerationNumber>,
+    /// At most so many transitions at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// The active generation has converged once since it was activated.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub settled: bool,
+    /// The generation that was active before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<GenerationNumber>,
+    /// The `go` that this host has heard is for these alone; none: for everybody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<HostName>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The durable part of one change object.
@@ -277,10 +311,16 @@ impl Durable {
         match &record.body {
             Body::Snapshot(all) => *self = (**all).clone(),
             Body::Life(life) => self.life = Some(*life),
-            Body::Go(generation) => self.going_to = Some(*generation),
+            Body::Go(generation) => {
+                self.going_to = Some(*generation);
+                self.held = None;
+                self.only.clear();
+            }
             Body::Activated(generation) => {
+                self.previous = Some(self.active).filter(|was| *was != GenerationNumber(0));
                 self.active = *generation;
                 self.going_to = None;
+                self.settled = false;
             }
             Body::Gone { cob, state, kept_from } => {
                 self.cobs.remove(cob);
@@ -336,7 +376,13 @@ impl Durable {
                 c.since = record.at;
             }
             Body::Ordered(OrderRecord::Pause) => self.paused = true,
-            Body::Ordered(OrderRecord::Resume) => self.paused = false,
+            Body::Ordered(OrderRecord::Resume) => {
+                self.paused = false;
+                self.held = None;
+            }
+            Body::Ordered(OrderRecord::Cancel(generation)) => self.held = Some(*generation),
+            Body::Ordered(OrderRecord::Limit(limit)) => self.limit = *limit,
+            Body::Ordered(OrderRecord::Only(hosts)) => self.only.clone_from(hosts),
             Body::Ordered(OrderRecord::Retry(cob)) => {
                 let c = self.cob(cob);
                 c.failed = false;
@@ -348,7 +394,8 @@ impl Durable {
                     c.grants.retain(|asker, _| asker.host_str() != host.as_str());
                 }
             }
-            Body::Ordered(OrderRecord::Prepare(_)) | Body::Note { .. } => {}
+            Body::Settled(generation) => self.settled |= self.active == *generation,
+            Body::Ordered(OrderRecord::Prepare(_) | OrderRecord::CallOff(_)) | Body::Note { .. } => {}
         }
     }
 

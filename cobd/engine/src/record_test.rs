@@ -50,6 +50,10 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Retry(cob()),
         OrderRecord::Fence(host, Some(life)),
         OrderRecord::Prepare(GenerationNumber(1)),
+        OrderRecord::Cancel(GenerationNumber(1)),
+        OrderRecord::CallOff(GenerationNumber(1)),
+        OrderRecord::Limit(Some(2)),
+        OrderRecord::Only(vec![HostName::new("n1").expect("a name")]),
     ];
     let mut all = vec![
         Body::Snapshot(Box::default()),
@@ -90,6 +94,7 @@ fn one_of_each() -> Vec<Body> {
     ];
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
+    all.push(Body::Settled(GenerationNumber(1)));
     all
 }
 
@@ -113,19 +118,24 @@ fn place(body: &Body) -> usize {
             OrderRecord::Retry(_) => 13,
             OrderRecord::Fence(..) => 14,
             OrderRecord::Prepare(_) => 15,
+            OrderRecord::Cancel(_) => 16,
+            OrderRecord::CallOff(_) => 17,
+            OrderRecord::Limit(_) => 18,
+            OrderRecord::Only(_) => 19,
         },
         Body::Note { note, .. } => match note {
-            Note::Requested { .. } => 16,
-            Note::Released { .. } => 17,
-            Note::Holds { .. } => 18,
-            Note::Recalled { .. } => 19,
-            Note::Lapsed { .. } => 20,
-            Note::Stuck { .. } => 21,
-            Note::Chase { .. } => 22,
-            Note::Flap { .. } => 23,
-            Note::Ordered => 24,
-            Note::Overdrawn { .. } => 25,
+            Note::Requested { .. } => 20,
+            Note::Released { .. } => 21,
+            Note::Holds { .. } => 22,
+            Note::Recalled { .. } => 23,
+            Note::Lapsed { .. } => 24,
+            Note::Stuck { .. } => 25,
+            Note::Chase { .. } => 26,
+            Note::Flap { .. } => 27,
+            Note::Ordered => 28,
+            Note::Overdrawn { .. } => 29,
         },
+        Body::Settled(_) => 30,
     }
 }
 
@@ -137,7 +147,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=25).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=30).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -163,6 +173,10 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>eRetrydn1/a
     <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
     <a1>gOrdered<a1>gPrepare<01>
+    <a1>gOrdered<a1>fCancel<01>
+    <a1>gOrdered<a1>gCallOff<01>
+    <a1>gOrdered<a1>eLimit<02>
+    <a1>gOrdered<a1>dOnly<81>bn1
     <a1><0c><a2><00>dn1/a<01><a1><00><a2><00>dn1/a<01><80>
     <a1><0c><a2><00>dn1/a<01><a1><01><a1><00>dn1/a
     <a1><0c><a2><00>dn1/a<01><a1><02><a2><00>dn1/a<01>bup
@@ -173,5 +187,6 @@ fn records_are_written_as_ever() {
     <a1><0c><a2><00>dn1/a<01><a1><07><a3><00>bup<01><01><02><f6>
     <a1><0c><a2><00>dn1/a<01><08>
     <a1><0c><a2><00>dn1/a<01><a1><09><a2><00>dn1/a<01><01>
+    <a1>gSettled<01>
     "#);
 }

@@ -64,6 +64,8 @@ impl Engine {
         self.out.records.push(Body::Life(back.life));
         self.generation = durable.active;
         self.paused = durable.paused;
+        self.held = durable.held;
+        self.limit.set(durable.limit);
         for (cob, state) in &durable.gone {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);
@@ -259,6 +261,8 @@ impl Engine {
             active: self.generation(),
             going_to: self.going_to(),
             paused: self.paused,
+            held: self.held,
+            limit: self.limit(),
             ..Durable::default()
         };
         for object in self.objects() {

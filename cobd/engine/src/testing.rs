@@ -209,9 +209,12 @@ fn tell_record(body: &Body) -> String {
         Body::Note { cob, note } => tell_note(cob, note),
         Body::Unknown { cob } => format!("write: {cob} unknown"),
         Body::Life(life) => format!("write: life {}", life.start),
-        Body::Go(_) | Body::Activated(_) | Body::Gone { .. } | Body::Ordered(_) | Body::Snapshot(_) => {
-            format!("write: {body:?}")
-        }
+        Body::Go(_)
+        | Body::Activated(_)
+        | Body::Gone { .. }
+        | Body::Ordered(_)
+        | Body::Snapshot(_)
+        | Body::Settled(_) => format!("write: {body:?}"),
     }
 }
 

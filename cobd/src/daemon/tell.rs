@@ -37,6 +37,10 @@ impl Daemon {
             peers: self.links.status(),
             denied: self.api.denied(),
             cobs,
+            held: self.engine.held(),
+            limit: self.engine.limit(),
+            settled: self.durable.settled,
+            prepared: self.prepared(),
         }
     }
 
@@ -51,6 +55,7 @@ impl Daemon {
             let peers = links.status();
             let up = peers.iter().filter(|p| p.up).count();
             let state = match (engine.is_paused(), engine.is_converged()) {
+                (true, _) if engine.held().is_some() => "held",
                 (true, _) => "paused",
                 (false, true) => "converged",
                 (false, false) => "converging",

@@ -40,7 +40,7 @@ pub(super) async fn until_ended(
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
     let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
     for target in absent {
-        late.spawn(prepare::catch_up(context.client.clone(), target, plan.generation));
+        late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
     }
     let mut progress = Progress::default();
     let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
@@ -66,6 +66,9 @@ pub(super) async fn until_ended(
         }
         if let Some(newer) = replaced(&watched, plan) {
             break (Ended::Replaced(newer), watched);
+        }
+        if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
+            break (Ended::Cancelled(held.name.clone()), watched);
         }
         hopeless_since = match (hopeless(&watched), hopeless_since) {
             (Some(now), Some((before, since))) if now == before => Some((now, since)),
