@@ -194,8 +194,34 @@ mod tests {
         assert_eq!(ordered(Body::Ordered(OrderRecord::Pause)), told("pause", "by alice (operate)"));
         assert_eq!(ordered(Body::Ordered(OrderRecord::Fence(n2, None))), told("fence", "n2, by alice (operate)"));
         assert_eq!(ordered(Body::Go(GenerationNumber(8))), told("go", "to generation 8, by alice (operate)"));
+        let cancel = Body::Ordered(OrderRecord::Cancel(GenerationNumber(8)));
+        assert_eq!(ordered(cancel), told("cancel", "the switch to generation 8, by alice (operate)"));
+        let call_off = Body::Ordered(OrderRecord::CallOff(GenerationNumber(8)));
+        assert_eq!(ordered(call_off), told("call-off", "generation 8, by alice (operate)"));
+        let limit = Body::Ordered(OrderRecord::Limit(Some(2)));
+        assert_eq!(ordered(limit), told("limit", "2 transitions at a time, by alice (operate)"));
         let prepare = Body::Ordered(OrderRecord::Prepare(GenerationNumber(8)));
         assert_eq!(ordered(prepare), told("prepare", "generation 8, by alice (operate)"));
+    }
+
+    /// Outcomes of switches are put together from what stands here for people.
+    #[test]
+    fn what_an_order_is_about_and_whose_it_is_can_be_read_back() {
+        let host = HostName::new("n1").expect("a name");
+        let eight = GenerationNumber(8);
+        let orders = [
+            Body::Go(eight),
+            Body::Settled(eight),
+            Body::Ordered(OrderRecord::Prepare(eight)),
+            Body::Ordered(OrderRecord::Cancel(eight)),
+            Body::Ordered(OrderRecord::CallOff(eight)),
+        ];
+        for body in orders {
+            let by = Some("alice (operate), for \"generation 9, by bob\"".to_owned());
+            let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by: by.clone() };
+            let entry = entry(&host, 1, &record).remove(0);
+            assert_eq!((entry.about(), entry.author()), (Some(eight), by.as_deref()), "{entry:?}");
+        }
     }
 
     #[test]

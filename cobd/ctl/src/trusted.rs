@@ -6,6 +6,7 @@ use std::path::Path;
 use cob_depot::Depot;
 use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::outcome::SwitchOutcome;
 use cob_types::{Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
 
 use crate::failure::Failure;
@@ -75,6 +76,19 @@ impl TrustedDepot {
             return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
         }
         Ok(manifest)
+    }
+
+    /// Notes what came of a switch, for people: whether it is new.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot can't be written.
+    pub fn add_outcome(&self, outcome: &SwitchOutcome) -> Result<bool, Failure> {
+        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let written = self.depot.add_outcome(outcome, &self.depot.default_author(), time);
+        written.map_err(|error| {
+            Failure::environment(error).hint("whoever may write the depot can do it: `cobctl outcomes --record`")
+        })
     }
 
     /// A whole generation.

@@ -80,7 +80,9 @@ impl Daemon {
         who: &str,
         reply: Reply,
     ) {
-        let Some(generation) = self.switching() else {
+        // One that has converged here may still be under way elsewhere: then it goes back here, too.
+        let here = wanted.filter(|w| *w == self.engine.generation() && *w != GenerationNumber(0));
+        let Some(generation) = self.switching().or(here) else {
             let fetching = self.fetches.call_off(|g| wanted.is_none_or(|w| w == g));
             let detail = if fetching { "it had not said go yet: called off" } else { "no switch is under way" };
             self.done(reply, fetching, detail.to_owned());
@@ -95,7 +97,12 @@ impl Daemon {
         // What is fetched to go beyond the cancelled one was ordered before this word.
         self.fetches.call_off(|g| g > generation);
         let again = self.engine.held() == Some(generation);
+        let ended = self.switching().is_none() && !again;
         let policy = on_failure.unwrap_or_else(|| self.policy_of(generation));
+        if ended && policy == OnFailure::Hold {
+            self.done(reply, false, format!("generation {generation} has converged here"));
+            return;
+        }
         if again && policy == OnFailure::Hold {
             self.done(reply, false, format!("the switch to generation {generation} is cancelled already"));
             return;
@@ -105,7 +112,7 @@ impl Daemon {
             0 => "nothing was running".to_owned(),
             n => format!("{} asked to end", count(n, "transition")),
         };
-        if !again {
+        if !again && !ended {
             self.feed_ordered(Event::Order(Order::Cancel(generation)), who);
         }
         self.turn.cancel.extend(running);

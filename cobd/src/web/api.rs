@@ -103,7 +103,8 @@ pub enum Command {
         /// The newest generation that whoever orders it knew of on any host: one that is newer has overtaken the order.
         seen: Option<GenerationNumber>,
     },
-    /// Stop the switch under way: what runs is asked to end, nothing starts, then the policy applies.
+    /// Stop the switch under way: what runs is asked to end, nothing starts, then the policy applies. A host on which
+    /// the generation that is named has converged goes back, too, if the policy says so.
     Cancel {
         /// The generation meant; none: whichever it is.
         generation: Option<GenerationNumber>,

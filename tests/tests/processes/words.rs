@@ -271,6 +271,19 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
     assert!(said.contains("canary: n2 go first") && said.contains("converged and healthy"), "{said}");
     assert_eq!(generations(&cluster), [2, 2, 2]);
     assert!(told(&cluster, "n2", "only").last().is_some_and(|d| d.starts_with("for everybody")));
+
+    // What came of both is in the depot for good, and the hosts tell the same.
+    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
+    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
+    let (code, said) = run(log);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(": rolled back after ") && !said.contains("on 1 host"), "{said}");
+    assert!(said.contains(": converged after ") && said.contains(" s on 3 hosts\n"), "{said}");
+    let (code, said) = run(cobctl(&cluster, &HOSTS, &["outcomes", "2", "--json"]));
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let ends: Vec<_> = told["outcomes"].as_array().expect("a list").iter().map(|o| o["ended"].as_str()).collect();
+    assert_eq!((code, ends), (0, vec![Some("rolled-back"), Some("converged")]), "{said}");
+    assert_eq!(told["outcomes"][1]["hosts"]["n2"]["from"], 1, "{said}");
 }
 
 #[test]

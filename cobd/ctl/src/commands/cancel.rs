@@ -2,19 +2,36 @@
 //!
 //! Each goes to every daemon, which answers what it has changed when that is durable. Given again they change nothing.
 
+use cob_types::GenerationNumber;
+use cob_types::status::{ClusterStatus, HostStatus};
 use cobd::web::{CancelOrder, GenerationOrder, LimitOrder};
 
 use super::Context;
 use super::orders::to_all;
 use crate::args::{AtMost, CallOffArgs, CancelArgs, LimitArgs};
 use crate::failure::{Exit, Failure};
+use crate::gather;
 use crate::screen::Screen;
 
 pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &CancelArgs) -> Result<Exit, Failure> {
     let CancelArgs { generation, on_failure } = *args;
+    // Hosts on which it has converged go back with the others: they must be told which one is meant.
+    let generation = match generation {
+        Some(named) => Some(named),
+        None => under_way(&gather::cluster(&context.client, &context.targets.all).await),
+    };
     let order = CancelOrder { generation, on_failure: on_failure.map(Into::into), who: context.client.who() };
     let words = ("cancelled", "nothing to cancel");
     to_all(context, screen, &context.targets.all, "/v1/cancel", &order, words).await
+}
+
+/// The generation to which some host is being switched.
+fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
+    let of = |h: &HostStatus| {
+        let converging = h.generation.filter(|_| !h.converged && !h.settled);
+        h.held.or(h.switching_to).or(converging)
+    };
+    cluster.hosts.iter().filter(|h| h.reachable).filter_map(of).max()
 }
 
 pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> Result<Exit, Failure> {

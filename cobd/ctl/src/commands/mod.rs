@@ -20,6 +20,7 @@ mod facts;
 mod files;
 mod history;
 mod orders;
+mod outcomes;
 mod output;
 mod shell;
 mod status;
@@ -80,6 +81,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::CallOff(args) => cancel::call_off(&context(global, screen)?, screen, &args).await,
         Command::Limit(args) => cancel::limit(&context(global, screen)?, screen, &args).await,
         Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
+        Command::Outcomes(args) => outcomes::run(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
         Command::Diff(args) => files::diff(&context(global, screen)?, screen, &args).await,
         Command::Resolve(args) => files::resolve(&context(global, screen)?, screen, &args).await,

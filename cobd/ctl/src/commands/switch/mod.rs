@@ -23,7 +23,7 @@ use cob_types::status::ClusterStatus;
 use cob_types::{GenerationNumber, HostName};
 use tokio::time::Instant;
 
-use super::Context;
+use super::{Context, outcomes};
 use crate::args::{SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
@@ -119,6 +119,7 @@ async fn run_within(
             Staged::Rest(rest) => (last, began) = (rest, Instant::now()),
             Staged::Ended(why) => {
                 let cluster = gather::cluster(&context.client, &plan.hosts).await;
+                outcomes::record(context, screen, &plan.hosts, plan.generation).await;
                 return report.stopped(context, screen, &cluster, why);
             }
         }

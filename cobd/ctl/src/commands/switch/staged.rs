@@ -172,10 +172,7 @@ impl Run<'_> {
             Settled::Interrupted => return self.interrupted(set),
         }
         screen.say("canary: converged and healthy; the others go");
-        // The same word without a set: from here on those of the canary may tell others too.
-        let seen = self.plan.generation.max(self.plan.newest);
-        let open = Go { generation: self.plan.generation, only: Vec::new(), seen };
-        drop(prepare::go(&self.context.client, &self.targets(set), &open, None).await);
+        self.widen(set).await;
         Staged::Rest(self.ready.iter().filter(|t| !set.contains(&t.stand_in())).cloned().collect())
     }
 
@@ -196,6 +193,7 @@ impl Run<'_> {
                 wave.extend(left.pop().unwrap_or_default());
             }
             if left.is_empty() {
+                self.widen(&told).await;
                 return Staged::Rest(self.targets(&wave));
             }
             told.extend(wave.iter().cloned());
@@ -215,6 +213,14 @@ impl Run<'_> {
             }
         }
         Staged::Rest(Vec::new())
+    }
+
+    /// The same word without a set: from here on those who have heard it may tell others too.
+    async fn widen(&self, told: &BTreeSet<HostName>) {
+        let seen = self.plan.generation.max(self.plan.newest);
+        let open = Go { generation: self.plan.generation, only: Vec::new(), seen };
+        // Who does not answer stays with what it has; the others hear the word themselves.
+        drop(prepare::go(&self.context.client, &self.targets(told), &open, None).await);
     }
 
     fn is_ready(&self, host: &HostName) -> bool {

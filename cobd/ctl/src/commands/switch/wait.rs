@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::Plan;
 use super::prepare::{self, Gone};
 use super::report::{Ended, Progress, Report};
-use crate::commands::Context;
+use crate::commands::{Context, outcomes};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::live::Live;
@@ -87,6 +87,7 @@ pub(super) async fn until_ended(
         }
     };
     progress.clear(screen);
+    outcomes::record(context, screen, &targets, plan.generation).await;
     report.ended(context, screen, plan, &cluster, &ended)
 }
 
