@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use cob_types::message::{About, Grant};
+use cob_types::message::{About, Finals, Grant};
 use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::engine::Engine;
@@ -192,12 +192,20 @@ impl<'a> Form<'a> {
                 self.word(10 | (h.kept.len() as u64) << 8);
                 h.kept.iter().for_each(|a| self.about(a));
             }
+            Item::AskFinal(f) => self.finals(12, f),
+            Item::Final(f) => self.finals(13, f),
             Item::HelloAck(a) => {
                 self.word(11 | (a.granted.len() as u64) << 8);
                 self.word(u64::from(a.incarnation.start));
                 a.granted.iter().for_each(|g| self.grant(g));
             }
         }
+    }
+
+    fn finals(&mut self, code: u64, finals: &Finals) {
+        self.word(code | (finals.cobs.len() as u64) << 8);
+        self.word(finals.from.0 << 32 | finals.to.0 << 16 | finals.turn);
+        finals.cobs.iter().for_each(|c| self.word(self.places.cob(c)));
     }
 
     fn coded(&mut self, code: u64, about: &About) {

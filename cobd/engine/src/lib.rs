@@ -26,7 +26,9 @@ pub mod canonical;
 pub mod effect;
 pub mod engine;
 pub mod event;
+mod finals;
 pub mod invariants;
+mod left;
 mod limit;
 mod names;
 mod object;
@@ -38,6 +40,8 @@ pub mod sim;
 mod spec;
 pub mod time;
 
+#[cfg(test)]
+mod finals_test;
 #[cfg(test)]
 mod peers_test;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The journal is an intent log. [`Durable::apply`] is the only reading of it: recovery folds
 //! records through it, and the simulator compares its result with the living engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
@@ -156,6 +156,12 @@ pub enum Body {
     Ordered(OrderRecord),
     /// Told for the history only.
     Note { cob: CobId, note: Note },
+    /// A change object of this host is final in the switch under way.
+    Final { cob: CobId },
+    /// Other hosts have told that these of theirs are final in it.
+    Told { cobs: Vec<CobId> },
+    /// So many switches are known to have been left before their end: what was told before counts no more.
+    Turn(u64),
     /// For the first time since the generation was activated, every change object is where it should be.
     Settled(GenerationNumber),
 }
@@ -173,6 +179,8 @@ pub enum OrderRecord {
     Fence(HostName, Option<Incarnation>),
     /// A generation was fetched and verified: it changes nothing.
     Prepare(GenerationNumber),
+    /// A change object counts as final in the switch under way.
+    DeclareFinal(CobId),
     /// The switch to this generation was cancelled.
     Cancel(GenerationNumber),
     /// A generation that was fetched is forgotten: it changes nothing.
@@ -223,13 +231,17 @@ impl Body {
             | Body::Gone { .. }
             | Body::Begun { .. }
             | Body::Ended { .. }
-            | Body::Ordered(_) => true,
-            // A state that a check found can be found again; a promise that is not known to be back is asked for.
+            | Body::Ordered(_)
+            | Body::Final { .. }
+            | Body::Turn(_) => true,
+            // A state that a check found can be found again; a promise that is not known to be back is asked for, and so
+            // is what others have told.
             Body::Checked { .. }
             | Body::Unknown { .. }
             | Body::Returned { .. }
             | Body::Note { .. }
-            | Body::Settled(_) => false,
+            | Body::Settled(_)
+            | Body::Told { .. } => false,
         }
     }
 }
@@ -256,6 +268,24 @@ pub struct Durable {
     /// Of those that have left, the pre-remove states of those that were kept in another one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
+    /// So many switches are known to have been left before their end.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub turn: u64,
+    /// The highest generation that this host has ever gone to.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub highest: GenerationNumber,
+    /// When `go` was said for the switch under way.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub going_since: Time,
+    /// Change objects of this host that are final in it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub finals: BTreeSet<CobId>,
+    /// What other hosts have told of theirs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub told: BTreeSet<CobId>,
+    /// What a person has declared final.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub declared: BTreeSet<CobId>,
     /// The switch to this generation was cancelled, and the host stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
@@ -263,7 +293,7 @@ pub struct Durable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// The active generation has converged once since it was activated.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub settled: bool,
     /// The generation that was active before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,9 +303,8 @@ pub struct Durable {
     pub only: Vec<HostName>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-fn is_false(value: &bool) -> bool {
-    !*value
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The durable part of one change object.
@@ -315,15 +344,30 @@ impl Durable {
                 self.going_to = Some(*generation);
                 self.held = None;
                 self.only.clear();
+                self.highest = self.highest.max(*generation);
+                self.going_since = record.at;
+                self.forget_facts();
             }
             Body::Activated(generation) => {
                 self.previous = Some(self.active).filter(|was| *was != GenerationNumber(0));
                 self.active = *generation;
                 self.going_to = None;
                 self.settled = false;
+                self.highest = self.highest.max(*generation);
+                self.forget_facts();
+            }
+            Body::Final { cob } => _ = self.finals.insert(cob.clone()),
+            Body::Told { cobs } => self.told.extend(cobs.iter().cloned()),
+            Body::Turn(turn) => {
+                self.turn = *turn;
+                self.told.clear();
             }
             Body::Gone { cob, state, kept_from } => {
-                self.cobs.remove(cob);
+                // Who counts on it as it left goes on doing so.
+                let grants = self.cobs.remove(cob).map(|c| c.grants).unwrap_or_default();
+                if !grants.is_empty() {
+                    self.cobs.insert(cob.clone(), DurableCob { grants, ..DurableCob::default() });
+                }
                 self.gone.insert(cob.clone(), state.clone());
                 match kept_from {
                     Some(off) => _ = self.kept_from.insert(cob.clone(), off.clone()),
@@ -337,6 +381,9 @@ impl Durable {
                 let grants = &mut self.cob(cob).grants;
                 if grants.get(from).is_some_and(|g| g.number <= *number) {
                     grants.remove(from);
+                }
+                if self.gone.contains_key(cob) && self.cobs.get(cob) == Some(&DurableCob::default()) {
+                    self.cobs.remove(cob);
                 }
             }
             Body::Begun { cob, begun } => {
@@ -394,9 +441,17 @@ impl Durable {
                     c.grants.retain(|asker, _| asker.host_str() != host.as_str());
                 }
             }
+            Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Settled(generation) => self.settled |= self.active == *generation,
             Body::Ordered(OrderRecord::Prepare(_) | OrderRecord::CallOff(_)) | Body::Note { .. } => {}
         }
+    }
+
+    /// The switch is over, or left.
+    fn forget_facts(&mut self) {
+        self.finals.clear();
+        self.told.clear();
+        self.declared.clear();
     }
 
     fn cob(&mut self, id: &CobId) -> &mut DurableCob {

@@ -50,6 +50,7 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Retry(cob()),
         OrderRecord::Fence(host, Some(life)),
         OrderRecord::Prepare(GenerationNumber(1)),
+        OrderRecord::DeclareFinal(cob()),
         OrderRecord::Cancel(GenerationNumber(1)),
         OrderRecord::CallOff(GenerationNumber(1)),
         OrderRecord::Limit(Some(2)),
@@ -94,6 +95,7 @@ fn one_of_each() -> Vec<Body> {
     ];
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
+    all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
     all.push(Body::Settled(GenerationNumber(1)));
     all
 }
@@ -118,24 +120,28 @@ fn place(body: &Body) -> usize {
             OrderRecord::Retry(_) => 13,
             OrderRecord::Fence(..) => 14,
             OrderRecord::Prepare(_) => 15,
-            OrderRecord::Cancel(_) => 16,
-            OrderRecord::CallOff(_) => 17,
-            OrderRecord::Limit(_) => 18,
-            OrderRecord::Only(_) => 19,
+            OrderRecord::DeclareFinal(_) => 16,
+            OrderRecord::Cancel(_) => 17,
+            OrderRecord::CallOff(_) => 18,
+            OrderRecord::Limit(_) => 19,
+            OrderRecord::Only(_) => 20,
         },
         Body::Note { note, .. } => match note {
-            Note::Requested { .. } => 20,
-            Note::Released { .. } => 21,
-            Note::Holds { .. } => 22,
-            Note::Recalled { .. } => 23,
-            Note::Lapsed { .. } => 24,
-            Note::Stuck { .. } => 25,
-            Note::Chase { .. } => 26,
-            Note::Flap { .. } => 27,
-            Note::Ordered => 28,
-            Note::Overdrawn { .. } => 29,
+            Note::Requested { .. } => 21,
+            Note::Released { .. } => 22,
+            Note::Holds { .. } => 23,
+            Note::Recalled { .. } => 24,
+            Note::Lapsed { .. } => 25,
+            Note::Stuck { .. } => 26,
+            Note::Chase { .. } => 27,
+            Note::Flap { .. } => 28,
+            Note::Ordered => 29,
+            Note::Overdrawn { .. } => 30,
         },
-        Body::Settled(_) => 30,
+        Body::Final { .. } => 31,
+        Body::Told { .. } => 32,
+        Body::Turn(_) => 33,
+        Body::Settled(_) => 34,
     }
 }
 
@@ -147,7 +153,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=30).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=34).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -173,6 +179,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>eRetrydn1/a
     <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
     <a1>gOrdered<a1>gPrepare<01>
+    <a1>gOrdered<a1>lDeclareFinaldn1/a
     <a1>gOrdered<a1>fCancel<01>
     <a1>gOrdered<a1>gCallOff<01>
     <a1>gOrdered<a1>eLimit<02>
@@ -187,6 +194,9 @@ fn records_are_written_as_ever() {
     <a1><0c><a2><00>dn1/a<01><a1><07><a3><00>bup<01><01><02><f6>
     <a1><0c><a2><00>dn1/a<01><08>
     <a1><0c><a2><00>dn1/a<01><a1><09><a2><00>dn1/a<01><01>
+    <a1><0d><a1><00>dn1/a
+    <a1><0e><a1><00><81>dn2/b
+    <a1>dTurn<03>
     <a1>gSettled<01>
     "#);
 }
