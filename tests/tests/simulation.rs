@@ -1,7 +1,7 @@
 //! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in
 //! the lock protocol's notes. How many, and how to replay one: [`cob_tests::runs`].
 
-use cob_engine::sim::Random;
+use cob_engine::sim::{Config, Random};
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
 use cob_tests::leaving;
 use cob_tests::runs::{self, Seeds, Tally};
@@ -78,6 +78,22 @@ fn systems_with_budgets_converge() {
             &Weather::ALL,
             runs::converges,
         );
+    }
+}
+
+/// However few may act at a time on a host, nothing comes to a stand for it: it is applied where actions start, and an
+/// action waits for nobody.
+#[test]
+fn systems_converge_under_limits() {
+    let families = [&WITHIN[3], &WITHIN[6], &WORDS, &BUDGETS[0]];
+    for seed in Seeds::share(1, 4) {
+        let weather = Weather::ALL[(seed / 4 % 4) as usize];
+        let limit = 1 + (seed % 3) as u32;
+        let system = (families[(seed % 4) as usize].draw)(&mut Random::new(seed));
+        let config = Config { limit_actions: Some(limit), ..weather.config(seed) };
+        if let Err(wrong) = runs::converges(&system, &runs::run(&system, config)) {
+            panic!("seed {seed}, limit {limit}, {weather:?}: {wrong}\n{system}");
+        }
     }
 }
 

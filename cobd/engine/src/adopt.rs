@@ -47,6 +47,7 @@ impl Engine {
 
     fn set_out(&mut self, way: &Way<'_>, leaves: bool, now: Time) {
         self.out.records.push(Body::Go(way.generation));
+        self.held = None;
         self.highest = self.highest.max(way.generation);
         if leaves {
             self.leave_switch();
@@ -83,7 +84,8 @@ impl Engine {
     /// Notes what has become final, and activates the generation that this host goes to, when nothing is waited for.
     /// True if something has changed.
     pub(crate) fn try_activate(&mut self, now: Time) -> bool {
-        if self.going.is_none() {
+        // A cancelled switch stands where it is.
+        if self.going.is_none() || self.held.is_some() {
             return false;
         }
         let news = self.find_final();

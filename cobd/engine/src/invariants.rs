@@ -18,6 +18,10 @@ pub fn check(engine: &Engine) -> Result<(), String> {
         check_object(engine, object).map_err(|what| format!("{id}: {what}"))?;
         unsettled += usize::from(!is_settled(object));
     }
+    let acting = engine.objects().filter(|o| o.acting()).count();
+    if acting != engine.limit.acting {
+        return Err(format!("{acting} act, but {} counted", engine.limit.acting));
+    }
     if unsettled != engine.unsettled() {
         return Err(format!(
             "{} not settled, but {} counted",

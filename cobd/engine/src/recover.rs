@@ -69,6 +69,8 @@ impl Engine {
         self.paused = durable.paused;
         self.turn = durable.turn;
         self.highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
+        self.held = durable.held;
+        self.limit.set(durable.limit);
         for (cob, state) in &durable.gone {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);
@@ -278,6 +280,8 @@ impl Engine {
             active: self.generation(),
             going_to: self.going_to(),
             paused: self.paused,
+            held: self.held,
+            limit: self.limit(),
             ..Durable::default()
         };
         for object in self.objects() {

@@ -291,6 +291,8 @@ fn read_order(text: &str) -> Result<Order, String> {
     match text.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["pause"] => Ok(Order::Pause),
         ["resume"] => Ok(Order::Resume),
+        ["limit", "none"] => Ok(Order::Limit(None)),
+        ["limit", k] => Ok(Order::Limit(Some(k.parse().map_err(|_| format!("{k:?} is no number"))?))),
         ["retry", cob] => Ok(Order::Retry(CobId::new(cob).map_err(|e| e.to_string())?)),
         ["fence", host] => Ok(Order::Fence(read_host(host)?)),
         _ => Err("no such order".to_owned()),
@@ -335,6 +337,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::Retry { attempt, of, .. } => format!("attempt {attempt} of {of} comes"),
         Wait::Failed => "has given up".to_owned(),
         Wait::Paused => "paused".to_owned(),
+        Wait::Limit { at_most } => format!("a place, of {at_most}"),
         Wait::Rest { .. } => "rests".to_owned(),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "is leaving".to_owned(),
@@ -374,7 +377,8 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         | Wait::Rest { .. }
         | Wait::Leaving
         | Wait::After { .. }
-        | Wait::Observed { .. } => None,
+        | Wait::Observed { .. }
+        | Wait::Limit { .. } => None,
     });
     troubles.chain(waits).collect()
 }

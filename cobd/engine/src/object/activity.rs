@@ -200,6 +200,13 @@ impl Object {
                 self.error = Some(error.clone().into());
                 (Some(false), error)
             }
+            ActionOutcome::Cancelled => {
+                self.state = t.failure;
+                self.values = Arc::default();
+                let error = "ended before its time: the switch was cancelled".to_owned();
+                self.error = Some(error.clone().into());
+                (Some(false), error)
+            }
             ActionOutcome::Lost => {
                 self.state = None;
                 self.values = Arc::default();

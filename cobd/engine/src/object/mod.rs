@@ -134,6 +134,8 @@ pub(crate) struct View {
     pub(crate) drained: bool,
     /// A need is not even asked for, or a hop not made: the brake is on until then.
     pub(crate) rest_until: Option<Time>,
+    /// It could start, and waits for a place under the host's limit.
+    pub(crate) limited: bool,
 }
 
 /// The last action that was started.
@@ -250,6 +252,8 @@ pub(crate) struct Out {
     pub(crate) mail: VecDeque<Mail>,
     pub(crate) records: Vec<Body>,
     pub(crate) runs: Vec<Run>,
+    /// Those that could start, by the rank of their goals, where a limit says who does.
+    pub(crate) ready: Vec<(CobRef, Rank)>,
 }
 
 /// What a change object may see of the daemon around it, and where its wishes go.
@@ -259,6 +263,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) here: HostRef,
     pub(crate) generation: GenerationNumber,
     pub(crate) paused: bool,
+    /// An action starts only when its turn comes.
+    pub(crate) limited: bool,
     /// The start of this life, first half of every number.
     pub(crate) start: u32,
     /// Second half of the last number given out.

@@ -56,6 +56,8 @@ pub struct Config {
     pub limit: Span,
     /// The run ends after so many events.
     pub max_events: u64,
+    /// At most so many transitions at a time on each host: an operator's limit.
+    pub limit_actions: Option<u32>,
     /// Planted faults.
     pub faults: Faults,
     /// A restart does not raise the incarnation: a planted fault.
@@ -83,6 +85,7 @@ impl Default for Config {
             check: true,
             limit: Span::secs(3600),
             max_events: 2_000_000,
+            limit_actions: None,
             faults: Faults::default(),
             same_incarnation: false,
             trace: false,
@@ -262,6 +265,9 @@ impl World {
             world.add_things(&bundle, initial);
         }
         world.random = random;
+        if world.config.limit_actions.is_some() {
+            (0..world.hosts.len()).for_each(|h| world.event(h, Event::Order(Order::Limit(world.config.limit_actions))));
+        }
         world
     }
 
@@ -716,10 +722,21 @@ impl World {
         for breach in begun.err().unwrap_or_default() {
             self.violation(breach);
         }
+        self.count_running(thing);
         let (low, high) = self.config.action_us;
         let by_chance = Span(self.random.between(low, high) * 1000);
         let at = self.now + self.script.lasts(thing).unwrap_or(by_chance);
         self.push(at, What::ActionDone { thing, job });
+    }
+
+    /// No more run at a time on a host than its limit lets.
+    fn count_running(&mut self, thing: usize) {
+        let Some(limit) = self.config.limit_actions else { return };
+        let host = self.reality.things[thing].host;
+        let running = self.reality.things.iter().filter(|t| t.host == host && t.running.is_some()).count();
+        if running > limit as usize {
+            self.violation(format!("{running} act on {} under a limit of {limit}", self.hosts[host].name));
+        }
     }
 
     pub(super) fn crash(&mut self, host: usize) {
