@@ -14,6 +14,7 @@ pub mod cli;
 pub mod diagnostic;
 pub mod draft;
 pub mod expand;
+pub mod forecast;
 pub mod generation;
 pub mod import;
 mod input;
@@ -24,6 +25,8 @@ pub mod publish;
 pub mod secrets;
 pub mod serve;
 pub mod solve;
+pub mod switches;
+
 pub mod verify;
 
 pub use cob_depot as depot;

@@ -407,7 +407,12 @@ fn read_number(text: &str) -> Number {
 }
 
 pub(crate) fn bundle(cobs: &[&str]) -> Bundle {
-    let mut bundle = Bundle::empty(name("h"));
+    bundle_of("h", cobs)
+}
+
+/// The bundle of another host.
+pub(crate) fn bundle_of(host: &str, cobs: &[&str]) -> Bundle {
+    let mut bundle = Bundle::empty(name(host));
     for text in cobs {
         let (kind, cob) = read_cob(text);
         bundle.kinds.insert(kind.name.clone(), kind);
