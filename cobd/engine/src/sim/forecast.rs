@@ -458,7 +458,7 @@ impl<P: Pace> Running<'_, P> {
 }
 
 fn go(order: &Arc<SwitchOrder>, bundle: Arc<Bundle>) -> Event {
-    Event::Go { generation: order.to, bundle, in_process: Vec::new() }
+    Event::Go { generation: order.to, bundle, in_process: Vec::new(), order: order.clone() }
 }
 
 #[cfg(test)]
