@@ -19,7 +19,7 @@ cleanup() { stop; rm -rf "$dir"; }
 trap cleanup EXIT
 port=$((20000 + RANDOM % 12000))
 phases=(deploy)
-grep -q '"update"' "$ballet/$case.json" && phases+=(update)
+grep -q '"update": {' "$ballet/$case.json" && phases+=(update)
 for phase in "${phases[@]}"; do
     "$ballet/make_model.py" --case "$case" --sites "$sites" --phase "$phase" --scale "$scale" \
         --addresses "tcp://127.0.0.1:$port" --out "$dir/$phase.yaml"

@@ -3,7 +3,8 @@
 #
 # Writes a model of one template with ten services of five `noop` change objects each, which need each
 # other in a chain on every node, for NODES nodes; then checks it and makes its generation in a new
-# depot, each as a process of its own. COBGEN: the program, by default the release build.
+# depot, each as a process of its own. Then a tenth of the change objects, on every node, is of another kind, and the
+# switch to that generation is planned. COBGEN: the program, by default the release build.
 set -eu
 
 nodes=${1:?usage: generate.sh NODES [COBGEN]}
@@ -11,7 +12,8 @@ cobgen=${2:-target/release/cobgen}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
-{
+# model KIND: the change objects of the last service are of this kind.
+model() {
     cat <<EOF
 security: loopback-only
 clusters:
@@ -35,15 +37,19 @@ services:
 EOF
     before=
     for service in 0 1 2 3 4 5 6 7 8 9; do
+        kind=noop
+        [ $service != 9 ] || kind=$1
         printf '  s%s:\n    cobs:\n' $service
         for cob in 0 1 2 3 4; do
-            printf '      c%s:\n        kind: noop\n' $cob
+            printf '      c%s:\n        kind: %s\n' $cob $kind
+            [ $kind = noop ] || printf '        content: {ms: 1}\n'
             [ -z "$before" ] || printf '        requires: [%s]\n' "$before"
             before="c$cob"
         done
         before="{cob: s$service/c4, on: same-node}"
     done
-} >"$work/model.yaml"
+}
+model noop >"$work/model.yaml"
 
 timed() {
     name=$1
@@ -53,3 +59,6 @@ timed() {
 timed "$nodes nodes x 50, check" "$cobgen" check "$work/model.yaml"
 timed "$nodes nodes x 50, generate" "$cobgen" generate "$work/model.yaml" --depot "$work/depot"
 timed "$nodes nodes x 50, generate again" "$cobgen" generate "$work/model.yaml" --depot "$work/depot"
+model wait >"$work/model.yaml"
+timed "$nodes nodes x 50, generate, a tenth changed" "$cobgen" generate "$work/model.yaml" --depot "$work/depot"
+timed "$nodes nodes x 50, plan of that" "$cobgen" plan --from 1 --to 2 --depot "$work/depot" --json

@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "M", requires = "from")]
     to: Option<switch::Wanted>,
     #[command(flatten)]
-    switch: switch::Args,
+    switch: switch::Options,
     /// Of this cluster alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,

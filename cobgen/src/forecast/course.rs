@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cob_engine::sim::Random;
-use cob_engine::sim::forecast::{Course, Pace, Switch, course};
+use cob_engine::sim::forecast::{Course, Pace, Switch};
 use cob_engine::time::Span;
 use cob_types::status::Wait;
-use cob_types::{CobId, KindName, StateName, SwitchOrder};
+use cob_types::{Bundle, CobId, HostName, KindName, StateName, SwitchOrder};
 use serde_json::Value;
 
 use super::durations::{Durations, Looked, Spread, draw};
 use super::order::{Act, acts, measure};
 use super::plan::{FORMAT, Forecast, Planned, SwitchPlan, Why};
 use super::scope::{Scope, everything, parts, scope};
-use super::sides::{Known, Sides};
+use super::sides::{Both, Known, Sides};
+use super::split::{self, split};
 use super::{groups, reasons};
 use crate::generation::{Difference, NoOrder, diff};
 
 /// All runs together take no more events than this, the first aside.
-const EVENTS: u64 = 3_000_000;
+const EVENTS: u64 = 400_000;
 
 /// What is asked besides the two generations.
 #[derive(Debug, Clone, Default)]
@@ -56,21 +57,28 @@ pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrde
     let order = Arc::new(sides.order()?);
     let mut concerned = scope(&mut sides, &order)?;
     gather(&mut durations, &sides);
-    let mut switch = part(&sides, &concerned, &order, &states);
-    let mut first = run(&switch, &sides, &durations, None);
+    let mut parts = part(&sides, &concerned, &order, &states);
+    let mut first = run(&parts, sides.both(), &durations, None);
     if !first.converged {
         // Perhaps somebody was asked who seemed not concerned; then all are.
         let all = everything(&mut sides)?;
         if all.cobs.len() > concerned.cobs.len() {
             concerned = all;
             gather(&mut durations, &sides);
-            switch = part(&sides, &concerned, &order, &states);
-            first = run(&switch, &sides, &durations, None);
+            parts = part(&sides, &concerned, &order, &states);
+            first = run(&parts, sides.both(), &durations, None);
         }
     }
     let plan = told(&sides, &order, &first, &durations, &concerned);
     let mut plan = SwitchPlan { forecast: Forecast { seed, ..plan.forecast }, ..plan };
-    spread(&mut plan.forecast, &switch, &sides, &durations, runs.min(EVENTS / first.events.max(1)), &plan.transitions);
+    spread(
+        &mut plan.forecast,
+        &parts,
+        sides.both(),
+        &durations,
+        runs.min(EVENTS / first.events.max(1)),
+        &plan.transitions,
+    );
     let (simulated, events) = (concerned.cobs.len(), first.events);
     Ok(Forecasted { plan, difference: diff(&sides.from.looked_at(), &sides.to.looked_at()), simulated, events })
 }
@@ -80,30 +88,40 @@ fn gather(durations: &mut Durations, sides: &Sides<'_>) {
     durations.gather_kinds(kind_of);
 }
 
-fn part(sides: &Sides<'_>, scope: &Scope, order: &Arc<SwitchOrder>, states: &BTreeMap<CobId, StateName>) -> Switch {
-    let (mut from, to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
+fn part(
+    sides: &Sides<'_>,
+    scope: &Scope,
+    order: &Arc<SwitchOrder>,
+    states: &BTreeMap<CobId, StateName>,
+) -> Vec<Switch> {
+    let (mut from, mut to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
+    let empty = |host: &HostName| Arc::new(Bundle::empty(host.clone()));
+    // Who waits for what leaves elsewhere takes part, also with nothing of its own.
+    for host in order.waits.keys().filter(|host| sides.to.manifest.hosts.contains_key(*host)) {
+        to.entry(host.clone()).or_insert_with(|| empty(host));
+    }
     // A host that has nothing yet takes part in what its active generation asks of it: nothing.
     for host in to.keys().filter(|host| sides.from.manifest.hosts.contains_key(*host)) {
-        from.entry(host.clone()).or_insert_with(|| Arc::new(cob_types::Bundle::empty(host.clone())));
+        from.entry(host.clone()).or_insert_with(|| empty(host));
     }
-    Switch { order: order.clone(), from, to, states: states.clone() }
+    split(&Switch { order: order.clone(), from, to, states: states.clone() })
 }
 
 /// Durations for the engine.
-struct Paced<'s, 'a> {
-    sides: &'s Sides<'a>,
+struct Paced<'s> {
+    sides: Both<'s>,
     durations: &'s Durations,
     random: Option<Random>,
     message: Spread,
 }
 
-impl Paced<'_, '_> {
+impl Paced<'_> {
     fn kind(&self, cob: &CobId) -> Option<&KindName> {
         Some(&self.sides.find(cob)?.cob.kind)
     }
 }
 
-impl Pace for Paced<'_, '_> {
+impl Pace for Paced<'_> {
     fn action(&mut self, cob: &CobId, from: &StateName, to: &StateName) -> Span {
         let Looked { spread, .. } = looked(self.sides, self.durations, cob, from, to);
         Span(draw(spread, self.random.as_mut()).saturating_mul(1000))
@@ -121,7 +139,7 @@ impl Pace for Paced<'_, '_> {
 }
 
 /// How long a transition takes. What waits by itself says it in its content, what does nothing takes no time.
-fn looked(sides: &Sides<'_>, durations: &Durations, cob: &CobId, from: &StateName, to: &StateName) -> Looked {
+fn looked(sides: Both<'_>, durations: &Durations, cob: &CobId, from: &StateName, to: &StateName) -> Looked {
     let known = sides.find(cob);
     let kind = known.map(|known| &known.cob.kind);
     let looked = durations.hop(cob, kind, from.as_str(), to.as_str());
@@ -146,16 +164,16 @@ fn by_itself(Known { cob, kind }: Known<'_>, to: &StateName) -> Option<Looked> {
     Some(Looked { spread: Spread::always(us), known: true })
 }
 
-fn run(switch: &Switch, sides: &Sides<'_>, durations: &Durations, random: Option<Random>) -> Course {
-    let mut pace = Paced { sides, durations, random, message: durations.message() };
-    course(switch, &mut pace)
+fn run(parts: &[Switch], sides: Both<'_>, durations: &Durations, random: Option<Random>) -> Course {
+    let message = durations.message();
+    split::run(parts, random, |random| Paced { sides, durations, random, message })
 }
 
 /// Runs with durations by chance.
 fn spread(
     forecast: &mut Forecast,
-    switch: &Switch,
-    sides: &Sides<'_>,
+    parts: &[Switch],
+    sides: Both<'_>,
     durations: &Durations,
     runs: u64,
     transitions: &[Planned],
@@ -167,7 +185,7 @@ fn spread(
     let mut ends: Vec<u64> = (0..runs)
         .map(|_| {
             let random = Random::new(random.bits());
-            run(switch, sides, durations, Some(random)).end.0 / 1000
+            run(parts, sides, durations, Some(random)).end.0 / 1000
         })
         .collect();
     ends.sort_unstable();
@@ -181,7 +199,7 @@ fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Dur
     let acts = acts(course, sides, order);
     let whys = reasons::whys(&acts, sides, order);
     let planned = |(id, act): (usize, &Act<'_>)| {
-        let Looked { spread, known } = looked(sides, durations, &act.step.cob, act.from, act.to);
+        let Looked { spread, known } = looked(sides.both(), durations, &act.step.cob, act.from, act.to);
         let caused = act.cause.map_or(0, |cause| acts[cause].step.end.0);
         Planned {
             id,

@@ -16,6 +16,7 @@ mod reasons;
 mod scope;
 pub mod show;
 mod sides;
+mod split;
 
 #[cfg(test)]
 mod tests;

@@ -40,6 +40,20 @@ pub struct Sides<'a> {
     alike: BTreeSet<HostName>,
 }
 
+/// What was looked at of the two, without where it comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Both<'s> {
+    from: &'s Side,
+    to: &'s Side,
+}
+
+impl<'s> Both<'s> {
+    /// As [`Sides::find`].
+    pub(super) fn find(self, id: &CobId) -> Option<Known<'s>> {
+        self.to.find(id).or_else(|| self.from.find(id))
+    }
+}
+
 /// A change object with its kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
@@ -152,7 +166,12 @@ impl<'a> Sides<'a> {
 
     /// As it is in the generation that is switched to, or where that lacks it in the active one.
     pub(super) fn find(&self, id: &CobId) -> Option<Known<'_>> {
-        self.to.find(id).or_else(|| self.from.find(id))
+        self.both().find(id)
+    }
+
+    /// Without the depot, for many threads.
+    pub(super) fn both(&self) -> Both<'_> {
+        Both { from: &self.from, to: &self.to }
     }
 
     /// Where it rests before the switch.

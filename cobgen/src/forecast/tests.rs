@@ -10,7 +10,7 @@ use serde_json::json;
 use super::plan::{SwitchPlan, Why};
 use super::progress::{Made, Progress};
 use super::{Asked, Durations, Forecasted, Sides, Source, forecast, show};
-use crate::generation::assemble;
+use crate::generation::{Side, assemble, switch_order};
 use crate::publish::nothing;
 use crate::testing::{Sketch, id, random};
 
@@ -237,7 +237,8 @@ fn really(from: &Generation, to: &Generation) -> (BTreeMap<CobId, usize>, u64) {
     for host in from.bundles.keys() {
         next.entry(host.clone()).or_insert_with(|| Arc::new(Bundle::empty(host.clone())));
     }
-    world.go(to.manifest.generation, &next);
+    let order = switch_order(&Side::of(from), &Side::of(to), false).expect("an order");
+    world.switch(&order, &next, false);
     let outcome = world.run();
     assert!(outcome.converged, "{:?}", outcome.waits);
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
@@ -248,36 +249,48 @@ fn really(from: &Generation, to: &Generation) -> (BTreeMap<CobId, usize>, u64) {
     (times, (outcome.end.0 - begun.0) / 1000)
 }
 
-/// A random cluster, and one in which some of it differs.
+/// A random cluster, and one in which some of it differs, is new, or is gone.
 fn pair(seed: u64) -> (Generation, Generation) {
     let mut random = cob_engine::sim::Random::new(seed);
-    let mut sketch = Sketch::new();
     let (hosts, cobs) = (random.between(2, 4), random.between(3, 14));
     let names: Vec<String> = (0..cobs).map(|n| format!("h{}/c{n}", random.below(hosts))).collect();
-    for host in 0..hosts {
-        sketch.host(&format!("h{host}"));
-    }
-    for name in &names {
-        sketch.cob(name, "up");
-    }
+    let mut needs: Vec<(usize, usize)> = Vec::new();
     for at in 1..names.len() {
         for _ in 0..random.below(3) {
-            let on = random.below(at as u64) as usize;
-            sketch.requires(&names[at], &names[on]);
+            needs.push((at, random.below(at as u64) as usize));
         }
     }
-    let mut other = sketch.clone();
-    for name in &names {
+    let gone: BTreeSet<usize> = (0..names.len()).filter(|_| random.permille(200)).collect();
+    let sketch = |left_out: &BTreeSet<usize>| {
+        let mut sketch = Sketch::new();
+        for host in 0..hosts {
+            sketch.host(&format!("h{host}"));
+        }
+        for (at, name) in names.iter().enumerate().filter(|(at, _)| !left_out.contains(at)) {
+            sketch.cob(name, "up");
+            for (_, on) in needs.iter().filter(|(asks, on)| *asks == at && !left_out.contains(on)) {
+                sketch.requires(name, &names[*on]);
+            }
+        }
+        sketch
+    };
+    let (before, mut after) = (sketch(&BTreeSet::new()), sketch(&gone));
+    let left: Vec<&String> =
+        names.iter().enumerate().filter(|(at, _)| !gone.contains(at)).map(|(_, name)| name).collect();
+    for name in &left {
         if random.permille(300) {
-            other.content(name, json!({"v": 2}));
+            after.content(name, json!({"v": 2}));
         }
     }
     for n in 0..random.below(3) {
         let name = format!("h{}/new{n}", random.below(hosts));
-        let on = random.pick(&names).clone();
-        other.cob(&name, "up").requires(&name, &on);
+        after.cob(&name, "up");
+        if !left.is_empty() {
+            let on = random.pick(&left);
+            after.requires(&name, on);
+        }
     }
-    (generation(&sketch, 1), generation(&other, 2))
+    (generation(&before, 1), generation(&after, 2))
 }
 
 #[test]
@@ -296,7 +309,8 @@ fn what_is_forecast_is_what_the_whole_cluster_does() {
         let apart = plan.forecast.end_us.abs_diff(end);
         assert!(apart < 2000, "seed {seed}: {} us forecast, {end} us in simulation", plan.forecast.end_us);
         let interrupted: BTreeSet<&CobId> = plan.interrupted.iter().map(|gap| &gap.cob).collect();
-        let acted = really.keys().filter(|id| before.bundles[id.host_str()].cobs.contains_key(*id));
+        let has = |generation: &Generation, id: &CobId| generation.bundles[id.host_str()].cobs.contains_key(id);
+        let acted = really.keys().filter(|id| has(&before, id) && has(&after, id));
         assert_eq!(interrupted, acted.collect(), "seed {seed}");
         critical_path_is_whole(&plan, seed);
     }

@@ -126,7 +126,7 @@ pub(super) async fn all(
     screen: &mut Screen,
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<BTreeSet<HostName>, Failure> {
-    let args = HistoryArgs { cob: None, since_generation: None, follow: false };
+    let args = ALL;
     let mut readings = beginnings(context);
     let take = |_: &mut Screen, entry| {
         take(entry);

@@ -342,11 +342,10 @@ impl<P: Pace> Running<'_, P> {
         let Step { what: What::Action { to, .. }, cob, generation: began, .. } = self.course.steps[step].clone() else {
             return;
         };
-        let Host { engine, before, after, .. } = &self.hosts[host];
+        let Host { before, after, .. } = &self.hosts[host];
         // An action that runs when its host activates ends by the generation that it began under.
         let bundle = if began == self.to { Some(after) } else { before.as_ref() };
         let content = bundle.and_then(|b| b.cobs.get(&cob)).map(|cob| cob.fingerprint);
-        debug_assert!(engine.generation() >= began, "generations of a forecast grow");
         self.places.insert(cob.clone(), Place { state: to, content });
         self.hosts[host].last = Some(step);
         let outcome = ActionOutcome::Done { values: Values::new() };
@@ -458,7 +457,12 @@ impl<P: Pace> Running<'_, P> {
 }
 
 fn go(order: &Arc<SwitchOrder>, bundle: Arc<Bundle>) -> Event {
-    Event::Go { generation: order.to, bundle, in_process: Vec::new(), order: order.clone() }
+    let (generation, in_process, order) = (order.to, Vec::new(), order.clone());
+    if order.to < order.from {
+        Event::Back { generation, bundle, in_process, order }
+    } else {
+        Event::Go { generation, bundle, in_process, order }
+    }
 }
 
 #[cfg(test)]
@@ -543,6 +547,23 @@ mod tests {
             course.activations.iter().map(|a| (a.at, a.cause)).collect::<Vec<_>>(),
             [(Span::millis(30), Some(0))]
         );
+    }
+
+    #[test]
+    fn a_host_waits_for_what_leaves_on_another_one() {
+        // b/m leaves only while a/k is up, and a/k differs: a waits until it is final.
+        let (m, k) = ("b/m: 0 1, is 1, prefers 1, hop 1 0 <- a/k@1", "a/k: 0 1, is 1, prefers 1");
+        let mut switch = switch(&[&[k, "a/z: 0 1, is 1, prefers 1"], &[m]], &[&[k, "a/y: 0 1, is 0, prefers 1"]]);
+        let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
+        let id = |text: &str| CobId::new(text).expect("a name");
+        order.waits.insert(id("a/k").host(), [id("b/m")].into());
+        switch.order = Arc::new(order);
+        let course = course(&switch, &mut Given([(("b/m", "0"), 500)].into()));
+        assert!(course.converged, "{:?}", course.waits);
+        let begun = course.steps.iter().find(|step| step.cob.as_str() == "a/y").expect("it comes");
+        assert!(begun.begin >= Span::millis(500), "{:?}", told(&course));
+        let cause = begun.cause.map(|at| course.steps[at].cob.as_str());
+        assert_eq!(cause, Some("b/m"), "{:?}", told(&course));
     }
 
     #[test]

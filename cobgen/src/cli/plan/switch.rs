@@ -24,7 +24,7 @@ const MAX_STATES: u64 = 256 << 20;
 
 /// The options that only a plan of a switch has.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct Options {
     /// Draw the transitions over time into this file, as SVG
     #[arg(long, value_name = "FILE", requires = "from")]
     gantt: Option<PathBuf>,

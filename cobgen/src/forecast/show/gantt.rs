@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use cob_types::words::count;
+
 use super::super::plan::{Planned, SwitchPlan};
 use super::words::time;
 
@@ -63,7 +65,7 @@ pub fn to_svg(plan: &SwitchPlan) -> String {
     }
     if left_out > 0 {
         let y = height - 8;
-        let _ = writeln!(out, "<text x=\"8\" y=\"{y}\">{left_out} more hosts are not drawn</text>");
+        let _ = writeln!(out, "<text x=\"8\" y=\"{y}\">{} not drawn</text>", count(left_out, "host"));
     }
     out.push_str("</svg>\n");
     out
