@@ -359,11 +359,7 @@ impl Engine {
         self.unsettled += 1;
         self.gone.remove(&me);
         self.kept_from.remove(&me);
-        let from = (me, CobRef(0));
-        let waiting: Vec<_> = self.early.range(from..).take_while(|(k, _)| k.0 == me).map(|(k, _)| *k).collect();
-        for key in waiting {
-            self.out.mail.extend(self.early.remove(&key));
-        }
+        self.deliver_early(me);
         self.touch(me);
     }
 

@@ -47,6 +47,9 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
         if o.needs_token_to_leave(t.from) && o.token_held(&engine.names).is_none() {
             return Err("it leaves without a token of its budget".to_owned());
         }
+        if o.outlived {
+            return Ok(());
+        }
         for need in o.spec.hop_needs(transition) {
             let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);
             if !lock.is_ok_and(|l| l.held.is_some_and(|h| need.set.contains(&h))) {

@@ -82,6 +82,9 @@ pub struct Begun {
     /// The token of its budget that it has taken to leave, and keeps until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<HeldLock>,
+    /// The generation by which it runs; zero: written before this was.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub generation: GenerationNumber,
 }
 
 /// What is written. `cob` is always the change object of this host that it is about.

@@ -20,8 +20,16 @@ fn one_of_each() -> Vec<Body> {
     let number = Number { start: 1, counter: 2 };
     let cob = || id("n1/a");
     let life = Incarnation { id: 1, start: 2 };
-    let begun =
-        Begun { job: number, from: state(), to: state(), attempt: 1, process: true, locks: Vec::new(), token: None };
+    let begun = Begun {
+        job: number,
+        from: state(),
+        to: state(),
+        attempt: 1,
+        process: true,
+        locks: Vec::new(),
+        token: None,
+        generation: GenerationNumber(0),
+    };
     let grant = GrantOut {
         number,
         set: vec![state()],

@@ -314,6 +314,7 @@ impl Engine {
                     process: object.spec.kind.process,
                     locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
                     token: object.left_under.clone(),
+                    generation: self.generation,
                 })
             }
             Activity::Idle | Activity::Checking { .. } => None,
@@ -347,6 +348,9 @@ impl Object {
         self.state = Some(from);
         self.activity = Activity::Acting { job: begun.job, transition: transition as u16 };
         self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
+        // What it has made is of another generation's content: looked at when it has ended.
+        self.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
+        self.suspect |= self.outlived;
         if !process {
             self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
         }

@@ -153,6 +153,7 @@ impl Object {
             process: self.spec.kind.process,
             locks,
             token: self.token_held(cx.names),
+            generation: cx.generation,
         };
         self.left_under.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
@@ -213,6 +214,7 @@ impl Object {
                 (None, "it left no result: the daemon or the host died while it ran".to_owned())
             }
         };
+        self.outlived = false;
         if std::mem::take(&mut self.suspect) {
             self.state = None;
         }

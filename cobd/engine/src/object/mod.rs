@@ -74,8 +74,12 @@ pub(crate) struct Object {
     pub(crate) retiring: bool,
     /// It is final: it has left for good, and is never moved, unless the switch is left.
     pub(crate) finished: bool,
+    /// Others leave before it: until they are final it goes nowhere by itself.
+    pub(crate) held_back: bool,
     /// A person has said that it counts as final wherever it is.
     pub(crate) declared: bool,
+    /// Its action was begun by a generation before the active one, in an earlier life: its needs were others.
+    pub(crate) outlived: bool,
     /// The promise under which its last action ran was broken: check it when the action has ended.
     pub(crate) suspect: bool,
     /// Asked of this one, sorted by asker.
@@ -310,7 +314,9 @@ impl Object {
             ordered: false,
             retiring: false,
             finished: false,
+            held_back: false,
             declared: false,
+            outlived: false,
             suspect: false,
             requests: Vec::new(),
             locks: Vec::new(),
@@ -342,7 +348,7 @@ impl Object {
     pub(crate) fn home(&self) -> StateIx {
         match (self.retiring, self.state) {
             (false, _) => self.spec.preferred,
-            (true, Some(state)) if self.spec.keep => state,
+            (true, Some(state)) if self.spec.keep || self.held_back => state,
             (true, _) => self.spec.kind.pre_remove,
         }
     }
