@@ -13,6 +13,7 @@ use crate::cob::Fingerprint;
 use crate::codec::{self, CodecError};
 use crate::generation::GenerationNumber;
 use crate::id::{CobId, HostName, StateName};
+use crate::switch::SwitchPolicy;
 
 /// The protocol version spoken here.
 pub const PROTOCOL: u16 = 1;
@@ -98,6 +99,10 @@ pub enum Item {
     HelloAck(HelloAck),
     /// The request can't be served: no route leads to any state of its set.
     Refused(Refused),
+    /// The generation that this host was told to go to: whoever is not there yet goes too.
+    Going(Going),
+    /// A generation is not wanted any more: whoever has gone to it goes back.
+    Withdrawn(Withdrawn),
 }
 
 /// A pair and a number: the shape of most messages. `asker` is always the dependent, whoever speaks.
@@ -193,6 +198,36 @@ pub struct HelloAck {
     pub granted: Vec<Grant>,
 }
 
+/// A host is on its way to a generation, or in it. Says nothing that the host itself would be believed: where it
+/// leads must have been published, and be newer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Going {
+    /// Which.
+    pub generation: GenerationNumber,
+    /// What was ordered with it.
+    pub policy: SwitchPolicy,
+    /// How often the generation was gone to again after it had been withdrawn.
+    pub round: u32,
+}
+
+/// A host has gone back from a generation, or is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// The one that was left.
+    pub generation: GenerationNumber,
+    /// The one that is returned to.
+    pub to: GenerationNumber,
+    /// The round of [`Going`] that it ends, and all before.
+    pub round: u32,
+    /// An operator's word; else what the policy of the switch asks for.
+    pub ordered: bool,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// The longest reason of a withdrawal that is kept, in bytes.
+pub const MAX_WHY: usize = 500;
+
 impl Item {
     /// Whether all that it says is for this host to say: it speaks for change objects of it alone.
     #[must_use]
@@ -207,6 +242,7 @@ impl Item {
             Item::Probe(probe) => probe.path.last().is_some_and(own),
             Item::Hello(hello) => hello.kept.iter().all(|about| own(&about.asker)),
             Item::HelloAck(ack) => ack.granted.iter().all(|grant| own(&grant.asked)),
+            Item::Going(_) | Item::Withdrawn(_) => true,
         }
     }
 
@@ -225,6 +261,8 @@ impl Item {
             Item::Hello(_) => "hello",
             Item::HelloAck(_) => "hello-ack",
             Item::Refused(_) => "refused",
+            Item::Going(_) => "going",
+            Item::Withdrawn(_) => "withdrawn",
         }
     }
 }
@@ -322,6 +360,8 @@ impl WireItem {
             Item::Hello(m) => (9, codec::encode_packed(m)),
             Item::HelloAck(m) => (10, codec::encode_packed(m)),
             Item::Refused(m) => (11, codec::encode_packed(m)),
+            Item::Going(m) => (14, codec::encode_packed(m)),
+            Item::Withdrawn(m) => (15, codec::encode_packed(m)),
         };
         Ok(Self { code, body: ByteBuf::from(body?) })
     }
@@ -340,6 +380,8 @@ impl WireItem {
             9 => Item::Hello(codec::decode(body, MAX_BATCH)?),
             10 => Item::HelloAck(codec::decode(body, MAX_BATCH)?),
             11 => Item::Refused(codec::decode(body, MAX_BATCH)?),
+            14 => Item::Going(codec::decode(body, MAX_BATCH)?),
+            15 => Item::Withdrawn(codec::decode(body, MAX_BATCH)?),
             _ => return Ok(None),
         }))
     }

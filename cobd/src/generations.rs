@@ -191,6 +191,16 @@ impl Generations {
         Ok(prepared(verified, bundle))
     }
 
+    /// Sees to it that the generations are here to which a generation leads back: a return needs no depot.
+    pub fn fetch_ways_back(&self, manifest: &Manifest) {
+        for way in manifest.back.iter().filter(|way| !self.folder_of(way.generation).exists()) {
+            // A host that is not in it leaves with the return.
+            if let Err(error) = self.fetch(way.generation, true) {
+                warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
+            }
+        }
+    }
+
     /// Reads a generation that is kept here, and judges it as if it had just come.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ pub mod canonical;
 pub mod effect;
 pub mod engine;
 pub mod event;
+pub mod guard;
 pub mod invariants;
 mod names;
 mod object;
@@ -35,6 +36,7 @@ mod recover;
 mod report;
 pub mod sim;
 mod spec;
+pub mod switch;
 pub mod time;
 
 #[cfg(test)]

@@ -106,7 +106,8 @@ impl Engine {
         }
         for item in batch.items {
             match item {
-                Item::Hello(_) => {}
+                // Switches are the daemon's affair; it has taken these out.
+                Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
                 Item::Request(_)
                 | Item::Release(_)
@@ -492,7 +493,7 @@ impl Engine {
                 };
                 (from, to, msg)
             }
-            Item::Hello(_) | Item::HelloAck(_) => return None,
+            Item::Hello(_) | Item::HelloAck(_) | Item::Going(_) | Item::Withdrawn(_) => return None,
         };
         if let Msg::Request { .. } = msg {
             self.peer(host).asked.insert(to);

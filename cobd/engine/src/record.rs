@@ -10,6 +10,7 @@ use cob_types::message::Values;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
 use serde::{Deserialize, Serialize};
 
+use crate::switch::{SwitchRecord, Switching};
 use crate::time::Time;
 
 /// One entry.
@@ -156,6 +157,8 @@ pub enum Body {
     Ordered(OrderRecord),
     /// Told for the history only.
     Note { cob: CobId, note: Note },
+    /// A step of the switch that the host is in.
+    Switch(SwitchRecord),
 }
 
 /// An operator's word, as written.
@@ -213,7 +216,8 @@ impl Body {
             | Body::Gone { .. }
             | Body::Begun { .. }
             | Body::Ended { .. }
-            | Body::Ordered(_) => true,
+            | Body::Ordered(_)
+            | Body::Switch(_) => true,
             // A state that a check found can be found again; a promise that is not known to be back is asked for.
             Body::Checked { .. } | Body::Unknown { .. } | Body::Returned { .. } | Body::Note { .. } => false,
         }
@@ -242,6 +246,9 @@ pub struct Durable {
     /// Of those that have left, the pre-remove states of those that were kept in another one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
+    /// The switch that the host is in, and what was withdrawn.
+    #[serde(default, skip_serializing_if = "Switching::is_new")]
+    pub switching: Switching,
 }
 
 /// The durable part of one change object.
@@ -348,6 +355,7 @@ impl Durable {
                     c.grants.retain(|asker, _| asker.host_str() != host.as_str());
                 }
             }
+            Body::Switch(step) => self.switching.apply(step, record.at),
             Body::Ordered(OrderRecord::Prepare(_)) | Body::Note { .. } => {}
         }
     }

@@ -209,7 +209,12 @@ fn tell_record(body: &Body) -> String {
         Body::Note { cob, note } => tell_note(cob, note),
         Body::Unknown { cob } => format!("write: {cob} unknown"),
         Body::Life(life) => format!("write: life {}", life.start),
-        Body::Go(_) | Body::Activated(_) | Body::Gone { .. } | Body::Ordered(_) | Body::Snapshot(_) => {
+        Body::Go(_)
+        | Body::Activated(_)
+        | Body::Gone { .. }
+        | Body::Ordered(_)
+        | Body::Snapshot(_)
+        | Body::Switch(_) => {
             format!("write: {body:?}")
         }
     }
@@ -268,6 +273,7 @@ fn tell_item(item: &Item) -> String {
             let granted = a.granted.iter().map(|g| format!(" {}", tell_grant(g)));
             format!("hello-ack {}{}", a.incarnation.start, granted.collect::<String>())
         }
+        Item::Going(_) | Item::Withdrawn(_) => format!("{item:?}"),
     }
 }
 
@@ -352,7 +358,9 @@ fn speaker(item: &Item, text: &str) -> HostName {
         | Item::Lapsed(_)
         | Item::Hello(_)
         | Item::HelloAck(_)
-        | Item::Refused(_) => {
+        | Item::Refused(_)
+        | Item::Going(_)
+        | Item::Withdrawn(_) => {
             let names = text.split(|c: char| c.is_whitespace() || c == '@').filter_map(|w| CobId::new(w).ok());
             names.map(|c| c.host()).find(|h| h.as_str() != "h").expect("somebody of another host")
         }

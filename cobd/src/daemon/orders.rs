@@ -5,14 +5,16 @@ use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber};
 use tracing::{info, warn};
 
+use super::route::Route;
+use super::switch::{Aim, Start};
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
-use crate::generations::{FetchError, Prepared};
+use crate::generations::FetchError;
 use crate::journal::index::Query;
 use crate::kinds::{FilesAnswer, FilesQuery};
 use crate::peer::Transport as _;
 use crate::remote::RemoteError;
-use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
+use crate::web::{Ask, Command, Done, Refusal, RefusalKind, SwitchHow};
 
 impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
@@ -81,7 +83,7 @@ impl Daemon {
     }
 
     /// Hands the engine an event that somebody ordered; what it records bears the name.
-    fn feed_ordered(&mut self, event: Event, who: &str) {
+    pub(super) fn feed_ordered(&mut self, event: Event, who: &str) {
         let before = self.turn.effects.persist.len();
         self.feed(event);
         for record in self.turn.effects.persist.iter_mut().skip(before) {
@@ -94,7 +96,8 @@ impl Daemon {
     fn order(&mut self, order: Command, who: String, reply: Reply) {
         match order {
             Command::Prepare { generation } => self.prepare(generation, Asked { who, reply }),
-            Command::Switch { generation } => self.switch(generation, who, reply),
+            Command::Switch { generation, how } => self.switch(generation, how, who, reply),
+            Command::Rollback { generation } => self.rollback(generation, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
@@ -124,34 +127,39 @@ impl Daemon {
             Err(error @ FetchError::Older { .. }) if generation != self.here() && self.config.trust.is_some() => {
                 self.refuse_generation(generation, &error, Some(asked.reply));
             }
-            Ok(_) | Err(_) => self.fetch(generation, false, Some(asked)),
+            Ok(_) | Err(_) => self.fetch(generation, Aim::Keep, Some(asked)),
         }
     }
 
-    fn switch(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
+    fn switch(&mut self, generation: GenerationNumber, how: SwitchHow, who: String, reply: Reply) {
         let going = self.engine.going_to();
         if generation == self.here() && generation != GenerationNumber(0) {
+            if let Some(terms) = self.other_terms(generation, how) {
+                self.reterm(terms, Some(&who));
+                self.done(reply, true, format!("generation {generation}: on with other terms"));
+                return;
+            }
             let word = if going.is_some() { "is being switched to" } else { "is active" };
             self.done(reply, false, format!("generation {generation} {word} already"));
         } else if let Err(error) = self.way_to(generation) {
             self.refuse_generation(generation, &error, Some(reply));
         } else {
-            self.fetch(generation, true, Some(Asked { who, reply }));
+            self.fetch(generation, Aim::Go(Start::Ordered(how)), Some(Asked { who, reply }));
         }
     }
 
     /// The generation that this host goes to, else the one that it has.
-    fn here(&self) -> GenerationNumber {
+    pub(super) fn here(&self) -> GenerationNumber {
         self.engine.going_to().unwrap_or(self.engine.generation())
     }
 
     /// The newest generation that this host has been told to go to, also when it has left it again.
-    fn newest(&self) -> Result<GenerationNumber, FetchError> {
+    pub(super) fn newest(&self) -> Result<GenerationNumber, FetchError> {
         Ok(self.generations.returned_from()?.map_or(self.here(), |left| left.max(self.here())))
     }
 
     /// Whether this host may go to a generation.
-    fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
+    pub(super) fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
         let here = self.here();
         if generation > here || here == GenerationNumber(0) {
             return Ok(Way::Forward);
@@ -166,7 +174,7 @@ impl Daemon {
     }
 
     /// Says no to a generation: to the one who asked, and in the log.
-    fn refuse_generation(&mut self, generation: GenerationNumber, error: &FetchError, reply: Option<Reply>) {
+    pub(super) fn refuse_generation(&mut self, generation: GenerationNumber, error: &FetchError, reply: Option<Reply>) {
         warn!(%generation, %error, "a generation is refused");
         if let Some(reply) = reply {
             let (kind, hint) = hint_for(error);
@@ -175,75 +183,99 @@ impl Daemon {
     }
 
     /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
-    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, asked: Option<Asked>) {
-        let leaving = self.engine.generation() != GenerationNumber(0);
+    pub(super) fn fetch(&mut self, generation: GenerationNumber, aim: Aim, asked: Option<Asked>) {
+        let active = self.engine.generation();
+        let withdrawn = self.switch.withdrawn();
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
         tokio::spawn(async move {
             let fetched = tokio::task::spawn_blocking(move || {
-                let prepared = generations.fetch(generation, leaving)?;
-                prepared.accept(&kinds)?;
-                crate::identity::check(&prepared.manifest, &host, &key_file)
-                    .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
-                Ok(prepared)
+                let leaving = active != GenerationNumber(0);
+                let take = |generation| {
+                    let prepared = generations.fetch(generation, leaving)?;
+                    prepared.accept(&kinds)?;
+                    crate::identity::check(&prepared.manifest, &host, &key_file)
+                        .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
+                    Ok(prepared)
+                };
+                let goal = take(generation)?;
+                generations.fetch_ways_back(&goal.manifest);
+                Route::to(goal, active, take, |g| withdrawn.contains(&g))
             });
             let result = fetched.await.unwrap_or_else(|_| {
                 Err(FetchError::Bad { generation, what: "reading it failed in an unexpected way".to_owned() })
             });
             // Without a receiver the daemon is ending.
-            let _ = done.send(Fetched { generation, result, go, asked }).await;
+            let _ = done.send(Fetched { generation, result, aim, asked }).await;
         });
     }
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
-        let Fetched { generation, result, go, asked } = fetched;
-        let prepared = match result {
-            Ok(prepared) => prepared,
-            Err(error) => return self.not_fetched(generation, &error, asked),
+        let Fetched { generation, result, aim, asked } = fetched;
+        let (route, start) = match (result, aim) {
+            (Ok(route), Aim::Go(start)) => (route, start),
+            (Ok(route), Aim::Keep) => return self.kept(generation, &route, asked),
+            (Err(error), aim) => return self.not_fetched(generation, &error, aim, asked),
         };
-        if asked.is_none() {
+        if asked.is_none() && matches!(start, Start::Followed) {
             self.again.taken();
         }
-        if !go {
-            if let Some(Asked { who, reply }) = asked {
-                self.note_prepared(generation, who);
-                let detail = format!("generation {generation} is here and verified");
-                self.done(reply, false, detail);
-            } else if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation)
-            {
-                info!(%generation, "its operators may give the first order");
-                self.introduction = Some(prepared.manifest);
-                self.tell_roster();
-            }
-            return;
-        }
-        if generation == self.here() {
+        if !self.still_wanted(generation, start) {
             if let Some(Asked { reply, .. }) = asked {
                 self.done(reply, false, format!("another switch was faster: generation {generation}"));
             }
             return;
         }
         let who = asked.as_ref().map(|a| a.who.clone());
-        match self.set_out(prepared, who.as_deref()) {
+        match self.set_out(route, start, who.as_deref()) {
             Ok(()) => {
                 if let Some(Asked { reply, .. }) = asked {
                     self.done(reply, true, format!("switching: generation {generation}"));
                 }
             }
-            Err(error) => self.refuse_generation(generation, &error, asked.map(|a| a.reply)),
+            Err(error) => self.not_set_out(generation, &error, start, asked),
+        }
+    }
+
+    /// A generation is here that nobody goes to yet.
+    fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
+        if let Some(Asked { who, reply }) = asked {
+            self.note_prepared(generation, who);
+            let detail = format!("generation {generation} is here and verified");
+            self.done(reply, false, detail);
+        } else {
+            self.again.taken();
+            if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation) {
+                info!(%generation, "its operators may give the first order");
+                self.introduction = Some(route.goal.clone());
+                self.tell_roster();
+            }
         }
     }
 
     /// A generation could not be had. Who ordered it is told; what is followed to is tried again.
-    fn not_fetched(&mut self, generation: GenerationNumber, error: &FetchError, asked: Option<Asked>) {
-        if asked.is_some() || self.again.failed(generation, error) {
-            self.refuse_generation(generation, error, asked.map(|a| a.reply));
+    fn not_fetched(&mut self, generation: GenerationNumber, error: &FetchError, aim: Aim, asked: Option<Asked>) {
+        match aim {
+            Aim::Go(start @ (Start::Return { .. } | Start::Onward | Start::Told)) => {
+                self.not_set_out(generation, error, start, asked);
+            }
+            Aim::Keep | Aim::Go(Start::Ordered(_) | Start::Followed) => {
+                if asked.is_some() || self.again.failed(generation, error) {
+                    self.refuse_generation(generation, error, asked.map(|a| a.reply));
+                }
+            }
         }
     }
 
     /// Says `go` to the engine, if the way is open still.
-    fn set_out(&mut self, prepared: Prepared, who: Option<&str>) -> Result<(), FetchError> {
+    fn set_out(&mut self, route: Route, start: Start, who: Option<&str>) -> Result<(), FetchError> {
+        let Route { goal, next: prepared } = route;
         let generation = prepared.manifest.generation;
+        if generation == self.here() {
+            // On its way there already: only where it leads to is another.
+            self.begin(&goal, start, false, who)?;
+            return Ok(());
+        }
         let way = self.way_to(generation)?;
         let in_process = prepared.in_process(&self.kinds);
         let bundle = prepared.bundle.clone();
@@ -262,10 +294,11 @@ impl Daemon {
             }
         };
         info!(%generation, ?way, "go");
+        self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
         self.coming = Some(prepared);
         self.tell_roster();
-        match who {
-            Some(who) => self.feed_ordered(event, who),
+        match who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)) {
+            Some(who) => self.feed_ordered(event, &who),
             None => self.feed(event),
         }
         Ok(())
@@ -291,13 +324,13 @@ impl Daemon {
     pub(super) fn depot_changed(&mut self, newest: GenerationNumber) {
         if !self.config.follow {
             if self.waits_for_the_first() {
-                self.fetch(newest, false, None);
+                self.fetch(newest, Aim::Keep, None);
             }
             return;
         }
         // What this host has left for an older one is not followed to again.
         match self.newest() {
-            Ok(known) if newest > known => self.fetch(newest, true, None),
+            Ok(known) if newest > known => self.fetch(newest, Aim::Go(Start::Followed), None),
             Ok(_) => {}
             Err(error) => warn!(%error, "the depot can't be followed"),
         }
@@ -324,11 +357,11 @@ impl Daemon {
     }
 
     /// Answered when the turn's records are durable.
-    fn done(&mut self, reply: Reply, changed: bool, detail: String) {
+    pub(super) fn done(&mut self, reply: Reply, changed: bool, detail: String) {
         self.turn.answers.push((reply, Ok(Done { changed, detail })));
     }
 
-    fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
+    pub(super) fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
         self.turn.answers.push((reply, Err(Refusal::new(kind, error, hint))));
     }
 }

@@ -37,6 +37,7 @@ impl Daemon {
             peers: self.links.status(),
             denied: self.api.denied(),
             cobs,
+            switch: self.switch_status(),
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
 use cob_types::status::{CobStatus, HostStatus};
+use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -97,6 +98,13 @@ pub enum Command {
     Switch {
         /// Its number.
         generation: GenerationNumber,
+        /// How.
+        how: SwitchHow,
+    },
+    /// Leave the generation that was gone to last, and return.
+    Rollback {
+        /// To this one; none: the newest to which a way back is named.
+        generation: Option<GenerationNumber>,
     },
     /// Forget that this change object has given up.
     Retry {
@@ -112,6 +120,17 @@ pub enum Command {
         /// Which.
         host: HostName,
     },
+}
+
+/// How a switch is made, where it is not said by the generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SwitchHow {
+    /// What a failure leads to.
+    pub on_failure: Option<OnFailure>,
+    /// The guard in milliseconds; zero: none.
+    pub guard_ms: Option<u64>,
+    /// Other hosts are not told to go too.
+    pub alone: bool,
 }
 
 /// Where a request came from, as far as the connection tells.

@@ -21,13 +21,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::access::Who;
-use super::api::{Api, Ask, Command};
+use super::api::{Api, Ask, Command, SwitchHow};
 use super::files;
 use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalKind, Version, Whoami,
+    API_VERSION, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, PlainOrder, Refusal, RefusalKind, RollbackOrder,
+    Version, Whoami,
 };
 
 /// The longest body that is read.
@@ -59,6 +60,7 @@ pub fn router(api: Api) -> Router {
         .merge(files::routes())
         .route("/v1/prepare", post(prepare))
         .route("/v1/switch", post(switch))
+        .route("/v1/rollback", post(rollback))
         .route("/v1/retry", post(retry))
         .route("/v1/pause", post(pause))
         .route("/v1/resume", post(resume))
@@ -171,8 +173,14 @@ async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, requ
 }
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GenerationOrder { generation, who } = body(&api, request).await?;
-    order(&api, Command::Switch { generation }, &author, who).await
+    let GoOrder { generation, who, on_failure, guard_ms, alone } = body(&api, request).await?;
+    let how = SwitchHow { on_failure, guard_ms, alone };
+    order(&api, Command::Switch { generation, how }, &author, who).await
+}
+
+async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let RollbackOrder { generation, who } = body(&api, request).await?;
+    order(&api, Command::Rollback { generation }, &author, who).await
 }
 
 async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

@@ -6,6 +6,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cob_types::switch::OnFailure;
 use cob_types::trust::Role;
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
@@ -35,12 +36,49 @@ pub struct Whoami {
     pub proof: String,
 }
 
-/// Body of `prepare` and `switch`.
+/// Body of `prepare`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerationOrder {
     /// The generation meant.
     pub generation: GenerationNumber,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `switch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoOrder {
+    /// The generation meant.
+    pub generation: GenerationNumber,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// What a failure leads to, if not what the generation says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// The guard in milliseconds, if not the generation's; zero: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard_ms: Option<u64>,
+    /// For this host alone: others are not told to go too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub alone: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Body of `rollback`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackOrder {
+    /// The generation to return to; none: the newest to which a way back is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,

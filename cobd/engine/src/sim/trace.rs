@@ -20,6 +20,8 @@ pub(super) fn describe(item: &Item) -> String {
         Item::Probe(p) => format!("probe of {} to {}", p.initiator, p.to),
         Item::Hello(h) => format!("hello, {} kept", h.kept.len()),
         Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
+        Item::Going(g) => format!("going to {}", g.generation),
+        Item::Withdrawn(w) => format!("withdrawn: {}", w.generation),
     }
 }
 
