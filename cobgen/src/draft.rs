@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cob_types::generation::{BlobHash, Security};
 use cob_types::kind::PayloadFile;
 use cob_types::secret::SecretId;
+use cob_types::switch::SwitchPolicy;
 use cob_types::trust::{Operator, PublicKey};
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 
@@ -40,6 +41,8 @@ pub struct Draft {
     pub security: Security,
     /// Keys that are no longer to be believed.
     pub revoked: BTreeSet<PublicKey>,
+    /// How hosts behave in a switch to it.
+    pub policy: SwitchPolicy,
     /// Who may give orders from afar.
     pub operators: BTreeMap<String, Operator>,
     /// All hosts.

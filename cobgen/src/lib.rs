@@ -24,6 +24,8 @@ pub mod publish;
 pub mod secrets;
 pub mod serve;
 pub mod solve;
+pub mod switches;
+
 pub mod verify;
 
 pub use cob_depot as depot;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use cob_depot::{Depot, DepotError};
 use cob_types::canonical::blob_hash;
-use cob_types::generation::{BlobHash, Security, WayBack};
+use cob_types::generation::{BlobHash, WayBack};
 use cob_types::secret::SecretId;
 use cob_types::{CobId, Generation, GenerationNumber, HostName, PublicKey};
 
@@ -32,7 +32,7 @@ pub struct After {
     pub enrolled: Option<Enrolled>,
     /// The keys that its manifest names for hosts, without those that it revokes.
     pub keys: Enrolled,
-    /// The way back that the new one names, if its hosts have identities.
+    /// The way back that the new one names.
     pub back: Option<WayBack>,
     /// The sealed secrets of its bundles: what did not change is taken over.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
@@ -144,12 +144,9 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     let number = GenerationNumber(after.number.0 + 1);
     let content = |hash: &BlobHash| draft.blobs.get(hash).cloned();
     let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
-    let security = draft.security;
     let assembled = match assemble(draft, number, after.number) {
         Ok(mut assembled) => {
-            if security == Security::Identities {
-                assembled.generation.manifest.back.extend(after.back);
-            }
+            assembled.generation.manifest.back.extend(after.back);
             let findings = check::check(&assembled.generation, Some(&assembled.provenance));
             diagnostics.extend(findings.into_iter().map(Diagnostic::from));
             Some(assembled)

@@ -14,13 +14,14 @@ use cob_types::generation::Security;
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 
-use crate::diagnostic::{Diagnostic, render, summary};
+use crate::diagnostic::{Diagnostic, Severity, render, summary};
 use crate::expand::Enrolled;
 use crate::generation::{Difference, diff};
 use crate::make::{After, Made, make_with};
 use crate::model::Sources;
 use crate::secrets::Vault;
 use crate::solve;
+use crate::switches::give_orders;
 
 /// How often a generation is made again because another publisher was faster.
 const MAX_OVERTAKEN: usize = 16;
@@ -118,9 +119,9 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     // A wrong model leaves no empty depot behind, so the depot is made after the model was looked at.
     let found = Depot::open(path).and_then(|depot| {
         let before = latest(&depot)?;
-        Ok((After::latest(&depot, &before)?, before))
+        Ok((After::latest(&depot, &before)?, before, Some(depot)))
     });
-    let (mut after, before) = match found {
+    let (mut after, before, earlier) = match found {
         Ok(found) => found,
         // In a depot that is still to be made nobody has enrolled.
         Err(DepotError::Missing { .. }) => new_depot(),
@@ -131,8 +132,13 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         after.back = None;
     }
     let made = make_with(model, &after, Some(options.vault));
-    let refused = made.is_refused();
-    let Made { assembled, diagnostics, sources, beside, layouts } = made;
+    let mut refused = made.is_refused();
+    let Made { mut assembled, mut diagnostics, sources, beside, layouts } = made;
+    if let (Some(assembled), false) = (&mut assembled, refused) {
+        let said = give_orders(&mut assembled.generation, &before, earlier.as_ref()).map_err(Refused::depot)?;
+        refused = said.iter().any(|d| d.severity == Severity::Error);
+        diagnostics.extend(said);
+    }
     let (Some(assembled), false) = (assembled, refused) else { return Err(Refused::Model { diagnostics, sources }) };
     let mut files = beside;
     let root = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
@@ -186,8 +192,8 @@ fn new_keys(before: &Manifest, after: &Manifest) -> Vec<(HostName, PublicKey)> {
     all.filter(|(host, key)| !known(host, key)).map(|(host, key)| (host.clone(), *key)).collect()
 }
 
-fn new_depot() -> (After, Generation) {
-    (After { enrolled: Some(Enrolled::new()), ..After::default() }, nothing())
+fn new_depot() -> (After, Generation, Option<Depot>) {
+    (After { enrolled: Some(Enrolled::new()), ..After::default() }, nothing(), None)
 }
 
 /// Seconds since 1970. A clock before that says 0: the log's order comes from the numbers.

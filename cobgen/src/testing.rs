@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cob_types::canonical::blob_hash;
 use cob_types::generation::Security;
 use cob_types::kind::{Check, PayloadFile};
+use cob_types::switch::SwitchPolicy;
 use cob_types::{CobId, Command, GenerationNumber, HostName, Kind, KindName, Need, StateName, Transition};
 
 use crate::draft::{Arrow, At, Draft, DraftCob, DraftHost, Place, When};
@@ -44,6 +45,7 @@ impl Sketch {
         let draft = Draft {
             security: Security::LoopbackOnly,
             revoked: BTreeSet::new(),
+            policy: SwitchPolicy::default(),
             operators: BTreeMap::new(),
             hosts: BTreeMap::new(),
             kinds: BTreeMap::new(),

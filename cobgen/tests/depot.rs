@@ -399,3 +399,69 @@ fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
     desk.run(&format!("sign 1 --key {ann} --depot DEPOT"));
     assert!(!again(&bob).2.contains("warning"), "both have signed");
 }
+
+/// What a generation says of the ways to it and back.
+fn ways(desk: &Desk, number: u64) -> Vec<String> {
+    let depot = Depot::open(&desk.path("depot")).expect("a depot");
+    let manifest = depot.read_manifest(cob_types::GenerationNumber(number)).expect("read");
+    let told = |order: &cob_types::SwitchOrder| {
+        let waits = order.waits.iter().flat_map(|(host, all)| all.iter().map(move |cob| format!(" {host}<{cob}")));
+        let after = order.after.iter().flat_map(|(cob, all)| all.iter().map(move |b| format!(" {b}<{cob}")));
+        format!("{}->{}{}", order.from, order.to, waits.chain(after).collect::<String>())
+    };
+    manifest.switches.iter().map(told).collect()
+}
+
+#[test]
+fn generations_carry_the_orders_to_them_and_back() {
+    let desk = Desk::new();
+    // Two more: the one on n1 leaves with the help of n2/app.
+    let more = "  n1/mount: {kind: k, transitions: [{from: up, to: down, needs: [n2/app@up]}]}\n  n2/x: {kind: k}\n";
+    desk.model(&format!("{MODEL}{more}"));
+    desk.generate();
+    let without_x = format!("{MODEL}{more}").replace("  n2/x: {kind: k}\n", "");
+    desk.model(&without_x);
+    desk.generate();
+    desk.model(&without_x.replace("requires: [n1/db]", "content: {size: 2}, requires: [n1/db]"));
+    desk.generate();
+    desk.model(&format!("{MODEL}switch: {{on_failure: rollback, guard: 90s}}\n").replace("size: 1", "size: 3"));
+    desk.generate();
+    assert_eq!(ways(&desk, 1), [""; 0]);
+    assert_eq!(ways(&desk, 2), ["1->2", "2->1"]);
+    assert_eq!(ways(&desk, 3), ["2->3", "1->3", "3->2"]);
+    // n2/app changes, or what it requires does: its host waits for what it is needed for.
+    assert_eq!(ways(&desk, 4), ["3->4 n2<n1/mount", "2->4 n2<n1/mount", "1->4 n2<n1/mount", "4->3"]);
+    let depot = Depot::open(&desk.path("depot")).expect("a depot");
+    let policy = depot.read_manifest(cob_types::GenerationNumber(4)).expect("read").policy;
+    assert_eq!(format!("{policy:?}"), "SwitchPolicy { on_failure: Rollback, guard_ms: Some(90000) }");
+    // The same model asks for the same, whatever the ways.
+    assert_eq!(desk.generate()["generation"], 4);
+}
+
+#[test]
+fn who_can_not_leave_before_each_other_is_refused() {
+    let desk = Desk::new();
+    let pair = "  n1/a: {kind: k, transitions: [{from: up, to: down, needs: [n2/b@up]}]}
+  n2/b: {kind: k, transitions: [{from: up, to: down, needs: [n1/a@up]}]}
+";
+    desk.model(&format!("{MODEL}{pair}"));
+    let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!(status, 0);
+    assert!(err.contains("n1/a and n2/b can't leave the model together: each would have to leave first"), "{err}");
+    desk.model(MODEL);
+    let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
+    assert_eq!((status, out.as_str()), (2, ""));
+    insta::assert_snapshot!(err, @r#"
+    error: no host could get from generation 1 to this one, 2: n2/b must leave before n1/a, n1/a must leave before n2/b
+      help: take them out of the model one after the other, each in a generation of its own, or first the dependency with which one of them leaves
+
+    MODEL: 1 error
+    No generation was made.
+    "#);
+    // One after the other they can.
+    desk.model(&format!("{MODEL}  n2/b: {{kind: k}}\n"));
+    assert_eq!(desk.generate()["generation"], 2);
+    desk.model(MODEL);
+    assert_eq!(desk.generate()["generation"], 3);
+    assert_eq!(ways(&desk, 3), ["2->3", "3->2"], "from 1 hosts go by way of 2");
+}

@@ -189,9 +189,11 @@ impl Depot {
     }
 }
 
-/// Whether two manifests differ in nothing but their numbers and the ways back that follow from these.
+/// Whether two manifests differ in nothing but their numbers, and the ways and orders that follow from these.
 fn asks_for_the_same(old: &Manifest, new: &Manifest) -> bool {
-    let numbered = Manifest { generation: new.generation, parent: new.parent, back: new.back.clone(), ..old.clone() };
+    let Manifest { generation, parent, .. } = *new;
+    let (back, switches) = (new.back.clone(), new.switches.clone());
+    let numbered = Manifest { generation, parent, back, switches, ..old.clone() };
     numbered == *new
 }
 

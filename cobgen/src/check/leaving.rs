@@ -99,8 +99,24 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
     }
 }
 
-/// Who needs another one on its way out that may be gone before it, when both leave together.
+/// Whoever needs another one on its way out leaves before it, when both leave together. Reported are those that would
+/// have to leave before each other: such a switch is refused when it is made.
 fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Findings) {
+    let arrows = leave_before(system, leaving);
+    let mut later: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (cob, _, want) in &arrows {
+        later.entry(*cob).or_default().insert(want.on);
+    }
+    for (cob, guard, want) in arrows {
+        if leads(&later, want.on, cob) {
+            findings.push(left_behind(system, cob, guard, want));
+        }
+    }
+}
+
+/// Who leaves before whom, and the needs that say so.
+fn leave_before<'s, 'a>(system: &'s System<'a>, leaving: &Demand) -> Vec<(usize, &'s Guard<'a>, &'s Want<'a>)> {
+    let mut arrows = Vec::new();
     for (cob, view) in system.cobs.iter().enumerate() {
         let (Some(preferred), Some(own), false) = (view.preferred, off(system, cob), view.cob.leaves_as_it_is()) else {
             continue;
@@ -115,10 +131,25 @@ fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Find
             let as_good = system.cobs[want.on].cob.leaves_as_it_is()
                 && off(system, want.on).is_some_and(|off| want.states.contains(&off));
             if served && !as_good && !want.states.contains(&theirs) && told.insert(want.on) && !waits() {
-                findings.push(left_behind(system, cob, guard, want));
+                arrows.push((cob, guard, want));
             }
         }
     }
+    arrows
+}
+
+/// Whether one comes to another along arrows.
+fn leads(arrows: &BTreeMap<usize, BTreeSet<usize>>, from: usize, to: usize) -> bool {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(at) = open.pop() {
+        if at == to {
+            return true;
+        }
+        if seen.insert(at) {
+            open.extend(arrows.get(&at).into_iter().flatten());
+        }
+    }
+    false
 }
 
 fn left_behind(system: &System<'_>, cob: usize, guard: &Guard<'_>, want: &Want<'_>) -> Finding {
@@ -126,7 +157,7 @@ fn left_behind(system: &System<'_>, cob: usize, guard: &Guard<'_>, want: &Want<'
     Finding {
         severity: Severity::Warning,
         code: CODE,
-        message: format!("{leaver} may be left behind when {other} leaves the model together with it"),
+        message: format!("{leaver} and {other} can't leave the model together: each would have to leave first"),
         place: None,
         steps: vec![system.bare_step(cob, guard, want), because(system, want.on)],
         help: format!("take {leaver} out one generation before {other}, or let {leaver} require {other}"),

@@ -186,14 +186,6 @@ fn a_way_out_that_needs_what_excludes_itself_is_refused() {
       - n/b needs n/a up to promise up (needs: [n/a@up], model.yaml:7:5)
       - n/a goes to down before it leaves the model (model.yaml:3:5)
       help: take one of these dependencies out
-    warning[leaving]: n/a may be left behind when n/b leaves the model together with it
-      - n/a needs n/b up to go up -> down (needs: [n/b@up], model.yaml:6:5)
-      - n/b goes to down before it leaves the model (model.yaml:4:5)
-      help: take n/a out one generation before n/b, or let n/a require n/b
-    warning[leaving]: n/c may be left behind when n/a leaves the model together with it
-      - n/c needs n/a up to go up -> down (needs: [n/a@up], model.yaml:8:5)
-      - n/a goes to down before it leaves the model (model.yaml:3:5)
-      help: take n/c out one generation before n/a, or let n/c require n/a
     "#);
 }
 
@@ -208,14 +200,20 @@ fn a_circle_of_leaving_over_a_second_choice_is_warned_of() {
 }
 
 #[test]
-fn who_may_be_left_behind_is_warned_of() {
+fn who_can_not_leave_together_is_warned_of() {
     let mut sketch = Sketch::new();
     sketch.cob("n/client", "up").cob("n/server", "up").hop("n/client", "up", "down", "n/server@up");
+    assert_eq!(findings(&sketch), [], "the server leaves later");
+    sketch.hop("n/server", "up", "down", "n/client@up");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[leaving]: n/client may be left behind when n/server leaves the model together with it
+    warning[leaving]: n/client and n/server can't leave the model together: each would have to leave first
       - n/client needs n/server up to go up -> down (needs: [n/server@up], model.yaml:5:5)
       - n/server goes to down before it leaves the model (model.yaml:4:5)
       help: take n/client out one generation before n/server, or let n/client require n/server
+    warning[leaving]: n/server and n/client can't leave the model together: each would have to leave first
+      - n/server needs n/client up to go up -> down (needs: [n/client@up], model.yaml:6:5)
+      - n/client goes to down before it leaves the model (model.yaml:3:5)
+      help: take n/server out one generation before n/client, or let n/server require n/client
     "#);
     // A server that is kept is there as it was; a client that is kept needs nobody.
     for kept in ["n/server", "n/client"] {

@@ -35,11 +35,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use cob_types::generation::{BlobHash, Security};
+use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, IdError};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::{At, Draft, DraftHost, Place};
-use crate::model::{Mark, Marked, Model, Sections, Sources, did_you_mean_or_list};
+use crate::model::{Mark, Marked, Model, OnFailureEntry, Sections, Sources, did_you_mean_or_list};
 use crate::solve::{Given, Layouts};
 
 /// What came of a model.
@@ -150,7 +151,26 @@ fn draft(
     let trust::Trust { revoked, operators, .. } = trust;
     let secrets = world.secrets.into_draft(&cobs, files, report);
     let (blobs, sealed) = (BTreeMap::new(), BTreeMap::new());
-    Some(Draft { security: security?, revoked, operators, hosts, kinds, cobs, blobs, secrets, sealed })
+    let policy = switch_policy(sections, report);
+    Some(Draft { security: security?, revoked, policy, operators, hosts, kinds, cobs, blobs, secrets, sealed })
+}
+
+/// How hosts behave in a switch.
+fn switch_policy(sections: &Sections, report: &mut Report<'_>) -> SwitchPolicy {
+    let Some(entry) = &sections.switch else { return SwitchPolicy::default() };
+    let on_failure = match entry.on_failure {
+        Some(OnFailureEntry::Rollback) => OnFailure::Rollback,
+        Some(OnFailureEntry::Hold) | None => OnFailure::Hold,
+    };
+    let guard_ms = entry.guard.as_ref().map(|guard| {
+        let span = kinds::milliseconds(Some(guard), 1, report);
+        if span == 0 {
+            let fault = Diagnostic::error("bad-value", "a guard of no time would send every host back at once");
+            report.push(guard.0.mark, fault.help("`guard: 60s` gives links a minute to come up again"));
+        }
+        span
+    });
+    SwitchPolicy { on_failure, guard_ms }
 }
 
 /// How links are protected: by identities, unless the model says otherwise.

@@ -68,6 +68,7 @@ pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNu
         cobs: count,
         revoked: draft.revoked.clone(),
         operators: draft.operators.clone(),
+        policy: draft.policy,
         ..Manifest::empty(number, parent, draft.security)
     };
     match codec::encode(&manifest) {

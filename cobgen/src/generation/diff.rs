@@ -29,7 +29,8 @@ pub struct Difference {
     pub hosts_removed: Vec<HostName>,
     /// Hosts whose address differs.
     pub hosts_moved: BTreeMap<HostName, Swap<Option<String>>>,
-    /// Who is whom, and who may order: `security`, `revoked`, `operators`, keys of hosts.
+    /// Who is whom, who may order, and how hosts behave in a switch: `security`, `revoked`, `operators`, keys of hosts,
+    /// `switch`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trust: Vec<ContentChange>,
     /// Kinds whose definition differs.
@@ -172,7 +173,7 @@ impl Difference {
     }
 }
 
-/// What a manifest says of identities, as a JSON value.
+/// What a manifest says of identities, and of switches, as a JSON value.
 fn trust(manifest: &Manifest) -> Value {
     let keyed = manifest.hosts.iter().filter(|(_, host)| !host.keys.is_empty());
     let keys: BTreeMap<&HostName, &Vec<PublicKey>> = keyed.map(|(name, host)| (name, &host.keys)).collect();
@@ -182,9 +183,13 @@ fn trust(manifest: &Manifest) -> Value {
     };
     let operators: BTreeMap<&String, Value> =
         manifest.operators.iter().map(|(name, who)| (name, operator(who))).collect();
-    serde_json::json!({
+    let mut trust = serde_json::json!({
         "security": manifest.security, "revoked": manifest.revoked, "operators": operators, "keys": keys,
-    })
+    });
+    if !manifest.policy.is_default() {
+        trust["switch"] = serde_json::json!(manifest.policy);
+    }
+    trust
 }
 
 fn kinds(generation: &Generation) -> BTreeMap<&KindName, &Kind> {

@@ -10,8 +10,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use cob_types::{Cob, CobId, Kind, KindName, LockNeeds, Need, StateName, TransitionNeeds};
+use cob_types::{Cob, CobId, Kind, KindName, LockNeeds, Need, TransitionNeeds};
 use rayon::prelude::*;
+
+use super::routes::Routes;
 
 /// Sets the ranks of every goal of all change objects. Names that don't resolve are passed over:
 /// finding them is the check's business.
@@ -26,55 +28,6 @@ pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, cobs: &mut [(CobId, 
         levels = rest;
         cob.ranks = states.iter().zip(own).map(|(state, level)| (state.clone(), u64::from(*level))).collect();
     }
-}
-
-/// The first hop of the shortest route between any two states of a kind.
-struct Routes<'a> {
-    kind: &'a Kind,
-    places: BTreeMap<&'a StateName, usize>,
-    /// `first[from][to]`: the state after the first hop; none where no route leads.
-    first: Vec<Vec<Option<usize>>>,
-}
-
-impl<'a> Routes<'a> {
-    fn of(kind: &'a Kind) -> Self {
-        let places: BTreeMap<&StateName, usize> = kind.states.iter().enumerate().map(|(i, s)| (s, i)).collect();
-        // In the kind's order, which breaks ties.
-        let mut hops: Vec<Vec<usize>> = vec![Vec::new(); kind.states.len()];
-        for t in &kind.transitions {
-            if let (Some(from), Some(to)) = (places.get(&t.from), places.get(&t.to)) {
-                hops[*from].push(*to);
-            }
-        }
-        let first = (0..kind.states.len()).map(|from| first_hops(from, &hops)).collect();
-        Self { kind, places, first }
-    }
-
-    fn place(&self, state: &StateName) -> Option<usize> {
-        self.places.get(state).copied()
-    }
-}
-
-/// Breadth first from one state. A state is entered first from the one that was itself entered
-/// first, so among equally short routes the one wins whose first hop the kind lists first.
-fn first_hops(from: usize, hops: &[Vec<usize>]) -> Vec<Option<usize>> {
-    let mut first = vec![None; hops.len()];
-    let mut queue = std::collections::VecDeque::new();
-    for to in &hops[from] {
-        if *to != from && first[*to].is_none() {
-            first[*to] = Some(*to);
-            queue.push_back(*to);
-        }
-    }
-    while let Some(state) = queue.pop_front() {
-        for to in &hops[state] {
-            if *to != from && first[*to].is_none() {
-                first[*to] = first[state];
-                queue.push_back(*to);
-            }
-        }
-    }
-    first
 }
 
 /// Which goals each goal needs; goals are numbered by change object, then state.

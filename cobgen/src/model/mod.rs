@@ -35,8 +35,8 @@ pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
     BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, Mode,
-    OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, TransitionEntry,
-    TransitionNeedsEntry, VariablesEntry,
+    OnFailureEntry, OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, SwitchEntry,
+    TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;

@@ -53,6 +53,8 @@ pub struct Sections {
     /// Disruption budgets: how many of a group may be disturbed at a time.
     #[serde(default)]
     pub budgets: Named<BudgetEntry>,
+    /// How hosts behave in a switch to a generation of this model, unless whoever orders it says otherwise.
+    pub switch: Option<SwitchEntry>,
     /// Variables for templates; the nearest wins: all < label < service < cluster < host.
     #[serde(default)]
     pub variables: VariablesEntry,
@@ -81,6 +83,28 @@ pub enum Security {
     Identities,
     /// No keys, no signatures; every address is a loopback address.
     LoopbackOnly,
+}
+
+/// How hosts behave in a switch.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchEntry {
+    /// When it fails: `hold` (default): it stops where it is and tells who waits for what. `rollback`: all hosts
+    /// return to the generation before.
+    pub on_failure: Option<OnFailureEntry>,
+    /// A host that does not reach the hosts that it has links with, so long after it has activated the generation,
+    /// goes back by itself: `60s`. Default: no guard.
+    pub guard: Option<Duration>,
+}
+
+/// What happens when a switch fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailureEntry {
+    /// It stops where it is.
+    Hold,
+    /// All hosts return to the generation before.
+    Rollback,
 }
 
 /// How many of a group may be disturbed at a time.

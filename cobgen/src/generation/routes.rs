@@ -1,0 +1,54 @@
+//! The ways within a kind: the first hop of the shortest route between any two of its states.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cob_types::{Kind, StateName};
+
+/// The first hop of the shortest route between any two states of a kind.
+pub(super) struct Routes<'a> {
+    pub(super) kind: &'a Kind,
+    places: BTreeMap<&'a StateName, usize>,
+    /// `first[from][to]`: the state after the first hop; none where no route leads.
+    pub(super) first: Vec<Vec<Option<usize>>>,
+}
+
+impl<'a> Routes<'a> {
+    pub(super) fn of(kind: &'a Kind) -> Self {
+        let places: BTreeMap<&StateName, usize> = kind.states.iter().enumerate().map(|(i, s)| (s, i)).collect();
+        // In the kind's order, which breaks ties.
+        let mut hops: Vec<Vec<usize>> = vec![Vec::new(); kind.states.len()];
+        for t in &kind.transitions {
+            if let (Some(from), Some(to)) = (places.get(&t.from), places.get(&t.to)) {
+                hops[*from].push(*to);
+            }
+        }
+        let first = (0..kind.states.len()).map(|from| first_hops(from, &hops)).collect();
+        Self { kind, places, first }
+    }
+
+    pub(super) fn place(&self, state: &StateName) -> Option<usize> {
+        self.places.get(state).copied()
+    }
+}
+
+/// Breadth first from one state. A state is entered first from the one that was itself entered
+/// first, so among equally short routes the one wins whose first hop the kind lists first.
+fn first_hops(from: usize, hops: &[Vec<usize>]) -> Vec<Option<usize>> {
+    let mut first = vec![None; hops.len()];
+    let mut queue = VecDeque::new();
+    for to in &hops[from] {
+        if *to != from && first[*to].is_none() {
+            first[*to] = Some(*to);
+            queue.push_back(*to);
+        }
+    }
+    while let Some(state) = queue.pop_front() {
+        for to in &hops[state] {
+            if *to != from && first[*to].is_none() {
+                first[*to] = first[state];
+                queue.push_back(*to);
+            }
+        }
+    }
+    first
+}

@@ -1,0 +1,447 @@
+//! The order of a switch: who leaves before whom, and which host waits for which of them.
+//!
+//! The rules and why no simpler ones will do: `../shared/design/protocol-notes.md`, section 8. In short: what
+//! `(m, off)` needs under the generation that is left, over all hops and promises, is the *closure* of a leaving change
+//! object m. A goal of it *keeps faith* when its change object is the same in both generations and all that it needs
+//! keeps faith; one of a leaving change object when it is its pre-remove state. A host waits for m when it has a goal of
+//! m's closure that does not keep faith: m could not leave any more once that host has gone on. And what another one
+//! that leaves needs in a state other than its pre-remove state leaves after that other one.
+//!
+//! Only what leaves is looked at, and what it needs: the work grows with that, not with the cluster.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use cob_depot::{Depot, DepotError};
+use cob_types::{
+    Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, StateName, SwitchOrder,
+};
+
+use super::routes::Routes;
+
+/// One of the two generations. Bundles are read when something is asked of them.
+#[derive(Debug)]
+pub struct Side<'a> {
+    manifest: &'a Manifest,
+    bundles: Bundles<'a>,
+}
+
+#[derive(Debug)]
+enum Bundles<'a> {
+    Here(&'a BTreeMap<HostName, Bundle>),
+    Depot { depot: &'a Depot, read: RefCell<BTreeMap<HostName, Rc<Bundle>>> },
+}
+
+/// Why a switch has no order.
+#[derive(Debug)]
+pub enum NoOrder {
+    /// Each of these must leave before the next one, and the last one before the first.
+    Circle(Vec<CobId>),
+    /// A bundle can't be read.
+    Depot(DepotError),
+}
+
+impl From<DepotError> for NoOrder {
+    fn from(error: DepotError) -> Self {
+        Self::Depot(error)
+    }
+}
+
+impl<'a> Side<'a> {
+    /// A generation that is in memory.
+    #[must_use]
+    pub fn of(generation: &'a Generation) -> Self {
+        Self { manifest: &generation.manifest, bundles: Bundles::Here(&generation.bundles) }
+    }
+
+    /// A generation of a depot, of which no more is read than is needed.
+    #[must_use]
+    pub fn in_depot(depot: &'a Depot, manifest: &'a Manifest) -> Self {
+        Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::default() } }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> GenerationNumber {
+        self.manifest.generation
+    }
+
+    fn has(&self, host: &HostName) -> bool {
+        self.manifest.hosts.contains_key(host)
+    }
+
+    /// Whether a host has the same bundle, byte for byte, in both.
+    fn same_bundle(&self, other: &Side<'_>, host: &HostName) -> bool {
+        let hash = |side: &Side<'_>| side.manifest.hosts.get(host).map(|h| h.bundle);
+        hash(self).is_some() && hash(self) == hash(other)
+    }
+
+    fn with<R>(&self, host: &HostName, look: impl FnOnce(Option<&Bundle>) -> R) -> Result<R, DepotError> {
+        match &self.bundles {
+            Bundles::Here(bundles) => Ok(look(bundles.get(host))),
+            Bundles::Depot { .. } if !self.has(host) => Ok(look(None)),
+            Bundles::Depot { depot, read } => {
+                let known = read.borrow().get(host).cloned();
+                let bundle = match known {
+                    Some(bundle) => bundle,
+                    None => {
+                        let bundle = Rc::new(depot.read_bundle(self.manifest.generation, host)?);
+                        read.borrow_mut().insert(host.clone(), bundle.clone());
+                        bundle
+                    }
+                };
+                Ok(look(Some(&bundle)))
+            }
+        }
+    }
+}
+
+/// The order of the switch from `before` to `after`. `is_back`: `before` was made after `after`, and its moves are taken
+/// back where their kind says how.
+///
+/// # Errors
+/// [`NoOrder`] when some of those that leave would have to leave before each other.
+pub fn switch_order(before: &Side<'_>, after: &Side<'_>, is_back: bool) -> Result<SwitchOrder, NoOrder> {
+    let mut order = SwitchOrder::free(before.number(), after.number());
+    let mut leaving = BTreeMap::new();
+    for host in before.manifest.hosts.keys().filter(|host| !before.same_bundle(after, host)) {
+        let found = before.with(host, |old| after.with(host, |new| leaving_of(old, new, is_back)))??;
+        for (id, left) in found {
+            if left == Left::TakenBack {
+                order.taken_back.insert(id.clone());
+            }
+            leaving.insert(id, left);
+        }
+    }
+    let mut walk = Walk { before, after, leaving: &leaving, kinds: HashMap::new(), goals: Goals::default() };
+    let roots = walk.roots()?;
+    let Walk { goals, .. } = walk;
+    goals.order(&roots, &mut order);
+    thin(&mut order);
+    match circle(&order.after) {
+        Some(circle) => Err(NoOrder::Circle(circle)),
+        None => Ok(order),
+    }
+}
+
+/// How a change object leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// To its pre-remove state.
+    Goes,
+    /// As it is.
+    Stays,
+    /// It comes again, with other content.
+    TakenBack,
+}
+
+fn leaving_of(old: Option<&Bundle>, new: Option<&Bundle>, is_back: bool) -> Vec<(CobId, Left)> {
+    let Some(old) = old else { return Vec::new() };
+    let left = |id: &CobId, cob: &Cob| match new.and_then(|new| new.cobs.get(id)) {
+        None if cob.leaves_as_it_is() => Some(Left::Stays),
+        None => Some(Left::Goes),
+        Some(next) => {
+            let is_taken_back = is_back
+                && next.fingerprint != cob.fingerprint
+                && !cob.leaves_as_it_is()
+                && old.kinds.get(&cob.kind).is_some_and(has_reverts);
+            is_taken_back.then_some(Left::TakenBack)
+        }
+    };
+    old.cobs.iter().filter_map(|(id, cob)| Some((id.clone(), left(id, cob)?))).collect()
+}
+
+/// Whether some move of a kind is taken back by its revert (decision 0020: it is then a move of its own).
+fn has_reverts(kind: &Kind) -> bool {
+    let leads_back = |revert, from: &StateName, to: &StateName| {
+        kind.transitions.iter().any(|t| t.from == *to && t.to == *from && t.run.as_ref() == Some(revert))
+    };
+    kind.transitions.iter().any(|t| t.revert.as_ref().is_some_and(|revert| leads_back(revert, &t.from, &t.to)))
+}
+
+/// A goal by its number; `goals[g]` are what it needs.
+#[derive(Default)]
+struct Goals {
+    numbers: HashMap<(CobId, StateName), u32>,
+    /// What a goal is, and whether it does not keep faith for its own sake.
+    list: Vec<Goal>,
+}
+
+struct Goal {
+    cob: CobId,
+    state: StateName,
+    breaks: bool,
+    /// Another one that leaves, in another state than its pre-remove state.
+    holds_back: bool,
+    /// One that leaves, in its pre-remove state.
+    leaves: bool,
+    needs: Vec<u32>,
+}
+
+/// Walks from the goals of those that leave to all that they need.
+struct Walk<'w, 's> {
+    before: &'w Side<'s>,
+    after: &'w Side<'s>,
+    leaving: &'w BTreeMap<CobId, Left>,
+    kinds: HashMap<KindName, Rc<Ways>>,
+    goals: Goals,
+}
+
+/// A kind's routes, without the kind: the first hop from each state to each.
+struct Ways {
+    states: Vec<StateName>,
+    first: Vec<Vec<Option<usize>>>,
+    pre_remove: StateName,
+}
+
+impl Walk<'_, '_> {
+    /// The goals with which the leaving ones leave, and below them all that they need.
+    fn roots(&mut self) -> Result<Vec<u32>, NoOrder> {
+        let mut roots = Vec::new();
+        let mut open = Vec::new();
+        for (id, _) in self.leaving.iter().filter(|(_, left)| **left != Left::Stays) {
+            let Some(ways) = self.ways(id)? else { continue };
+            roots.push(self.goal(id, &ways.pre_remove, &mut open)?);
+        }
+        while let Some(goal) = open.pop() {
+            let (cob, state) =
+                (self.goals.list[goal as usize].cob.clone(), self.goals.list[goal as usize].state.clone());
+            let mut needs = Vec::new();
+            for (on, states) in self.needs_of(&cob, &state)? {
+                // One that leaves is in its pre-remove state in the end: where that will do, nothing else is needed.
+                let off = match self.leaving.contains_key(&on) {
+                    true => self.ways(&on)?.map(|ways| ways.pre_remove.clone()).filter(|off| states.contains(off)),
+                    false => None,
+                };
+                for state in off.map_or(states, |off| vec![off]) {
+                    needs.push(self.goal(&on, &state, &mut open)?);
+                }
+            }
+            needs.sort_unstable();
+            needs.dedup();
+            self.goals.list[goal as usize].needs = needs;
+        }
+        Ok(roots)
+    }
+
+    /// A goal's number; a new one is open.
+    fn goal(&mut self, cob: &CobId, state: &StateName, open: &mut Vec<u32>) -> Result<u32, NoOrder> {
+        let key = (cob.clone(), state.clone());
+        if let Some(number) = self.goals.numbers.get(&key) {
+            return Ok(*number);
+        }
+        let (leaves, holds_back) = match self.leaving.contains_key(cob) {
+            true => {
+                let is_off = self.ways(cob)?.is_some_and(|ways| ways.pre_remove == *state);
+                (is_off, !is_off)
+            }
+            false => (false, false),
+        };
+        let breaks = holds_back || !leaves && !self.is_same(cob)?;
+        let number = u32::try_from(self.goals.list.len()).unwrap_or(u32::MAX);
+        let (cob, state) = (cob.clone(), state.clone());
+        self.goals.list.push(Goal { cob, state, breaks, holds_back, leaves, needs: Vec::new() });
+        self.goals.numbers.insert(key, number);
+        open.push(number);
+        Ok(number)
+    }
+
+    /// Whether a change object has the same content and the same dependencies in both.
+    fn is_same(&self, cob: &CobId) -> Result<bool, NoOrder> {
+        let host = cob.host();
+        if self.before.same_bundle(self.after, &host) {
+            return Ok(true);
+        }
+        let same = self.before.with(&host, |old| {
+            self.after.with(&host, |new| {
+                let both = old.and_then(|old| old.cobs.get(cob)).zip(new.and_then(|new| new.cobs.get(cob)));
+                both.is_some_and(|(old, new)| {
+                    old.fingerprint == new.fingerprint
+                        && old.rests_on == new.rests_on
+                        && old.transitions == new.transitions
+                        && old.locks == new.locks
+                })
+            })
+        })??;
+        Ok(same)
+    }
+
+    fn ways(&mut self, cob: &CobId) -> Result<Option<Rc<Ways>>, NoOrder> {
+        let (kinds, before) = (&mut self.kinds, self.before);
+        let ways = before.with(&cob.host(), |bundle| {
+            let bundle = bundle?;
+            let name = &bundle.cobs.get(cob)?.kind;
+            if let Some(known) = kinds.get(name) {
+                return Some(known.clone());
+            }
+            let kind = bundle.kinds.get(name)?;
+            let first = Routes::of(kind).first;
+            let (states, pre_remove) = (kind.states.clone(), kind.pre_remove.clone());
+            let ways = Rc::new(Ways { states, first, pre_remove });
+            kinds.insert(name.clone(), ways.clone());
+            Some(ways)
+        })?;
+        Ok(ways)
+    }
+
+    /// What a goal needs: by the hops of all routes to its state, and by its promises.
+    fn needs_of(&mut self, cob: &CobId, state: &StateName) -> Result<Vec<(CobId, Vec<StateName>)>, NoOrder> {
+        let Some(ways) = self.ways(cob)? else { return Ok(Vec::new()) };
+        let place = |name: &StateName| ways.states.iter().position(|s| s == name);
+        let Some(target) = place(state) else { return Ok(Vec::new()) };
+        let on_the_way = |from: &StateName, to: &StateName| {
+            let (Some(from), Some(to)) = (place(from), place(to)) else { return false };
+            from != target && ways.first[from][target] == Some(to)
+        };
+        let needs = self.before.with(&cob.host(), |bundle| {
+            let Some(cob) = bundle.and_then(|bundle| bundle.cobs.get(cob)) else { return Vec::new() };
+            let hops = cob.transitions.iter().filter(|t| on_the_way(&t.from, &t.to)).flat_map(|t| &t.needs);
+            let promises = cob.locks.iter().filter(|l| l.state == *state).flat_map(|l| &l.needs);
+            hops.chain(promises).map(|need| (need.cob.clone(), need.states.clone())).collect()
+        })?;
+        Ok(needs)
+    }
+}
+
+/// What the goals below one come to: hosts that must wait, and those that leave later.
+#[derive(Default)]
+struct Below {
+    hosts: BTreeSet<HostName>,
+    later: BTreeSet<CobId>,
+}
+
+impl Goals {
+    /// The goals that do not keep faith, and all from which such a one is reached.
+    fn faithless(&self) -> (Vec<bool>, Vec<bool>) {
+        let mut users: Vec<Vec<u32>> = vec![Vec::new(); self.list.len()];
+        for (goal, number) in self.list.iter().zip(0..) {
+            goal.needs.iter().for_each(|need| users[*need as usize].push(number));
+        }
+        // One that leaves keeps faith in its pre-remove state, whatever it needs to go there.
+        let breaks: Vec<bool> = self.list.iter().map(|goal| goal.breaks).collect();
+        let faithless = spread(breaks, &users, |goal| !self.list[goal].leaves);
+        let reached = spread(faithless.clone(), &users, |_| true);
+        (faithless, reached)
+    }
+
+    fn order(&self, roots: &[u32], order: &mut SwitchOrder) {
+        let (faithless, reached) = self.faithless();
+        let mut seen = vec![u32::MAX; self.list.len()];
+        // Many that leave need the same: the load balancer that they are taken out of.
+        let mut known: HashMap<Vec<u32>, Rc<Below>> = HashMap::new();
+        for root in roots {
+            let me = &self.list[*root as usize].cob;
+            let first = |goal: &Goal| goal.needs.iter().copied().filter(|g| reached[*g as usize]).collect::<Vec<_>>();
+            let begin = first(&self.list[*root as usize]);
+            if begin.is_empty() {
+                continue;
+            }
+            let below = known.entry(begin.clone()).or_insert_with(|| {
+                let mut below = Below::default();
+                let mut open = begin;
+                while let Some(number) = open.pop() {
+                    if std::mem::replace(&mut seen[number as usize], *root) == *root {
+                        continue;
+                    }
+                    let goal = &self.list[number as usize];
+                    if faithless[number as usize] {
+                        below.hosts.insert(goal.cob.host());
+                    }
+                    if goal.holds_back {
+                        below.later.insert(goal.cob.clone());
+                    }
+                    open.extend(first(goal));
+                }
+                Rc::new(below)
+            });
+            for host in below.hosts.iter().filter(|host| **host != me.host()) {
+                order.waits.entry(host.clone()).or_default().insert(me.clone());
+            }
+            for later in below.later.iter().filter(|later| *later != me) {
+                order.after.entry(later.clone()).or_default().insert(me.clone());
+            }
+        }
+    }
+}
+
+/// Marks whoever uses a marked one, as far as they let it pass.
+fn spread(mut marked: Vec<bool>, users: &[Vec<u32>], passes: impl Fn(usize) -> bool) -> Vec<bool> {
+    let mut open: Vec<usize> = (0..marked.len()).filter(|goal| marked[*goal]).collect();
+    while let Some(goal) = open.pop() {
+        for user in users[goal].iter().map(|user| *user as usize).filter(|user| passes(*user)) {
+            if !std::mem::replace(&mut marked[user], true) {
+                open.push(user);
+            }
+        }
+    }
+    marked
+}
+
+/// Leaves out waits that follow from others: who waits for one waits for all that must be final before it.
+fn thin(order: &mut SwitchOrder) {
+    for waits in order.waits.values_mut() {
+        let entailed: BTreeSet<CobId> =
+            waits.iter().flat_map(|cob| order.after.get(cob).into_iter().flatten()).cloned().collect();
+        // In a circle everybody would be entailed; such an order is refused.
+        if entailed.len() < waits.len() {
+            waits.retain(|cob| !entailed.contains(cob));
+        }
+    }
+}
+
+/// A smallest circle, each before the next one.
+fn circle(after: &BTreeMap<CobId, BTreeSet<CobId>>) -> Option<Vec<CobId>> {
+    // Who has nothing before it that is not placed yet can't be in a circle.
+    let mut left: BTreeMap<&CobId, BTreeSet<&CobId>> =
+        after.iter().map(|(cob, before)| (cob, before.iter().filter(|b| after.contains_key(*b)).collect())).collect();
+    let mut users: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
+    for (cob, before) in &left {
+        before.iter().for_each(|b| users.entry(b).or_default().push(cob));
+    }
+    let mut open: Vec<&CobId> = left.iter().filter(|(_, before)| before.is_empty()).map(|(cob, _)| *cob).collect();
+    while let Some(cob) = open.pop() {
+        left.remove(cob);
+        for user in users.get(cob).into_iter().flatten() {
+            if let Some(before) = left.get_mut(user)
+                && before.remove(cob)
+                && before.is_empty()
+            {
+                open.push(user);
+            }
+        }
+    }
+    left.keys().take(TRIED).filter_map(|start| circle_through(start, &left)).min_by_key(Vec::len)
+}
+
+/// A smallest circle is looked for from so many: any will do to be told.
+const TRIED: usize = 200;
+
+/// The shortest circle through one of those that are left, breadth first.
+fn circle_through(start: &CobId, left: &BTreeMap<&CobId, BTreeSet<&CobId>>) -> Option<Vec<CobId>> {
+    let mut came_from: BTreeMap<&CobId, &CobId> = BTreeMap::new();
+    let mut open = std::collections::VecDeque::from([start]);
+    while let Some(cob) = open.pop_front() {
+        for before in left.get(cob)? {
+            if *before == start {
+                // From the start over those that come before: each later one is told first here.
+                let mut circle = vec![cob.clone()];
+                let mut at = cob;
+                while at != start {
+                    at = came_from.get(at)?;
+                    circle.push(at.clone());
+                }
+                return Some(circle);
+            }
+            if left.contains_key(before) && !came_from.contains_key(before) {
+                came_from.insert(before, cob);
+                open.push_back(before);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "switch_order_test.rs"]
+mod tests;

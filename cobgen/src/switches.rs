@@ -1,0 +1,99 @@
+//! The orders of switches that a new generation carries: to it from those before it, and back to the one before.
+
+use cob_depot::{Depot, DepotError};
+use cob_types::generation::MAX_MANIFEST;
+use cob_types::{CobId, Generation, GenerationNumber, SwitchOrder, codec};
+
+use crate::diagnostic::Diagnostic;
+use crate::generation::{NoOrder, Side, switch_order};
+
+/// From so many generations before it hosts can go to a new one directly; from earlier ones in steps.
+const DIRECTLY: usize = 4;
+/// So many members of a circle are told.
+const TOLD: usize = 8;
+
+/// Gives a new generation its orders, and says what can't be ordered: an error where hosts could not get to it.
+///
+/// `before` is the generation after which it was made; the depot has those before that.
+///
+/// # Errors
+/// When the depot can't be read.
+pub fn give_orders(
+    generation: &mut Generation,
+    before: &Generation,
+    depot: Option<&Depot>,
+) -> Result<Vec<Diagnostic>, DepotError> {
+    let (from, to) = (before.manifest.generation, generation.manifest.generation);
+    let mut said = Vec::new();
+    let mut orders = Vec::new();
+    if from != GenerationNumber(0) {
+        match switch_order(&Side::of(before), &Side::of(generation), false) {
+            Ok(order) => orders.push(order),
+            Err(NoOrder::Depot(error)) => return Err(error),
+            Err(NoOrder::Circle(circle)) => said.push(refusal(&circle, from, to)),
+        }
+    }
+    if let Some(depot) = depot {
+        orders.extend(from_earlier(generation, before, depot)?);
+    }
+    if generation.manifest.back.iter().any(|way| way.generation == from) {
+        match switch_order(&Side::of(generation), &Side::of(before), true) {
+            Ok(order) => orders.push(order),
+            Err(NoOrder::Depot(error)) => return Err(error),
+            Err(NoOrder::Circle(circle)) => {
+                generation.manifest.back.retain(|way| way.generation != from);
+                said.push(no_way_back(&circle, from, to));
+            }
+        }
+    }
+    // Hosts can do without: they go step by step then.
+    generation.manifest.switches = orders;
+    let fits = |generation: &Generation| codec::encode(&generation.manifest).is_ok_and(|m| m.len() <= MAX_MANIFEST);
+    while !fits(generation) && generation.manifest.switches.len() > 1 {
+        let manifest = &mut generation.manifest;
+        let least = (0..manifest.switches.len()).rfind(|at| manifest.switches[*at].from < from);
+        manifest.switches.remove(least.unwrap_or(manifest.switches.len() - 1));
+    }
+    Ok(said)
+}
+
+/// The orders from generations before the last one. Where one has none, hosts go step by step.
+fn from_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> Result<Vec<SwitchOrder>, DepotError> {
+    let mut orders = Vec::new();
+    let mut earlier = before.manifest.parent;
+    while earlier != GenerationNumber(0) && orders.len() + 1 < DIRECTLY {
+        // One that is not kept any more is nowhere active that could still be reached.
+        let Ok(manifest) = depot.read_manifest(earlier) else { break };
+        match switch_order(&Side::in_depot(depot, &manifest), &Side::of(generation), false) {
+            Ok(order) => orders.push(order),
+            Err(NoOrder::Circle(_)) => {}
+            Err(NoOrder::Depot(error)) => return Err(error),
+        }
+        earlier = manifest.parent;
+    }
+    Ok(orders)
+}
+
+fn refusal(circle: &[CobId], from: GenerationNumber, to: GenerationNumber) -> Diagnostic {
+    let what = format!("no host could get from generation {from} to this one, {to}: {}", in_words(circle));
+    Diagnostic::error("leaving-order", what).help(
+        "take them out of the model one after the other, each in a generation of its own, or first the dependency with \
+         which one of them leaves",
+    )
+}
+
+fn no_way_back(circle: &[CobId], from: GenerationNumber, to: GenerationNumber) -> Diagnostic {
+    let what = format!("there is no way back from this generation, {to}, to generation {from}: {}", in_words(circle));
+    Diagnostic::warning("no-way-back", what).help("add them one after the other, each in a generation of its own")
+}
+
+fn in_words(circle: &[CobId]) -> String {
+    let steps: Vec<String> = circle
+        .iter()
+        .zip(circle.iter().cycle().skip(1))
+        .take(TOLD)
+        .map(|(first, second)| format!("{first} must leave before {second}"))
+        .collect();
+    let more = if circle.len() > TOLD { format!(", and {} more", circle.len() - TOLD) } else { String::new() };
+    format!("{}{more}", steps.join(", "))
+}
