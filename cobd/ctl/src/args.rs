@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 
 use crate::targets::HostArg;
@@ -196,10 +197,20 @@ Exit status: 0 printed; 3 a host could not be reached, and is missing.")]
 Examples:
   cobctl switch latest --wait         wait up to 10 minutes for it to converge
   cobctl switch 7 --wait 1h --json
+  cobctl switch 8 --on-failure rollback --guard 60s --wait
 
 First every host gets the generation and verifies it (prepare); nothing has changed until then, and a host
 that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.")]
     Switch(SwitchArgs),
+    /// Leave the generation that was switched to last, on all hosts, by the way back that it names
+    #[command(after_help = "\
+Examples:
+  cobctl rollback             to the generation before
+  cobctl rollback 7 --wait    to generation 7, and wait up to 10 minutes for it to converge
+
+A host that can't be reached follows when it is back: the others tell it. What can't be taken back stays as it
+is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch` alone.")]
+    Rollback(RollbackArgs),
     /// Let a change object try again that has given up
     Retry(RetryArgs),
     /// Start no new transition; what runs ends
@@ -388,6 +399,43 @@ pub struct SwitchArgs {
     /// answer at all: --timeout]; never longer than --wait
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub prepare_timeout: Option<Duration>,
+    /// What a failure leads to: the hosts stay as they are, or all return to the generation before [default: what the
+    /// generation says]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub on_failure: Option<OnFailureWord>,
+    /// A host that does not reach the others so long after it has activated the generation goes back by itself; 0s:
+    /// none does [default: what the generation says]
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    pub guard: Option<Duration>,
+}
+
+/// What a failure leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnFailureWord {
+    /// The hosts stay as they are.
+    Hold,
+    /// All return to the generation before.
+    Rollback,
+}
+
+impl From<OnFailureWord> for OnFailure {
+    fn from(word: OnFailureWord) -> Self {
+        match word {
+            OnFailureWord::Hold => OnFailure::Hold,
+            OnFailureWord::Rollback => OnFailure::Rollback,
+        }
+    }
+}
+
+/// Arguments of `rollback`.
+#[derive(Debug, ClapArgs)]
+pub struct RollbackArgs {
+    /// The generation to return to [default: the newest to which the last one names a way back]
+    #[arg(value_name = "N", value_parser = generation)]
+    pub generation: Option<GenerationNumber>,
+    /// Wait until it has converged, at most so long; without a DURATION, at most 10 minutes
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
 }
 
 /// Arguments of `retry`.

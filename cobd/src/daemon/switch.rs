@@ -33,6 +33,8 @@ use crate::web::{RefusalKind, SwitchHow};
 const LOOK: Span = Span::millis(500);
 /// Between two tries to get a generation that another host has told of: the first, and the longest.
 const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
+/// How long a host must be converged to have settled: what others restart in the switch may need it once more.
+const SETTLED_AFTER: Span = Span::secs(3);
 /// The shortest guard that another host's word may set.
 const TOLD_GUARD_MS: u64 = 5000;
 
@@ -73,6 +75,8 @@ pub(super) struct SwitchWatch {
     fetching: Option<GenerationNumber>,
     /// What another host has told of and is not here yet.
     told: Option<Told>,
+    /// Since when the host has been converged without a break.
+    converged: Option<Time>,
     /// One that gave up in an earlier life, and when.
     failed_before: Option<(CobId, Time)>,
 }
@@ -93,12 +97,17 @@ impl SwitchWatch {
         let state = durable.switching.clone();
         let failed = durable.cobs.iter().filter(|(_, c)| c.failed).max_by_key(|(_, c)| c.since);
         let failed_before = failed.map(|(cob, c)| (cob.clone(), c.since));
-        Self { state, guard: None, due: Time(0), fetching: None, told: None, failed_before }
+        Self { state, guard: None, due: Time(0), fetching: None, told: None, converged: None, failed_before }
     }
 
     /// When it is to be looked after next.
     pub(super) fn due(&self) -> Time {
         self.due
+    }
+
+    /// Whether there is a switch that has not settled.
+    fn is_open(&self) -> bool {
+        self.state.current.as_ref().is_some_and(|c| c.stage != Stage::Settled)
     }
 
     /// The generations that were withdrawn.
@@ -116,13 +125,14 @@ impl SwitchWatch {
 
     /// What this host tells of the switch that it is in.
     fn stance(&self) -> Option<Item> {
-        let current = self.state.current.as_ref().filter(|c| !c.terms.alone)?;
+        let current = self.state.current.as_ref()?;
+        let Terms { policy, round, alone } = current.terms;
         let Some((left, withdrawal)) = self.state.returned() else {
-            let Terms { policy, round, .. } = current.terms;
-            let going = current.left.is_none() && !self.state.is_withdrawn(current.to, round);
+            let going = !alone && current.left.is_none() && !self.state.is_withdrawn(current.to, round);
             return going.then(|| Item::Going(Going { generation: current.to, policy, round }));
         };
-        Some(told_withdrawal(left, withdrawal))
+        // Who goes alone still may be the one that finds out for all.
+        (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal))
     }
 }
 
@@ -329,6 +339,11 @@ impl Daemon {
     /// Does what the switch asks for, once everything of the turn is known.
     pub(super) fn look_after_switch(&mut self) {
         let now = self.clock.now();
+        if self.engine.is_converged() {
+            self.switch.converged.get_or_insert(now);
+        } else {
+            self.switch.converged = None;
+        }
         self.hear_of_the_turn();
         self.look_at_guard(now);
         let told = self.switch.told.as_mut().filter(|t| t.at <= now);
@@ -369,7 +384,10 @@ impl Daemon {
 
     fn next_look(&self, now: Time) -> Time {
         let guard = if self.switch.guard.is_some() { now + LOOK } else { Time::NEVER };
-        self.switch.told.as_ref().map_or(Time::NEVER, |told| told.at).min(guard)
+        let told = self.switch.told.as_ref().map_or(Time::NEVER, |told| told.at);
+        let settles =
+            self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
+        told.min(guard).min(if settles > now { settles } else { Time::NEVER })
     }
 
     /// Those that have given up, and moves that can't be taken back.
@@ -572,7 +590,9 @@ impl Daemon {
 
     fn seen(&self) -> Seen {
         let engine = &self.engine;
-        Seen { active: engine.generation(), going: engine.going_to(), converged: engine.is_converged() }
+        let settled = |at: Time| at + SETTLED_AFTER <= self.clock.now();
+        let converged = engine.is_converged() && self.switch.converged.is_some_and(settled);
+        Seen { active: engine.generation(), going: engine.going_to(), converged }
     }
 
     fn note_switch(&mut self, step: SwitchRecord, by: Option<&str>) {

@@ -120,7 +120,7 @@ fn confirm(screen: &mut Screen, host: &HostName) -> Result<(), Failure> {
     if line.trim() == host.as_str() { Ok(()) } else { not_confirmed("its name was not typed") }
 }
 
-async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
+pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
     targets: &[Target],

@@ -149,7 +149,7 @@ impl Inside {
                 Some(kind) => Err(Refusal::new(kind, format!("generation {generation} is not wanted here"), "ask why")),
                 None => done(true),
             },
-            Command::Switch { generation } => {
+            Command::Switch { generation, .. } => {
                 if self.prompt {
                     self.status.generation = Some(generation);
                     self.status.cobs = self.next.clone();
@@ -159,6 +159,7 @@ impl Inside {
                 self.changes.send_modify(|n| *n += 1);
                 done(true)
             }
+            Command::Rollback { .. } => done(true),
             Command::Pause => {
                 let changed = !std::mem::replace(&mut self.status.paused, true);
                 done(changed)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::GenerationOrder;
+use cobd::web::{GenerationOrder, GoOrder, SwitchHow};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -86,24 +86,28 @@ pub(super) async fn all(
 pub(super) async fn go(
     client: &Client,
     targets: &[Target],
-    generation: GenerationNumber,
+    (generation, how): (GenerationNumber, SwitchHow),
     until: Option<Instant>,
 ) -> Vec<(Target, Gone)> {
     gather::each(targets, |target| {
         let client = client.clone();
-        async move { order_go(&client, &target, generation, until).await }
+        async move { order_go(&client, &target, (generation, how), until).await }
     })
     .await
 }
 
 /// Brings a host that was absent to the switch, when it comes back. Ends when it has taken the `go`,
 /// or has refused.
-pub(super) async fn catch_up(client: Client, target: Target, generation: GenerationNumber) -> (Target, Gone) {
+pub(super) async fn catch_up(
+    client: Client,
+    target: Target,
+    (generation, how): (GenerationNumber, SwitchHow),
+) -> (Target, Gone) {
     let mut backoff = Backoff::default();
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
         match prepare(&client, &target, generation, soon, &Pending::default(), &mut backoff).await {
-            Ready::Yes => match order_go(&client, &target, generation, None).await {
+            Ready::Yes => match order_go(&client, &target, (generation, how), None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
                 Gone::Refused(error) => return (target, Gone::Refused(error)),
@@ -150,8 +154,14 @@ async fn prepare(
     }
 }
 
-async fn order_go(client: &Client, target: &Target, generation: GenerationNumber, until: Option<Instant>) -> Gone {
-    let order = GenerationOrder { generation, who: client.who() };
+async fn order_go(
+    client: &Client,
+    target: &Target,
+    (generation, how): (GenerationNumber, SwitchHow),
+    until: Option<Instant>,
+) -> Gone {
+    let SwitchHow { on_failure, guard_ms, alone } = how;
+    let order = GoOrder { generation, who: client.who(), on_failure, guard_ms, alone };
     let answer = match until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST)) {
         Some(left) => client.order_within(&target.endpoint, "/v1/switch", &order, left).await,
         None => client.order(&target.endpoint, "/v1/switch", &order).await,

@@ -36,6 +36,8 @@ pub(super) enum Ended {
     Refused,
     /// Another generation is on its way.
     Replaced((HostName, GenerationNumber)),
+    /// A host has left it again, and all who follow: how, in words.
+    Withdrawn(Vec<String>),
     /// Out of time.
     Late,
     /// Out of time, and these could not be reached.
@@ -220,6 +222,10 @@ impl Report {
             Ended::Replaced((host, newer)) => {
                 self.why.push(format!("{host} goes to generation {newer}"));
                 (format!("generation {generation} was replaced before it converged:"), Exit::No)
+            }
+            Ended::Withdrawn(lines) => {
+                self.why.extend(lines.iter().cloned());
+                (format!("generation {generation} was withdrawn:"), Exit::No)
             }
             Ended::Late => {
                 self.why.extend(unfinished(plan, cluster));
