@@ -158,7 +158,7 @@ mod tests {
             match watch.look(&required(ms), ms >= 2000, at(ms)) {
                 Judgement::Wait => {}
                 Judgement::Note(guard) => noted = Some(guard),
-                end => return (ms, end, noted),
+                end @ (Judgement::Confirmed | Judgement::Lost(_)) => return (ms, end, noted),
             }
         }
         panic!("nothing is decided");

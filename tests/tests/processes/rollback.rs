@@ -104,7 +104,7 @@ impl Shop {
             let switch = self.switch_of(host).filter(|s| s.left == Some(from) && s.to == to);
             switch.is_some_and(|s| s.stage == SwitchStage::Settled)
         };
-        self.cluster.until(PATIENCE, || HOSTS.iter().all(|host| returned(&host)), "all have returned");
+        self.cluster.until(PATIENCE, || HOSTS.iter().all(&returned), "all have returned");
         self.cluster.wait_converged(to, PATIENCE);
     }
 
