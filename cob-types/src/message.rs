@@ -99,6 +99,10 @@ pub enum Item {
     HelloAck(HelloAck),
     /// The request can't be served: no route leads to any state of its set.
     Refused(Refused),
+    /// Asks which of the change objects of the host that hears it are final in a switch.
+    AskFinal(Finals),
+    /// These change objects of the host that says it are final in a switch.
+    Final(Finals),
     /// The generation that this host was told to go to: whoever is not there yet goes too.
     Going(Going),
     /// A generation is not wanted any more: whoever has gone to it goes back.
@@ -198,6 +202,23 @@ pub struct HelloAck {
     pub granted: Vec<Grant>,
 }
 
+/// Change objects of one host, and the switch in which they are final, or are asked whether they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finals {
+    /// The generation that the asking host has.
+    pub from: GenerationNumber,
+    /// The generation that it goes to.
+    pub to: GenerationNumber,
+    /// How many switches the speaker knows to have been left before their end, by a way back or for a newer
+    /// one. What was final in a switch that was left is final no more: a fact counts between two hosts that know of
+    /// the same number.
+    pub turn: u64,
+    /// Which; in an answer without any, only the turn counts.
+    pub cobs: Vec<CobId>,
+}
+
+/// The most change objects in one [`Finals`]: more are said in several.
+pub const MAX_FINALS: usize = 1000;
 /// A host is on its way to a generation, or in it. Says nothing that the host itself would be believed: where it
 /// leads must have been published, and be newer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,6 +263,9 @@ impl Item {
             Item::Probe(probe) => probe.path.last().is_some_and(own),
             Item::Hello(hello) => hello.kept.iter().all(|about| own(&about.asker)),
             Item::HelloAck(ack) => ack.granted.iter().all(|grant| own(&grant.asked)),
+            // Asked of the one who hears it; whose question it is says the link.
+            Item::AskFinal(_) => true,
+            Item::Final(finals) => finals.cobs.iter().all(own),
             Item::Going(_) | Item::Withdrawn(_) => true,
         }
     }
@@ -261,6 +285,8 @@ impl Item {
             Item::Hello(_) => "hello",
             Item::HelloAck(_) => "hello-ack",
             Item::Refused(_) => "refused",
+            Item::AskFinal(_) => "ask-final",
+            Item::Final(_) => "final",
             Item::Going(_) => "going",
             Item::Withdrawn(_) => "withdrawn",
         }
@@ -360,6 +386,8 @@ impl WireItem {
             Item::Hello(m) => (9, codec::encode_packed(m)),
             Item::HelloAck(m) => (10, codec::encode_packed(m)),
             Item::Refused(m) => (11, codec::encode_packed(m)),
+            Item::AskFinal(m) => (12, codec::encode_packed(m)),
+            Item::Final(m) => (13, codec::encode_packed(m)),
             Item::Going(m) => (14, codec::encode_packed(m)),
             Item::Withdrawn(m) => (15, codec::encode_packed(m)),
         };
@@ -380,6 +408,8 @@ impl WireItem {
             9 => Item::Hello(codec::decode(body, MAX_BATCH)?),
             10 => Item::HelloAck(codec::decode(body, MAX_BATCH)?),
             11 => Item::Refused(codec::decode(body, MAX_BATCH)?),
+            12 => Item::AskFinal(codec::decode(body, MAX_BATCH)?),
+            13 => Item::Final(codec::decode(body, MAX_BATCH)?),
             14 => Item::Going(codec::decode(body, MAX_BATCH)?),
             15 => Item::Withdrawn(codec::decode(body, MAX_BATCH)?),
             _ => return Ok(None),
@@ -454,6 +484,15 @@ mod tests {
                 assert_eq!(item.speaks_for(&host(name)), name == speaker, "{name}: {item:?}");
             }
         }
+        let finals = |cob: &str| Finals {
+            from: GenerationNumber(1),
+            to: GenerationNumber(2),
+            turn: 0,
+            cobs: vec![CobId::new(cob).expect("an id")],
+        };
+        assert!(Item::AskFinal(finals("n2/b")).speaks_for(&host("n1")));
+        assert!(Item::Final(finals("n2/b")).speaks_for(&host("n2")));
+        assert!(!Item::Final(finals("n2/b")).speaks_for(&host("n1")));
         let mixed = Hello { kept: vec![about.clone(), About { asker: cob("n3/a"), ..about }] };
         assert!(!Item::Hello(mixed).speaks_for(&host("n1")));
         assert!(Item::Hello(Hello { kept: Vec::new() }).speaks_for(&host("n1")));

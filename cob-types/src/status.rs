@@ -92,6 +92,10 @@ pub struct HostStatus {
     /// Its change objects, by id.
     #[serde(default)]
     pub cobs: Vec<CobStatus>,
+    /// What keeps it from activating the generation that it is switching to, by id; the first of them where they are
+    /// many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub switch_waits: Vec<SwitchWait>,
     /// The switch that it is in; or the last one, where it did not simply end well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchStatus>,
@@ -167,6 +171,7 @@ impl HostStatus {
             peers: Vec::new(),
             denied: 0,
             cobs: Vec::new(),
+            switch_waits: Vec::new(),
             switch: None,
         }
     }
@@ -423,6 +428,25 @@ pub enum Wait {
         /// Where it would go.
         to: StateName,
     },
+    /// It is where it leaves, and may be asked for until another one that leaves has left for good.
+    After {
+        /// Which.
+        cob: CobId,
+        /// Since when its host goes to the next generation.
+        since_ns: u64,
+    },
+}
+
+/// What keeps a host from activating the generation that it goes to: a change object that leaves, here or elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchWait {
+    /// Which.
+    pub cob: CobId,
+    /// Since when the host goes to the next generation.
+    pub since_ns: u64,
+    /// It is of another host, which was asked so often whether it is final.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub asked: u64,
 }
 
 /// A running action or check, or the last one that failed.

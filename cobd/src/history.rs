@@ -26,7 +26,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
     };
     let of = |event: &str, cob: &CobId| HistoryEntry { cob: Some(cob.clone()), ..base(event) };
     let one = match &record.body {
-        Body::Snapshot(_) | Body::Unknown { .. } => return Vec::new(),
+        Body::Snapshot(_) | Body::Unknown { .. } | Body::Turn(_) => return Vec::new(),
         Body::Life(life) => HistoryEntry { detail: format!("start {} of the daemon", life.start), ..base("daemon") },
         Body::Go(generation) => HistoryEntry { detail: format!("to generation {generation}"), ..base("go") },
         Body::Activated(generation) => HistoryEntry { generation: *generation, ..base("activate") },
@@ -55,6 +55,8 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
             detail: detail.clone(),
             ..of(if *drift { "drift" } else { "check" }, cob)
         },
+        Body::Final { cob } => of("final", cob),
+        Body::Told { cobs } => HistoryEntry { detail: names(cobs), ..base("told-final") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
         Body::Switch(step) => match of_switch(base("switch"), step) {
@@ -66,6 +68,10 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
 }
 
 /// Says who ordered it.
+fn names(cobs: &[CobId]) -> String {
+    cobs.iter().map(CobId::as_str).collect::<Vec<_>>().join(" ")
+}
+
 fn with_author(entry: HistoryEntry, by: Option<&str>) -> HistoryEntry {
     let Some(by) = by else { return entry };
     let detail = if entry.detail.is_empty() { format!("by {by}") } else { format!("{}, by {by}", entry.detail) };
@@ -102,6 +108,9 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         OrderRecord::Retry(cob) => HistoryEntry { event: "retry".to_owned(), cob: Some(cob.clone()), ..base },
         OrderRecord::Prepare(generation) => {
             HistoryEntry { event: "prepare".to_owned(), detail: format!("generation {generation}"), ..base }
+        }
+        OrderRecord::DeclareFinal(cob) => {
+            HistoryEntry { event: "declare-final".to_owned(), cob: Some(cob.clone()), ..base }
         }
         OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
     }

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod diagnostic;
 pub mod draft;
 pub mod expand;
+pub mod forecast;
 pub mod generation;
 pub mod import;
 mod input;

@@ -465,3 +465,56 @@ fn who_can_not_leave_before_each_other_is_refused() {
     assert_eq!(desk.generate()["generation"], 3);
     assert_eq!(ways(&desk, 3), ["2->3", "3->2"], "from 1 hosts go by way of 2");
 }
+
+#[test]
+fn old_generations_are_pruned_and_pinned_ones_stay() {
+    let desk = Desk::new();
+    for size in 1..=8 {
+        desk.model(&MODEL.replace("size: 1", &format!("size: {size}")));
+        desk.generate();
+    }
+    let (status, out, err) = desk.run("pin 2 --reason audited --depot DEPOT");
+    assert!(status == 0 && out.starts_with("generation 2 is pinned") && out.ends_with("   audited\n"), "{out}{err}");
+    let (status, _, err) = desk.run("pin 12 --depot DEPOT");
+    assert!(status == 2 && err.contains("generation 12 is not in the depot"), "{err}");
+    assert_eq!(desk.json("pin --depot DEPOT --json", 0)["pins"][0]["reason"], "audited");
+
+    let would = desk.json("prune --keep 2 --dry-run --depot DEPOT --json", 0);
+    let pruned = would["pruned"].as_array().expect("a list").clone();
+    assert!(pruned.contains(&json!(1)) && !pruned.contains(&json!(2)) && !pruned.contains(&json!(6)), "{would}");
+    assert!(would["stays"].as_array().expect("a list").contains(&json!({"generation": 2, "pinned": "audited"})));
+    assert_eq!(would["freed_bytes"], Value::Null);
+    let (status, out, err) = desk.run("prune --keep 2 --grace 0s --depot DEPOT");
+    assert!(
+        status == 0 && out.starts_with("pruned: 1, 3") && out.contains("stays: 2, pinned: audited\n"),
+        "{out}{err}"
+    );
+    assert!(out.contains("where hosts may return to from"), "{out}");
+    let log = desk.json("log --depot DEPOT --json", 0);
+    let left: Vec<_> = log["generations"].as_array().expect("a list").iter().map(|g| g["generation"].clone()).collect();
+    assert_eq!(left.len() + pruned.len(), 8, "{left:?}");
+    let (status, out, _) = desk.run("unpin 2 --depot DEPOT");
+    assert_eq!((status, out.as_str()), (0, "generation 2 is not pinned any more\n"));
+    assert_eq!(desk.run("prune --keep 2 --older-than 1h --depot DEPOT").1, "pruned: none; 0 KiB of files freed\n");
+    let (status, _, err) = desk.run("prune --depot DEPOT");
+    assert!(status == 2 && err.contains("--keep") && err.contains("--older-than"), "{err}");
+
+    desk.model(&MODEL.replace("size: 1", "size: 9"));
+    assert_eq!(desk.generate()["generation"], 9, "the count goes on");
+}
+
+#[test]
+fn what_is_not_whole_in_a_depot_is_found() {
+    let desk = Desk::new();
+    desk.generate();
+    let report = desk.json("fsck --depot DEPOT --json", 0);
+    assert_eq!((&report["generations"], &report["bundles"], &report["faults"]), (&json!([1]), &json!(2), &json!([])));
+    let (status, out, _) = desk.run("fsck --depot DEPOT");
+    assert!(status == 0 && out.starts_with("1 generation, 2 bundles, 0 signatures, 0 pins, "), "{out}");
+    assert!(out.ends_with(": all whole\n"), "{out}");
+    std::fs::write(desk.path("depot/refs/heads/main"), "ff\n").expect("written");
+    std::fs::write(desk.path("depot/enrolled.json"), "{").expect("written");
+    let (status, out, _) = desk.run("fsck --depot DEPOT");
+    assert!(status == 1 && out.contains("refs/heads/main: ") && out.contains("enrolled.json: "), "{out}");
+    assert_eq!(desk.run("fsck --depot DEPOT/none").0, 2);
+}

@@ -1,39 +1,80 @@
 #!/usr/bin/env bash
 # Replays a published deployment (shared/bench/ballet) on real daemons of this machine and tells what the
-# ordering itself cost: T - T*, in all and per hop between hosts.
+# ordering itself cost: T - T*, in all and per hop between hosts. Then plays it once more on new daemons and tells how
+# far the end was from what `cobgen plan` forecast, with the durations of the first time.
 #
 #   tests/bench/ballet.sh BALLET_FOLDER CASE SITES [SCALE]
 #
 # BALLET_FOLDER holds make_model.py and critical_path.py. COB_TEST_DIR names the folder (and so the disk) of
-# the state folders. Needs python3 and the release build of this workspace.
+# the state folders, COB_BIN that of the programs (the release build of this workspace). Needs python3.
 set -euo pipefail
 ballet=$1 case=$2 sites=$3 scale=${4:-0.01}
 here=$(cd "$(dirname "$0")/../.." && pwd)
-bin=${CARGO_TARGET_DIR:-$here/target}/release
+bin=${COB_BIN:-${CARGO_TARGET_DIR:-$here/target}/release}
 base=${COB_TEST_DIR:-${TMPDIR:-/tmp}}
 dir=$(mktemp -d "$base/ballet.XXXXXX")
 pids=()
-cleanup() { kill "${pids[@]}" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$dir"; }
+stop() { [ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true; wait 2>/dev/null || true; pids=(); }
+cleanup() { stop; rm -rf "$dir"; }
 trap cleanup EXIT
-port=$((20000 + RANDOM % 20000))
-"$ballet/make_model.py" --case "$case" --sites "$sites" --phase deploy --scale "$scale" \
-    --addresses "tcp://127.0.0.1:$port" --out "$dir/1.yaml"
-"$bin/cobgen" generate "$dir/1.yaml" --depot "$dir/depot" >/dev/null
+port=$((20000 + RANDOM % 12000))
+phases=(deploy)
+grep -q '"update"' "$ballet/$case.json" && phases+=(update)
+for phase in "${phases[@]}"; do
+    "$ballet/make_model.py" --case "$case" --sites "$sites" --phase "$phase" --scale "$scale" \
+        --addresses "tcp://127.0.0.1:$port" --out "$dir/$phase.yaml"
+    "$bin/cobgen" generate "$dir/$phase.yaml" --depot "$dir/depot" >/dev/null
+done
 hosts=$(python3 -c '
 import json, sys
 for line in open(sys.argv[1]):
     if line.startswith("kinds:"): break
-    if line.startswith("  ") and not line.startswith("   "): print(line.split(":")[0].strip())' "$dir/1.yaml")
-for host in $hosts; do
-    printf 'host = "%s"\ndepot = "depot"\nstate_dir = "%s"\nhttp = "%s.sock"\nlog = "warn"\n' "$host" "$host" "$host" >"$dir/$host.toml"
-    "$bin/cobd" run --config "$dir/$host.toml" 2>"$dir/$host.log" &
-    pids+=($!)
-done
-for host in $hosts; do
-    for _ in $(seq 500); do [ -S "$dir/$host.sock" ] && break; sleep 0.02; done
-done
-# Links up before the clock starts: deployments are not begun on the very second a daemon starts.
-sleep 2
-"$bin/cobctl" --depot "$dir/depot" switch 1 --wait 10m >/dev/null 2>"$dir/switch.log" || { cat "$dir/switch.log"; exit 1; }
+    if line.startswith("  ") and not line.startswith("   "): print(line.split(":")[0].strip())' "$dir/deploy.yaml")
+# Where the checks find everything before the first deployment.
+python3 - "$ballet" "$case" "$sites" >"$dir/states.json" <<'PYTHON'
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from make_model import expand, load
+print(json.dumps({cob: x["initial"] for cob, x in expand(load(sys.argv[2]), int(sys.argv[3])).items()}))
+PYTHON
+
+# start NAME: a daemon for each host, with empty state folders.
+start() {
+    mkdir "$dir/$1"
+    for host in $hosts; do
+        printf 'host = "%s"\ndepot = "../depot"\nstate_dir = "%s"\nhttp = "%s.sock"\nlog = "warn"\n' \
+            "$host" "$host" "$host" >"$dir/$1/$host.toml"
+        "$bin/cobd" run --config "$dir/$1/$host.toml" 2>"$dir/$1/$host.log" &
+        pids+=($!)
+    done
+    for host in $hosts; do
+        for _ in $(seq 1500); do [ -S "$dir/$1/$host.sock" ] && break; sleep 0.02; done
+    done
+    # Links up before the clock starts: deployments are not begun on the very second a daemon starts.
+    sleep 2
+}
+# switch NAME N
+switch() {
+    "$bin/cobctl" --depot "$dir/depot" switch "$2" --wait 10m >/dev/null 2>"$dir/switch.log" || { cat "$dir/switch.log"; exit 1; }
+}
+
+start first
+for n in "${!phases[@]}"; do switch first $((n + 1)); done
 "$bin/cobctl" --depot "$dir/depot" history --json >"$dir/run.jsonl"
-"$ballet/critical_path.py" --case "$case" --phase deploy --sites "$sites" --history "$dir/run.jsonl" --generation 1
+for n in "${!phases[@]}"; do
+    "$ballet/critical_path.py" --case "$case" --phase "${phases[$n]}" --sites "$sites" --history "$dir/run.jsonl" --generation $((n + 1))
+done
+"$bin/cobctl" --depot "$dir/depot" durations --transitions >"$dir/moves.json"
+stop
+for n in "${!phases[@]}"; do
+    states=()
+    [ "$n" != 0 ] || states=(--states "$dir/states.json")
+    "$bin/cobgen" plan --from "$n" --to $((n + 1)) --depot "$dir/depot" --durations "$dir/moves.json" "${states[@]}" \
+        --json >"$dir/plan$n.json"
+done
+start second
+for n in "${!phases[@]}"; do
+    switch second $((n + 1))
+    echo "${phases[$n]}, forecast beside reality:"
+    "$bin/cobctl" --depot "$dir/depot" history --compare-plan "$dir/plan$n.json" | tail -n "${COB_BALLET_LINES:-1}"
+done

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use cob_engine::event::{ActionOutcome, CheckOutcome};
@@ -11,7 +12,7 @@ use cob_engine::sim::{Config, Initial, World};
 use cob_engine::time::Span;
 use cob_engine::{Engine, Event, Run, Time};
 use cob_tests::large::{self, Large};
-use cob_types::{GenerationNumber, Incarnation};
+use cob_types::{GenerationNumber, Incarnation, SwitchOrder};
 
 /// The peak of this process's memory, in MB; zero where the system does not tell.
 fn memory_mb(field: &str) -> u64 {
@@ -50,7 +51,8 @@ fn engine_alone(per_host: usize) {
     let before = memory_mb("VmRSS");
     let mut engine = Engine::new(&host, Incarnation { id: 1, start: 1 });
     let mut now = Time(1_000_000_000);
-    let go = Event::Go { generation: GenerationNumber(1), bundle, in_process: vec!["noop".to_owned()] };
+    let order = Arc::new(SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
+    let go = Event::Go { generation: GenerationNumber(1), bundle, in_process: vec!["noop".to_owned()], order };
     let mut jobs = VecDeque::from(engine.handle(go, now).run);
     let begin = Instant::now();
     let first = engine.handled();

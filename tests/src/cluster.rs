@@ -610,7 +610,10 @@ fn unchunk(mut body: &str) -> String {
 }
 
 /// Copies a folder with all that is in it.
-fn copy_folder(from: &Path, to: &Path) {
+///
+/// # Panics
+/// When it can't.
+pub fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder") {
         let (path, to) = entry.map(|e| (e.path(), to.join(e.file_name()))).expect("an entry");

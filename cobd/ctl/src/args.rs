@@ -168,16 +168,27 @@ Example:
 Examples:
   cobctl history --cob n1/db
   cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
-  cobctl history --follow")]
+  cobctl history --follow
+  cobctl history --compare-plan plan.json")]
     History(HistoryArgs),
+    /// Show every change object as it was at a past moment, or what changed between two
+    #[command(after_help = AT_EXAMPLES)]
+    At(crate::commands::at::AtArgs),
+    /// Show a past switch step by step: what happened when, and what it had waited for
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(crate::commands::replay::ReplayArgs),
     /// Print how long the actions of services took, by the hosts' histories: for `cobgen plan --durations`
     #[command(after_help = "\
-Example:
+Examples:
   cobctl durations > durations.json
   cobgen plan models/ --operation create --durations durations.json
+  cobctl durations --transitions > moves.json
+  cobgen plan --from 3 --to 4 --depot depot --durations moves.json
 
 For each action of a service with `actions`, on each node and on all: the median of the last times that it ended well.
-What is no action of a plan (change objects of other services) is left out, and counted in a note.
+What is no action of a plan (change objects of other services) is left out, and counted in a note. With --transitions:
+every transition of every change object, and its first check after an activation, with the shortest, the middle and the
+longest of nine in ten.
 
 Exit status: 0 printed; 1 no such action has ended well yet; 3 a host could not be reached, and what it knows is missing.")]
     Durations(DurationsArgs),
@@ -252,6 +263,30 @@ Examples:
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
 }
+
+const AT_EXAMPLES: &str = "\
+Examples:
+  cobctl at 14:03                          as it was the last time that clocks showed 14:03 (UTC)
+  cobctl at -5m n1 n2/app                  a host and a change object, five minutes ago
+  cobctl at 2026-11-21T14:03:00+01:00 --diff now
+
+It is made of the hosts' histories, each by its host's clock. What a history does not tell is said to be not known:
+it may begin later, or its host may not be reachable.
+
+Exit status: 0 all of it is known (with --diff: and nothing changed); 1 not all is known, or something changed;
+3 a host could not be reached.";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  cobctl replay 8                  step by step: Enter or space goes on, q ends
+  cobctl replay 8 --speed 10       ten times as fast as it was
+  cobctl replay 8 | less           all steps, a line each
+  cobctl replay 8 --json | jq -r 'select(.event == \"start\") | [.offset_ns, .cob, .waited[0].of] | @tsv'
+
+The steps are in the order of the merged history: what depends on something else comes after it, whatever the
+clocks of the hosts say. A switch ends when all hosts have activated and nothing has happened for a minute.
+
+Exit status: 0 shown; 1 no such switch is in the histories; 3 a host could not be reached.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -345,6 +380,9 @@ pub struct WatchArgs {
     /// End when all is converged
     #[arg(long)]
     pub until_converged: bool,
+    /// A plan that `cobgen plan --from N --to M --json` printed: tells when the switch ends, as it goes
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
 }
 
 /// Arguments of `explain`.
@@ -367,6 +405,9 @@ pub struct HistoryArgs {
     /// Go on with what happens from now on
     #[arg(long, short)]
     pub follow: bool,
+    /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cob", "since_generation", "follow"])]
+    pub compare_plan: Option<PathBuf>,
 }
 
 /// Arguments of `durations`.
@@ -375,6 +416,9 @@ pub struct DurationsArgs {
     /// Only what happened under this generation and later ones
     #[arg(long, value_name = "N", value_parser = generation)]
     pub since_generation: Option<GenerationNumber>,
+    /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
+    #[arg(long)]
+    pub transitions: bool,
 }
 
 /// Arguments of `facts`.
@@ -662,7 +706,11 @@ impl std::str::FromStr for Wanted {
     }
 }
 
-fn generation(text: &str) -> Result<GenerationNumber, String> {
+/// A number of a generation in the command line.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(crate) fn generation(text: &str) -> Result<GenerationNumber, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("{text:?} is no generation: they are numbered from 1")),
         Ok(n) => Ok(GenerationNumber(n)),

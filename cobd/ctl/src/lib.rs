@@ -21,6 +21,7 @@ pub mod failure;
 pub mod gather;
 pub mod live;
 pub mod merge;
+pub mod past;
 pub mod screen;
 pub mod settings;
 pub mod targets;

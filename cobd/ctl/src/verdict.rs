@@ -188,7 +188,9 @@ fn ended(cob: &CobStatus) -> bool {
 
 fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
     cob.waits_for.iter().filter_map(|wait| match wait {
-        Wait::Lock { cob, .. } | Wait::Token { cob, .. } | Wait::Grant { cob, .. } => Some(cob),
+        Wait::Lock { cob, .. } | Wait::Token { cob, .. } | Wait::Grant { cob, .. } | Wait::After { cob, .. } => {
+            Some(cob)
+        }
         Wait::Retry { .. }
         | Wait::Failed
         | Wait::Paused

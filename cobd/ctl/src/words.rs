@@ -291,6 +291,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
         Wait::Rest { until_ns } => format!("rests for {}", span(until_ns.saturating_sub(now_ns))),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "leaving: others wait for the switch".to_owned(),
+        Wait::After { cob, .. } => format!("{cob} to leave for good"),
         Wait::Observed { to } => format!("observed: not in its goal state; would go to {to}"),
     }
 }

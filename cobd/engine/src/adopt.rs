@@ -1,72 +1,104 @@
 //! A generation against what is there: who leaves, who changes, who is new.
 //!
 //! `go` makes the change objects that the new generation lacks leave (their preferred state becomes
-//! the pre-remove state, or, of those that are kept, the state that they are in); when all have left, the generation is activated. Order between hosts is
-//! not decided here.
+//! the pre-remove state, or, of those that are kept, the state that they are in); so do those that are taken back. When
+//! nothing is waited for any longer ([`crate::finals`]), the generation is activated: who left is let go, and who
+//! was taken back comes anew.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cob_types::{Bundle, GenerationNumber};
+use cob_types::{Bundle, GenerationNumber, SwitchOrder};
 
-use crate::engine::{Engine, Going};
+use crate::engine::Engine;
+use crate::finals::Going;
 use crate::names::{CobRef, StateId};
 use crate::object::{Msg, Object};
 use crate::record::Body;
 use crate::spec::{self, Spec};
 use crate::time::Time;
 
+/// Where a host is told to go.
+pub(crate) struct Way<'a> {
+    pub(crate) generation: GenerationNumber,
+    pub(crate) bundle: &'a Bundle,
+    pub(crate) in_process: &'a [String],
+    pub(crate) order: Arc<SwitchOrder>,
+}
+
 impl Engine {
-    pub(crate) fn go(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
+    pub(crate) fn go(&mut self, way: &Way<'_>, now: Time) {
         let newest = self.going_to().unwrap_or(self.generation);
-        if generation <= newest {
+        if way.generation <= newest {
             return;
         }
-        self.out.records.push(Body::Go(generation));
-        self.head_for(generation, bundle, in_process, now);
+        // A switch that is left on the way, and a second way to where it has been before.
+        let leaves = self.going.is_some() || way.generation <= self.highest;
+        self.set_out(way, leaves, now);
     }
 
     /// As `go`, for a generation that may be older. From the middle of a switch the way back leads to the
     /// generation that is active still: what was leaving stays.
-    pub(crate) fn back(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
-        if generation == self.going_to().unwrap_or(self.generation) {
-            return;
+    pub(crate) fn back(&mut self, way: &Way<'_>, now: Time) {
+        if way.generation != self.going_to().unwrap_or(self.generation) {
+            self.set_out(way, true, now);
         }
-        self.out.records.push(Body::Go(generation));
-        self.head_for(generation, bundle, in_process, now);
+    }
+
+    fn set_out(&mut self, way: &Way<'_>, leaves: bool, now: Time) {
+        self.out.records.push(Body::Go(way.generation));
+        self.highest = self.highest.max(way.generation);
+        if leaves {
+            self.leave_switch();
+        }
+        self.head_for(way, now);
+        self.lay_out(now);
     }
 
     /// As `go`, for one that is on record already.
-    pub(crate) fn head_for(&mut self, generation: GenerationNumber, bundle: &Bundle, in_process: &[String], now: Time) {
-        let specs = spec::compile(bundle, in_process, &mut self.names);
+    pub(crate) fn head_for(&mut self, way: &Way<'_>, now: Time) {
+        let specs = spec::compile(way.bundle, way.in_process, &mut self.names);
         let specs: std::collections::BTreeMap<_, _> = specs.into_iter().map(|(id, s)| (id, Arc::new(s))).collect();
         let mut leaving = BTreeSet::new();
         let here: Vec<CobRef> = self.objects().map(|o| o.me).collect();
         for cob in here {
-            let leaves = !specs.contains_key(self.names.cob_id(cob));
+            let id = self.names.cob_id(cob);
+            let leaves = !specs.contains_key(id) || way.order.taken_back.contains(id);
             if leaves {
                 leaving.insert(cob);
             }
             self.with(cob, now, |o, _| {
+                o.finished = false;
+                o.declared = false;
                 if o.retiring != leaves {
                     o.retiring = leaves;
                     o.renew();
                 }
             });
         }
-        self.going = Some(Going { generation, specs, leaving });
+        self.going = Some(Going::new(way.generation, specs, leaving, way.order.clone(), now));
+        self.facts_changed = true;
     }
 
-    /// Activates the generation that this host goes to, when everything that must leave has left.
+    /// Notes what has become final, and activates the generation that this host goes to, when nothing is waited for.
+    /// True if something has changed.
     pub(crate) fn try_activate(&mut self, now: Time) -> bool {
-        let Some(going) = &self.going else { return false };
-        if !going.leaving.iter().all(|c| self.object(*c).is_none_or(Object::is_final)) {
+        if self.going.is_none() {
             return false;
         }
-        if let Some(going) = self.going.take() {
+        let news = self.find_final();
+        self.facts_changed |= !news.is_empty();
+        if self.may_activate()
+            && let Some(going) = self.going.take()
+        {
             self.activate(going, now);
+            return true;
         }
-        true
+        for cob in &news {
+            self.out.records.push(Body::Final { cob: self.names.cob_id(*cob).clone() });
+            self.touch(*cob);
+        }
+        !news.is_empty()
     }
 
     fn activate(&mut self, going: Going, now: Time) {
@@ -89,6 +121,7 @@ impl Engine {
                 self.insert(Object::new(cob, spec, now));
             }
         }
+        self.facts_changed = true;
         self.out.records.push(Body::Activated(going.generation));
         self.note_activation();
     }
@@ -97,6 +130,7 @@ impl Engine {
     fn let_go(&mut self, cob: CobRef) {
         let Some(object) = self.remove(cob) else { return };
         let state = object.spec.kind.id(object.home());
+        self.left.put(cob, object.requests);
         for lock in &object.locks {
             let mail = crate::object::Mail { from: cob, to: lock.asked, msg: Msg::Release(lock.number) };
             self.out.mail.push_back(mail);
@@ -127,7 +161,7 @@ mod tests {
     use cob_types::{CobId, StateName};
 
     use crate::event::Event;
-    use crate::testing::{Bench, bundle};
+    use crate::testing::{Bench, bundle, free};
 
     use super::*;
 
@@ -136,12 +170,17 @@ mod tests {
 
     fn go(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+        Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
     }
 
     fn back(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Back { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+        Event::Back {
+            generation: GenerationNumber(generation),
+            bundle,
+            in_process: Vec::new(),
+            order: free(generation),
+        }
     }
 
     fn stands(bench: &Bench) -> (u64, Option<u64>) {
@@ -189,7 +228,9 @@ mod tests {
             "write: Activated(GenerationNumber(2))".to_owned(),
         ];
         assert_eq!(told, ends);
-        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), ["a: grant h/y@1 to a/a #1.7 rev 0"]);
+        let granted = ["write: h/y@1 granted to a/a #1.7", "a: grant h/y@1 to a/a #1.7 rev 0"];
+        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), granted);
+        assert_eq!(b.hears("request a/a of h/y@1 #1.7"), granted[1..], "it stands");
         assert_eq!(b.hears("request a/c of h/y@0 #1.8"), [""; 0], "nobody moves it any more");
     }
 
@@ -212,7 +253,8 @@ mod tests {
                 "write: Activated(GenerationNumber(2))".to_owned(),
             ]
         );
-        assert_eq!(b.hears("request a/a of h/y@1 #1.9"), ["a: grant h/y@1 to a/a #1.9 rev 0"]);
+        let granted = ["write: h/y@1 granted to a/a #1.9", "a: grant h/y@1 to a/a #1.9 rev 0"];
+        assert_eq!(b.hears("request a/a of h/y@1 #1.9"), granted);
     }
 
     /// It may require a server that leaves beside it: it does not hold that back, and is not undone for it.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use cob_types::message::{About, Grant};
+use cob_types::message::{About, Finals, Grant};
 use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::engine::Engine;
@@ -192,6 +192,8 @@ impl<'a> Form<'a> {
                 self.word(10 | (h.kept.len() as u64) << 8);
                 h.kept.iter().for_each(|a| self.about(a));
             }
+            Item::AskFinal(f) => self.finals(12, f),
+            Item::Final(f) => self.finals(13, f),
             Item::HelloAck(a) => {
                 self.word(11 | (a.granted.len() as u64) << 8);
                 self.word(u64::from(a.incarnation.start));
@@ -201,6 +203,12 @@ impl<'a> Form<'a> {
             Item::Going(going) => self.word(12 | going.generation.0 << 8),
             Item::Withdrawn(withdrawn) => self.word(13 | withdrawn.generation.0 << 8),
         }
+    }
+
+    fn finals(&mut self, code: u64, finals: &Finals) {
+        self.word(code | (finals.cobs.len() as u64) << 8);
+        self.word(finals.from.0 << 32 | finals.to.0 << 16 | finals.turn);
+        finals.cobs.iter().for_each(|c| self.word(self.places.cob(c)));
     }
 
     fn coded(&mut self, code: u64, about: &About) {

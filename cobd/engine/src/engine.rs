@@ -7,12 +7,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::sync::Arc;
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
 
+use crate::adopt::Way;
 use crate::effect::Effects;
 use crate::event::{Event, Order};
+use crate::finals::{Going, Owed};
+use crate::left::Left;
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
@@ -21,11 +23,8 @@ use crate::object::probe::Probed;
 use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord, Record};
-use crate::spec::Spec;
 use crate::time::Time;
 
-/// The most requests that are kept for change objects which this host does not have yet.
-const EARLY_MAX: usize = 100_000;
 const NOWHERE: u32 = u32::MAX;
 
 /// One host's change objects and all that they know.
@@ -43,11 +42,21 @@ pub struct Engine {
     pub(crate) gone: BTreeMap<CobRef, StateId>,
     /// Of these, the pre-remove states of those that were kept in another one.
     pub(crate) kept_from: BTreeMap<CobRef, StateId>,
+    /// Of those that have left: who still counts on them.
+    pub(crate) left: Left,
+    /// What other hosts want to know of those that leave.
+    pub(crate) owed: BTreeMap<HostRef, Owed>,
+    /// How many switches are known to have been left before their end.
+    pub(crate) turn: u64,
+    /// The highest generation that this host has ever gone to.
+    pub(crate) highest: GenerationNumber,
+    /// Somebody who is owed an answer may be given one.
+    pub(crate) facts_changed: bool,
     /// Requests for change objects that this host does not have yet: their generation may come.
-    early: BTreeMap<(CobRef, CobRef), Mail>,
+    pub(crate) early: BTreeMap<(CobRef, CobRef), Mail>,
     pub(crate) peers: Vec<Peer>,
     dirty: VecDeque<u32>,
-    timers: BinaryHeap<Reverse<(Time, Timer)>>,
+    pub(crate) timers: BinaryHeap<Reverse<(Time, Timer)>>,
     counter: u64,
     /// Events and messages handled in this life.
     handled: u64,
@@ -63,19 +72,11 @@ pub struct Engine {
     activated: bool,
 }
 
-/// The generation that this host is on its way to.
-#[derive(Debug, Clone)]
-pub(crate) struct Going {
-    pub(crate) generation: GenerationNumber,
-    pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
-    /// Those that must have left before it is activated.
-    pub(crate) leaving: BTreeSet<CobRef>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     Object(u32),
     Peer(u32),
+    Ask(u32),
 }
 
 /// Faults that tests plant, to show that they would be noticed. Without the feature
@@ -106,6 +107,12 @@ pub struct Faults {
     /// The token under which a member left is forgotten at a restart.
     #[cfg(feature = "planted-faults")]
     pub forgets_tokens: bool,
+    /// What leaves after another one does not wait for it.
+    #[cfg(feature = "planted-faults")]
+    pub ignores_after: bool,
+    /// A host does not wait for what leaves on other hosts.
+    #[cfg(feature = "planted-faults")]
+    pub ignores_waits: bool,
 }
 
 impl Engine {
@@ -140,7 +147,9 @@ faults!(
     forgets_actions,
     forgets_locks_under_grants,
     gives_any_number,
-    forgets_tokens
+    forgets_tokens,
+    ignores_after,
+    ignores_waits
 );
 
 impl Engine {
@@ -159,6 +168,11 @@ impl Engine {
             slot_of: Vec::new(),
             gone: BTreeMap::new(),
             kept_from: BTreeMap::new(),
+            left: Left::default(),
+            owed: BTreeMap::new(),
+            turn: 0,
+            highest: GenerationNumber(0),
+            facts_changed: false,
             early: BTreeMap::new(),
             peers: Vec::new(),
             dirty: VecDeque::new(),
@@ -188,8 +202,12 @@ impl Engine {
     pub fn handle(&mut self, event: Event, now: Time) -> Effects {
         self.handled += 1;
         match event {
-            Event::Go { generation, bundle, in_process } => self.go(generation, &bundle, &in_process, now),
-            Event::Back { generation, bundle, in_process } => self.back(generation, &bundle, &in_process, now),
+            Event::Go { generation, bundle, in_process, order } => {
+                self.go(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
+            }
+            Event::Back { generation, bundle, in_process, order } => {
+                self.back(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
+            }
             Event::Received(batch) => {
                 self.lamport = self.lamport.max(batch.lamport);
                 self.received(batch, now);
@@ -306,12 +324,13 @@ impl Engine {
     }
 
     /// Adds a change object, and hands it what was asked of it before it was here.
-    pub(crate) fn insert(&mut self, object: Object) {
+    pub(crate) fn insert(&mut self, mut object: Object) {
         let (me, slot) = (object.me, self.slots.len() as u32);
         if self.slot_of.len() <= me.0 as usize {
             self.slot_of.resize(self.names.cob_count().max(me.0 as usize + 1), NOWHERE);
         }
         self.slot_of[me.0 as usize] = slot;
+        object.requests = self.left.take(me);
         self.slots.push(Some(object));
         self.unsettled += 1;
         self.gone.remove(&me);
@@ -410,6 +429,7 @@ impl Engine {
                 cx.record(Body::Ordered(OrderRecord::Retry(cob)));
             }),
             Order::Fence(host) => self.fence(&host, now),
+            Order::DeclareFinal(cob) => self.declare_final(cob, now),
         }
     }
 
@@ -420,13 +440,16 @@ impl Engine {
                 self.deliver(mail, now);
             } else if let Some(slot) = self.dirty.pop_front() {
                 let slot = slot as usize;
-                let deadline = self.with_slot(slot, now, |o, cx| {
+                let decided = self.with_slot(slot, now, |o, cx| {
                     o.dirty = false;
                     o.decide(cx);
-                    o.deadline(cx)
+                    (o.deadline(cx), Some(o.me).filter(|_| o.retiring && !o.finished))
                 });
-                if let Some(at) = deadline {
+                if let Some((at, leaves)) = decided {
                     self.schedule_object(slot, at);
+                    if let Some(going) = &mut self.going {
+                        going.look.extend(leaves);
+                    }
                 }
             } else if !self.try_activate(now) {
                 break;
@@ -464,44 +487,6 @@ impl Engine {
         });
     }
 
-    /// Speaks for a change object that this host does not have: one that has left counts as locked in
-    /// its last state; one that has not come yet is waited for.
-    fn answer_for_absent(&mut self, mail: Mail) {
-        let Mail { from, to, msg } = &mail;
-        let answer = match msg {
-            Msg::Request { number, rev, set, rank, .. } => match self.as_left(*to, set, rank.phase) {
-                Some(state) => {
-                    let state = &state;
-                    Some(Msg::Grant { number: *number, rev: *rev, state: *state, values: Arc::default() })
-                }
-                None => {
-                    if self.early.len() < EARLY_MAX {
-                        self.early.insert((*to, *from), mail);
-                    }
-                    return;
-                }
-            },
-            Msg::Release(number) => {
-                self.early.remove(&(*to, *from));
-                Some(Msg::Released(*number))
-            }
-            Msg::Grant { number, .. } | Msg::Recall(number) | Msg::Query(number) | Msg::Lapsed(number) => {
-                Some(Msg::Release(*number))
-            }
-            Msg::Released(_) | Msg::Refused { .. } | Msg::Probe { .. } => None,
-        };
-        if let Some(msg) = answer {
-            self.out.mail.push_back(Mail { from: *to, to: *from, msg });
-        }
-    }
-
-    /// The state of a set in which one that has left counts as locked. One that was kept is for whoever leaves, too,
-    /// as good as in its pre-remove state.
-    fn as_left(&self, cob: CobRef, set: &[StateId], phase: u8) -> Option<StateId> {
-        let kept_from = self.kept_from.get(&cob).filter(|_| phase == 0);
-        self.gone.get(&cob).into_iter().chain(kept_from).copied().find(|state| set.contains(state))
-    }
-
     fn schedule_object(&mut self, slot: usize, at: Time) {
         if let Some(object) = self.slots[slot].as_mut()
             && at < object.scheduled
@@ -523,6 +508,7 @@ impl Engine {
             self.timers.pop();
             match timer {
                 Timer::Peer(host) => self.peer_timer(HostRef(host), now),
+                Timer::Ask(host) => self.ask_timer(HostRef(host), at, now),
                 Timer::Object(slot) => {
                     let slot = slot as usize;
                     let due = self.slots[slot].as_mut().filter(|o| o.scheduled == at);
@@ -537,6 +523,7 @@ impl Engine {
     }
 
     fn effects(&mut self, now: Time) -> Effects {
+        self.answer_owed();
         self.add_hellos(now);
         let persist = std::mem::take(&mut self.out.records);
         let persist = persist.into_iter().map(|body| {

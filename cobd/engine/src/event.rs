@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Number, StateName};
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
 
 /// What goes into the engine.
 #[derive(Debug, Clone)]
@@ -17,6 +17,8 @@ pub enum Event {
         bundle: Arc<Bundle>,
         /// Which backends do their work in processes that outlive the daemon, and which inside it.
         in_process: Vec<String>,
+        /// Who leaves before whom, and what this host waits for.
+        order: Arc<SwitchOrder>,
     },
     /// As [`Event::Go`], for a generation that may be older than the active one: the way back that its
     /// publishers have signed. Whether it is allowed is not the engine's to judge.
@@ -27,6 +29,8 @@ pub enum Event {
         bundle: Arc<Bundle>,
         /// As in [`Event::Go`].
         in_process: Vec<String>,
+        /// As in [`Event::Go`].
+        order: Arc<SwitchOrder>,
     },
     /// Another daemon's messages of one turn.
     Received(Batch),
@@ -104,4 +108,7 @@ pub enum Order {
     Retry(CobId),
     /// The host will not come back as it was: free what its change objects hold here.
     Fence(HostName),
+    /// A change object that leaves with the switch under way counts as final, here or on another host: nothing
+    /// waits for it any longer.
+    DeclareFinal(CobId),
 }

@@ -71,6 +71,10 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
     if living.active != recorded.active || living.going_to != recorded.going_to {
         return Err("the generation on record is another".to_owned());
     }
+    let facts = |d: &Durable| (d.turn, d.highest, d.finals.clone(), d.told.clone(), d.declared.clone());
+    if facts(&living) != facts(recorded) {
+        return Err(format!("what is final on record is another: {:?}, not {:?}", facts(recorded), facts(&living)));
+    }
     for (id, now) in &living.cobs {
         let empty = crate::record::DurableCob::default();
         let was = recorded.cobs.get(id).unwrap_or(&empty);

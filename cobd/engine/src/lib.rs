@@ -26,8 +26,10 @@ pub mod canonical;
 pub mod effect;
 pub mod engine;
 pub mod event;
+mod finals;
 pub mod guard;
 pub mod invariants;
+mod left;
 mod names;
 mod object;
 mod peers;
@@ -39,6 +41,8 @@ mod spec;
 pub mod switch;
 pub mod time;
 
+#[cfg(test)]
+mod finals_test;
 #[cfg(test)]
 mod peers_test;
 #[cfg(test)]

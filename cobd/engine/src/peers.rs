@@ -78,7 +78,8 @@ impl Engine {
         let Some((here, peer)) = self.find_peer(host) else { return false };
         let away = |cob: CobRef| self.names.host_of(cob) == here;
         let holds = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.locks.iter().any(|l| away(l.asked)));
-        peer.dependents.iter().any(holds) || self.owes(here, peer)
+        let waits = self.going.as_ref().is_some_and(|g| g.questions.contains_key(&here));
+        waits || peer.dependents.iter().any(holds) || self.owes(here, peer)
     }
 
     /// Whether a fence of the host would change nothing: no life of it counts here, and none of its change
@@ -109,6 +110,8 @@ impl Engine {
                 // Switches are the daemon's affair; it has taken these out.
                 Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
+                Item::AskFinal(asked) => self.on_ask_final(host, asked, now),
+                Item::Final(told) => self.on_final(host, told, now),
                 Item::Request(_)
                 | Item::Release(_)
                 | Item::Released(_)
@@ -194,6 +197,12 @@ impl Engine {
         kept: &BTreeSet<(CobRef, CobRef, Number)>,
         now: Time,
     ) {
+        let old = |number: Number| reinstalled || number.start < life.start;
+        let left = self.left.iter().map(|(cob, r)| (r.asker, cob, r.number));
+        let stale: Vec<_> = left.filter(|l| self.names.host_of(l.0) == host && old(l.2) && !kept.contains(l)).collect();
+        for (asker, cob, _) in stale {
+            self.forget_left(cob, asker);
+        }
         for asked in self.peer(host).asked.clone() {
             let names: Vec<CobRef> = match self.object(asked) {
                 Some(object) => object.requests.iter().map(|r| r.asker).collect(),
@@ -204,8 +213,7 @@ impl Engine {
                 for asker in of_host {
                     let Ok(at) = o.request_ix(asker) else { continue };
                     let number = o.requests[at].number;
-                    let old = reinstalled || number.start < life.start;
-                    if old && !kept.contains(&(asker, asked, number)) {
+                    if old(number) && !kept.contains(&(asker, asked, number)) {
                         o.drop_request(cx, at);
                     }
                 }
@@ -233,17 +241,20 @@ impl Engine {
     }
 
     fn granted_as(&self, asker: CobRef, asked: CobRef, number: Number) -> Option<Grant> {
-        let object = self.object(asked)?;
-        let request = &object.requests[object.request_ix(asker).ok()?];
-        let state = request.granted.filter(|_| request.number == number && !request.lapsed)?;
-        Some(Grant {
+        let grant = |rev, state, values| Grant {
             asker: self.names.cob_id(asker).clone(),
             asked: self.names.cob_id(asked).clone(),
             number,
-            rev: request.rev,
+            rev,
             state: self.names.state_name(state).clone(),
-            values: object.values.as_ref().clone(),
-        })
+            values,
+        };
+        let Some(object) = self.object(asked) else {
+            return Some(grant(0, self.left_as(asker, asked, number)?, Default::default()));
+        };
+        let request = &object.requests[object.request_ix(asker).ok()?];
+        let state = request.granted.filter(|_| request.number == number && !request.lapsed)?;
+        Some(grant(request.rev, state, object.values.as_ref().clone()))
     }
 
     fn on_hello_ack(&mut self, host: HostRef, ack: &HelloAck) {
@@ -287,6 +298,7 @@ impl Engine {
             self.greet.insert(host);
         }
         self.repeat_to(host, now);
+        self.ask_anew(host, now);
     }
 
     fn repeat_to(&mut self, host: HostRef, now: Time) {
@@ -493,7 +505,12 @@ impl Engine {
                 };
                 (from, to, msg)
             }
-            Item::Hello(_) | Item::HelloAck(_) | Item::Going(_) | Item::Withdrawn(_) => return None,
+            Item::Hello(_)
+            | Item::HelloAck(_)
+            | Item::AskFinal(_)
+            | Item::Final(_)
+            | Item::Going(_)
+            | Item::Withdrawn(_) => return None,
         };
         if let Msg::Request { .. } = msg {
             self.peer(host).asked.insert(to);

@@ -3,7 +3,7 @@
 //! The journal is an intent log. [`Durable::apply`] is the only reading of it: recovery folds
 //! records through it, and the simulator compares its result with the living engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
@@ -157,6 +157,12 @@ pub enum Body {
     Ordered(OrderRecord),
     /// Told for the history only.
     Note { cob: CobId, note: Note },
+    /// A change object of this host is final in the switch under way.
+    Final { cob: CobId },
+    /// Other hosts have told that these of theirs are final in it.
+    Told { cobs: Vec<CobId> },
+    /// So many switches are known to have been left before their end: what was told before counts no more.
+    Turn(u64),
     /// A step of the switch that the host is in.
     Switch(SwitchRecord),
 }
@@ -174,6 +180,8 @@ pub enum OrderRecord {
     Fence(HostName, Option<Incarnation>),
     /// A generation was fetched and verified: it changes nothing.
     Prepare(GenerationNumber),
+    /// A change object counts as final in the switch under way.
+    DeclareFinal(CobId),
 }
 
 /// What is written for people alone.
@@ -217,9 +225,16 @@ impl Body {
             | Body::Begun { .. }
             | Body::Ended { .. }
             | Body::Ordered(_)
+            | Body::Final { .. }
+            | Body::Turn(_)
             | Body::Switch(_) => true,
-            // A state that a check found can be found again; a promise that is not known to be back is asked for.
-            Body::Checked { .. } | Body::Unknown { .. } | Body::Returned { .. } | Body::Note { .. } => false,
+            // A state that a check found can be found again; a promise that is not known to be back is asked for, and so
+            // is what others have told.
+            Body::Checked { .. }
+            | Body::Unknown { .. }
+            | Body::Returned { .. }
+            | Body::Note { .. }
+            | Body::Told { .. } => false,
         }
     }
 }
@@ -246,9 +261,31 @@ pub struct Durable {
     /// Of those that have left, the pre-remove states of those that were kept in another one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
+    /// So many switches are known to have been left before their end.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub turn: u64,
+    /// The highest generation that this host has ever gone to.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub highest: GenerationNumber,
+    /// When `go` was said for the switch under way.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub going_since: Time,
+    /// Change objects of this host that are final in it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub finals: BTreeSet<CobId>,
+    /// What other hosts have told of theirs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub told: BTreeSet<CobId>,
+    /// What a person has declared final.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub declared: BTreeSet<CobId>,
     /// The switch that the host is in, and what was withdrawn.
     #[serde(default, skip_serializing_if = "Switching::is_new")]
     pub switching: Switching,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The durable part of one change object.
@@ -284,13 +321,30 @@ impl Durable {
         match &record.body {
             Body::Snapshot(all) => *self = (**all).clone(),
             Body::Life(life) => self.life = Some(*life),
-            Body::Go(generation) => self.going_to = Some(*generation),
+            Body::Go(generation) => {
+                self.going_to = Some(*generation);
+                self.highest = self.highest.max(*generation);
+                self.going_since = record.at;
+                self.forget_facts();
+            }
             Body::Activated(generation) => {
                 self.active = *generation;
                 self.going_to = None;
+                self.highest = self.highest.max(*generation);
+                self.forget_facts();
+            }
+            Body::Final { cob } => _ = self.finals.insert(cob.clone()),
+            Body::Told { cobs } => self.told.extend(cobs.iter().cloned()),
+            Body::Turn(turn) => {
+                self.turn = *turn;
+                self.told.clear();
             }
             Body::Gone { cob, state, kept_from } => {
-                self.cobs.remove(cob);
+                // Who counts on it as it left goes on doing so.
+                let grants = self.cobs.remove(cob).map(|c| c.grants).unwrap_or_default();
+                if !grants.is_empty() {
+                    self.cobs.insert(cob.clone(), DurableCob { grants, ..DurableCob::default() });
+                }
                 self.gone.insert(cob.clone(), state.clone());
                 match kept_from {
                     Some(off) => _ = self.kept_from.insert(cob.clone(), off.clone()),
@@ -304,6 +358,9 @@ impl Durable {
                 let grants = &mut self.cob(cob).grants;
                 if grants.get(from).is_some_and(|g| g.number <= *number) {
                     grants.remove(from);
+                }
+                if self.gone.contains_key(cob) && self.cobs.get(cob) == Some(&DurableCob::default()) {
+                    self.cobs.remove(cob);
                 }
             }
             Body::Begun { cob, begun } => {
@@ -355,9 +412,17 @@ impl Durable {
                     c.grants.retain(|asker, _| asker.host_str() != host.as_str());
                 }
             }
+            Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Switch(step) => self.switching.apply(step, record.at),
             Body::Ordered(OrderRecord::Prepare(_)) | Body::Note { .. } => {}
         }
+    }
+
+    /// The switch is over, or left.
+    fn forget_facts(&mut self) {
+        self.finals.clear();
+        self.told.clear();
+        self.declared.clear();
     }
 
     fn cob(&mut self, id: &CobId) -> &mut DurableCob {

@@ -53,6 +53,7 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Retry(cob()),
         OrderRecord::Fence(host, Some(life)),
         OrderRecord::Prepare(GenerationNumber(1)),
+        OrderRecord::DeclareFinal(cob()),
     ];
     let mut all = vec![
         Body::Snapshot(Box::default()),
@@ -93,6 +94,7 @@ fn one_of_each() -> Vec<Body> {
     ];
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
+    all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
     all.extend(steps().into_iter().map(Body::Switch));
     all
 }
@@ -136,28 +138,32 @@ fn place(body: &Body) -> usize {
             OrderRecord::Retry(_) => 13,
             OrderRecord::Fence(..) => 14,
             OrderRecord::Prepare(_) => 15,
+            OrderRecord::DeclareFinal(_) => 16,
         },
         Body::Note { note, .. } => match note {
-            Note::Requested { .. } => 16,
-            Note::Released { .. } => 17,
-            Note::Holds { .. } => 18,
-            Note::Recalled { .. } => 19,
-            Note::Lapsed { .. } => 20,
-            Note::Stuck { .. } => 21,
-            Note::Chase { .. } => 22,
-            Note::Flap { .. } => 23,
-            Note::Ordered => 24,
-            Note::Overdrawn { .. } => 25,
+            Note::Requested { .. } => 17,
+            Note::Released { .. } => 18,
+            Note::Holds { .. } => 19,
+            Note::Recalled { .. } => 20,
+            Note::Lapsed { .. } => 21,
+            Note::Stuck { .. } => 22,
+            Note::Chase { .. } => 23,
+            Note::Flap { .. } => 24,
+            Note::Ordered => 25,
+            Note::Overdrawn { .. } => 26,
         },
+        Body::Final { .. } => 27,
+        Body::Told { .. } => 28,
+        Body::Turn(_) => 29,
         Body::Switch(step) => match step {
-            SwitchRecord::Begun { .. } => 26,
-            SwitchRecord::Reterm(_) => 27,
-            SwitchRecord::Guarded(_) => 28,
-            SwitchRecord::Confirmed => 29,
-            SwitchRecord::Made { .. } => 30,
-            SwitchRecord::Settled => 31,
-            SwitchRecord::Withdrawn(..) => 32,
-            SwitchRecord::Stopped { .. } => 33,
+            SwitchRecord::Begun { .. } => 30,
+            SwitchRecord::Reterm(_) => 31,
+            SwitchRecord::Guarded(_) => 32,
+            SwitchRecord::Confirmed => 33,
+            SwitchRecord::Made { .. } => 34,
+            SwitchRecord::Settled => 35,
+            SwitchRecord::Withdrawn(..) => 36,
+            SwitchRecord::Stopped { .. } => 37,
         },
     }
 }
@@ -170,7 +176,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=33).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=37).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -196,6 +202,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>eRetrydn1/a
     <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
     <a1>gOrdered<a1>gPrepare<01>
+    <a1>gOrdered<a1>lDeclareFinaldn1/a
     <a1><0c><a2><00>dn1/a<01><a1><00><a2><00>dn1/a<01><80>
     <a1><0c><a2><00>dn1/a<01><a1><01><a1><00>dn1/a
     <a1><0c><a2><00>dn1/a<01><a1><02><a2><00>dn1/a<01>bup
@@ -206,6 +213,9 @@ fn records_are_written_as_ever() {
     <a1><0c><a2><00>dn1/a<01><a1><07><a3><00>bup<01><01><02><f6>
     <a1><0c><a2><00>dn1/a<01><08>
     <a1><0c><a2><00>dn1/a<01><a1><09><a2><00>dn1/a<01><01>
+    <a1><0d><a1><00>dn1/a
+    <a1><0e><a1><00><81>dn2/b
+    <a1>dTurn<03>
     <a1>fSwitch<a1><00><a5><00><07><01><08><02><f6><03><a3><00><a2><00><01><01><09><01><01><02><f4><04><81>bn2
     <a1>fSwitch<a1>fReterm<a3><00><a2><00><01><01><09><01><01><02><f4>
     <a1>fSwitch<a1>gGuarded<a4><00><09><01><08><02><01><03><f4>

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use cob_types::{Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Rank};
+use cob_types::{Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
 
+use crate::adopt::Way;
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
@@ -29,6 +30,8 @@ pub struct Return<'a> {
     pub active: Option<&'a Bundle>,
     /// The bundle of the generation to which `go` was said.
     pub going: Option<&'a Bundle>,
+    /// The order of the switch to it.
+    pub order: Arc<SwitchOrder>,
     /// As in [`Event::Go`].
     pub in_process: &'a [String],
     /// The host itself has not restarted since: recorded states still count.
@@ -64,6 +67,8 @@ impl Engine {
         self.out.records.push(Body::Life(back.life));
         self.generation = durable.active;
         self.paused = durable.paused;
+        self.turn = durable.turn;
+        self.highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
         for (cob, state) in &durable.gone {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);
@@ -87,11 +92,25 @@ impl Engine {
                     self.restore_object(cob, was, back.same_boot, now);
                 }
             }
+            for (id, was) in &durable.cobs {
+                let cob = self.names.cob(id);
+                if self.slot(cob).is_none() {
+                    let granted = was.grants.iter().map(|(asker, g)| self.restored_request(asker, g, now)).collect();
+                    self.left.put(cob, granted);
+                }
+            }
             self.confirm_own_locks();
             self.greet_all();
         }
         if let (Some(generation), Some(bundle)) = (durable.going_to, back.going) {
-            self.head_for(generation, bundle, back.in_process, now);
+            let order = back.order.clone();
+            self.head_for(&Way { generation, bundle, in_process: back.in_process, order }, now);
+            if let Some(going) = &mut self.going
+                && durable.going_since != Time(0)
+            {
+                going.since = durable.going_since;
+            }
+            self.restore_facts(durable, now);
         }
     }
 
@@ -271,6 +290,8 @@ impl Engine {
         for (cob, state) in &self.kept_from {
             durable.kept_from.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
         }
+        self.durable_left(&mut durable.cobs);
+        self.durable_facts(&mut durable);
         durable
     }
 

@@ -1,6 +1,6 @@
 //! What people are shown of the engine: plain values made of its state.
 
-use cob_types::status::{ActionStatus, CobStatus, Holder, Phase, Trouble, Wait};
+use cob_types::status::{ActionStatus, CobStatus, Holder, Phase, SwitchWait, Trouble, Wait};
 use cob_types::{CobId, StateName};
 
 use crate::engine::Engine;
@@ -22,6 +22,20 @@ impl Engine {
     pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
         let object = self.object(self.names.find_cob(cob)?)?;
         Some(self.object_status(object, now))
+    }
+
+    /// What keeps this host from activating the generation that it goes to, by id.
+    #[must_use]
+    pub fn switch_waits(&self) -> Vec<SwitchWait> {
+        let Some(going) = &self.going else { return Vec::new() };
+        let since_ns = going.since.0;
+        let wait = |cob, asked| SwitchWait { cob: self.names.cob_id(cob).clone(), since_ns, asked };
+        let is_open = |cob: &&crate::names::CobRef| self.object(**cob).is_some_and(|o| !o.finished || !o.is_final());
+        let own = going.leaving.iter().filter(is_open).map(|cob| wait(*cob, 0));
+        let away = going.questions.values().flat_map(|q| q.cobs.iter().map(move |c| wait(*c, u64::from(q.times))));
+        let mut all: Vec<_> = own.chain(away).collect();
+        all.sort_by(|a, b| a.cob.cmp(&b.cob));
+        all
     }
 
     fn object_status(&self, o: &Object, now: Time) -> CobStatus {
@@ -136,6 +150,11 @@ impl Engine {
         }
         if self.paused && away && waits.is_empty() {
             waits.push(Wait::Paused);
+        }
+        if let Some(going) = self.going.as_ref().filter(|_| o.retiring && o.state == Some(o.home()) && !o.finished) {
+            let before = going.before.get(&o.me).into_iter().flatten();
+            let since_ns = going.since.0;
+            waits.extend(before.map(|cob| Wait::After { cob: self.names.cob_id(*cob).clone(), since_ns }));
         }
         if o.retiring && o.requests.iter().any(|r| !o.serves(r)) {
             waits.push(Wait::Leaving);

@@ -8,7 +8,7 @@
 //! States in the order of their priority; both hops of each two; 0 is the pre-remove state. A message:
 //! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c`, `grant d/d@1 to h/b #1.4 rev 0`,
 //! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`,
-//! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`.
+//! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
-use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Request, Values};
+use cob_types::message::{About, Finals, Grant, Hello, HelloAck, Probe, Request, Values};
 use cob_types::{
     Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need, Number,
-    Rank, StateName, Transition, TransitionNeeds,
+    Rank, StateName, SwitchOrder, Transition, TransitionNeeds,
 };
 
 use crate::effect::{Effects, Run};
@@ -38,6 +38,8 @@ pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
     bundle: Arc<Bundle>,
+    going: Option<Arc<Bundle>>,
+    order: Arc<SwitchOrder>,
     jobs: BTreeMap<CobId, Number>,
     durable: Durable,
     lives: BTreeMap<HostName, Incarnation>,
@@ -53,11 +55,18 @@ impl Bench {
             engine: Engine::new(&host, life),
             now: Time(1_000_000_000),
             bundle: bundle.clone(),
+            going: None,
+            order: free(1),
             jobs: BTreeMap::new(),
             durable: Durable::default(),
             lives: BTreeMap::new(),
         };
-        bench.event(Event::Go { generation: GenerationNumber(1), bundle: bundle.clone(), in_process: Vec::new() });
+        bench.event(Event::Go {
+            generation: GenerationNumber(1),
+            bundle: bundle.clone(),
+            in_process: Vec::new(),
+            order: free(1),
+        });
         let met: BTreeSet<String> = others(&bundle).into_iter().chain(["a".to_owned()]).collect();
         for host in met {
             bench.meet(&host);
@@ -143,7 +152,8 @@ impl Bench {
             life,
             durable: &self.durable.clone(),
             active: Some(&self.bundle),
-            going: None,
+            going: self.going.as_deref(),
+            order: self.order.clone(),
             in_process: &[],
             same_boot: true,
         };
@@ -154,7 +164,13 @@ impl Bench {
 
     /// Anything else.
     pub(crate) fn event(&mut self, event: Event) -> Vec<String> {
+        if let Event::Go { bundle, order, .. } | Event::Back { bundle, order, .. } = &event {
+            (self.going, self.order) = (Some(bundle.clone()), order.clone());
+        }
         let effects = self.engine.handle(event, self.now);
+        if effects.activated {
+            self.bundle = self.going.take().unwrap_or_else(|| self.bundle.clone());
+        }
         self.told(effects)
     }
 
@@ -169,6 +185,11 @@ impl Bench {
         }
         tell(&effects)
     }
+}
+
+/// An order in which nobody waits for anybody.
+pub(crate) fn free(to: u64) -> Arc<SwitchOrder> {
+    Arc::new(SwitchOrder::free(GenerationNumber(to.saturating_sub(1)), GenerationNumber(to)))
 }
 
 /// Every effect, a line each, in the order in which they are carried out.
@@ -209,6 +230,11 @@ fn tell_record(body: &Body) -> String {
         Body::Note { cob, note } => tell_note(cob, note),
         Body::Unknown { cob } => format!("write: {cob} unknown"),
         Body::Life(life) => format!("write: life {}", life.start),
+        Body::Final { cob } => format!("write: {cob} is final"),
+        Body::Told { cobs } => {
+            format!("write: told that {} is final", cobs.iter().map(CobId::as_str).collect::<Vec<_>>().join(" "))
+        }
+        Body::Turn(turn) => format!("write: turn {turn}"),
         Body::Go(_)
         | Body::Activated(_)
         | Body::Gone { .. }
@@ -269,6 +295,10 @@ fn tell_item(item: &Item) -> String {
             let kept = h.kept.iter().map(|a| format!(" {} of {} {}", a.asker, a.asked, num(a.number)));
             format!("hello{}", kept.collect::<String>())
         }
+        Item::AskFinal(f) | Item::Final(f) => {
+            let cobs: Vec<_> = f.cobs.iter().map(CobId::as_str).collect();
+            format!("{} {} -> {} turn {}: {}", item.name(), f.from, f.to, f.turn, cobs.join(" ")).trim_end().to_owned()
+        }
         Item::HelloAck(a) => {
             let granted = a.granted.iter().map(|g| format!(" {}", tell_grant(g)));
             format!("hello-ack {}{}", a.incarnation.start, granted.collect::<String>())
@@ -304,7 +334,11 @@ fn read(text: &str, here: Incarnation) -> Item {
                 number: read_number(words[4]),
                 rev: after("rev").map_or(0, |r| r.parse().expect("a revision")),
                 set: set.split('|').map(label).collect(),
-                rank: Rank { phase: 1, generation: GenerationNumber(1), rank },
+                rank: Rank {
+                    phase: after("phase").map_or(1, |p| p.parse().expect("a phase")),
+                    generation: GenerationNumber(1),
+                    rank,
+                },
                 origin: id(after("from").unwrap_or(words[1])),
                 fingerprint: after("expects").map_or(Some(CONTENT), |_| Some(Fingerprint([8; 16]))),
             })
@@ -315,6 +349,12 @@ fn read(text: &str, here: Incarnation) -> Item {
         "recall" => Item::Recall(about(1)),
         "query" => Item::Query(about(1)),
         "lapsed" => Item::Lapsed(about(1)),
+        "ask-final" | "final" => {
+            let number = |word: &str| word.trim_end_matches(':').parse().expect("a number");
+            let (from, to) = (GenerationNumber(number(words[1])), GenerationNumber(number(words[3])));
+            let finals = Finals { from, to, turn: number(words[5]), cobs: words[6..].iter().map(|w| id(w)).collect() };
+            if words[0] == "final" { Item::Final(finals) } else { Item::AskFinal(finals) }
+        }
         "hello" => Item::Hello(Hello { kept: (1..words.len()).step_by(4).map(about).collect() }),
         "hello-ack" => {
             let granted = (2..words.len()).step_by(4).map(|at| read_grant(&words[at..])).collect();
@@ -358,6 +398,8 @@ fn speaker(item: &Item, text: &str) -> HostName {
         | Item::Lapsed(_)
         | Item::Hello(_)
         | Item::HelloAck(_)
+        | Item::AskFinal(_)
+        | Item::Final(_)
         | Item::Refused(_)
         | Item::Going(_)
         | Item::Withdrawn(_) => {
@@ -373,7 +415,12 @@ fn read_number(text: &str) -> Number {
 }
 
 pub(crate) fn bundle(cobs: &[&str]) -> Bundle {
-    let mut bundle = Bundle::empty(name("h"));
+    bundle_of("h", cobs)
+}
+
+/// The bundle of another host.
+pub(crate) fn bundle_of(host: &str, cobs: &[&str]) -> Bundle {
+    let mut bundle = Bundle::empty(name(host));
     for text in cobs {
         let (kind, cob) = read_cob(text);
         bundle.kinds.insert(kind.name.clone(), kind);

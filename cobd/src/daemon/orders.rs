@@ -1,15 +1,17 @@
 //! Operators' words and questions, as they come through the API.
 
+use std::sync::Arc;
+
 use cob_engine::record::{Body, OrderRecord, Record};
 use cob_engine::{Event, Order};
-use cob_types::{CobId, GenerationNumber};
+use cob_types::{CobId, GenerationNumber, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
 use super::route::Route;
 use super::switch::{Aim, Start};
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
-use crate::generations::FetchError;
+use crate::generations::{FetchError, Prepared};
 use crate::journal::index::Query;
 use crate::kinds::{FilesAnswer, FilesQuery};
 use crate::peer::Transport as _;
@@ -280,7 +282,7 @@ impl Daemon {
         let in_process = prepared.in_process(&self.kinds);
         let bundle = prepared.bundle.clone();
         let event = match way {
-            Way::Forward => Event::Go { generation, bundle, in_process },
+            Way::Forward => Event::Go { generation, bundle, in_process, order: self.order_of(&prepared, None) },
             Way::Back(signed) if signed.manifest != prepared.hash => {
                 let what = format!(
                     "it is not the one that the way back was signed for (its manifest has the hash {}, not {})",
@@ -289,8 +291,10 @@ impl Daemon {
                 return Err(FetchError::Bad { generation, what });
             }
             Way::Back(_) => {
-                self.generations.note_return(self.newest()?)?;
-                Event::Back { generation, bundle, in_process }
+                let newest = self.newest()?;
+                let order = self.order_of(&prepared, Some(newest));
+                self.generations.note_return(newest)?;
+                Event::Back { generation, bundle, in_process, order }
             }
         };
         info!(%generation, ?way, "go");
@@ -302,6 +306,14 @@ impl Daemon {
             None => self.feed(event),
         }
         Ok(())
+    }
+
+    /// The order of the switch from the generation that this host has: of the manifest of the one that it goes to; of
+    /// the newest one on the way back. Where none is written down, nobody waits for another host.
+    fn order_of(&self, prepared: &Prepared, newest: Option<GenerationNumber>) -> Arc<SwitchOrder> {
+        let loaded = newest.and_then(|newest| self.generations.load(newest).ok());
+        let manifest = loaded.as_ref().unwrap_or(prepared).manifest.clone();
+        order_in(&manifest, self.engine.generation(), prepared.manifest.generation)
     }
 
     /// For the history: the engine has nothing to do with it.
@@ -364,6 +376,11 @@ impl Daemon {
     pub(super) fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
         self.turn.answers.push((reply, Err(Refusal::new(kind, error, hint))));
     }
+}
+
+/// The order of a switch by a manifest.
+pub(super) fn order_in(manifest: &Manifest, from: GenerationNumber, to: GenerationNumber) -> Arc<SwitchOrder> {
+    Arc::new(manifest.switch_order(from, to).cloned().unwrap_or_else(|| SwitchOrder::free(from, to)))
 }
 
 fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {

@@ -11,7 +11,7 @@ use cob_engine::record::{Body, Record};
 use cob_engine::{Durable, Effects, Engine, Return, Time};
 use cob_types::generation::Security;
 use cob_types::message::Incarnation;
-use cob_types::{CobId, GenerationNumber, Manifest, Number, codec};
+use cob_types::{CobId, GenerationNumber, Manifest, Number, SwitchOrder, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -168,6 +168,7 @@ impl Daemon {
             durable: &durable,
             active: active.as_ref().map(|p| &*p.bundle),
             going: coming.as_ref().map(|p| &*p.bundle),
+            order: order_of_return(&generations, active.as_ref(), coming.as_ref()),
             in_process: &in_process,
             same_boot,
         };
@@ -330,6 +331,23 @@ fn load_needed(
     };
     let (active, going) = durable.needed_generations();
     Ok((load(active)?, load(going)?))
+}
+
+/// The order of the switch that was under way: of the newest generation that it leads to or from.
+fn order_of_return(
+    generations: &Generations,
+    active: Option<&Prepared>,
+    coming: Option<&Prepared>,
+) -> std::sync::Arc<SwitchOrder> {
+    let number = |p: Option<&Prepared>| p.map_or(GenerationNumber(0), |p| p.manifest.generation);
+    let (from, to) = (number(active), number(coming));
+    let forward = coming.filter(|_| to > from).map(|p| p.manifest.clone());
+    let manifest = forward.or_else(|| {
+        let left = generations.returned_from().ok().flatten().filter(|left| *left != from);
+        let left = left.and_then(|left| generations.load(left).ok()).map(|p| p.manifest);
+        left.or_else(|| active.map(|p| p.manifest.clone()))
+    });
+    manifest.map_or_else(|| SwitchOrder::free(from, to).into(), |m| super::orders::order_in(&m, from, to))
 }
 
 /// Where the newest manifest at hand says that this host is.

@@ -36,6 +36,7 @@ impl Daemon {
             refused: self.links.refused() + self.refused.get(),
             peers: self.links.status(),
             denied: self.api.denied(),
+            switch_waits: self.engine.switch_waits(),
             cobs,
             switch: self.switch_status(),
         }

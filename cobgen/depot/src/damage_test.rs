@@ -147,3 +147,27 @@ fn a_damaged_ref_is_a_damaged_generation_and_not_an_absent_one() {
     assert!(error.contains("generation 2"), "{error}");
     depot.read(GenerationNumber(1)).expect("the other one is whole");
 }
+
+/// Whatever stands in the files, going through the depot comes to an end and says what is wrong, or nothing is.
+#[test]
+fn hostile_bytes_are_found_by_going_through_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("depot");
+    depot(&path);
+    let whole = Depot::open(&path).and_then(|depot| depot.fsck(|_, _| true)).expect("gone through");
+    assert_eq!((whole.faults.len(), whole.generations.len(), whole.signatures), (0, 2, 2));
+    let mut found = 0;
+    for file in files(&path) {
+        let bytes = fs::read(&file).expect("read");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("set");
+        for hostile in [&b""[..], b"\xff\xff\xff\xff", &[0x78, 0x9c].repeat(300), &bytes[..bytes.len() / 2]] {
+            fs::write(&file, hostile).expect("written");
+            match Depot::open(&path).and_then(|depot| depot.fsck(|_, _| true)) {
+                Ok(report) if report.faults.is_empty() => {}
+                Ok(_) | Err(_) => found += 1,
+            }
+        }
+        fs::write(&file, &bytes).expect("written");
+    }
+    assert!(found > 60, "only {found}");
+}

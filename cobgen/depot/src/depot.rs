@@ -253,7 +253,7 @@ pub(crate) fn names_below(depot: &Depot, folder: &str) -> Result<BTreeSet<String
 }
 
 /// The number in a ref's name; none for names that are not written here.
-fn number_of(text: &str) -> Option<GenerationNumber> {
+pub(crate) fn number_of(text: &str) -> Option<GenerationNumber> {
     let number = GenerationNumber(text.parse().ok()?);
     (number.0 > 0 && number.to_string() == text).then_some(number)
 }

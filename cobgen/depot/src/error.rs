@@ -157,6 +157,12 @@ pub enum PublishError {
         /// What is wrong with it.
         why: String,
     },
+    /// Something that was to be kept in the depot is not fit for it.
+    #[error("{why}")]
+    Upkeep {
+        /// What is wrong.
+        why: String,
+    },
     /// The depot itself.
     #[error(transparent)]
     Depot(#[from] DepotError),

@@ -21,10 +21,14 @@
 mod depot;
 pub mod enrolled;
 mod error;
+pub mod fsck;
 mod integrity;
 mod lock;
 mod objects;
+pub mod pins;
+pub mod prune;
 mod publish;
+mod reach;
 mod read;
 mod signatures;
 pub mod tokens;

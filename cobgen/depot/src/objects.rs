@@ -30,7 +30,7 @@ const DELTAS_UP_TO: &str = "pack.deltaCacheSize";
 /// libgit2 (to 1.9 at least) reads the largest size of an object with deltas under the name of a cache's size. For git
 /// itself the value means that `git repack` keeps no deltas in memory meanwhile. Where it can't be set, publishing
 /// takes longer.
-fn search_for_no_deltas(repo: &Repository) {
+pub(crate) fn search_for_no_deltas(repo: &Repository) {
     if let Ok(mut config) = repo.config()
         && config.get_i64(DELTAS_UP_TO).ok() != Some(1)
     {
@@ -147,7 +147,7 @@ fn gather_in_memory(repo: &Repository) -> Result<(), git2::Error> {
     repo.odb()?.add_new_mempack_backend(i32::MAX).map(drop)
 }
 
-fn write_pack(repo: &Repository, objects: Vec<Oid>) -> Result<(), git2::Error> {
+pub(crate) fn write_pack(repo: &Repository, objects: Vec<Oid>) -> Result<(), git2::Error> {
     let mut pack = repo.packbuilder()?;
     for id in objects {
         pack.insert_object(id, None)?;

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
-use crate::lock::PublisherLock;
+use crate::lock::{ObjectsLock, PublisherLock};
 use crate::objects::{Objects, PACK_FROM};
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
@@ -72,6 +72,8 @@ impl Depot {
         if let Some(unchanged) = self.standing(publication)? {
             return Ok(unchanged);
         }
+        // Until the refs are set nothing leads to what is written: nobody may prune it meanwhile.
+        let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
         let commit = self.write_objects(publication, &encoded)?;
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
         if let Some(unchanged) = self.standing(publication)? {

@@ -1,11 +1,12 @@
 //! Reading generations: lengths before bytes, hashes before meaning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ObjectType, Oid, Tree};
+use rayon::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -64,6 +65,30 @@ impl Depot {
         let manifest = view.manifest()?;
         let bundles = view.tree(view.entry(&view.root, BUNDLES)?, BUNDLES)?;
         view.bundle(&manifest, &bundles, host)
+    }
+
+    /// The parts of some hosts, checked as one is.
+    ///
+    /// # Errors
+    /// When the depot does not have the generation or one of them, or any of it is not whole.
+    pub fn read_bundles(
+        &self,
+        number: GenerationNumber,
+        hosts: &BTreeSet<HostName>,
+    ) -> Result<BTreeMap<HostName, Bundle>, DepotError> {
+        if hosts.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let view = View::of(self, number)?;
+        let manifest = view.manifest()?;
+        let tree = view.tree(view.entry(&view.root, BUNDLES)?, BUNDLES)?;
+        let read = |host: &HostName| Ok((host.clone(), view.bundle(&manifest, &tree, host)?));
+        let bytes: Vec<(HostName, Vec<u8>)> = hosts.iter().map(read).collect::<Result<_, DepotError>>()?;
+        let decode = |(host, bytes): (HostName, Vec<u8>)| {
+            let bundle = decode_bundle(number, &host, &bytes)?;
+            Ok((host, bundle))
+        };
+        bytes.into_par_iter().map(decode).collect()
     }
 
     /// A whole generation.

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::depot::{Depot, names_below, sync_folder};
 use crate::error::{DepotError, PublishError};
-use crate::lock::PublisherLock;
+use crate::lock::{ObjectsLock, PublisherLock};
 use crate::publish::PATIENCE;
 
-const SIGNATURES: &str = "refs/signatures/";
+pub(crate) const SIGNATURES: &str = "refs/signatures/";
 /// The longest signature that is read, in bytes.
 const MAX_SIGNATURE: usize = 1 << 10;
 /// The most signatures of one generation that are read.
@@ -60,6 +60,7 @@ impl Depot {
     /// # Errors
     /// When the depot does not have the generation, or can't be written.
     pub fn add_signature(&self, number: GenerationNumber, signed: &Signed) -> Result<(), PublishError> {
+        let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
         let manifest = blob_hash(&self.read_manifest_bytes(number)?);
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
         self.write_signatures(number, manifest, &[*signed])

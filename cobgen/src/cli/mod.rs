@@ -6,12 +6,15 @@
 mod check;
 mod diff;
 mod enroll;
+mod fsck;
 mod generate;
 mod import;
 mod init;
 mod key;
 mod log;
+mod pin;
 mod plan;
+mod prune;
 mod schema;
 mod secrets;
 mod serve;
@@ -73,6 +76,14 @@ pub enum Command {
     Sign(sign::Args),
     /// List the generations of a depot
     Log(log::Args),
+    /// Keep a generation from being pruned, or list those that are kept so
+    Pin(pin::Args),
+    /// Let a generation be pruned again
+    Unpin(pin::UnpinArgs),
+    /// Take old generations out of a depot
+    Prune(prune::Args),
+    /// Go through all of a depot and print everything that is not whole
+    Fsck(fsck::Args),
     /// Show what differs between two generations, or what a model would change
     Diff(diff::Args),
     /// Give generations out to hosts that share no folder with the depot
@@ -137,6 +148,10 @@ impl Command {
             Self::Key(args) => key::run(args, terminal),
             Self::Sign(args) => sign::run(args, terminal),
             Self::Log(args) => log::run(args, terminal),
+            Self::Pin(args) => pin::run(args, terminal),
+            Self::Unpin(args) => pin::unpin(args, terminal),
+            Self::Prune(args) => prune::run(args, terminal),
+            Self::Fsck(args) => fsck::run(args, terminal),
             Self::Diff(args) => diff::run(args, terminal),
             Self::Serve(args) => serve::run(args, terminal),
             Self::Enroll(args) => enroll::run(args, terminal),
@@ -219,7 +234,7 @@ fn tell_publish(error: &PublishError, path: &Path, as_json: bool, terminal: &mut
     let answer = match error {
         PublishError::Depot(error) => return tell_depot(error, path, as_json, terminal),
         PublishError::Overtaken { .. } | PublishError::Busy { .. } => Answer::NotReached,
-        PublishError::Unfit { .. } | PublishError::ModelPath { .. } => Answer::Bad,
+        PublishError::Unfit { .. } | PublishError::ModelPath { .. } | PublishError::Upkeep { .. } => Answer::Bad,
     };
     refuse(Diagnostic::error("depot", error.to_string()), answer, as_json, terminal)
 }

@@ -1,7 +1,8 @@
-//! `cobgen plan`: what an operation on a cluster comes to, node by node.
+//! `cobgen plan`: what an operation on a cluster comes to, node by node; or what a switch between two generations does.
 
 mod durations;
 mod show;
+mod switch;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -26,9 +27,14 @@ Examples:
   cobgen plan models/ --operation shrink --depot depot
   cobgen plan models/ --operation create --durations times.yaml
   cobgen plan models/ --operation create --dot | dot -Tsvg > plan.svg
+  cobgen plan --from 3 --to latest --depot depot --durations moves.json
+  cobgen plan models/ --from latest --depot depot --gantt plan.svg
+  cobgen plan --from 3 --to 4 --depot depot --json > plan.json; cobctl watch --plan plan.json
 
-Nothing is carried out: change objects find their order by themselves, without stages. The stages are those of
-Loom's planner, of which none begins before the one before it has ended.
+Nothing is carried out. With --operation: what the planner makes of an operation on a cluster. Change objects find
+their order by themselves, without stages; the stages are those of Loom's planner, of which none begins before the one
+before it has ended. With --from: what a switch from one generation to another does, from all of the first one in its
+preferred states. The daemons' own engine switches them in simulation.
 
 A file of durations says how long actions take, the more exact line wins:
   \"*\": 10s
@@ -36,16 +42,34 @@ A file of durations says how long actions take, the more exact line wins:
   install namenode: 90s
   install namenode shop-1: 3m
   create shop-3: 5m
-`cobctl durations` prints such a file of what the hosts' histories recorded.
+`cobctl durations` prints such a file of what the hosts' histories recorded. With --from:
+  \"*\": 1s
+  service down>up: 4s
+  \"*/db/server down>up\": {min: 8s, median: 9s, p90: 15s}
+  n1/db/server down>up: 12s
+  check: 20ms
+  message: 1ms
+`cobctl durations --transitions` prints such a file.
 
-Exit status: 0 there is a plan; 1 a cluster has no layout; 2 the model or the operation is wrong.")]
+Exit status: 0 there is a plan; 1 a cluster has no layout, or the switch does not come to rest; 2 the model, the operation
+or the generations are wrong; 3 the depot could not be read.")]
+#[command(group = clap::ArgGroup::new("what").args(["operation", "from"]).required(true))]
 pub struct Args {
-    /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
-    model: PathBuf,
+    /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model; with --from, what it would give
+    #[arg(required_unless_present = "to", conflicts_with = "to")]
+    model: Option<PathBuf>,
     /// What is done: create, delete, configure, start, stop, restart, add-services, remove-services, expand,
     /// shrink, upgrade
     #[arg(long, value_name = "OPERATION", value_parser = PossibleValuesParser::new(Operation::ALL.map(Operation::as_str)), hide_possible_values = true)]
-    operation: String,
+    operation: Option<String>,
+    /// The generation that is active: its number, `latest`, or 0 for none
+    #[arg(long, value_name = "N", conflicts_with_all = ["cluster", "services", "existing"])]
+    from: Option<switch::Wanted>,
+    /// The generation that is switched to: its number or `latest`; without it, what MODEL would give
+    #[arg(long, value_name = "M", requires = "from")]
+    to: Option<switch::Wanted>,
+    #[command(flatten)]
+    switch: switch::Args,
     /// Of this cluster alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
@@ -55,13 +79,16 @@ pub struct Args {
     /// The clusters as they are, as `cobgen solve --json` printed them; needed where the layout changes
     #[arg(long, value_name = "LAYOUT")]
     existing: Option<PathBuf>,
-    /// The clusters as the latest generation of this depot has them, in place of --existing
+    /// The clusters as the latest generation of this depot has them, in place of --existing; with --from, where the
+    /// generations are [there also: env COB_DEPOT]
     #[arg(long, value_name = "DIR", conflicts_with = "existing")]
     depot: Option<PathBuf>,
     /// How long actions take: tells the time of the plan with stages and without
     #[arg(long, value_name = "FILE")]
     durations: Option<PathBuf>,
-    /// Print {"plans": [{"cluster", "operation", "tasks": [{"id", "node", "action", "service"?, "after": [ids]}],
+    /// With --from print {"format", "from", "to", "changes", "moved", "groups", "untouched_hosts", "transitions",
+    /// "stages", "interrupted", "irreversible", "point_of_no_return"?, "critical_path", "forecast"}, as docs/plan.md has
+    /// it; else {"plans": [{"cluster", "operation", "tasks": [{"id", "node", "action", "service"?, "after": [ids]}],
     /// "gates": [{"id", "after"}], "levels": [[ids]], "stages": [[ids]], "times"?: {"staged_ms", "ordered_ms",
     /// "longest": [ids]}}]}; a task comes after tasks and gates. Refused: {"diagnostics"} as in `check`
     #[arg(long, conflicts_with = "dot")]
@@ -72,7 +99,14 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let operation = Operation::of_name(&args.operation).expect("the command line takes no other one");
+    if let Some(from) = &args.from {
+        return switch::run(args, from, terminal);
+    }
+    let (Some(name), Some(model)) = (&args.operation, &args.model) else {
+        let fault = Diagnostic::error("usage", "an operation on what? Name the model");
+        return refuse(fault, Answer::Bad, args.json, terminal);
+    };
+    let operation = Operation::of_name(name).expect("the command line takes no other one");
     let bad = |fault: Diagnostic, terminal: &mut Terminal<'_>| refuse(fault, Answer::Bad, args.json, terminal);
     let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &[] };
     let given = match beside.given() {
@@ -88,15 +122,15 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         let help = "a depot remembers it; `cobgen solve --json` on the model as it was prints it";
         return bad(Diagnostic::error("no-layout", what).help(help), terminal);
     }
-    let view = View::of(&args.model, &given, args.cluster.as_deref());
+    let view = View::of(model, &given, args.cluster.as_deref());
     if view.is_refused() {
-        return refused(&args.model, &view, args.json, terminal);
+        return refused(model, &view, args.json, terminal);
     }
     if let Some(answer) = unknown(args.cluster.as_deref(), &view, args.json, terminal)? {
         return Ok(answer);
     }
     if view.clusters.iter().any(|c| c.solvable != Some(true)) {
-        refused(&args.model, &view, args.json, terminal)?;
+        refused(model, &view, args.json, terminal)?;
         return Ok(Answer::No);
     }
     let mut warnings = beside.unused(&given, &view);

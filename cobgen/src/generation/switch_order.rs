@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cob_depot::{Depot, DepotError};
 use cob_types::{
@@ -30,7 +31,7 @@ pub struct Side<'a> {
 #[derive(Debug)]
 enum Bundles<'a> {
     Here(&'a BTreeMap<HostName, Bundle>),
-    Depot { depot: &'a Depot, read: RefCell<BTreeMap<HostName, Rc<Bundle>>> },
+    Depot { depot: &'a Depot, read: RefCell<BTreeMap<HostName, Arc<Bundle>>> },
 }
 
 /// Why a switch has no order.
@@ -61,6 +62,12 @@ impl<'a> Side<'a> {
         Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::default() } }
     }
 
+    /// As [`Side::in_depot`], with what has been read of it already.
+    #[must_use]
+    pub fn partly_read(depot: &'a Depot, manifest: &'a Manifest, read: BTreeMap<HostName, Arc<Bundle>>) -> Self {
+        Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read) } }
+    }
+
     /// Its number.
     #[must_use]
     pub fn number(&self) -> GenerationNumber {
@@ -86,7 +93,7 @@ impl<'a> Side<'a> {
                 let bundle = match known {
                     Some(bundle) => bundle,
                     None => {
-                        let bundle = Rc::new(depot.read_bundle(self.manifest.generation, host)?);
+                        let bundle = Arc::new(depot.read_bundle(self.manifest.generation, host)?);
                         read.borrow_mut().insert(host.clone(), bundle.clone());
                         bundle
                     }
@@ -209,12 +216,8 @@ impl Walk<'_, '_> {
                 (self.goals.list[goal as usize].cob.clone(), self.goals.list[goal as usize].state.clone());
             let mut needs = Vec::new();
             for (on, states) in self.needs_of(&cob, &state)? {
-                // One that leaves is in its pre-remove state in the end: where that will do, nothing else is needed.
-                let off = match self.leaving.contains_key(&on) {
-                    true => self.ways(&on)?.map(|ways| ways.pre_remove.clone()).filter(|off| states.contains(off)),
-                    false => None,
-                };
-                for state in off.map_or(states, |off| vec![off]) {
+                // Also where its pre-remove state will do: on its way there it may have to wait for the asker.
+                for state in self.entered(&on, states)? {
                     needs.push(self.goal(&on, &state, &mut open)?);
                 }
             }
@@ -283,6 +286,15 @@ impl Walk<'_, '_> {
             Some(ways)
         })?;
         Ok(ways)
+    }
+
+    /// The states that something leads to: in the others (`outdated`) it may be found, and nobody brings it there.
+    fn entered(&mut self, cob: &CobId, states: Vec<StateName>) -> Result<Vec<StateName>, NoOrder> {
+        let Some(ways) = self.ways(cob)? else { return Ok(states) };
+        let leads_to = |to: usize| (0..ways.states.len()).any(|from| from != to && ways.first[from][to].is_some());
+        let is_entered = |state: &StateName| ways.states.iter().position(|s| s == state).is_some_and(leads_to);
+        let (entered, found): (Vec<_>, Vec<_>) = states.into_iter().partition(is_entered);
+        Ok(if entered.is_empty() { found } else { entered })
     }
 
     /// What a goal needs: by the hops of all routes to its state, and by its promises.
@@ -445,3 +457,7 @@ fn circle_through(start: &CobId, left: &BTreeMap<&CobId, BTreeSet<&CobId>>) -> O
 #[cfg(test)]
 #[path = "switch_order_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "switch_order_explored.rs"]
+mod explored;

@@ -339,6 +339,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "is leaving".to_owned(),
         Wait::Observed { to } => format!("observed, would go to {to}"),
+        Wait::After { cob, .. } => format!("leaves after {cob}"),
     }
 }
 
@@ -372,6 +373,7 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         | Wait::Paused
         | Wait::Rest { .. }
         | Wait::Leaving
+        | Wait::After { .. }
         | Wait::Observed { .. } => None,
     });
     troubles.chain(waits).collect()

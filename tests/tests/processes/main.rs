@@ -5,6 +5,7 @@
 //! far more thoroughly by the simulation, which runs the same engine.
 
 mod actions;
+mod before;
 mod budgets;
 mod closed;
 mod disk;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, StateName};
 
+use super::transitions::Transitions;
 use super::{Context, history};
 use crate::args::DurationsArgs;
 use crate::failure::{Exit, Failure};
@@ -18,6 +19,9 @@ use crate::screen::Screen;
 const LAST: usize = 9;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
+    if args.transitions {
+        return transitions(context, screen, args).await;
+    }
     let mut recorded = Recorded::default();
     let exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
     let lines = recorded.lines();
@@ -27,6 +31,15 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &Durations
         let others = cob_types::words::count(recorded.others, "move");
         screen.problem("note", &format!("{others} of change objects that are no services with actions left out"));
     }
+    Ok(if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit })
+}
+
+async fn transitions(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
+    let mut recorded = Transitions::default();
+    let exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
+    let lines = recorded.lines();
+    let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
+    screen.line(&text)?;
     Ok(if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit })
 }
 

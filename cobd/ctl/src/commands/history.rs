@@ -1,11 +1,13 @@
 //! `cobctl history`: the merged journal, to its end or on and on.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
+use cob_types::{GenerationNumber, HostName};
 
 use super::Context;
+use super::forecast::Beside;
 use crate::args::HistoryArgs;
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
@@ -36,6 +38,9 @@ struct Reading {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
+    if let Some(plan) = &args.compare_plan {
+        return compare(context, screen, plan).await;
+    }
     let mut readings = beginnings(context);
     let mut abandoned = std::pin::pin!(screen.abandoned());
     loop {
@@ -52,6 +57,51 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }
 
+/// What a plan said beside what was.
+async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path) -> Result<Exit, Failure> {
+    let mut beside = Beside::read(plan)?;
+    let exit = each(context, screen, None, |entry| beside.take(&entry)).await?;
+    if context.json {
+        screen.json(&beside.json(0))?;
+    } else if beside.has_begun() {
+        for line in beside.compared(screen) {
+            screen.line(&line)?;
+        }
+    } else {
+        screen.line(&beside.line(0))?;
+    }
+    Ok(if exit == Exit::Yes && !beside.has_begun() { Exit::No } else { exit })
+}
+
+/// The histories of all hosts, read on and on.
+#[derive(Debug)]
+pub(super) struct Following {
+    readings: Vec<Reading>,
+}
+
+impl Following {
+    pub(super) fn new(context: &Context) -> Self {
+        Self { readings: beginnings(context) }
+    }
+
+    /// Takes what is new.
+    pub(super) async fn go_on(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        mut take: impl FnMut(HistoryEntry),
+    ) -> Result<(), Failure> {
+        let take = |_: &mut Screen, entry| {
+            take(entry);
+            Ok(())
+        };
+        to_the_end(context, screen, &ALL, &mut self.readings, take).await
+    }
+}
+
+/// Everything.
+const ALL: HistoryArgs = HistoryArgs { cob: None, since_generation: None, follow: false, compare_plan: None };
+
 /// Takes every entry that the hosts have, in the order of the merged history; how far they were reached.
 pub(super) async fn each(
     context: &Context,
@@ -59,7 +109,7 @@ pub(super) async fn each(
     since_generation: Option<GenerationNumber>,
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<Exit, Failure> {
-    let args = HistoryArgs { cob: None, since_generation, follow: false };
+    let args = HistoryArgs { since_generation, ..ALL };
     let mut readings = beginnings(context);
     let take = |_: &mut Screen, entry| {
         take(entry);
@@ -67,6 +117,23 @@ pub(super) async fn each(
     };
     to_the_end(context, screen, &args, &mut readings, take).await?;
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
+}
+
+/// Takes every entry that the hosts have, in the order of the merged history; the hosts that could not be read to
+/// their end.
+pub(super) async fn all(
+    context: &Context,
+    screen: &mut Screen,
+    mut take: impl FnMut(HistoryEntry),
+) -> Result<BTreeSet<HostName>, Failure> {
+    let args = HistoryArgs { cob: None, since_generation: None, follow: false, compare_plan: None };
+    let mut readings = beginnings(context);
+    let take = |_: &mut Screen, entry| {
+        take(entry);
+        Ok(())
+    };
+    to_the_end(context, screen, &args, &mut readings, take).await?;
+    Ok(readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect())
 }
 
 /// The histories of all hosts, none of them begun.
@@ -177,8 +244,13 @@ fn told(json: bool, entry: &HistoryEntry) -> Result<String, Failure> {
 
 /// One entry for people.
 fn line(entry: &HistoryEntry) -> String {
+    format!("{}  {}", utc(entry.ts_ns), what(entry))
+}
+
+/// What happened, without the time.
+pub(super) fn what(entry: &HistoryEntry) -> String {
     let subject = entry.cob.as_ref().map_or_else(|| entry.host.to_string(), ToString::to_string);
-    let mut text = format!("{}  g{:<3} {subject:<24} {:<9}", utc(entry.ts_ns), entry.generation, clean(&entry.event));
+    let mut text = format!("g{:<3} {subject:<24} {:<9}", entry.generation, clean(&entry.event));
     match (&entry.from, &entry.to) {
         (Some(from), Some(to)) => text.push_str(&format!(" {from} → {to}")),
         (None, Some(to)) => text.push_str(&format!(" {to}")),

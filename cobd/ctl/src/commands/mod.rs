@@ -12,18 +12,22 @@ use crate::screen::Screen;
 use crate::settings::{Credentials, Settings};
 use crate::targets::{Target, Targets};
 
+pub(crate) mod at;
 mod doctor;
 mod durations;
 mod explain;
 mod facts;
 mod files;
+mod forecast;
 mod history;
 mod orders;
 mod output;
+pub(crate) mod replay;
 mod shell;
 mod status;
 mod switch;
 mod test_kind;
+mod transitions;
 mod view;
 mod watch;
 mod who;
@@ -69,6 +73,8 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
+        Command::At(args) => at::run(&context(global, screen)?, screen, &args).await,
+        Command::Replay(args) => replay::run(&context(global, screen)?, screen, &args).await,
         Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
         Command::Facts(args) => facts::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,

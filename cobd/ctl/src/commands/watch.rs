@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use cob_types::CobId;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
+use serde_json::json;
 
 use super::Context;
+use super::forecast::Beside;
+use super::history::Following;
 use super::view::{self, Shown};
 use crate::args::{WatchArgs, Which};
 use crate::failure::{Exit, Failure};
@@ -27,6 +30,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
     let mut live = Live::start(&context.client, &targets);
     let drawn = screen.is_live() && !context.json;
     let mut seen = ClusterStatus::default();
+    let mut forecast = match &args.plan {
+        Some(plan) => Some(Forecast { beside: Beside::read(plan)?, history: Following::new(context), told: None }),
+        None => None,
+    };
     if drawn {
         screen.raw(ENTER)?;
     }
@@ -34,7 +41,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
     let ended: Result<Verdict, Failure> = loop {
         let stopped = tokio::select! {
             () = live.changed() => false,
-            () = tokio::time::sleep(REDRAW), if drawn => false,
+            () = tokio::time::sleep(REDRAW), if drawn || forecast.is_some() => false,
             pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
             error = &mut abandoned => break Err(error.into()),
         };
@@ -44,12 +51,20 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
         let mut cluster = if drawn { live.aged() } else { live.cluster() };
         view::narrow(&mut cluster, &args.only);
         let verdict = view::answer(&cluster, &args.only, &Expected::default());
+        let mut more = Vec::new();
+        if let Some(forecast) = &mut forecast {
+            match forecast.go_on(context, screen, &live.aged()).await {
+                Ok(line) => more.extend(line.filter(|line| drawn || line.is_new).map(|line| line.text)),
+                Err(error) => break Err(error),
+            }
+        }
         let shown = if context.json {
-            if changes(&seen, &cluster).is_empty() { Ok(()) } else { screen.line(&compact(&cluster)?) }
+            let told = if changes(&seen, &cluster).is_empty() { Ok(()) } else { screen.line(&compact(&cluster)?) };
+            told.and_then(|()| more.iter().try_for_each(|line| screen.line(line)))
         } else if drawn {
-            draw(screen, &cluster, args, &verdict)
+            draw(screen, &cluster, args, &verdict, &more)
         } else {
-            changes(&seen, &cluster).iter().try_for_each(|line| screen.line(line))
+            changes(&seen, &cluster).iter().chain(&more).try_for_each(|line| screen.line(line))
         };
         seen = cluster;
         if let Err(error) = shown {
@@ -86,9 +101,55 @@ const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 /// And back.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
-fn draw(screen: &mut Screen, cluster: &ClusterStatus, args: &WatchArgs, verdict: &Verdict) -> std::io::Result<()> {
+/// A plan that is held against what happens.
+struct Forecast {
+    beside: Beside,
+    history: Following,
+    /// What of it was told last.
+    told: Option<(u64, u64)>,
+}
+
+/// The forecast as it stands.
+struct Line {
+    text: String,
+    /// More has been made, or the end has moved.
+    is_new: bool,
+}
+
+impl Forecast {
+    async fn go_on(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        cluster: &ClusterStatus,
+    ) -> Result<Option<Line>, Failure> {
+        let beside = &mut self.beside;
+        self.history.go_on(context, screen, |entry| beside.take(&entry)).await?;
+        let Some(now) = cluster.hosts.iter().map(|host| host.now_ns).max().filter(|now| *now > 0) else {
+            return Ok(None);
+        };
+        let (ended, end_us) = self.beside.stands(now);
+        // Where the end moves only because time passes, a line each second is enough.
+        let told = (ended, end_us / 1_000_000);
+        let is_new = self.told != Some(told);
+        self.told = Some(told);
+        let text =
+            if context.json { json!({"forecast": self.beside.json(now)}).to_string() } else { self.beside.line(now) };
+        Ok(Some(Line { text, is_new }))
+    }
+}
+
+fn draw(
+    screen: &mut Screen,
+    cluster: &ClusterStatus,
+    args: &WatchArgs,
+    verdict: &Verdict,
+    more: &[String],
+) -> std::io::Result<()> {
     screen.measure();
-    let mut lines = view::lines(screen, cluster, &args.only, Shown::Fitting, verdict);
+    let mut lines = more.to_vec();
+    lines.extend(more.first().map(|_| String::new()));
+    lines.extend(view::lines(screen, cluster, &args.only, Shown::Fitting, verdict));
     let height = screen.height().saturating_sub(1).max(4);
     if lines.len() > height {
         let cut = lines.len() - (height - 1);

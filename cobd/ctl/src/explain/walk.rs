@@ -217,6 +217,12 @@ impl<'a> Walk<'a, '_> {
                 to: holder.clone(),
                 then: Then::Ask(Why::Holding),
             }),
+            Wait::After { cob: other, since_ns } => found.edges.push(Edge {
+                words: format!("may be asked for until {other} has left for good"),
+                for_ns: now.saturating_sub(*since_ns),
+                to: other.clone(),
+                then: Then::Ask(Why::Away),
+            }),
             Wait::Retry { at_ns, attempt, of } => found.causes.push(Cause::retry(cob, now, *at_ns, *attempt, *of)),
             Wait::Failed => found.causes.push(flagged(cob)),
             Wait::Paused => found.causes.push(Cause::paused(host)),

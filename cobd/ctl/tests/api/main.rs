@@ -4,6 +4,7 @@ mod fake;
 mod hostile;
 mod kinds;
 mod orders;
+mod past;
 mod program;
 mod questions;
 mod trust;

@@ -94,7 +94,7 @@ impl Object {
         needs.add(Need {
             cob: budget.cob,
             set: budget.set.clone(),
-            rank: self.goal_rank(cx, aim.target, aim.phase),
+            rank: self.goal_rank(cx, aim.target, aim),
             origin: aim.origin.unwrap_or(self.me),
             kept: token == Token::Kept,
         });

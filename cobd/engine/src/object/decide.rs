@@ -87,14 +87,15 @@ impl Object {
         *cx.scratch = scratch;
 
         if state == target {
-            if have_all {
+            if have_all && !self.has_strayed(state) {
                 self.grant_all(cx, state);
             }
             if self.leaves_as_it_is() {
                 self.grant_as_left(cx);
                 self.recall_unserved(cx);
             } else {
-                self.recall_where(cx, |granted, state| granted != state);
+                let strayed = self.has_strayed(state);
+                self.recall_where(cx, |granted, state| strayed || granted != state);
             }
         } else {
             self.recall_where(cx, |_, _| true);
@@ -139,7 +140,7 @@ impl Object {
             }
         }
         if let Some(hop) = hop {
-            let rank = self.goal_rank(cx, target, aim.phase);
+            let rank = self.goal_rank(cx, target, aim);
             let origin = aim.origin.unwrap_or(self.me);
             for need in spec.hop_needs(hop) {
                 match needs.find(need.cob) {
@@ -177,7 +178,7 @@ impl Object {
             return;
         }
         let Some(hop) = self.spec.kind.hop(state, aim.target) else { return };
-        let rank = self.goal_rank(cx, aim.target, aim.phase);
+        let rank = self.goal_rank(cx, aim.target, aim);
         let origin = aim.origin.unwrap_or(self.me);
         for need in self.spec.hop_needs(hop) {
             needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: true });
@@ -206,8 +207,12 @@ impl Object {
         }
     }
 
-    pub(super) fn goal_rank(&self, cx: &Cx<'_>, target: StateIx, phase: u8) -> Rank {
-        Rank { phase, generation: cx.generation, rank: self.spec.rank(target) }
+    /// Who acts for somebody of another generation acts with that one's rank: the own numbers say nothing there.
+    pub(super) fn goal_rank(&self, cx: &Cx<'_>, target: StateIx, aim: Aim) -> Rank {
+        match aim.rank {
+            Some(rank) if rank.generation != cx.generation => Rank { phase: aim.phase, ..rank },
+            Some(_) | None => Rank { phase: aim.phase, generation: cx.generation, rank: self.spec.rank(target) },
+        }
     }
 
     /// Rule 4, second half, and the holder's side of rule 8: gives back what is not needed, renews

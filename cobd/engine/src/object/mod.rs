@@ -72,6 +72,10 @@ pub(crate) struct Object {
     pub(crate) ordered: bool,
     /// It is missing in the generation that this host goes to.
     pub(crate) retiring: bool,
+    /// It is final: it has left for good, and is never moved, unless the switch is left.
+    pub(crate) finished: bool,
+    /// A person has said that it counts as final wherever it is.
+    pub(crate) declared: bool,
     /// The promise under which its last action ran was broken: check it when the action has ended.
     pub(crate) suspect: bool,
     /// Asked of this one, sorted by asker.
@@ -299,6 +303,8 @@ impl Object {
             failed: false,
             ordered: false,
             retiring: false,
+            finished: false,
+            declared: false,
             suspect: false,
             requests: Vec::new(),
             locks: Vec::new(),
@@ -335,9 +341,15 @@ impl Object {
         }
     }
 
-    /// It stays where it is, and grants what it is: it has given up, or it is observed.
+    /// It stays where it is, and grants what it is: it has given up, or it is observed, or it has left for good.
     pub(crate) fn stays(&self) -> bool {
-        self.failed || self.spec.observe
+        self.failed || self.spec.observe || self.finished || self.declared
+    }
+
+    /// It has left, and is not where it left: others found it so, or it counts as final by a word alone. It promises
+    /// nothing there.
+    pub(crate) fn has_strayed(&self, state: StateIx) -> bool {
+        (self.finished || self.declared) && !self.spec.keep && state != self.spec.kind.pre_remove
     }
 
     /// It leaves as it is.
@@ -376,9 +388,11 @@ impl Object {
     pub(crate) fn is_final(&self) -> bool {
         let home = self.home();
         let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
+        let there = self.state == Some(home) && matches!(self.activity, Activity::Idle);
+        // What is on record as final stays so while it is looked at again.
+        let known = self.declared || self.finished && (self.state.is_some() || !self.spec.keep);
         self.retiring
-            && self.state == Some(home)
-            && matches!(self.activity, Activity::Idle)
+            && (there || known && !self.acting())
             && self.requests.iter().all(|r| r.granted.is_none_or(may_stand))
     }
 

@@ -6,7 +6,7 @@ use cob_types::status::{CobStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber};
 
 use crate::event::Event;
-use crate::testing::{Bench, bundle};
+use crate::testing::{Bench, bundle, free};
 use crate::time::Span;
 
 const OBSERVED: &str = "h/x: 0 1, is 0, prefers 1, observed";
@@ -17,7 +17,7 @@ fn status(b: &Bench, cob: &str) -> CobStatus {
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new() }
+    Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
 }
 
 fn acts(told: &[String]) -> usize {

@@ -4,6 +4,8 @@
 //! change object: the least rank); the further ones narrow. The own state never changes a request's
 //! priority (counterexample 3), so nothing here depends on the order of arrival.
 
+use cob_types::Rank;
+
 use crate::names::CobRef;
 use crate::object::{Cx, Object, Request};
 use crate::spec::StateIx;
@@ -18,12 +20,18 @@ pub(crate) struct Aim {
     pub(crate) origin: Option<CobRef>,
     /// 0 when it goes there for a retirement.
     pub(crate) phase: u8,
+    /// Of the request that made the target.
+    pub(crate) rank: Option<Rank>,
 }
 
 impl Object {
     /// The target by all requests but those with this origin.
     pub(crate) fn aim(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>) -> Aim {
-        let own = Aim { target: self.home(), asker: None, origin: None, phase: u8::from(!self.retiring) };
+        let phase = u8::from(!self.retiring);
+        let own = Aim { target: self.home(), asker: None, origin: None, phase, rank: None };
+        if self.finished || self.declared {
+            return own;
+        }
         let asks = |r: &Request| self.serves(r) && !self.is_as_good_as_off(r);
         let counts = |r: &&Request| asks(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
         let mut wishes: Vec<&Request> = self.requests.iter().filter(counts).collect();
@@ -50,7 +58,7 @@ impl Object {
         // What it would do by itself it does in its own name, whoever asks for it too.
         let origin = (target != own.target).then_some(first.origin);
         let phase = if self.retiring { 0 } else { first.rank.phase };
-        Aim { target, asker: Some(first.asker), origin, phase }
+        Aim { target, asker: Some(first.asker), origin, phase, rank: Some(first.rank) }
     }
 
     /// The states of the set that a route leads to, in the set's order.

@@ -17,7 +17,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, StateName};
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, StateName, SwitchOrder};
 
 use crate::canonical::{Form, Places};
 use crate::effect::{Effects, Run};
@@ -231,7 +231,8 @@ impl Search<'_> {
         }
         for host in 0..self.bundles.len() {
             let bundle = self.bundles[host].clone();
-            let go = Event::Go { generation: GenerationNumber(1), bundle, in_process: Vec::new() };
+            let order = Arc::new(SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
+            let go = Event::Go { generation: GenerationNumber(1), bundle, in_process: Vec::new(), order };
             self.turn(&mut cluster, host, go, 0)?;
         }
         // The first checks are no story of their own.
@@ -509,6 +510,7 @@ impl Search<'_> {
             durable: &daemon.synced,
             active: bundle(active),
             going: bundle(going),
+            order: Arc::new(SwitchOrder::free(GenerationNumber(0), GenerationNumber(1))),
             in_process: &[],
             same_boot: true,
         };

@@ -7,6 +7,7 @@
 //! safety invariant is stated on the world.
 
 pub mod explore;
+pub mod forecast;
 mod random;
 mod reality;
 mod script;

@@ -1,5 +1,6 @@
 //! Messages and notes as lines of a trace.
 
+use cob_types::message::Finals;
 use cob_types::{CobId, Item, Number, StateName};
 
 use crate::record::Note;
@@ -20,9 +21,16 @@ pub(super) fn describe(item: &Item) -> String {
         Item::Probe(p) => format!("probe of {} to {}", p.initiator, p.to),
         Item::Hello(h) => format!("hello, {} kept", h.kept.len()),
         Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
+        Item::AskFinal(f) => format!("ask final {}", finals(f)),
+        Item::Final(f) => format!("final {}", finals(f)),
         Item::Going(g) => format!("going to {}", g.generation),
         Item::Withdrawn(w) => format!("withdrawn: {}", w.generation),
     }
+}
+
+fn finals(finals: &Finals) -> String {
+    let cobs: Vec<_> = finals.cobs.iter().map(CobId::as_str).collect();
+    format!("{} -> {}, turn {}: {}", finals.from, finals.to, finals.turn, cobs.join(" ")).trim_end().to_owned()
 }
 
 /// What of the notes belongs into a trace.

@@ -1,13 +1,13 @@
 //! The simulated cluster: hosts, network, the real state of things, and the event queue.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use cob_types::message::Values;
 use cob_types::status::{Trouble, Wait};
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName, SwitchOrder};
 
 use crate::effect::{Effects, Run};
 use crate::engine::{Engine, Faults};
@@ -132,10 +132,19 @@ pub struct Outcome {
     pub crashes: u64,
 }
 
+/// A switch, as a host is told of it.
+#[derive(Debug, Clone)]
+pub(super) struct Word {
+    order: Arc<SwitchOrder>,
+    back: bool,
+}
+
 pub(super) struct Host {
     pub(super) name: HostName,
     /// Its part of every generation to which `go` was said.
     bundles: BTreeMap<GenerationNumber, Arc<Bundle>>,
+    /// What was said to it and is not on its record: it is said again when it returns.
+    words: VecDeque<Word>,
     /// None: the daemon is down.
     pub(super) engine: Option<Engine>,
     life: Incarnation,
@@ -206,6 +215,8 @@ pub struct World {
     /// Latest arrival on each link, for first-in-first-out delivery.
     last_arrival: HashMap<(usize, usize), Time>,
     in_process: Vec<String>,
+    /// Of every switch that was ordered.
+    orders: BTreeMap<(GenerationNumber, GenerationNumber), Arc<SwitchOrder>>,
     failures_left: u32,
     crashes_pending: u32,
     /// What a script wants otherwise.
@@ -235,6 +246,7 @@ impl World {
             queue: BinaryHeap::new(),
             last_arrival: HashMap::new(),
             in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
+            orders: BTreeMap::new(),
             failures_left: config.failures,
             crashes_pending: config.crashes,
             script: Script::default(),
@@ -261,6 +273,7 @@ impl World {
         self.hosts.push(Host {
             name: name.clone(),
             bundles: BTreeMap::new(),
+            words: VecDeque::new(),
             engine: Some(engine),
             life,
             durable: Durable { life: Some(life), ..Durable::default() },
@@ -287,17 +300,52 @@ impl World {
         }
     }
 
-    /// Says `go` on every host for this generation.
+    /// Says `go` on every host for this generation, in an order in which nobody waits for another host.
     pub fn go(&mut self, generation: GenerationNumber, bundles: &BTreeMap<HostName, Arc<Bundle>>) {
+        self.switch(&SwitchOrder::free(GenerationNumber(0), generation), bundles, false);
+    }
+
+    /// Orders a switch on every host, or the way back. A host that is down hears of it when it returns, after all that
+    /// was said before.
+    pub fn switch(&mut self, order: &SwitchOrder, bundles: &BTreeMap<HostName, Arc<Bundle>>, back: bool) {
+        let order = Arc::new(order.clone());
+        self.orders.insert((order.from, order.to), order.clone());
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
             let Some(host) = self.host_ix.get(name).copied() else { continue };
             self.note_kept(host, bundle);
-            self.hosts[host].bundles.insert(generation, bundle.clone());
-            let in_process = self.in_process.clone();
-            let event = Event::Go { generation, bundle: bundle.clone(), in_process };
-            self.event(host, event);
+            self.hosts[host].bundles.insert(order.to, bundle.clone());
+            self.hosts[host].words.push_back(Word { order: order.clone(), back });
+            self.say_words(host);
         }
+    }
+
+    /// Says what a host has not been told yet, as long as it is up.
+    fn say_words(&mut self, host: usize) {
+        while let (Some(word), true) = (self.hosts[host].words.front().cloned(), self.hosts[host].engine.is_some()) {
+            let (generation, in_process) = (word.order.to, self.in_process.clone());
+            let bundle = self.hosts[host].bundles[&generation].clone();
+            let order = self.order_of(host, generation);
+            self.event(
+                host,
+                if word.back {
+                    Event::Back { generation, bundle, in_process, order }
+                } else {
+                    Event::Go { generation, bundle, in_process, order }
+                },
+            );
+            // One that has died of it may not have written it down.
+            if self.hosts[host].engine.is_some() {
+                self.hosts[host].words.pop_front();
+            }
+        }
+    }
+
+    /// The order from the generation that a host has.
+    fn order_of(&self, host: usize, to: GenerationNumber) -> Arc<SwitchOrder> {
+        let host = &self.hosts[host];
+        let from = host.engine.as_ref().map_or(host.durable.active, Engine::generation);
+        self.orders.get(&(from, to)).cloned().unwrap_or_else(|| Arc::new(SwitchOrder::free(from, to)))
     }
 
     /// Who is not in the newest bundle of a host leaves; of these, some are kept.
@@ -721,27 +769,25 @@ impl World {
         h.life.start += u32::from(!same);
         let (active, going) = h.durable.needed_generations();
         let bundle = |generation: Option<GenerationNumber>| h.bundles.get(&generation?).map(|b| &**b);
+        let order = (active.unwrap_or_default(), going.unwrap_or_default());
+        let order = self.orders.get(&order).cloned();
         let back = Return {
             host: &h.name,
             life: h.life,
             durable: &h.durable,
             active: bundle(active),
             going: bundle(going),
+            order: order.unwrap_or_else(|| Arc::new(SwitchOrder::free(h.durable.active, going.unwrap_or_default()))),
             in_process: &self.in_process,
             same_boot: !std::mem::take(&mut h.rebooted),
         };
         let (engine, effects) = recover(&back, &self.config.faults, self.now);
         let running = engine.running_actions();
-        let newest = h.bundles.last_key_value().map(|(g, b)| (*g, b.clone()));
-        let lost_go = newest.filter(|(generation, _)| active.max(going) < Some(*generation));
         h.engine = Some(engine);
         self.line(|w| format!("return {}", w.hosts[host].name));
         self.perform(host, effects);
-        if let Some((generation, bundle)) = lost_go {
-            // Whoever started the switch says `go` again to one who had not answered.
-            let event = Event::Go { generation, bundle, in_process: self.in_process.clone() };
-            self.event(host, event);
-        }
+        // Whoever started a switch says `go` again to one who had not answered.
+        self.say_words(host);
         for (cob, job) in running {
             if self.reality.runs(&cob, job) {
                 continue;

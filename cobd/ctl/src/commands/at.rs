@@ -1,0 +1,132 @@
+//! `cobctl at`: everything as it was at a moment, or what changed between two.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::{Context, history};
+use crate::args::Which;
+use crate::failure::{Exit, Failure};
+use crate::past::moment::Moment;
+use crate::past::picture::{Change, Folding, PastHost, Picture, changes};
+use crate::screen::Screen;
+use crate::words::{ago, clean, utc};
+
+/// Arguments of `at`.
+#[derive(Debug, clap::Args)]
+pub struct AtArgs {
+    /// The moment: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), -5m, now
+    #[arg(value_name = "TIME", allow_hyphen_values = true)]
+    pub time: Moment,
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// Show what changed from TIME to this moment; exit 1 if something did
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub diff: Option<Moment>,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -> Result<Exit, Failure> {
+    let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
+    let mut context = context.clone();
+    context.targets.all = context.targets.only(&hosts)?;
+    let now = now_ns();
+    let names: Vec<_> = context.targets.all.iter().filter_map(|target| target.name.clone()).collect();
+    let mut folding = Folding::new(args.time.ns(now), &names);
+    let mut second = args.diff.map(|moment| Folding::new(moment.ns(now), &names));
+    let lost = history::all(&context, screen, |entry| {
+        folding.take(&entry);
+        if let Some(second) = &mut second {
+            second.take(&entry);
+        }
+    })
+    .await?;
+    let mut first = folding.picture(&lost);
+    narrow(&mut first, &args.only);
+    let exit = match second.map(|second| second.picture(&lost)) {
+        None => tell(&context, screen, &first)?,
+        Some(mut second) => {
+            narrow(&mut second, &args.only);
+            compare(&context, screen, &first, &second)?
+        }
+    };
+    Ok(if lost.is_empty() { exit } else { Exit::Unreached })
+}
+
+/// This machine's clock, as `-5m` and `14:03` are meant.
+fn now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Only these hosts and change objects.
+fn narrow(picture: &mut Picture, only: &[Which]) {
+    if only.is_empty() {
+        return;
+    }
+    let hosts: BTreeSet<_> = only.iter().map(Which::host).collect();
+    picture.hosts.retain(|host| hosts.contains(&host.name));
+    for host in &mut picture.hosts {
+        if !only.contains(&Which::Host(host.name.clone())) {
+            host.cobs.retain(|cob| only.contains(&Which::Cob(cob.id.clone())));
+        }
+    }
+}
+
+fn tell(context: &Context, screen: &mut Screen, picture: &Picture) -> Result<Exit, Failure> {
+    let known = picture.hosts.iter().all(PastHost::is_known);
+    if context.json {
+        screen.json(picture)?;
+    } else {
+        screen.line(&format!("{}, by each host's clock", utc(picture.at_ns)))?;
+        for host in &picture.hosts {
+            for line in lines(host, picture.at_ns) {
+                screen.line(&line)?;
+            }
+        }
+    }
+    Ok(if known { Exit::Yes } else { Exit::No })
+}
+
+fn lines(host: &PastHost, at: u64) -> Vec<String> {
+    let mut all = vec![format!("{}: {}", host.name, host.words())];
+    if let Some(missing) = &host.missing {
+        all.push(format!("  not all of it is known: {}", clean(missing)));
+    }
+    let width = host.cobs.iter().map(|cob| cob.id.as_str().len()).max().unwrap_or_default();
+    for cob in &host.cobs {
+        let mut line = format!("  {:<width$}  {}", cob.id.as_str(), cob.words());
+        if let Some(since) = cob.since_ns {
+            line.push_str(&format!("  for {}", ago(at, since)));
+        }
+        if !cob.waits_for.is_empty() && cob.moving_to.is_none() {
+            line.push_str(&format!("  waits for {}", clean(&cob.waits_for.join(", "))));
+        }
+        all.push(line);
+    }
+    all
+}
+
+fn compare(context: &Context, screen: &mut Screen, first: &Picture, second: &Picture) -> Result<Exit, Failure> {
+    let changes = changes(first, second);
+    if context.json {
+        screen.json(&json!({"from_ns": first.at_ns, "to_ns": second.at_ns, "changes": changes}))?;
+    } else {
+        let (from, to) = (utc(first.at_ns), utc(second.at_ns));
+        screen.line(&format!("from {from} to {to}, by each host's clock"))?;
+        for Change { host, cob, before, after } in &changes {
+            let subject = cob.as_ref().map_or_else(|| host.to_string(), ToString::to_string);
+            screen.line(&format!("{subject}: {before}, then {after}"))?;
+        }
+        if changes.is_empty() {
+            screen.line("nothing changed")?;
+        }
+        for host in first.hosts.iter().chain(&second.hosts) {
+            if let Some(missing) = &host.missing {
+                screen.say(&format!("{}: not all of it is known: {}", host.name, clean(missing)));
+            }
+        }
+    }
+    let known = first.hosts.iter().chain(&second.hosts).all(PastHost::is_known);
+    Ok(if changes.is_empty() && known { Exit::Yes } else { Exit::No })
+}

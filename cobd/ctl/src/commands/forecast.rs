@@ -1,0 +1,283 @@
+//! A plan of `cobgen plan --from --json` beside what the hosts' histories say.
+
+use std::path::Path;
+
+use cob_types::history::HistoryEntry;
+use cobgen::forecast::SwitchPlan;
+use cobgen::forecast::plan::Planned;
+use cobgen::forecast::progress::{Made, Progress, Standing};
+use cobgen::forecast::show::time;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::screen::{Paint, Screen};
+use crate::words::count;
+
+/// The longest plan that is read, in bytes.
+const MAX_PLAN: u64 = 1 << 30;
+
+/// A plan, and how far it is.
+#[derive(Debug)]
+pub(super) struct Beside {
+    plan: SwitchPlan,
+    progress: Progress,
+}
+
+impl Beside {
+    /// Reads a plan.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let wrong = |what: String| {
+            let error = anyhow::anyhow!("the plan {} can't be read: {what}", path.display());
+            Failure::usage(error).hint("`cobgen plan --from N --to M --json` prints one")
+        };
+        let long = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
+        if long > MAX_PLAN {
+            return Err(wrong(format!("it has {long} bytes, and {MAX_PLAN} are allowed")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+        Ok(Self::of(SwitchPlan::of_json(&text).map_err(wrong)?))
+    }
+
+    fn of(plan: SwitchPlan) -> Self {
+        Self { progress: Progress::new(&plan), plan }
+    }
+
+    /// Takes the next entry of the merged history.
+    pub(super) fn take(&mut self, entry: &HistoryEntry) {
+        self.progress.take(&self.plan, entry);
+    }
+
+    /// Whether the switch was ever begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.progress.began().is_some()
+    }
+
+    /// How many transitions have ended, and when all ends.
+    pub(super) fn stands(&self, now_ns: u64) -> (u64, u64) {
+        let stands = self.progress.stands(&self.plan, now_ns);
+        (stands.ended as u64, stands.end_us)
+    }
+
+    /// The forecast as it stands, in a line.
+    pub(super) fn line(&self, now_ns: u64) -> String {
+        let (plan, Some(began)) = (&self.plan, self.progress.began()) else {
+            return format!(
+                "plan {} -> {}: not begun; {} would take {}",
+                self.plan.from,
+                self.plan.to,
+                count(self.plan.transitions.len(), "transition"),
+                time(self.plan.forecast.end_us)
+            );
+        };
+        let stands = self.progress.stands(plan, now_ns);
+        let all = plan.transitions.len();
+        let made = format!("{} of {} made", stands.ended, count(all, "transition"));
+        let late = apart(stands.end_us, plan.forecast.end_us);
+        let when = if stands.ended == all {
+            format!("all done after {}", time(stands.end_us))
+        } else {
+            let left = stands.end_us.saturating_sub(now_ns.saturating_sub(began) / 1000);
+            format!("{} run; ends after {}, {} from now", stands.running, time(stands.end_us), time(left))
+        };
+        let beyond = other(&stands);
+        format!("plan {} -> {}: {made}, {when}; {late}{beyond}", plan.from, plan.to)
+    }
+
+    /// The same for programs.
+    pub(super) fn json(&self, now_ns: u64) -> Value {
+        let stands = self.progress.stands(&self.plan, now_ns);
+        let transition = |(step, now): (&Planned, &cobgen::forecast::progress::Expected)| {
+            let made = match now.made {
+                Made::Not => "not",
+                Made::Runs(_) => "runs",
+                Made::Ended(..) => "ended",
+            };
+            json!({
+                "id": step.id, "cob": step.cob, "from": step.from, "to": step.to, "made": made,
+                "planned": {"begin_us": step.begin_us, "end_us": step.end_us},
+                "now": {"begin_us": now.begin_us, "end_us": now.end_us},
+            })
+        };
+        let transitions: Vec<Value> = self.plan.transitions.iter().zip(&stands.transitions).map(transition).collect();
+        json!({
+            "from": self.plan.from, "to": self.plan.to, "begun": self.has_begun(),
+            "planned_end_us": self.plan.forecast.end_us, "planned_p90_us": self.plan.forecast.p90_us,
+            "end_us": stands.end_us, "ended": stands.ended, "running": stands.running,
+            "unplanned": stands.unplanned, "failed": stands.failed, "transitions": transitions,
+        })
+    }
+
+    /// What was planned and what was, a line a transition, and in all.
+    pub(super) fn compared(&self, screen: &Screen) -> Vec<String> {
+        // What has not ended is not compared, so the moment does not matter.
+        let stands = self.progress.stands(&self.plan, 0);
+        let mut table = screen.table(&["TRANSITION", "PLANNED", "WAS", "BEGAN", "TOOK"]);
+        for (step, now) in self.plan.transitions.iter().zip(&stands.transitions) {
+            let planned = format!("{} to {}", time(step.begin_us), time(step.end_us));
+            let (was, began, took) = match now.made {
+                Made::Not => ("not made".to_owned(), String::new(), String::new()),
+                Made::Runs(_) => ("runs".to_owned(), apart(now.begin_us, step.begin_us), String::new()),
+                Made::Ended(..) => {
+                    let (planned, real) = (step.end_us - step.begin_us, now.end_us.saturating_sub(now.begin_us));
+                    let was = format!("{} to {}", time(now.begin_us), time(now.end_us));
+                    (was, apart(now.begin_us, step.begin_us), longer(real, planned))
+                }
+            };
+            table.add_row([format!("{} {} -> {}", step.cob, step.from, step.to), planned, was, began, took]);
+        }
+        let mut lines = screen.lines(&table);
+        lines.push(String::new());
+        lines.push(self.in_all(&stands, screen));
+        lines
+    }
+
+    fn in_all(&self, stands: &Standing, screen: &Screen) -> String {
+        let plan = &self.plan;
+        let all = plan.transitions.len();
+        if stands.ended < all {
+            let text = format!("{} of {} made{}", stands.ended, count(all, "transition"), other(stands));
+            return screen.paint(Paint::Bad, &text);
+        }
+        let (planned, real) = (plan.forecast.end_us, stands.end_us);
+        let error = planned.abs_diff(real).saturating_mul(1000) / real.max(1);
+        let (percent, tenth) = (error / 10, error % 10);
+        let within = if real <= plan.forecast.p90_us { "" } else { ", beyond what nine in ten runs need" };
+        format!(
+            "planned end {}, real end {}: {}, {percent}.{tenth} % apart{within}{}",
+            time(planned),
+            time(real),
+            apart(real, planned),
+            other(stands)
+        )
+    }
+}
+
+fn other(stands: &Standing) -> String {
+    let mut text = String::new();
+    if stands.failed > 0 {
+        text.push_str(&format!("; {} failed", count(stands.failed, "attempt")));
+    }
+    if stands.unplanned > 0 {
+        text.push_str(&format!("; {} that the plan does not have", count(stands.unplanned, "transition")));
+    }
+    text
+}
+
+fn apart(real: u64, planned: u64) -> String {
+    match real.cmp(&planned) {
+        std::cmp::Ordering::Greater => format!("{} late", time(real - planned)),
+        std::cmp::Ordering::Less => format!("{} early", time(planned - real)),
+        std::cmp::Ordering::Equal => "as planned".to_owned(),
+    }
+}
+
+fn longer(real: u64, planned: u64) -> String {
+    match real.cmp(&planned) {
+        std::cmp::Ordering::Greater => format!("{} longer", time(real - planned)),
+        std::cmp::Ordering::Less => format!("{} less", time(planned - real)),
+        std::cmp::Ordering::Equal => "as planned".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{entry, id, state};
+
+    /// Two transitions, one after the other, of a second each.
+    fn plan() -> Beside {
+        let step = |at: u64, cob: &str| {
+            let before: Vec<u64> = (at > 0).then(|| at - 1).into_iter().collect();
+            let mut step = json!({
+                "id": at, "cob": cob, "from": "down", "to": "up", "begin_us": at * 1_000_000,
+                "end_us": (at + 1) * 1_000_000, "after": before, "lag_us": 0, "slack_us": 0, "stage": at + 1,
+                "why": {"because": "new"}, "duration": {"min": 1, "median": 1, "p90": 1}, "known": true,
+            });
+            if at > 0 {
+                step["cause"] = json!(at - 1);
+            }
+            step
+        };
+        let plan = json!({
+            "format": 1, "from": 6, "to": 7, "moved": [], "groups": [], "untouched_hosts": 0,
+            "transitions": [step(0, "n1/db"), step(1, "n2/app")], "stages": [[0], [1]], "interrupted": [],
+            "irreversible": [], "critical_path": [0, 1],
+            "forecast": {"end_us": 2_000_000, "p50_us": 2_000_000, "p90_us": 2_500_000, "runs": 0, "seed": 1,
+                "known": 2, "converges": true},
+            "changes": {"what": "others read"},
+        });
+        Beside::of(SwitchPlan::of_json(&plan.to_string()).expect("a plan"))
+    }
+
+    const BEGAN: u64 = 1_000_000_000_000;
+
+    fn told(beside: &mut Beside, cob: &str, event: &str, ms: u64, ok: Option<bool>) {
+        let base = entry(id(cob).host_str(), 1, 1, BEGAN + ms * 1_000_000);
+        let (from, to) = (Some(state("down")), Some(state("up")));
+        beside.take(&HistoryEntry { cob: Some(id(cob)), event: event.to_owned(), from, to, ok, ..base });
+    }
+
+    fn go(beside: &mut Beside) {
+        for host in ["n1", "n2"] {
+            let detail = "to generation 7".to_owned();
+            beside.take(&HistoryEntry { event: "go".to_owned(), detail, ..entry(host, 1, 1, BEGAN) });
+        }
+    }
+
+    #[test]
+    fn what_comes_is_told_in_a_line() {
+        let mut beside = plan();
+        let mut lines = vec![beside.line(BEGAN)];
+        go(&mut beside);
+        told(&mut beside, "n1/db", "start", 10, None);
+        lines.push(beside.line(BEGAN + 500_000_000));
+        told(&mut beside, "n1/db", "end", 1500, Some(true));
+        lines.push(beside.line(BEGAN + 1_500_000_000));
+        told(&mut beside, "n2/app", "start", 1500, None);
+        told(&mut beside, "n2/app", "end", 2400, Some(true));
+        lines.push(beside.line(BEGAN + 9_000_000_000));
+        let expected = [
+            "plan 6 -> 7: not begun; 2 transitions would take 2.000 s",
+            "plan 6 -> 7: 0 of 2 transitions made, 1 run; ends after 2.010 s, 1.510 s from now; 10 ms late",
+            "plan 6 -> 7: 1 of 2 transitions made, 0 run; ends after 2.500 s, 1.000 s from now; 500 ms late",
+            "plan 6 -> 7: 2 of 2 transitions made, all done after 2.400 s; 400 ms late",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(beside.json(BEGAN + 9_000_000_000)["end_us"], 2_400_000);
+    }
+
+    #[test]
+    fn what_was_planned_stands_beside_what_was() {
+        let mut beside = plan();
+        go(&mut beside);
+        told(&mut beside, "n1/db", "start", 10, None);
+        told(&mut beside, "n1/db", "end", 1500, Some(true));
+        let (screen, _) = Screen::memory();
+        let half = beside.compared(&screen);
+        assert!(half.last().is_some_and(|line| line == "1 of 2 transitions made"), "{half:?}");
+        told(&mut beside, "n2/app", "start", 1500, None);
+        told(&mut beside, "n2/app", "end", 2400, Some(true));
+        let words = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = beside.compared(&screen).into_iter().map(words).collect();
+        let expected = [
+            "TRANSITION PLANNED WAS BEGAN TOOK",
+            "n1/db down -> up 0 ms to 1.000 s 10 ms to 1.500 s 10 ms late 490 ms longer",
+            "n2/app down -> up 1.000 s to 2.000 s 1.500 s to 2.400 s 500 ms late 100 ms less",
+            "",
+            "planned end 2.000 s, real end 2.400 s: 400 ms late, 16.6 % apart",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("plan.json");
+        for text in ["{}", "[1]", "nonsense"] {
+            std::fs::write(&file, text).expect("written");
+            let error = Beside::read(&file).expect_err(text);
+            assert_eq!(error.code(), 2, "{text}");
+        }
+        assert_eq!(Beside::read(&folder.path().join("none")).expect_err("none").code(), 2);
+    }
+}

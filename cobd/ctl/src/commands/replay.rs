@@ -1,0 +1,163 @@
+//! `cobctl replay`: a past switch, step by step.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::time::Duration;
+
+use cob_types::GenerationNumber;
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+
+use super::{Context, history};
+use crate::failure::{Exit, Failure};
+use crate::past::replay::{Replay, Step};
+use crate::screen::Screen;
+use crate::words::{clean, count, span};
+
+/// What was waited for less than this is not worth a word.
+const WORTH_NS: u64 = 1_000_000;
+/// The end of text, as Ctrl-C gives it where it is read as a key.
+const CTRL_C: u8 = 3;
+
+/// Arguments of `replay`.
+#[derive(Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// The generation that was switched to; of several switches to it, the last one
+    #[arg(value_name = "GENERATION", value_parser = crate::args::generation)]
+    pub generation: GenerationNumber,
+    /// Wait between the steps as it was then, so many times as fast
+    #[arg(long, value_name = "X", value_parser = speed, conflicts_with = "step")]
+    pub speed: Option<f64>,
+    /// One step for each key: Enter or space goes on, `a` shows the rest, `q` ends; the default on a terminal
+    #[arg(long)]
+    pub step: bool,
+    /// Show everything until each host's next switch
+    #[arg(long)]
+    pub all: bool,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let found = text.trim_end_matches('x').parse::<f64>().ok().filter(|x| x.is_finite() && *x > 0.0);
+    found.ok_or_else(|| format!("{text:?} is no speed: write how many times as fast, as in 1, 10 or 0.5"))
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> Result<Exit, Failure> {
+    let mut replay = Replay::of(args.generation);
+    let lost = history::all(context, screen, |entry| replay.take(entry)).await?;
+    let steps = replay.steps(args.all);
+    if steps.is_empty() {
+        let none =
+            anyhow::anyhow!("no switch to generation {} is in the histories that could be read", args.generation);
+        return Err(if lost.is_empty() { Failure::refused(none) } else { Failure::environment(none) }
+            .hint("`cobctl history` shows what they hold; what happened long ago is forgotten"));
+    }
+    let keys = Keys::open(args, screen, context.json)?;
+    play(context, screen, args, &steps, keys).await?;
+    Ok(if lost.is_empty() { Exit::Yes } else { Exit::Unreached })
+}
+
+async fn play(
+    context: &Context,
+    screen: &mut Screen,
+    args: &ReplayArgs,
+    steps: &[Step],
+    mut keys: Option<Keys>,
+) -> Result<(), Failure> {
+    let mut last = steps.first().map_or(0, |s| s.offset_ns);
+    for (nth, step) in steps.iter().enumerate() {
+        if let Some(speed) = args.speed {
+            let wait = Duration::from_nanos(step.offset_ns.saturating_sub(last)).div_f64(speed.max(1e-6));
+            tokio::time::sleep(wait).await;
+        }
+        last = last.max(step.offset_ns);
+        let text = if context.json {
+            serde_json::to_string(step).map_err(|e| Failure::environment(anyhow::Error::from(e)))?
+        } else {
+            line(step)
+        };
+        screen.line(&text)?;
+        if nth + 1 < steps.len()
+            && let Some(open) = &mut keys
+        {
+            match open.next()? {
+                Key::Next => {}
+                Key::All => keys = None,
+                Key::Quit => return Ok(()),
+            }
+        }
+    }
+    if !context.json {
+        let length = span(steps.iter().map(|s| s.offset_ns).max().unwrap_or_default());
+        screen.line(&format!("{} in {length}", count(steps.len(), "step")))?;
+    }
+    Ok(())
+}
+
+/// A step for people.
+fn line(step: &Step) -> String {
+    let entry = &step.entry;
+    let (seconds, ms) = (step.offset_ns / 1_000_000_000, step.offset_ns / 1_000_000 % 1000);
+    let mut text = format!("+{seconds:>5}.{ms:03}  {}", history::what(entry));
+    let worth = step.waited.iter().filter(|w| w.ns >= WORTH_NS);
+    let waited: Vec<_> = worth.map(|w| format!("{} for {}", span(w.ns), w.of)).collect();
+    if !waited.is_empty() {
+        text.push_str(&format!("  after {}", clean(&waited.join(", "))));
+    }
+    text
+}
+
+/// What a key says.
+enum Key {
+    Next,
+    All,
+    Quit,
+}
+
+/// The keyboard, read key by key; as it was again when this goes.
+struct Keys {
+    before: Termios,
+}
+
+impl Keys {
+    /// None where nobody presses keys, or a speed was given.
+    fn open(args: &ReplayArgs, screen: &Screen, json: bool) -> Result<Option<Self>, Failure> {
+        let terminal = std::io::stdin().is_terminal() && screen.is_live();
+        if args.speed.is_some() || !terminal || (json && !args.step) {
+            if args.step && !terminal {
+                return Err(Failure::usage(anyhow::anyhow!("--step reads keys, and this is no terminal"))
+                    .hint("leave it out: all steps are lines then"));
+            }
+            return Ok(None);
+        }
+        let before = tcgetattr(std::io::stdin()).map_err(std::io::Error::from)?;
+        let mut keys = before.clone();
+        keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+        keys.special_codes[SpecialCodeIndex::VMIN] = 1;
+        keys.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &keys).map_err(std::io::Error::from)?;
+        Ok(Some(Self { before }))
+    }
+
+    /// Waits for a key that says something.
+    fn next(&mut self) -> Result<Key, Failure> {
+        loop {
+            let mut key = [0];
+            match std::io::stdin().read(&mut key) {
+                Ok(0) => return Ok(Key::Quit),
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match key[0] {
+                b'\n' | b'\r' | b' ' => return Ok(Key::Next),
+                b'a' => return Ok(Key::All),
+                b'q' | CTRL_C => return Ok(Key::Quit),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+    }
+}

@@ -1,0 +1,129 @@
+//! `cobctl durations --transitions`: how long every transition took, with its spread, in the form that
+//! `cobgen plan --from --durations` reads.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cob_types::history::HistoryEntry;
+use cob_types::{CobId, HostName, StateName};
+use serde_json::{Value, json};
+
+/// Of each transition of a change object the last so many count.
+const LAST: usize = 50;
+/// A first check that came so long after its generation was activated was not made because of it.
+const CHECK_NS: u64 = 60_000_000_000;
+
+/// What the histories say of transitions. Times are in microseconds.
+#[derive(Debug, Default)]
+pub(super) struct Transitions {
+    running: BTreeMap<CobId, (u64, StateName, StateName)>,
+    /// By what is done, the latest last.
+    times: BTreeMap<(CobId, String), VecDeque<u64>>,
+    activated: BTreeMap<HostName, u64>,
+    /// Those of which a check has been seen.
+    known: BTreeSet<CobId>,
+}
+
+impl Transitions {
+    pub(super) fn take(&mut self, entry: HistoryEntry) {
+        let HistoryEntry { ts_ns, host, cob, event, from, to, ok, .. } = entry;
+        match (event.as_str(), cob, from, to) {
+            ("activate", None, ..) => _ = self.activated.insert(host, ts_ns),
+            ("start", Some(cob), Some(from), Some(to)) => _ = self.running.insert(cob, (ts_ns, from, to)),
+            ("end", Some(cob), ..) => {
+                if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
+                    self.add(cob, format!("{from}>{to}"), ts_ns.saturating_sub(began));
+                }
+            }
+            ("check", Some(cob), _, Some(found)) => {
+                // Only a new one and one whose content differs are looked at because a generation is active.
+                let due = found == StateName::OUTDATED || !self.known.contains(&cob);
+                let since = self.activated.get(&host).map(|at| ts_ns.saturating_sub(*at));
+                self.known.insert(cob.clone());
+                if let Some(since) = since.filter(|since| due && *since <= CHECK_NS) {
+                    self.add(cob, "check".to_owned(), since);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, cob: CobId, what: String, ns: u64) {
+        let times = self.times.entry((cob, what)).or_default();
+        times.push_back(ns / 1000);
+        if times.len() > LAST {
+            times.pop_front();
+        }
+    }
+
+    /// `HOST/NAME FROM>TO`, and for names that several hosts have `*/NAME FROM>TO`.
+    pub(super) fn lines(&self) -> BTreeMap<String, Value> {
+        let mut alike: BTreeMap<(&str, &str), (usize, Vec<u64>)> = BTreeMap::new();
+        let mut lines = BTreeMap::new();
+        for ((cob, what), times) in &self.times {
+            let (hosts, all) = alike.entry((cob.name(), what)).or_default();
+            *hosts += 1;
+            all.extend(times);
+            lines.insert(format!("{cob} {what}"), summed(times.iter().copied().collect()));
+        }
+        let alike = alike.into_iter().filter(|(_, (hosts, _))| *hosts > 1);
+        lines.extend(alike.map(|((name, what), (_, all))| (format!("*/{name} {what}"), summed(all))));
+        lines
+    }
+}
+
+/// The shortest, the middle one, and the one that nine of ten do not exceed.
+fn summed(mut times: Vec<u64>) -> Value {
+    times.sort_unstable();
+    let at = |n: usize| times.get(n).copied().unwrap_or(0);
+    let (median, p90) = (at((times.len() - 1) / 2), at((times.len() * 9).div_ceil(10) - 1));
+    let us = |us: u64| format!("{us}us");
+    json!({"min": us(at(0)), "median": us(median), "p90": us(p90), "runs": times.len()})
+}
+
+#[cfg(test)]
+mod tests {
+    use cobgen::forecast::Durations;
+
+    use super::*;
+    use crate::testing::{entry, id, state};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn told(t: &mut Transitions, cob: &str, event: &str, hop: (&str, &str), at: u64, ok: Option<bool>) {
+        let base = entry(id(cob).host_str(), 1, 1, at);
+        let from = (!hop.0.is_empty()).then(|| state(hop.0));
+        t.take(HistoryEntry { cob: Some(id(cob)), event: event.to_owned(), from, to: Some(state(hop.1)), ok, ..base });
+    }
+
+    #[test]
+    fn what_ended_well_is_summed_up_and_can_be_read() {
+        let mut t = Transitions::default();
+        for (n, ms) in [300, 100, 200, 900].into_iter().enumerate() {
+            let at = n as u64 * 10 * SECOND;
+            told(&mut t, "n1/db", "start", ("down", "up"), at, None);
+            told(&mut t, "n1/db", "end", ("down", "up"), at + ms * 1_000_000, Some(true));
+        }
+        told(&mut t, "n2/db", "start", ("down", "up"), 0, None);
+        told(&mut t, "n2/db", "end", ("down", "up"), SECOND, Some(false));
+        told(&mut t, "n2/db", "start", ("down", "up"), 0, None);
+        told(&mut t, "n2/db", "end", ("down", "up"), 2 * SECOND, Some(true));
+        let lines = serde_json::to_string(&t.lines()).expect("JSON");
+        let expected = "{\"*/db down>up\":{\"median\":\"300000us\",\"min\":\"100000us\",\"p90\":\"2000000us\",\"runs\":5},\
+            \"n1/db down>up\":{\"median\":\"200000us\",\"min\":\"100000us\",\"p90\":\"900000us\",\"runs\":4},\
+            \"n2/db down>up\":{\"median\":\"2000000us\",\"min\":\"2000000us\",\"p90\":\"2000000us\",\"runs\":1}}";
+        assert_eq!(lines, expected);
+        Durations::of_text(&lines).expect("`cobgen plan` reads it");
+    }
+
+    #[test]
+    fn only_checks_that_an_activation_asks_for_count() {
+        let mut t = Transitions::default();
+        t.take(entry("n1", 1, 1, SECOND));
+        told(&mut t, "n1/db", "check", ("", "down"), SECOND + 5_000_000, Some(true));
+        told(&mut t, "n1/db", "check", ("", "up"), 2 * SECOND, Some(true));
+        t.take(entry("n1", 1, 1, 10 * SECOND));
+        told(&mut t, "n1/db", "check", ("", "outdated"), 10 * SECOND + 9_000_000, Some(true));
+        assert_eq!(t.lines()["n1/db check"]["runs"], 2);
+        assert_eq!(t.lines()["n1/db check"]["p90"], "9000us");
+    }
+}

@@ -1,0 +1,432 @@
+//! Everything as it was at a moment, folded from histories.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::history::HistoryEntry;
+use cob_types::{CobId, GenerationNumber, HostName, StateName};
+use serde::Serialize;
+
+/// All hosts at a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Picture {
+    /// The moment, in nanoseconds since 1970, by each host's clock.
+    pub at_ns: u64,
+    /// The hosts, by name.
+    pub hosts: Vec<PastHost>,
+}
+
+/// A host as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PastHost {
+    /// Its name.
+    pub name: HostName,
+    /// It answers now, so that its history could be read.
+    pub reachable: bool,
+    /// Why something of it is not known; none: all is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// The active generation; none: not known, or there was none.
+    pub generation: Option<GenerationNumber>,
+    /// To which it was on its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switching_to: Option<GenerationNumber>,
+    /// An operator had paused it.
+    pub paused: bool,
+    /// Its change objects, by id.
+    pub cobs: Vec<PastCob>,
+}
+
+/// A change object as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PastCob {
+    /// `HOST/NAME`.
+    pub id: CobId,
+    /// Its state; absent: the host did not know it either, or `known` is false.
+    pub state: Option<StateName>,
+    /// The history tells.
+    pub known: bool,
+    /// Where an action was bringing it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moving_to: Option<StateName>,
+    /// The attempt of that action, or of the last one that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Since when it had been so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// It had given up.
+    pub failed: bool,
+    /// The locks that it had asked for and not got, as `COB@STATE|STATE`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+}
+
+/// Takes entries, and gives the picture that they add up to.
+#[derive(Debug)]
+pub struct Folding {
+    at: u64,
+    hosts: BTreeMap<HostName, Host>,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    /// Number and time of the first entry that it still has.
+    first: Option<(u64, u64)>,
+    generation: Option<GenerationNumber>,
+    switching_to: Option<GenerationNumber>,
+    paused: bool,
+    cobs: BTreeMap<CobId, Cob>,
+}
+
+#[derive(Debug, Default)]
+struct Cob {
+    state: Option<StateName>,
+    /// An entry after the moment has told of it.
+    later: bool,
+    gone: bool,
+    moving_to: Option<StateName>,
+    attempt: Option<u32>,
+    since: Option<u64>,
+    failed: bool,
+    waits: BTreeMap<String, String>,
+}
+
+impl Folding {
+    /// A picture of this moment, of these hosts at least.
+    pub fn new<'h>(at: u64, hosts: impl IntoIterator<Item = &'h HostName>) -> Self {
+        Self { at, hosts: hosts.into_iter().map(|name| (name.clone(), Host::default())).collect() }
+    }
+
+    /// Takes the next entry. Those after the moment count, too: they tell what was before them.
+    pub fn take(&mut self, entry: &HistoryEntry) {
+        let host = self.hosts.entry(entry.host.clone()).or_default();
+        host.first.get_or_insert((entry.seq, entry.ts_ns));
+        if entry.ts_ns > self.at {
+            host.after(entry);
+        } else {
+            host.before(entry);
+        }
+    }
+
+    /// The picture; `lost` are the hosts that could not be read to their end.
+    #[must_use]
+    pub fn picture(self, lost: &BTreeSet<HostName>) -> Picture {
+        let at = self.at;
+        let hosts = self.hosts.into_iter().map(|(name, host)| {
+            let reachable = !lost.contains(&name);
+            host.picture(name, at, reachable)
+        });
+        Picture { at_ns: at, hosts: hosts.collect() }
+    }
+}
+
+impl Host {
+    fn before(&mut self, entry: &HistoryEntry) {
+        if entry.generation != GenerationNumber(0) {
+            self.generation = Some(entry.generation);
+        }
+        match entry.event.as_str() {
+            "activate" => self.switching_to = None,
+            "go" => self.switching_to = generation_in(&entry.detail),
+            "pause" => self.paused = true,
+            "resume" => self.paused = false,
+            // Of what was only asked for nothing is left in a new life.
+            "daemon" => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
+            _ => {}
+        }
+        if let Some(id) = &entry.cob {
+            self.cobs.entry(id.clone()).or_default().before(entry);
+        }
+    }
+
+    fn after(&mut self, entry: &HistoryEntry) {
+        let Some(id) = &entry.cob else { return };
+        // What came with a later generation was not there yet.
+        if !self.cobs.contains_key(id) && self.generation != Some(entry.generation) {
+            return;
+        }
+        self.cobs.entry(id.clone()).or_default().after(entry);
+    }
+
+    fn picture(self, name: HostName, at: u64, reachable: bool) -> PastHost {
+        let missing = match self.first {
+            _ if !reachable => Some("its history could not be read to its end".to_owned()),
+            // A history that begins with the first record is whole: the host was not there before.
+            Some((seq, ns)) if seq <= 1 && ns > at => None,
+            Some((_, ns)) if ns > at => Some(format!("its history begins later, at {}", crate::words::utc(ns))),
+            Some(_) => None,
+            None => Some("it has no history".to_owned()),
+        };
+        let whole = reachable && self.first.is_some_and(|(seq, _)| seq <= 1);
+        let there = self.cobs.into_iter().filter(|(_, cob)| !cob.gone);
+        let cobs = there.map(|(id, cob)| cob.picture(id, whole)).collect();
+        let Host { generation, switching_to, paused, .. } = self;
+        PastHost { name, reachable, missing, generation, switching_to, paused, cobs }
+    }
+}
+
+impl Cob {
+    fn before(&mut self, entry: &HistoryEntry) {
+        match entry.event.as_str() {
+            "start" => {
+                self.gone = false;
+                self.failed = false;
+                self.state.clone_from(&entry.from);
+                self.moving_to.clone_from(&entry.to);
+                self.attempt = entry.attempt;
+                self.since = Some(entry.ts_ns);
+            }
+            "end" => {
+                self.moving_to = None;
+                let done = entry.ok == Some(true);
+                self.state = entry.to.clone().filter(|_| done);
+                self.attempt = entry.attempt.filter(|_| !done);
+                self.since = Some(entry.ts_ns);
+            }
+            "check" | "drift" => {
+                self.gone = false;
+                if self.state != entry.to {
+                    self.since = Some(entry.ts_ns);
+                }
+                self.state.clone_from(&entry.to);
+            }
+            "failed" => self.failed = true,
+            "retry" => self.failed = false,
+            "gone" => *self = Self { gone: true, ..Self::default() },
+            "request" => {
+                let of = entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of);
+                self.waits.insert(of.to_owned(), entry.detail.clone());
+            }
+            "hold" | "release" => _ = self.waits.remove(&entry.detail),
+            _ => {}
+        }
+    }
+
+    /// The first thing that was told of it later may tell in which state it was before.
+    fn after(&mut self, entry: &HistoryEntry) {
+        if !matches!(entry.event.as_str(), "start" | "end" | "check" | "drift" | "gone") {
+            return;
+        }
+        if !self.later && self.state.is_none() && self.moving_to.is_none() && entry.event == "start" {
+            self.state.clone_from(&entry.from);
+        }
+        self.later = true;
+    }
+
+    fn picture(self, id: CobId, whole: bool) -> PastCob {
+        PastCob {
+            id,
+            known: whole || self.state.is_some() || self.since.is_some(),
+            state: self.state,
+            moving_to: self.moving_to,
+            attempt: self.attempt,
+            since_ns: self.since,
+            failed: self.failed,
+            waits_for: self.waits.into_values().collect(),
+        }
+    }
+}
+
+/// The number in `to generation 7, by alice`.
+pub(super) fn generation_in(detail: &str) -> Option<GenerationNumber> {
+    let (_, rest) = detail.split_once("generation ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().map(GenerationNumber)
+}
+
+/// What differs between two pictures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The host, or that of the change object.
+    pub host: HostName,
+    /// The change object; none: the host itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cob: Option<CobId>,
+    /// How it was at the first moment, in words.
+    pub before: String,
+    /// How it was at the second.
+    pub after: String,
+}
+
+/// Everything that was otherwise at the second moment.
+#[must_use]
+pub fn changes(first: &Picture, second: &Picture) -> Vec<Change> {
+    let by_name = |p: &Picture| p.hosts.iter().map(|h| (h.name.clone(), h.clone())).collect::<BTreeMap<_, _>>();
+    let (first, second) = (by_name(first), by_name(second));
+    let mut all = Vec::new();
+    for name in first.keys().chain(second.keys()).collect::<BTreeSet<_>>() {
+        let (one, other) = (first.get(name), second.get(name));
+        let words = |host: Option<&PastHost>| host.map_or_else(|| "not there".to_owned(), PastHost::words);
+        note(&mut all, name, None, words(one), words(other));
+        let cobs = |host: Option<&PastHost>| -> BTreeMap<CobId, String> {
+            host.iter().flat_map(|h| &h.cobs).map(|c| (c.id.clone(), c.words())).collect()
+        };
+        let (one, other) = (cobs(one), cobs(other));
+        for id in one.keys().chain(other.keys()).collect::<BTreeSet<_>>() {
+            let words = |of: &BTreeMap<CobId, String>| of.get(id).cloned().unwrap_or_else(|| "not there".to_owned());
+            note(&mut all, name, Some(id), words(&one), words(&other));
+        }
+    }
+    all
+}
+
+fn note(all: &mut Vec<Change>, host: &HostName, cob: Option<&CobId>, before: String, after: String) {
+    if before != after {
+        all.push(Change { host: host.clone(), cob: cob.cloned(), before, after });
+    }
+}
+
+impl PastHost {
+    /// The host itself, in a few words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let mut text = match self.generation {
+            Some(generation) => format!("generation {generation}"),
+            None if self.missing.is_some() => "not known".to_owned(),
+            None => "no generation yet".to_owned(),
+        };
+        if let Some(to) = self.switching_to {
+            text.push_str(&format!(", on its way to {to}"));
+        }
+        if self.paused {
+            text.push_str(", paused");
+        }
+        text
+    }
+
+    /// Everything that was to be told is known.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.missing.is_none() && self.cobs.iter().all(|cob| cob.known)
+    }
+}
+
+impl PastCob {
+    /// Its state in a few words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let state = match &self.state {
+            Some(state) => state.to_string(),
+            None if self.known => "unknown".to_owned(),
+            None => "not known".to_owned(),
+        };
+        let mut text = match &self.moving_to {
+            Some(to) => format!("{state} → {to}"),
+            None => state,
+        };
+        if let Some(attempt) = self.attempt.filter(|n| *n > 1) {
+            text.push_str(&format!(", attempt {attempt}"));
+        }
+        if self.failed {
+            text.push_str(", given up");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{entry, id, state};
+
+    fn told(seq: u64, at: u64, event: &str, cob: &str) -> HistoryEntry {
+        let cob = (!cob.is_empty()).then(|| id(cob));
+        HistoryEntry { cob, event: event.to_owned(), ..entry("n1", seq, seq, at) }
+    }
+
+    fn moved(seq: u64, at: u64, event: &str, from: &str, to: &str, ok: Option<bool>) -> HistoryEntry {
+        HistoryEntry {
+            from: Some(state(from)),
+            to: Some(state(to)),
+            attempt: Some(1),
+            ok,
+            ..told(seq, at, event, "n1/db")
+        }
+    }
+
+    fn life() -> Vec<HistoryEntry> {
+        let detail = |entry: HistoryEntry, text: &str| HistoryEntry { detail: text.to_owned(), ..entry };
+        let old = |entry: HistoryEntry| HistoryEntry { generation: GenerationNumber(0), ..entry };
+        vec![
+            old(told(1, 10, "daemon", "")),
+            old(detail(told(2, 20, "go", ""), "to generation 7, by root")),
+            told(3, 30, "activate", ""),
+            HistoryEntry { to: Some(state("down")), ..told(4, 40, "check", "n1/db") },
+            detail(told(5, 50, "request", "n1/db"), "n2/app@down|off"),
+            HistoryEntry { to: Some(state("down")), ..detail(told(6, 60, "hold", "n1/db"), "n2/app") },
+            moved(7, 70, "start", "down", "up", None),
+            moved(8, 80, "end", "down", "up", Some(false)),
+            told(9, 80, "failed", "n1/db"),
+            told(10, 90, "retry", "n1/db"),
+            moved(11, 100, "start", "down", "up", None),
+            moved(12, 110, "end", "down", "up", Some(true)),
+            HistoryEntry { to: Some(state("down")), ..told(13, 120, "gone", "n1/db") },
+        ]
+    }
+
+    fn at(moment: u64, entries: &[HistoryEntry]) -> PastHost {
+        let mut folding = Folding::new(moment, []);
+        entries.iter().for_each(|entry| folding.take(entry));
+        folding.picture(&BTreeSet::new()).hosts.remove(0)
+    }
+
+    #[test]
+    fn every_moment_of_a_life_is_as_it_was() {
+        let all = life();
+        let words = |moment| {
+            let host = at(moment, &all);
+            assert!(host.is_known(), "{moment}: {host:?}");
+            let cob = host.cobs.first().map_or("not there".to_owned(), |c| format!("{}{:?}", c.words(), c.waits_for));
+            format!("{}; {cob}", host.words())
+        };
+        assert_eq!(words(5), "no generation yet; not there", "before its first life");
+        assert_eq!(words(25), "no generation yet, on its way to 7; not there");
+        assert_eq!(words(35), "generation 7; unknown[]", "activated and not checked yet");
+        assert_eq!(words(45), "generation 7; down[]");
+        assert_eq!(words(55), "generation 7; down[\"n2/app@down|off\"]");
+        assert_eq!(words(65), "generation 7; down[]");
+        assert_eq!(words(75), "generation 7; down → up[]");
+        assert_eq!(words(85), "generation 7; down, given up[]", "what came later tells where it was");
+        assert_eq!(words(95), "generation 7; down[]");
+        assert_eq!(words(115), "generation 7; up[]");
+        assert_eq!(words(125), "generation 7; not there");
+    }
+
+    #[test]
+    fn what_was_pruned_is_not_known_and_said() {
+        let kept = &life()[6..];
+        let host = at(45, kept);
+        assert!(host.missing.as_deref().is_some_and(|m| m.contains("begins later")), "{host:?}");
+        assert!(!host.is_known() && host.cobs.is_empty());
+        assert_eq!(at(75, kept).cobs[0].words(), "down → up");
+        // Another one of which nothing was told between.
+        let mut silent = kept.to_vec();
+        silent.push(HistoryEntry { to: Some(state("up")), ..told(14, 130, "check", "n1/silent") });
+        let host = at(75, &silent);
+        assert_eq!((host.cobs[1].words().as_str(), host.is_known()), ("not known", false));
+        let mut lost = Folding::new(75, []);
+        silent.iter().for_each(|entry| lost.take(entry));
+        let lost = lost.picture(&BTreeSet::from([silent[0].host.clone()]));
+        assert!(!lost.hosts[0].reachable && lost.hosts[0].missing.is_some());
+    }
+
+    #[test]
+    fn what_comes_with_a_later_generation_was_not_there() {
+        let mut all = life();
+        all.push(HistoryEntry { generation: GenerationNumber(8), ..told(14, 130, "activate", "") });
+        let later = HistoryEntry { generation: GenerationNumber(8), ..told(15, 140, "check", "n1/new") };
+        all.push(HistoryEntry { to: Some(state("up")), ..later });
+        assert!(at(115, &all).cobs.iter().all(|c| c.id != id("n1/new")));
+        assert_eq!(at(145, &all).cobs[0].words(), "up");
+    }
+
+    #[test]
+    fn two_moments_are_compared() {
+        let all = life();
+        let picture = |moment| Picture { at_ns: moment, hosts: vec![at(moment, &all)] };
+        let changed = changes(&picture(25), &picture(115));
+        let lines: Vec<_> = changed.iter().map(|c| (c.cob.is_some(), c.before.as_str(), c.after.as_str())).collect();
+        assert_eq!(lines, [(false, "no generation yet, on its way to 7", "generation 7"), (true, "not there", "up")]);
+        assert!(changes(&picture(112), &picture(115)).is_empty());
+    }
+}

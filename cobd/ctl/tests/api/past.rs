@@ -1,0 +1,111 @@
+//! `at` and `replay` against daemons on real sockets.
+
+use cob_types::GenerationNumber;
+use cob_types::history::HistoryEntry;
+
+use crate::fake::{Daemon, NOW, cobctl, entry, id, publish, state};
+
+/// An entry of one host, `at` nanoseconds after the beginning.
+fn told(host: &str, seq: u64, at: u64, event: &str, cob: &str, detail: &str) -> HistoryEntry {
+    let cob = (!cob.is_empty()).then(|| id(cob));
+    let (event, detail) = (event.to_owned(), detail.to_owned());
+    HistoryEntry { ts_ns: NOW + at, cob, event, detail, from: None, to: None, attempt: None, ..entry(host, seq, at) }
+}
+
+fn moved(host: &str, seq: u64, at: u64, event: &str, ok: Option<bool>) -> HistoryEntry {
+    let entry = told(host, seq, at, event, &format!("{host}/db"), "");
+    HistoryEntry { from: Some(state("down")), to: Some(state("up")), attempt: Some(1), ok, ..entry }
+}
+
+/// A switch to generation 7, in which n1/db waits for n2/db.
+async fn two() -> (Daemon, Daemon) {
+    let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
+    let before = |entry: HistoryEntry| HistoryEntry { generation: GenerationNumber(6), ..entry };
+    let down = |entry: HistoryEntry| HistoryEntry { to: Some(state("down")), ..entry };
+    n1.look().history = vec![
+        before(told("n1", 1, 1_000_000, "daemon", "", "start 1 of the daemon")),
+        before(told("n1", 2, 2_000_000, "go", "", "to generation 7, by root")),
+        told("n1", 3, 3_000_000, "activate", "", ""),
+        down(told("n1", 4, 4_000_000, "check", "n1/db", "")),
+        told("n1", 5, 5_000_000, "request", "n1/db", "n2/db@up"),
+        told("n1", 6, 2_505_000_000, "hold", "n1/db", "n2/db"),
+        moved("n1", 7, 2_506_000_000, "start", None),
+        moved("n1", 8, 3_000_000_000, "end", Some(true)),
+    ];
+    n2.look().history = vec![
+        before(told("n2", 1, 1_000_000, "daemon", "", "start 1 of the daemon")),
+        before(told("n2", 2, 2_500_000, "go", "", "to generation 7, by root")),
+        told("n2", 3, 3_500_000, "activate", "", ""),
+        moved("n2", 4, 10_000_000, "start", None),
+        moved("n2", 5, 2_000_000_000, "end", Some(true)),
+    ];
+    (n1, n2)
+}
+
+#[tokio::test]
+async fn everything_is_shown_as_it_was() {
+    let (n1, n2) = two().await;
+    let hosts = ["--host", &n1.address, "--host", &n2.address];
+    let at = |words: &'static [&'static str]| cobctl(&[&hosts[..], &["at"], words].concat());
+    // The fake clock begins 1000 s after 1970.
+    let ran = at(&["1970-01-01T00:16:41Z"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for part in ["n1: generation 7\n", "n1/db  down  for 996 ms  waits for n2/db@up", "n2/db  down → up  for 990 ms"]
+    {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    let ran = at(&["1970-01-01T00:16:42.700Z", "n2", "--json"]).await;
+    let json = ran.json();
+    assert_eq!((ran.code, json["hosts"].as_array().map(Vec::len)), (0, Some(1)), "{json}");
+    let cob = &json["hosts"][0]["cobs"][0];
+    assert_eq!((&cob["id"], &cob["state"], &cob["known"]), (&"n2/db".into(), &"up".into(), &true.into()));
+    let ran = at(&["1970-01-01T00:16:41Z", "--diff", "now"]).await;
+    assert!(ran.code == 1 && ran.out.contains("n1/db: down, then up\nn2/db: down → up, then up\n"), "{ran:?}");
+    let ran = at(&["-5m", "--diff", "now"]).await;
+    assert!(ran.code == 0 && ran.out.ends_with("nothing changed\n"), "{ran:?}");
+    let ran = at(&["yesterday"]).await;
+    assert!(ran.code == 2 && ran.err.contains("is no moment"), "{ran:?}");
+    // A history that was cut off says so.
+    n1.look().history.drain(..4);
+    let ran = at(&["1970-01-01T00:16:40.003Z"]).await;
+    assert!(
+        ran.code == 1 && ran.out.contains("n1: not known\n  not all of it is known: its history begins later"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_switch_is_replayed() {
+    let (n1, n2) = two().await;
+    let hosts = ["--host", &n1.address, "--host", &n2.address, "replay"];
+    let ran = cobctl(&[&hosts[..], &["7"]].concat()).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let starts: Vec<_> = ran.out.lines().filter(|line| line.contains(" start ")).collect();
+    assert_eq!(starts.len(), 2, "{ran:?}");
+    assert!(starts[0].starts_with("+    0.008") && starts[0].contains("n2/db"), "{starts:?}");
+    assert!(starts[1].starts_with("+    2.504") && starts[1].ends_with("after 2.5 s for n2/db@up"), "{starts:?}");
+    assert!(!ran.out.contains("daemon") && ran.out.ends_with(" steps in 2.9 s\n"), "{ran:?}");
+    let ran = cobctl(&[&hosts[..], &["7", "--json", "--speed", "1000"]].concat()).await;
+    let steps: Vec<serde_json::Value> = ran.out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let last = steps.iter().find(|s| s["event"] == "start" && s["host"] == "n1").expect("a step");
+    assert_eq!((&last["waited"][0]["of"], last["waited"][0]["ns"].as_u64()), (&"n2/db@up".into(), Some(2_500_000_000)));
+
+    let ran = cobctl(&[&hosts[..], &["8"]].concat()).await;
+    assert!(ran.code == 1 && ran.err.contains("no switch to generation 8"), "{ran:?}");
+    let ran = cobctl(&[&hosts[..], &["7", "--step"]].concat()).await;
+    assert!(ran.code == 2 && ran.err.contains("no terminal"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn who_can_not_be_reached_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = two().await;
+    publish(folder.path(), 7, &[("n1", &n1.address, 1), ("n2", &n2.address, 1)]);
+    drop(n2);
+    let depot = folder.path().to_str().expect("text");
+    let ran = cobctl(&["--depot", depot, "at", "1970-01-01T00:16:41Z"]).await;
+    assert!(ran.code == 3 && ran.err.contains("n2 is missing"), "{ran:?}");
+    assert!(ran.out.contains("n2: not known") && ran.out.contains("n1/db  down"), "{ran:?}");
+    let ran = cobctl(&["--depot", depot, "replay", "7"]).await;
+    assert!(ran.code == 3 && ran.out.contains("n1/db") && ran.err.contains("n2 is missing"), "{ran:?}");
+}

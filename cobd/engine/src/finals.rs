@@ -1,0 +1,405 @@
+//! Who has left for good: told from host to host, and when that lets a host activate.
+//!
+//! A change object that leaves is *final* when it is where it leaves, with no other promise out, and all that the
+//! order of the switch names before it are final. From then on it is never moved, over every return, until the
+//! switch is over or left. A host activates the generation that it goes to when all of its own that leave are
+//! final, and all that its order makes it wait for on other hosts.
+//!
+//! A fact of another host is asked for, again and again until it is told, and kept on record. The host that is
+//! asked remembers who wants to know, and answers as soon as it is so. A switch that is left (by a way back, or for a
+//! newer generation before its end) makes facts of it void: each host counts such moments in its *turn*, takes over a
+//! higher one wherever it hears of it, and takes a fact only from a host that knows the same turn as itself.
+//!
+//! Where the order has nobody wait for anybody, a host's own leave together, and nothing is asked.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cob_types::message::{Finals, MAX_FINALS};
+use cob_types::{CobId, GenerationNumber, Item, SwitchOrder};
+
+use crate::engine::{Engine, Timer};
+use crate::names::{CobRef, HostRef};
+use crate::object::Object;
+use crate::record::{Body, Durable, OrderRecord};
+use crate::spec::Spec;
+use crate::time::{Span, Time};
+
+/// How long until a question is said again; doubles up to [`ASK_CAP`].
+const ASK: Span = Span::secs(1);
+const ASK_CAP: Span = Span::secs(60);
+/// The most change objects that one other host is owed an answer about.
+const OWED_MAX: usize = 100_000;
+
+/// The generation that this host is on its way to.
+#[derive(Debug, Clone)]
+pub(crate) struct Going {
+    pub(crate) generation: GenerationNumber,
+    pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
+    /// Those that must have left before it is activated.
+    pub(crate) leaving: BTreeSet<CobRef>,
+    pub(crate) order: Arc<SwitchOrder>,
+    pub(crate) since: Time,
+    /// Of those that leave: the ones that are not final yet.
+    pub(crate) open: BTreeSet<CobRef>,
+    /// Of each of these, the ones that are waited for.
+    pub(crate) before: BTreeMap<CobRef, BTreeSet<CobRef>>,
+    /// The other way round: of whom others wait.
+    followers: BTreeMap<CobRef, Vec<CobRef>>,
+    /// Something has happened to them: are they final now?
+    pub(crate) look: BTreeSet<CobRef>,
+    /// What other hosts have told, and what a person has declared.
+    told: BTreeSet<CobRef>,
+    declared: BTreeSet<CobRef>,
+    pub(crate) questions: BTreeMap<HostRef, Question>,
+}
+
+/// What one other host is asked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Question {
+    pub(crate) cobs: BTreeSet<CobRef>,
+    pub(crate) times: u32,
+    next: Time,
+}
+
+/// What another host wants to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Owed {
+    from: GenerationNumber,
+    to: GenerationNumber,
+    cobs: BTreeSet<CobId>,
+}
+
+impl Going {
+    pub(crate) fn new(
+        generation: GenerationNumber,
+        specs: BTreeMap<CobId, Arc<Spec>>,
+        leaving: BTreeSet<CobRef>,
+        order: Arc<SwitchOrder>,
+        since: Time,
+    ) -> Self {
+        Self {
+            generation,
+            specs,
+            open: leaving.clone(),
+            leaving,
+            order,
+            since,
+            before: BTreeMap::new(),
+            followers: BTreeMap::new(),
+            look: BTreeSet::new(),
+            told: BTreeSet::new(),
+            declared: BTreeSet::new(),
+            questions: BTreeMap::new(),
+        }
+    }
+
+    /// Nobody waits for anybody of another host, or of his own: all leave together.
+    fn together(&self) -> bool {
+        self.order.after.is_empty() && self.order.waits.is_empty()
+    }
+
+    /// A change object is final: who waited for it alone is looked at.
+    fn is_out(&mut self, cob: CobRef) {
+        self.open.remove(&cob);
+        for follower in self.followers.remove(&cob).into_iter().flatten() {
+            if let Some(before) = self.before.get_mut(&follower) {
+                before.remove(&cob);
+                self.look.insert(follower);
+            }
+        }
+    }
+
+    fn is_answered(&mut self, host: HostRef, cob: CobRef) -> bool {
+        let Some(question) = self.questions.get_mut(&host) else { return false };
+        let asked = question.cobs.remove(&cob);
+        if question.cobs.is_empty() {
+            self.questions.remove(&host);
+        }
+        asked
+    }
+}
+
+impl Engine {
+    /// Works out who waits for whom by the order and what is known, and says all questions.
+    pub(crate) fn lay_out(&mut self, now: Time) {
+        let Some(mut going) = self.going.take() else { return };
+        let order = going.order.clone();
+        let mut away = BTreeSet::new();
+        going.before.clear();
+        going.followers.clear();
+        going.questions.clear();
+        for cob in &going.open {
+            let id = self.names.cob_id(*cob).clone();
+            let named: Vec<CobRef> = order.before(&id).filter_map(|b| self.named(b)).collect();
+            let mut before = BTreeSet::new();
+            for other in named {
+                let here = self.names.host_of(other) == self.here;
+                if if here { other != *cob && going.open.contains(&other) } else { !going.knows(other) } {
+                    before.insert(other);
+                    going.followers.entry(other).or_default().push(*cob);
+                    away.extend(Some(other).filter(|_| !here));
+                }
+            }
+            going.before.insert(*cob, before);
+        }
+        let me = self.names.host_name(self.here).clone();
+        for id in order.waits_of(&me) {
+            let cob = self.names.cob(id);
+            away.extend(Some(cob).filter(|c| self.names.host_of(*c) != self.here && !going.knows(*c)));
+        }
+        if self.faults.ignores_after() {
+            going.before.values_mut().for_each(BTreeSet::clear);
+        }
+        for cob in away {
+            going.questions.entry(self.names.host_of(cob)).or_default().cobs.insert(cob);
+        }
+        going.look = going.open.clone();
+        let hosts: Vec<HostRef> = going.questions.keys().copied().collect();
+        self.going = Some(going);
+        hosts.into_iter().for_each(|host| self.ask_final(host, now));
+    }
+
+    /// Of this host only what it has; of others whatever is named.
+    fn named(&mut self, id: &CobId) -> Option<CobRef> {
+        let here = id.host_str() == self.names.host_name(self.here).as_str();
+        if here { self.names.find_cob(id) } else { Some(self.names.cob(id)) }
+    }
+
+    /// Says a host's question, and notes when to say it again.
+    pub(crate) fn ask_final(&mut self, host: HostRef, now: Time) {
+        let (from, turn) = (self.generation, self.turn);
+        let Some(going) = &mut self.going else { return };
+        let Some(question) = going.questions.get_mut(&host) else { return };
+        question.next = now + ASK.doubled(question.times.min(16), ASK_CAP);
+        question.times = question.times.saturating_add(1);
+        self.timers.push(Reverse((question.next, Timer::Ask(host.0))));
+        let mut cobs: Vec<CobId> = question.cobs.iter().map(|c| self.names.cob_id(*c).clone()).collect();
+        cobs.sort_unstable();
+        for cobs in cobs.chunks(MAX_FINALS) {
+            let asked = Finals { from, to: going.generation, turn, cobs: cobs.to_vec() };
+            self.send.push((host, Item::AskFinal(asked)));
+        }
+    }
+
+    pub(crate) fn ask_timer(&mut self, host: HostRef, at: Time, now: Time) {
+        let due = self.going.as_ref().and_then(|g| g.questions.get(&host)).is_some_and(|q| q.next == at);
+        if due {
+            self.ask_final(host, now);
+        }
+    }
+
+    /// The link to a host is new: what it owes is asked again, and from the shortest pause on.
+    pub(crate) fn ask_anew(&mut self, host: HostRef, now: Time) {
+        if let Some(question) = self.going.as_mut().and_then(|g| g.questions.get_mut(&host)) {
+            question.times = 0;
+            self.ask_final(host, now);
+        }
+    }
+
+    /// Another host asks.
+    pub(crate) fn on_ask_final(&mut self, host: HostRef, asked: Finals, now: Time) {
+        self.hear_turn(asked.turn, now);
+        let Finals { from, to, turn, cobs } = asked;
+        if turn < self.turn {
+            // It asks again when it has heard of what it has missed.
+            self.say_turn(host, from, to);
+            return;
+        }
+        let owed = self.owed.entry(host).or_insert_with(|| Owed { from, to, cobs: BTreeSet::new() });
+        if (owed.from, owed.to) != (from, to) {
+            *owed = Owed { from, to, cobs: BTreeSet::new() };
+        }
+        let me = self.names.host_name(self.here).as_str();
+        let room = OWED_MAX.saturating_sub(owed.cobs.len());
+        owed.cobs.extend(cobs.into_iter().filter(|c| c.host_str() == me).take(room));
+        self.facts_changed = true;
+    }
+
+    fn say_turn(&mut self, host: HostRef, from: GenerationNumber, to: GenerationNumber) {
+        let nothing = Finals { from, to, turn: self.turn, cobs: Vec::new() };
+        self.send.push((host, Item::Final(nothing)));
+    }
+
+    /// Answers whom an answer is owed, as far as it is so.
+    pub(crate) fn answer_owed(&mut self) {
+        if !std::mem::take(&mut self.facts_changed) {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.owed);
+        all.retain(|host, owed| {
+            let (from, to, turn) = (owed.from, owed.to, self.turn);
+            let told: Vec<CobId> = owed.cobs.iter().filter(|c| self.is_final_in(from, to, c)).cloned().collect();
+            told.iter().for_each(|c| _ = owed.cobs.remove(c));
+            for cobs in told.chunks(MAX_FINALS) {
+                self.send.push((*host, Item::Final(Finals { from, to, turn, cobs: cobs.to_vec() })));
+            }
+            !owed.cobs.is_empty()
+        });
+        self.owed = all;
+    }
+
+    /// Whether a change object of this host, as the first generation has it, is final in a switch. It is not as long
+    /// as this host has not set out on that way itself: its `go` may be late.
+    fn is_final_in(&self, from: GenerationNumber, to: GenerationNumber, cob: &CobId) -> bool {
+        // Back past the second generation is reached too, and so is a newer one than the first.
+        let reached = |at: GenerationNumber| if from < to { at >= to } else { at <= to || at > from };
+        let object = self.names.find_cob(cob).and_then(|c| self.object(c));
+        match &self.going {
+            Some(going) if !reached(going.generation) => false,
+            _ if reached(self.generation) => true,
+            None => false,
+            Some(going) => match object {
+                Some(object) if going.leaving.contains(&object.me) => object.finished,
+                // What stays on this host's own way is another one than the first generation's.
+                Some(_) => going.generation == to,
+                None => true,
+            },
+        }
+    }
+
+    /// Another host has told of some of its own.
+    pub(crate) fn on_final(&mut self, host: HostRef, told: Finals, now: Time) {
+        if self.hear_turn(told.turn, now) || told.turn != self.turn {
+            return;
+        }
+        let pair = (self.generation, self.going_to());
+        let Some(going) = self.going.as_mut().filter(|_| pair == (told.from, Some(told.to))) else { return };
+        let mut news = Vec::new();
+        for id in told.cobs {
+            let Some(cob) = self.names.find_cob(&id) else { continue };
+            if going.is_answered(host, cob) {
+                going.told.insert(cob);
+                going.is_out(cob);
+                news.push(id);
+            }
+        }
+        if !news.is_empty() {
+            self.out.records.push(Body::Told { cobs: news });
+        }
+    }
+
+    /// Another host knows of a switch that was left: what was told before counts no more. True if it was news.
+    fn hear_turn(&mut self, turn: u64, now: Time) -> bool {
+        if turn <= self.turn {
+            return false;
+        }
+        self.set_turn(turn);
+        if let Some(going) = &mut self.going {
+            going.told.clear();
+        }
+        self.lay_out(now);
+        true
+    }
+
+    /// This host leaves a switch: what is final in it is final no more.
+    pub(crate) fn leave_switch(&mut self) {
+        self.set_turn(self.turn.saturating_add(1));
+    }
+
+    fn set_turn(&mut self, turn: u64) {
+        self.turn = turn;
+        self.out.records.push(Body::Turn(turn));
+        for (host, owed) in std::mem::take(&mut self.owed) {
+            self.say_turn(host, owed.from, owed.to);
+        }
+    }
+
+    /// Looks which of those that leave are final now.
+    pub(crate) fn find_final(&mut self) -> Vec<CobRef> {
+        let Some(mut going) = self.going.take() else { return Vec::new() };
+        let mut news = Vec::new();
+        while let Some(cob) = going.look.pop_first() {
+            let free = going.before.get(&cob).is_none_or(BTreeSet::is_empty);
+            let is_final = self.object(cob).is_none_or(Object::is_final);
+            if free && is_final && !going.together() && going.open.contains(&cob) {
+                if let Some(object) = self.object_mut(cob) {
+                    object.finished = true;
+                }
+                going.is_out(cob);
+                news.push(cob);
+            }
+        }
+        self.going = Some(going);
+        news
+    }
+
+    /// Nothing keeps this host from activating the generation that it goes to.
+    pub(crate) fn may_activate(&self) -> bool {
+        let Some(going) = &self.going else { return false };
+        let done = |cob: &CobRef| self.object(*cob).is_none_or(Object::is_final);
+        let asked = !going.questions.is_empty() && !self.faults.ignores_waits();
+        (going.together() || going.open.is_empty()) && !asked && going.leaving.iter().all(done)
+    }
+
+    /// A person says that a change object counts as final, though it is not, or nobody can tell.
+    pub(crate) fn declare_final(&mut self, id: CobId, now: Time) {
+        let Some(cob) = self.names.find_cob(&id) else { return };
+        let host = self.names.host_of(cob);
+        let Some(going) = &mut self.going else { return };
+        let leaves = going.leaving.contains(&cob);
+        if !leaves && !going.is_answered(host, cob) {
+            return;
+        }
+        going.declared.insert(cob);
+        if leaves {
+            going.before.remove(&cob);
+            self.with(cob, now, |o, _| o.declared = true);
+        } else {
+            going.is_out(cob);
+        }
+        self.out.records.push(Body::Ordered(OrderRecord::DeclareFinal(id)));
+    }
+
+    /// What was known of the switch before a return.
+    pub(crate) fn restore_facts(&mut self, durable: &Durable, now: Time) {
+        let refs = |names: &crate::names::Names, ids: &BTreeSet<CobId>| -> BTreeSet<CobRef> {
+            ids.iter().filter_map(|id| names.find_cob(id)).collect()
+        };
+        for id in durable.told.iter().chain(&durable.declared) {
+            self.names.cob(id);
+        }
+        let finals = refs(&self.names, &durable.finals);
+        let declared = refs(&self.names, &durable.declared);
+        for cob in finals.iter().chain(&declared) {
+            self.with(*cob, now, |o, _| {
+                o.finished = o.retiring && finals.contains(&o.me);
+                o.declared = o.retiring && declared.contains(&o.me);
+            });
+        }
+        if let Some(going) = &mut self.going {
+            going.told = refs(&self.names, &durable.told);
+            going.declared = declared;
+            going.open.retain(|c| !finals.contains(c));
+        }
+        self.lay_out(now);
+        if let Some(going) = &mut self.going {
+            let declared = &going.declared;
+            going.before.retain(|cob, _| !declared.contains(cob));
+        }
+    }
+
+    /// What is durable of it, told by the living engine.
+    pub(crate) fn durable_facts(&self, durable: &mut Durable) {
+        durable.turn = self.turn;
+        durable.highest = self.highest;
+        let Some(going) = &self.going else { return };
+        let ids = |cobs: &BTreeSet<CobRef>| cobs.iter().map(|c| self.names.cob_id(*c).clone()).collect();
+        durable.going_since = going.since;
+        durable.told = ids(&going.told);
+        durable.declared = ids(&going.declared);
+        durable.finals = going
+            .leaving
+            .iter()
+            .filter(|c| self.object(**c).is_some_and(|o| o.finished))
+            .map(|c| self.names.cob_id(*c).clone())
+            .collect();
+    }
+}
+
+impl Going {
+    fn knows(&self, cob: CobRef) -> bool {
+        self.told.contains(&cob) || self.declared.contains(&cob)
+    }
+}

@@ -1,0 +1,260 @@
+//! What is final, who is told, and when a host activates: one engine, the other hosts by hand.
+
+use std::sync::Arc;
+
+use cob_types::{CobId, GenerationNumber, HostName, SwitchOrder};
+
+use crate::event::{Event, Order};
+use crate::testing::{Bench, bundle, free};
+use crate::time::Span;
+
+const X: &str = "h/x: 0 1, is 1, prefers 1";
+const Y: &str = "h/y: 0 1, is 1, prefers 1";
+const Z: &str = "h/z: 0 1, is 1, prefers 1";
+
+fn id(text: &str) -> CobId {
+    CobId::new(text).expect("a name")
+}
+
+/// `y after a/a`, `h waits a/a`: an order from generation 1 to 2.
+fn order(words: &[&str]) -> Arc<SwitchOrder> {
+    let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
+    for word in words {
+        match word.split(' ').collect::<Vec<_>>().as_slice() {
+            [later, "after", before] => _ = order.after.entry(id(later)).or_default().insert(id(before)),
+            [host, "waits", cob] => {
+                let host = HostName::new(host).expect("a host");
+                order.waits.entry(host).or_default().insert(id(cob));
+            }
+            ["again", cob] => _ = order.taken_back.insert(id(cob)),
+            _ => panic!("{word}"),
+        }
+    }
+    Arc::new(order)
+}
+
+fn go(cobs: &[&str], order: Arc<SwitchOrder>) -> Event {
+    Event::Go { generation: order.to, bundle: Arc::new(bundle(cobs)), in_process: Vec::new(), order }
+}
+
+fn back(cobs: &[&str]) -> Event {
+    let bundle = Arc::new(bundle(cobs));
+    Event::Back { generation: GenerationNumber(1), bundle, in_process: Vec::new(), order: free(1) }
+}
+
+fn stands(bench: &Bench) -> (u64, Option<u64>) {
+    (bench.engine.generation().0, bench.engine.going_to().map(|g| g.0))
+}
+
+/// What the host waits for, and how often it has asked.
+fn waits(bench: &Bench) -> Vec<String> {
+    bench.engine.switch_waits().iter().map(|w| format!("{} {}", w.cob, w.asked)).collect()
+}
+
+#[test]
+fn a_host_asks_for_what_it_waits_for_and_activates_when_it_hears() {
+    let mut b = Bench::new(&[X]);
+    let told = b.event(go(&[X], order(&["h waits a/a", "h waits a/b"])));
+    assert_eq!(told, ["write: Go(GenerationNumber(2))", "a: ask-final 1 -> 2 turn 0: a/a a/b"]);
+    assert_eq!((stands(&b), waits(&b)), ((1, Some(2)), vec!["a/a 1".to_owned(), "a/b 1".to_owned()]));
+    let told = b.hears("final 1 -> 2 turn 0: a/a");
+    assert_eq!(told, ["write: told that a/a is final"]);
+    assert_eq!(b.hears("final 1 -> 2 turn 0: a/a"), [""; 0], "it is doubled");
+    let told = b.hears("final 1 -> 2 turn 0: a/b");
+    assert_eq!(told, ["write: told that a/b is final", "write: Activated(GenerationNumber(2))"]);
+    assert_eq!((stands(&b), waits(&b)), ((2, None), Vec::new()));
+}
+
+#[test]
+fn a_question_is_repeated_at_growing_intervals_and_when_the_link_is_new() {
+    let mut b = Bench::new(&[X]);
+    b.event(go(&[X], order(&["h waits a/a"])));
+    let ask = "a: ask-final 1 -> 2 turn 0: a/a";
+    let asked = |told: Vec<String>| told.iter().filter(|t| *t == ask).count();
+    let mut times = Vec::new();
+    for second in 1..=200 {
+        if asked(b.after(Span::secs(1))) > 0 {
+            times.push(second);
+        }
+    }
+    assert_eq!(times, [1, 3, 7, 15, 31, 63, 123, 183]);
+    assert_eq!(asked(b.event(Event::LinkUp(HostName::new("a").expect("a host")))), 1);
+    assert_eq!(asked(b.after(Span::secs(1))), 1);
+}
+
+#[test]
+fn what_is_said_of_another_switch_or_of_others_change_objects_does_not_count() {
+    let mut b = Bench::new(&[X]);
+    b.event(go(&[X], order(&["h waits a/a"])));
+    b.meet("c");
+    for words in ["final 1 -> 3 turn 0: a/a", "final 0 -> 2 turn 0: a/a", "final 1 -> 2 turn 0: a/c"] {
+        assert_eq!(b.hears(words), [""; 0], "{words}");
+    }
+    assert_eq!(b.hears_together("c", &["final 1 -> 2 turn 0: a/a"]), [""; 0]);
+    assert_eq!(stands(&b), (1, Some(2)));
+}
+
+#[test]
+fn one_that_leaves_after_others_is_final_when_they_are() {
+    let mut b = Bench::new(&[X, Y, Z]);
+    let told = b.event(go(&[X], order(&["h/y after h/z", "h/z after a/a"])));
+    assert!(told.contains(&"a: ask-final 1 -> 2 turn 0: a/a".to_owned()), "{told:?}");
+    b.ended("h/y", true);
+    b.ended("h/z", true);
+    let status = b.engine.status_of(&id("h/y"), b.now).expect("it is there");
+    assert_eq!(format!("{:?}", status.waits_for).matches("After").count(), 1, "{status:?}");
+    assert_eq!(stands(&b), (1, Some(2)));
+    let told = b.hears("final 1 -> 2 turn 0: a/a");
+    let gone: Vec<_> = told.iter().filter(|t| t.contains("Gone")).collect();
+    assert_eq!((gone.len(), stands(&b)), (2, (2, None)), "{told:?}");
+}
+
+#[test]
+fn what_is_final_is_told_once_it_is_and_grants_only_the_state_in_which_it_left() {
+    let mut b = Bench::new(&[X, Y, Z]);
+    b.event(go(&[X], order(&["h/z after a/a"])));
+    assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y h/nobody"]), ["a: final 1 -> 2 turn 0: h/nobody"]);
+    let told = b.ended("h/y", true);
+    assert_eq!(told.last().map(String::as_str), Some("a: final 1 -> 2 turn 0: h/y"), "{told:?}");
+    assert!(told.contains(&"write: h/y is final".to_owned()), "{told:?}");
+    // One that leaves elsewhere comes too late for anything but this.
+    let told = b.hears("request a/c of h/y@1 #1.7 rank 0 phase 0");
+    assert!(!told.iter().any(|t| t.starts_with("act")), "{told:?}");
+    let told = b.hears("request a/d of h/y@0 #1.8 rank 0 phase 0");
+    assert!(told.contains(&"a: grant h/y@0 to a/d #1.8 rev 0".to_owned()), "{told:?}");
+}
+
+#[test]
+fn what_is_final_and_what_was_told_survive_a_return() {
+    let mut b = Bench::new(&[X, Y, Z]);
+    b.event(go(&[X], order(&["h/z after a/a", "h waits a/b"])));
+    b.ended("h/y", true);
+    b.hears("final 1 -> 2 turn 0: a/b");
+    let told = b.returns();
+    assert!(told.contains(&"a: ask-final 1 -> 2 turn 0: a/a".to_owned()), "{told:?}");
+    b.meet("a");
+    let told = b.hears("request a/c of h/y@1 #1.7 rank 0 phase 0");
+    assert!(!told.iter().any(|t| t.starts_with("act")), "{told:?}");
+    assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y"]), ["a: final 1 -> 2 turn 0: h/y"]);
+    b.ended("h/z", true);
+    b.hears("final 1 -> 2 turn 0: a/a");
+    assert_eq!(stands(&b), (2, None));
+}
+
+#[test]
+fn a_question_that_comes_before_go_is_answered_afterwards() {
+    let mut b = Bench::new(&[X, Y]);
+    assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y"]), [""; 0]);
+    let told = b.event(go(&[X], order(&["h waits a/a"])));
+    assert!(!told.iter().any(|t| t.contains("a: final")), "{told:?}");
+    let told = b.ended("h/y", true);
+    assert!(told.contains(&"a: final 1 -> 2 turn 0: h/y".to_owned()), "{told:?}");
+}
+
+#[test]
+fn who_has_gone_on_has_nothing_left_of_the_generation_before() {
+    let mut b = Bench::new(&[X, Y]);
+    b.event(go(&[X], free(2)));
+    b.ended("h/y", true);
+    assert_eq!(stands(&b), (2, None));
+    assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y"]), ["a: final 1 -> 2 turn 0: h/y"]);
+    // The other way round it has not set out: what the newer generation has is in its place.
+    assert_eq!(b.hears_together("a", &["ask-final 2 -> 1 turn 0: h/x"]), [""; 0]);
+}
+
+#[test]
+fn what_was_told_of_a_switch_that_was_left_does_not_count_in_the_next_try() {
+    let mut b = Bench::new(&[X]);
+    let again = || go(&[X], order(&["h waits a/a", "h waits a/b"]));
+    b.event(again());
+    b.hears("final 1 -> 2 turn 0: a/a");
+    let told = b.event(back(&[X]));
+    assert_eq!(told, ["write: Go(GenerationNumber(1))", "write: turn 1", "write: Activated(GenerationNumber(1))"]);
+    let told = b.event(again());
+    assert_eq!(told, ["write: Go(GenerationNumber(2))", "write: turn 2", "a: ask-final 1 -> 2 turn 2: a/a a/b"]);
+    assert_eq!(b.hears("final 1 -> 2 turn 0: a/a a/b"), [""; 0], "said in the first try");
+    assert_eq!(stands(&b), (1, Some(2)));
+    // One that knows of more withdrawals than we do: what was told before is void.
+    b.hears("final 1 -> 2 turn 2: a/a");
+    assert_eq!(waits(&b), ["a/b 1"]);
+    let told = b.hears_together("a", &["final 1 -> 2 turn 5:"]);
+    assert_eq!(told, ["write: turn 5", "a: ask-final 1 -> 2 turn 5: a/a a/b"]);
+    b.hears("final 1 -> 2 turn 5: a/a a/b");
+    assert_eq!(stands(&b), (2, None));
+}
+
+#[test]
+fn who_asks_without_knowing_of_a_withdrawal_is_told_of_it() {
+    let mut b = Bench::new(&[X, Y]);
+    b.event(go(&[X], order(&["h waits a/a"])));
+    b.event(back(&[X, Y]));
+    b.event(go(&[X], order(&["h waits a/a"])));
+    b.ended("h/y", true);
+    b.found("h/y", "0");
+    assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y"]), ["a: final 1 -> 2 turn 2:"]);
+    let told = b.hears_together("a", &["ask-final 1 -> 2 turn 2: h/y"]);
+    assert_eq!(told, ["a: final 1 -> 2 turn 2: h/y"]);
+}
+
+#[test]
+fn a_person_may_declare_what_can_never_leave_final() {
+    let stubborn = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
+    let mut b = Bench::new(&[X, stubborn]);
+    b.event(go(&[X], order(&["h waits a/b"])));
+    let declare = |cob: &str| Event::Order(Order::DeclareFinal(id(cob)));
+    assert_eq!(b.event(declare("h/x")), [""; 0], "it does not leave");
+    assert_eq!(b.event(declare("a/c")), [""; 0], "nobody waits for it");
+    let told = b.event(declare("a/b"));
+    assert_eq!(told, [format!("write: {:?}", crate::record::Body::Ordered(declared("a/b")))]);
+    b.returns();
+    assert_eq!(waits(&b), ["h/y 0"]);
+    let told = b.event(declare("h/y"));
+    assert!(told.iter().any(|t| t.contains("Gone")) && stands(&b) == (2, None), "{told:?}");
+}
+
+fn declared(cob: &str) -> crate::record::OrderRecord {
+    crate::record::OrderRecord::DeclareFinal(id(cob))
+}
+
+#[test]
+fn what_is_taken_back_leaves_and_comes_anew_and_its_promises_stand() {
+    let mut b = Bench::new(&[X, Y]);
+    let told = b.event(go(&[X, Y], order(&["again h/y"])));
+    assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
+    // Whoever leaves beside it counts on its being off.
+    b.hears("request a/a of h/y@0 #1.7 rank 0 phase 0");
+    let told = b.ended("h/y", true);
+    assert!(told.contains(&"write: h/y@0 granted to a/a #1.7".to_owned()), "{told:?}");
+    assert!(told.contains(&"check h/y".to_owned()) && stands(&b) == (2, None), "{told:?}");
+    let told = b.found("h/y", "0");
+    assert_eq!(told, ["write: h/y found 0"], "it serves who counts on it");
+    b.returns();
+    let told = b.meet("a");
+    assert!(!told.iter().any(|t| t.starts_with("act")), "{told:?}");
+    let told = b.hears("release a/a of h/y #1.7");
+    assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
+}
+
+#[test]
+fn who_counts_on_one_that_has_left_is_asked_when_it_comes_back() {
+    let mut b = Bench::new(&[X, Y]);
+    b.event(go(&[X], free(2)));
+    b.ended("h/y", true);
+    b.hears("request a/a of h/y@0 #1.7");
+    b.event(back(&[X, Y]));
+    assert_eq!(b.found("h/y", "0"), ["write: h/y found 0"]);
+    let told = b.after(Span::secs(1));
+    assert!(told.contains(&"a: query a/a of h/y #1.7".to_owned()), "{told:?}");
+    let told = b.hears("release a/a of h/y #1.7");
+    assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
+}
+
+#[test]
+fn who_acts_for_another_generation_acts_with_its_rank() {
+    let through = "h/y: 0 1, is 0, prefers 0, hop 0 1 <- a/b@1";
+    let mut b = Bench::new(&[X, through]);
+    b.event(go(&[X, through], free(2)));
+    assert_eq!(stands(&b), (2, None));
+    let told = b.hears("request a/a of h/y@1 #1.7 rank 40");
+    assert!(told.iter().any(|t| t.contains("of a/b@1") && t.contains("rank 40")), "{told:?}");
+}

@@ -1,0 +1,565 @@
+//! What a switch will come to: engines on virtual time, with the durations that actions and checks are given.
+//!
+//! Nothing goes wrong here: no message is lost, no daemon dies, no action fails. All change objects begin where the
+//! first generation wants them; at time zero every host hears `go`, and the run ends when all have converged. Every
+//! action is kept with the step on whose end it waited last: that step ended, its daemon told others, and in the turn
+//! in which one of them heard of it the action began. Looking back from the last end along these is the critical path.
+//!
+//! Much leaner than [`World`](super::World): nothing is judged, compared or recorded, so that a switch of ten thousand
+//! hosts can be looked at.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
+use cob_types::message::Values;
+use cob_types::status::{Trouble, Wait};
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName, SwitchOrder};
+
+use crate::effect::{Effects, Run};
+use crate::engine::Engine;
+use crate::event::{ActionOutcome, CheckOutcome, Event};
+use crate::time::{Span, Time};
+
+/// When `go` is said.
+const START: Time = Time(1_000_000_000);
+/// A run in which nothing but timers has happened for so long will not come to rest.
+const QUIET: Span = Span::secs(3600);
+/// So many events a change object are more than any switch takes that comes to rest.
+const EVENTS_A_COB: u64 = 400;
+
+/// How long things take.
+pub trait Pace {
+    /// An action.
+    fn action(&mut self, cob: &CobId, from: &StateName, to: &StateName) -> Span;
+    /// A check.
+    fn check(&mut self, cob: &CobId) -> Span;
+    /// A message from one host to another, and the write before it.
+    fn message(&mut self) -> Span;
+}
+
+/// A switch that is to be forecast.
+#[derive(Debug, Clone)]
+pub struct Switch {
+    /// Its order; also says from which generation to which.
+    pub order: Arc<SwitchOrder>,
+    /// The parts of the active generation. Empty where none is active.
+    pub from: BTreeMap<HostName, Arc<Bundle>>,
+    /// The parts of the generation that is switched to. A host that is not here loses all that it has.
+    pub to: BTreeMap<HostName, Arc<Bundle>>,
+    /// Change objects that are elsewhere than where the active generation wants them, or, where none has had them,
+    /// than in their pre-remove states.
+    pub states: BTreeMap<CobId, StateName>,
+}
+
+/// What a step is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Its state is looked for.
+    Check {
+        /// As its host calls it; none before the check has ended.
+        found: Option<StateName>,
+    },
+    /// It is moved.
+    Action {
+        /// The state left.
+        from: StateName,
+        /// The state entered.
+        to: StateName,
+    },
+}
+
+/// A check or an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Which of the two.
+    pub what: What,
+    /// Whose.
+    pub cob: CobId,
+    /// The generation by which its host lives at the beginning.
+    pub generation: GenerationNumber,
+    /// Since `go`.
+    pub begin: Span,
+    /// Since `go`.
+    pub end: Span,
+    /// The step on whose end it waited last; none: on `go`.
+    pub cause: Option<usize>,
+    /// It began because a deadline had come, not because of a message or an end.
+    pub rested: bool,
+}
+
+/// A host that has begun to live by the generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Activation {
+    /// Which one.
+    pub host: HostName,
+    /// Since `go`.
+    pub at: Span,
+    /// The step on whose end it waited last; none: on `go`.
+    pub cause: Option<usize>,
+}
+
+/// The course of a switch.
+#[derive(Debug, Clone, Default)]
+pub struct Course {
+    /// All checks and actions from `go` on, by their beginnings.
+    pub steps: Vec<Step>,
+    /// By their times.
+    pub activations: Vec<Activation>,
+    /// When the last step ended, since `go`.
+    pub end: Span,
+    /// Every host has come to rest in the generation.
+    pub converged: bool,
+    /// Events handled.
+    pub events: u64,
+    /// Messages between hosts.
+    pub messages: u64,
+    /// Who waits for what at the end of a run that has not converged.
+    pub waits: Vec<(CobId, Wait)>,
+    /// What is named there.
+    pub troubles: Vec<(CobId, Trouble)>,
+    /// Hosts that were spoken to and have no part in the switch as given.
+    pub strangers: BTreeSet<HostName>,
+}
+
+/// The step that something goes back to.
+type Cause = Option<usize>;
+
+enum Happens {
+    Received { to: usize, batch: Batch, cause: Cause },
+    Checked { host: usize, cob: CobId, job: Number, step: Cause },
+    Acted { host: usize, job: Number, step: usize },
+    Tick { host: usize },
+}
+
+struct Entry {
+    at: Time,
+    order: u64,
+    what: Happens,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// Where a change object really is.
+struct Place {
+    state: StateName,
+    /// The content that it was brought there with; none: nobody has.
+    content: Option<Fingerprint>,
+}
+
+struct Host {
+    name: HostName,
+    engine: Engine,
+    before: Option<Arc<Bundle>>,
+    after: Arc<Bundle>,
+    tick: Time,
+    converged: bool,
+    /// The step that last ended here.
+    last: Cause,
+}
+
+struct Running<'a, P> {
+    pace: &'a mut P,
+    now: Time,
+    /// `go` has been said.
+    gone: bool,
+    order: u64,
+    hosts: Vec<Host>,
+    /// Looked up, never iterated.
+    host_ix: HashMap<HostName, usize>,
+    /// Looked up, never iterated.
+    places: HashMap<CobId, Place>,
+    queue: BinaryHeap<Reverse<Entry>>,
+    /// Entries of the queue that are no deadlines.
+    under_way: usize,
+    unsettled: usize,
+    to: GenerationNumber,
+    course: Course,
+}
+
+/// Runs a switch to its end.
+pub fn course(switch: &Switch, pace: &mut impl Pace) -> Course {
+    let mut run = Running {
+        pace,
+        now: START,
+        gone: false,
+        order: 0,
+        hosts: Vec::new(),
+        host_ix: HashMap::new(),
+        places: HashMap::new(),
+        queue: BinaryHeap::new(),
+        under_way: 0,
+        unsettled: 0,
+        to: switch.order.to,
+        course: Course::default(),
+    };
+    run.settle_in(switch);
+    run.go(switch);
+    run.run();
+    run.conclude()
+}
+
+impl<P: Pace> Running<'_, P> {
+    /// Every host, with what it has, where it should be.
+    fn settle_in(&mut self, switch: &Switch) {
+        let names: BTreeSet<&HostName> = switch.from.keys().chain(switch.to.keys()).collect();
+        for (id, name) in names.into_iter().enumerate() {
+            let before = switch.from.get(name).cloned();
+            let after = switch.to.get(name).cloned().unwrap_or_else(|| Arc::new(Bundle::empty(name.clone())));
+            self.place(before.as_deref(), &after, &switch.states);
+            let engine = Engine::new(name, Incarnation { id: id as u64, start: 1 });
+            self.host_ix.insert(name.clone(), self.hosts.len());
+            let name = name.clone();
+            self.hosts.push(Host { name, engine, before, after, tick: Time::NEVER, converged: false, last: None });
+        }
+        if switch.order.from == GenerationNumber(0) {
+            return;
+        }
+        let free = Arc::new(SwitchOrder::free(GenerationNumber(0), switch.order.from));
+        for host in 0..self.hosts.len() {
+            let Some(bundle) = self.hosts[host].before.clone() else { continue };
+            self.event(host, go(&free, bundle), None, false);
+        }
+        while let Some(Reverse(entry)) = self.queue.peek() {
+            if entry.at > START {
+                break;
+            }
+            self.step();
+        }
+    }
+
+    fn place(&mut self, before: Option<&Bundle>, after: &Bundle, states: &BTreeMap<CobId, StateName>) {
+        for (active, bundle) in before.map(|b| (true, b)).into_iter().chain([(false, after)]) {
+            for (id, cob) in &bundle.cobs {
+                if self.places.contains_key(id) {
+                    continue;
+                }
+                let Some(kind) = bundle.kinds.get(&cob.kind) else { continue };
+                let home = if active || cob.observe { &cob.preferred } else { &kind.pre_remove };
+                let state = states.get(id).filter(|state| kind.has_state(state)).unwrap_or(home).clone();
+                let content = active.then_some(cob.fingerprint);
+                self.places.insert(id.clone(), Place { state, content });
+            }
+        }
+    }
+
+    fn go(&mut self, switch: &Switch) {
+        self.gone = true;
+        self.course.activations.clear();
+        self.unsettled = self.hosts.len();
+        for host in &mut self.hosts {
+            host.converged = false;
+            host.last = None;
+        }
+        for host in 0..self.hosts.len() {
+            let after = self.hosts[host].after.clone();
+            self.event(host, go(&switch.order, after), None, false);
+        }
+    }
+
+    fn run(&mut self) {
+        let cobs = self.places.len() as u64;
+        let limit = (cobs + 50) * EVENTS_A_COB;
+        let mut busy = self.now;
+        while self.unsettled > 0 || self.under_way > 0 {
+            if self.course.events > limit || self.under_way == 0 && self.now > busy + QUIET {
+                return;
+            }
+            if self.under_way > 0 {
+                busy = self.now;
+            }
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// The next thing happens. False: there is none.
+    fn step(&mut self) -> bool {
+        let Some(Reverse(entry)) = self.queue.pop() else { return false };
+        self.now = self.now.max(entry.at);
+        self.course.events += 1;
+        self.under_way -= usize::from(!matches!(entry.what, Happens::Tick { .. }));
+        match entry.what {
+            Happens::Received { to, batch, cause } => self.event(to, Event::Received(batch), cause, false),
+            Happens::Checked { host, cob, job, step } => self.checked(host, cob, job, step),
+            Happens::Acted { host, job, step } => self.acted(host, job, step),
+            Happens::Tick { host } => {
+                if self.hosts[host].tick <= self.now {
+                    self.hosts[host].tick = Time::NEVER;
+                }
+                let cause = self.hosts[host].last;
+                self.event(host, Event::Tick, cause, true);
+            }
+        }
+        true
+    }
+
+    fn checked(&mut self, host: usize, cob: CobId, job: Number, step: Cause) {
+        let state = self.judged(host, &cob);
+        if let Some(step) = step {
+            self.course.steps[step].what = What::Check { found: state.clone() };
+        }
+        let found = match state {
+            Some(state) => CheckOutcome::Found { state, values: Values::new(), detail: String::new() },
+            None => CheckOutcome::Failed("it is not here".to_owned()),
+        };
+        self.hosts[host].last = step;
+        self.event(host, Event::CheckEnded { cob, job, found }, step, false);
+    }
+
+    /// The state as its own host calls it: `outdated` where it was made with other content than the active one.
+    fn judged(&self, host: usize, cob: &CobId) -> Option<StateName> {
+        let Place { state, content } = self.places.get(cob)?;
+        let host = &self.hosts[host];
+        let bundle = if host.engine.generation() == self.to { Some(&host.after) } else { host.before.as_ref() };
+        let outdated = || {
+            let cob = bundle?.cobs.get(cob)?;
+            let kind = bundle?.kinds.get(&cob.kind)?;
+            let old = content.is_some_and(|content| content != cob.fingerprint) && *state != kind.pre_remove;
+            kind.outdated().filter(|_| old).cloned()
+        };
+        Some(outdated().unwrap_or_else(|| state.clone()))
+    }
+
+    fn acted(&mut self, host: usize, job: Number, step: usize) {
+        let Step { what: What::Action { to, .. }, cob, generation: began, .. } = self.course.steps[step].clone() else {
+            return;
+        };
+        let Host { engine, before, after, .. } = &self.hosts[host];
+        // An action that runs when its host activates ends by the generation that it began under.
+        let bundle = if began == self.to { Some(after) } else { before.as_ref() };
+        let content = bundle.and_then(|b| b.cobs.get(&cob)).map(|cob| cob.fingerprint);
+        debug_assert!(engine.generation() >= began, "generations of a forecast grow");
+        self.places.insert(cob.clone(), Place { state: to, content });
+        self.hosts[host].last = Some(step);
+        let outcome = ActionOutcome::Done { values: Values::new() };
+        self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) }, Some(step), false);
+    }
+
+    /// One turn of a daemon.
+    fn event(&mut self, host: usize, event: Event, cause: Cause, rested: bool) {
+        let Effects { send, run, activated, .. } = self.hosts[host].engine.handle(event, self.now);
+        if activated && self.gone {
+            let (host, at) = (self.hosts[host].name.clone(), self.since());
+            self.course.activations.push(Activation { host, at, cause });
+        }
+        self.send(host, send, cause);
+        for run in run {
+            self.start(host, run, cause, rested);
+        }
+        if let Some(at) = self.hosts[host].engine.next_wakeup().map(|at| at.max(self.now))
+            && at < self.hosts[host].tick
+        {
+            self.hosts[host].tick = at;
+            self.push(at, Happens::Tick { host });
+        }
+        self.note_rest(host);
+    }
+
+    fn note_rest(&mut self, host: usize) {
+        let Host { engine, converged, .. } = &mut self.hosts[host];
+        let home = engine.is_converged() && engine.generation() == self.to;
+        if self.gone && home != *converged {
+            if home {
+                self.unsettled -= 1;
+            } else {
+                self.unsettled += 1;
+            }
+            *converged = home;
+        }
+    }
+
+    fn send(&mut self, host: usize, send: Vec<(HostName, Item)>, cause: Cause) {
+        if send.is_empty() {
+            return;
+        }
+        let mut batches: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
+        for (to, item) in send {
+            self.course.messages += 1;
+            match self.host_ix.get(&to) {
+                Some(to) => batches.entry(*to).or_default().push(item),
+                None => _ = self.course.strangers.insert(to),
+            }
+        }
+        let Host { name, engine, .. } = &self.hosts[host];
+        let (from, incarnation, lamport) = (name.clone(), engine.life(), engine.lamport());
+        for (to, items) in batches {
+            // Until `go` all is quiet, and takes no time. One pace for all keeps the order of each link.
+            let at = if self.gone { self.now + self.pace.message() } else { self.now };
+            let batch = Batch { from: from.clone(), incarnation, lamport, items };
+            self.push(at, Happens::Received { to, batch, cause });
+        }
+    }
+
+    fn start(&mut self, host: usize, run: Run, cause: Cause, rested: bool) {
+        let step = self.course.steps.len();
+        let (what, cob, lasts, happens) = match run {
+            Run::Check { cob, job } if !self.gone => {
+                return self.push(self.now, Happens::Checked { host, cob, job, step: None });
+            }
+            Run::Check { cob, job } => {
+                let (lasts, whose) = (self.pace.check(&cob), cob.clone());
+                let happens = Happens::Checked { host, cob: whose, job, step: Some(step) };
+                (What::Check { found: None }, cob, lasts, happens)
+            }
+            Run::Action { cob, job, from, to, .. } => {
+                let lasts = self.pace.action(&cob, &from, &to);
+                (What::Action { from, to }, cob, lasts, Happens::Acted { host, job, step })
+            }
+        };
+        let begin = self.since();
+        let end = Span(begin.0.saturating_add(lasts.0));
+        let generation = self.hosts[host].engine.generation();
+        self.course.steps.push(Step { what, cob, generation, begin, end, cause, rested });
+        self.push(self.now + lasts, happens);
+    }
+
+    fn since(&self) -> Span {
+        Span(self.now.0.saturating_sub(START.0))
+    }
+
+    fn push(&mut self, at: Time, what: Happens) {
+        self.order += 1;
+        self.under_way += usize::from(!matches!(what, Happens::Tick { .. }));
+        self.queue.push(Reverse(Entry { at, order: self.order, what }));
+    }
+
+    fn conclude(mut self) -> Course {
+        let course = &mut self.course;
+        course.converged = self.unsettled == 0 && self.under_way == 0;
+        course.end = course.steps.iter().map(|step| step.end).max().unwrap_or_default();
+        let activated = course.activations.iter().map(|activation| activation.at).max().unwrap_or_default();
+        course.end = course.end.max(activated);
+        if !course.converged {
+            for cob in self.hosts.iter().filter(|h| !h.converged).flat_map(|h| h.engine.status(self.now)) {
+                course.troubles.extend(cob.trouble.into_iter().map(|trouble| (cob.id.clone(), trouble)));
+                course.waits.extend(cob.waits_for.into_iter().map(|wait| (cob.id.clone(), wait)));
+            }
+        }
+        self.course
+    }
+}
+
+fn go(order: &Arc<SwitchOrder>, bundle: Arc<Bundle>) -> Event {
+    Event::Go { generation: order.to, bundle, in_process: Vec::new(), order: order.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::bundle_of;
+
+    /// Every action takes its own time, a check one millisecond, a message ten microseconds.
+    struct Given(BTreeMap<(&'static str, &'static str), u64>);
+
+    impl Pace for Given {
+        fn action(&mut self, cob: &CobId, _from: &StateName, to: &StateName) -> Span {
+            Span::millis(self.0.get(&(cob.as_str(), to.as_str())).copied().unwrap_or(100))
+        }
+        fn check(&mut self, _cob: &CobId) -> Span {
+            Span::millis(1)
+        }
+        fn message(&mut self) -> Span {
+            Span(10_000)
+        }
+    }
+
+    fn bundles(hosts: &[&[&str]]) -> BTreeMap<HostName, Arc<Bundle>> {
+        let host = |cobs: &&[&str]| cobs[0].split('/').next().expect("HOST/NAME").to_owned();
+        hosts.iter().map(|cobs| bundle_of(&host(cobs), cobs)).map(|b| (b.host.clone(), Arc::new(b))).collect()
+    }
+
+    fn switch(from: &[&[&str]], to: &[&[&str]]) -> Switch {
+        let first = GenerationNumber(u64::from(!from.is_empty()));
+        let order = Arc::new(SwitchOrder::free(first, GenerationNumber(2)));
+        Switch { order, from: bundles(from), to: bundles(to), states: BTreeMap::new() }
+    }
+
+    fn told(course: &Course) -> Vec<String> {
+        let tell = |step: &Step| {
+            let after = step.cause.map(|at| format!(" after {}", course.steps[at].cob)).unwrap_or_default();
+            let what = match &step.what {
+                What::Check { found } => format!("is {}", found.as_ref().map_or("?", |s| s.as_str())),
+                What::Action { from, to } => format!("{from} -> {to}"),
+            };
+            format!("{}..{} {} {what}{after}", step.begin.0 / 1000, step.end.0 / 1000, step.cob)
+        };
+        course.steps.iter().map(tell).collect()
+    }
+
+    const A: &str = "a/a: 0 1, is 0, prefers 1, hop 0 1 <- b/b@1";
+    const B: &str = "b/b: 0 1, is 0, prefers 1";
+
+    #[test]
+    fn from_nothing_each_waits_for_what_it_needs() {
+        let course = course(&switch(&[], &[&[A], &[B]]), &mut Given([(("b/b", "1"), 250)].into()));
+        assert!(course.converged, "{:?}", course.waits);
+        let expected = [
+            "0..1000 a/a is 0",
+            "0..1000 b/b is 0",
+            "1000..251000 b/b 0 -> 1 after b/b",
+            "251010..351010 a/a 0 -> 1 after b/b",
+        ];
+        assert_eq!(told(&course), expected);
+        assert_eq!(course.end, Span(351_010_000));
+        assert_eq!(course.activations.len(), 2);
+        let again = super::course(&switch(&[], &[&[A], &[B]]), &mut Given([(("b/b", "1"), 250)].into()));
+        assert_eq!(told(&again), told(&course), "the same again");
+    }
+
+    #[test]
+    fn who_stays_as_it_is_is_not_touched() {
+        let same: &[&[&str]] = &[&[A], &[B]];
+        let course = course(&switch(same, same), &mut Given(BTreeMap::new()));
+        assert!(course.converged && course.steps.is_empty(), "{:?}", told(&course));
+    }
+
+    #[test]
+    fn what_leaves_goes_before_its_host_activates() {
+        let leaves: &[&[&str]] = &[&["b/b: 0 1, is 1, prefers 1", "b/c: 0 1, is 1, prefers 1"]];
+        let stays: &[&[&str]] = &[&["b/b: 0 1, is 1, prefers 1", "b/d: 0 1, is 0, prefers 1"]];
+        let course = course(&switch(leaves, stays), &mut Given([(("b/c", "0"), 30)].into()));
+        assert!(course.converged);
+        let expected = ["0..30000 b/c 1 -> 0", "30000..31000 b/d is 0 after b/c", "31000..131000 b/d 0 -> 1 after b/d"];
+        assert_eq!(told(&course), expected);
+        assert_eq!(
+            course.activations.iter().map(|a| (a.at, a.cause)).collect::<Vec<_>>(),
+            [(Span::millis(30), Some(0))]
+        );
+    }
+
+    #[test]
+    fn one_that_is_elsewhere_begins_there() {
+        let mut switch = switch(&[], &[&[A], &[B]]);
+        switch.states.insert(CobId::new("b/b").expect("a name"), StateName::new("1").expect("a state"));
+        let course = course(&switch, &mut Given(BTreeMap::new()));
+        assert!(course.converged);
+        assert_eq!(told(&course).len(), 3, "two checks and the other one's move: {:?}", told(&course));
+    }
+
+    #[test]
+    fn what_can_not_be_is_no_endless_run() {
+        let waits: &[&[&str]] = &[&["a/a: 0 1, is 0, prefers 1, hop 0 1 <- c/c@1"]];
+        let course = course(&switch(&[], waits), &mut Given(BTreeMap::new()));
+        assert!(!course.converged);
+        assert_eq!(course.waits.len(), 1, "{:?}", course.waits);
+        assert_eq!(course.strangers.iter().map(HostName::as_str).collect::<Vec<_>>(), ["c"]);
+    }
+}

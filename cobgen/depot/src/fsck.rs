@@ -1,0 +1,161 @@
+//! Going through all of a depot: what is not as it was published is found and named, and nothing is changed.
+
+use std::collections::BTreeSet;
+
+use cob_types::GenerationNumber;
+use cob_types::canonical::blob_hash;
+use cob_types::trust::Signed;
+use serde::Serialize;
+
+use crate::depot::{Depot, MAIN};
+use crate::error::DepotError;
+use crate::reach::Reached;
+use crate::{enrolled, tokens};
+
+/// More faults than these are not listed.
+const MOST: usize = 1000;
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Fault {
+    /// Where: `generation 7`, `refs/heads/main`, the name of a file.
+    pub at: String,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Report {
+    /// The generations that were gone through, the newest first.
+    pub generations: Vec<GenerationNumber>,
+    /// How many bundles were found to be what their manifest says.
+    pub bundles: u64,
+    /// How many signatures are good.
+    pub signatures: u64,
+    /// The pinned generations.
+    pub pins: Vec<GenerationNumber>,
+    /// How many objects the refs lead to.
+    pub objects: u64,
+    /// Everything that is wrong; the first thousand of it.
+    pub faults: Vec<Fault>,
+}
+
+impl Depot {
+    /// Goes through everything. `is_good` judges a signature over a manifest.
+    ///
+    /// # Errors
+    /// When it can't even be listed what there is.
+    pub fn fsck(&self, is_good: impl Fn(&[u8], &Signed) -> bool) -> Result<Report, DepotError> {
+        let numbers = self.newest_first()?;
+        let mut checking = Checking { report: Report { generations: numbers.clone(), ..Report::default() } };
+        let ends = checking.note("shallow", self.shallow()).unwrap_or_default();
+        let commits: BTreeSet<_> = numbers.iter().filter_map(|n| Some(self.commit(*n).ok()?.id())).collect();
+        for number in &numbers {
+            let at = format!("generation {number}");
+            self.check_generation(*number, &at, &mut checking);
+            self.check_signatures(*number, &at, &is_good, &mut checking);
+            let Some(commit) = checking.note(&at, self.commit(*number)) else { continue };
+            let gone = commit.parent_ids().any(|parent| !commits.contains(&parent) && !ends.contains(&commit.id()));
+            if gone {
+                let what = "the generation that it was made after is not there, and `shallow` does not say so: git \
+                            clients can't copy the depot";
+                checking.fault(&at, what);
+            }
+        }
+        self.check_refs(&numbers, &ends, &mut checking);
+        checking.note("enrolled.json", enrolled::read(&self.path));
+        checking.note("tokens.json", tokens::read(&self.path));
+        let mut report = checking.report;
+        report.faults.sort();
+        report.faults.dedup();
+        Ok(report)
+    }
+
+    fn check_generation(&self, number: GenerationNumber, at: &str, checking: &mut Checking) {
+        let Some(generation) = checking.note(at, self.read(number)) else { return };
+        checking.report.bundles += generation.bundles.len() as u64;
+        let manifest = &generation.manifest;
+        let cobs: u64 = generation.bundles.values().map(|bundle| bundle.cobs.len() as u64).sum();
+        if cobs != manifest.cobs {
+            checking.fault(at, &format!("its bundles have {cobs} change objects, its manifest says {}", manifest.cobs));
+        }
+        if manifest.parent >= number {
+            checking.fault(at, &format!("it says that it was made after {}", manifest.parent));
+        }
+        for way in &manifest.back {
+            // One that was pruned can't be compared; hosts that have it can still return to it.
+            if let Ok(bytes) = self.read_manifest_bytes(way.generation)
+                && blob_hash(&bytes) != way.manifest
+            {
+                checking.fault(at, &format!("its way back is to another generation {} than is here", way.generation));
+            }
+        }
+        checking.note(at, self.read_model(number));
+        checking.note(at, self.read_provenance(number));
+    }
+
+    fn check_signatures(
+        &self,
+        number: GenerationNumber,
+        at: &str,
+        is_good: impl Fn(&[u8], &Signed) -> bool,
+        checking: &mut Checking,
+    ) {
+        let signatures = checking.note(at, self.signatures(number)).unwrap_or_default();
+        let Ok(bytes) = self.read_manifest_bytes(number) else { return };
+        for signed in &signatures {
+            if is_good(&bytes, signed) {
+                checking.report.signatures += 1;
+            } else {
+                checking.fault(at, &format!("the signature of {} is not over its manifest", signed.key));
+            }
+        }
+    }
+
+    fn check_refs(&self, numbers: &[GenerationNumber], ends: &BTreeSet<git2::Oid>, checking: &mut Checking) {
+        if let Some(newest) = numbers.first().and_then(|number| Some(self.commit(*number).ok()?.id()))
+            && self.repo.refname_to_id(MAIN).ok() != Some(newest)
+        {
+            checking.fault(MAIN, "it does not name the newest generation; the next publisher sets it right");
+        }
+        if let Some(pins) = checking.note("refs/pins", self.pins()) {
+            for number in pins.keys().filter(|number| !numbers.contains(number)) {
+                checking.fault(&format!("refs/pins/{number}"), "the generation is not there");
+            }
+            checking.report.pins = pins.into_keys().collect();
+        }
+        // The first fault of all of them, and then whatever else can be gone through.
+        if checking.note("refs", Reached::of(self, &[], ends)).is_some_and(|reached| {
+            checking.report.objects = reached.ids.len() as u64;
+            true
+        }) {
+            return;
+        }
+        let mut reached = Reached::default();
+        let references = self.repo.references().into_iter().flatten().flatten();
+        for reference in references {
+            if let (Ok(name), Some(id)) = (reference.name(), reference.target()) {
+                checking.note(name, reached.walk(self, name, id, ends));
+            }
+        }
+        checking.report.objects = reached.ids.len() as u64;
+    }
+}
+
+struct Checking {
+    report: Report,
+}
+
+impl Checking {
+    fn fault(&mut self, at: &str, what: &str) {
+        if self.report.faults.len() < MOST {
+            self.report.faults.push(Fault { at: at.to_owned(), what: what.to_owned() });
+        }
+    }
+
+    /// Notes why something can't be had.
+    fn note<T>(&mut self, at: &str, found: Result<T, DepotError>) -> Option<T> {
+        found.map_err(|error| self.fault(at, &error.to_string())).ok()
+    }
+}

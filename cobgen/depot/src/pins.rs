@@ -1,0 +1,99 @@
+//! Pins: generations that are not to be pruned, whatever their age.
+//!
+//! `refs/pins/N` names a blob: JSON of why, by whom and when. A pin is a ref, so that a mirror has it too; the
+//! generation itself never changes.
+
+use std::collections::BTreeMap;
+
+use cob_types::GenerationNumber;
+use git2::{ErrorCode, ObjectType, Oid};
+use serde::{Deserialize, Serialize};
+
+use crate::depot::{Depot, names_below, number_of, sync_folder};
+use crate::error::{DepotError, PublishError};
+use crate::lock::{ObjectsLock, PublisherLock};
+use crate::publish::PATIENCE;
+
+pub(crate) const PINS: &str = "refs/pins/";
+/// The longest pin that is read, in bytes.
+const MAX_PIN: usize = 8 << 10;
+/// The longest reason that is taken, in bytes.
+pub const MAX_REASON: usize = 2 << 10;
+
+/// Why a generation is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// In the words of whoever pinned it; may be empty.
+    pub reason: String,
+    /// Who it was, `NAME <EMAIL>`.
+    pub by: String,
+    /// When, in seconds since 1970-01-01 UTC.
+    pub at: i64,
+}
+
+impl Depot {
+    /// All pins, by generation.
+    ///
+    /// # Errors
+    /// When one can't be read.
+    pub fn pins(&self) -> Result<BTreeMap<GenerationNumber, Pin>, DepotError> {
+        let numbers = names_below(self, PINS)?.into_iter().filter_map(|name| number_of(&name));
+        numbers.map(|number| Ok((number, self.read_pin(number)?))).collect()
+    }
+
+    /// Pins a generation that is there; an earlier pin of it is replaced.
+    ///
+    /// # Errors
+    /// When the depot does not have the generation, or can't be written.
+    pub fn pin(&self, number: GenerationNumber, pin: &Pin) -> Result<(), PublishError> {
+        if pin.reason.len() > MAX_REASON {
+            let why = format!("the reason is {} bytes long; at most {MAX_REASON} are kept", pin.reason.len());
+            return Err(PublishError::Upkeep { why });
+        }
+        let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
+        let _lock = PublisherLock::take(&self.path, PATIENCE)?;
+        // Under the lock: it can't be pruned meanwhile.
+        self.commit(number)?;
+        let bytes = serde_json::to_vec(pin).expect("texts and a number");
+        let failed = || DepotError::git("can't write a pin");
+        self.integrity.check(Oid::hash_object(ObjectType::Blob, &bytes).map_err(failed())?)?;
+        let blob = self.repo.blob(&bytes).map_err(failed())?;
+        self.set_ref(&ref_of(number), blob, true)?;
+        for folder in ["objects", "refs", "refs/pins"].map(|folder| self.path.join(folder)) {
+            sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the pin of a generation away; false: there was none.
+    ///
+    /// # Errors
+    /// When the depot can't be written.
+    pub fn unpin(&self, number: GenerationNumber) -> Result<bool, PublishError> {
+        let _lock = PublisherLock::take(&self.path, PATIENCE)?;
+        if !names_below(self, PINS)?.contains(&number.to_string()) {
+            return Ok(false);
+        }
+        self.delete_ref(&ref_of(number))?;
+        Ok(true)
+    }
+
+    fn read_pin(&self, number: GenerationNumber) -> Result<Pin, DepotError> {
+        let what = "the pin";
+        let damaged =
+            |why: &str| DepotError::Damaged { generation: number, what: what.to_owned(), why: why.to_owned() };
+        let id = match self.repo.find_reference(&ref_of(number)) {
+            Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
+            Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
+            Err(error) => return Err(DepotError::object(number, what, error)),
+        };
+        crate::read::check_length(self, number, id, what, ObjectType::Blob, MAX_PIN)?;
+        let read = self.repo.odb().and_then(|odb| odb.read(id).map(|object| object.data().to_vec()));
+        let bytes = read.map_err(|error| DepotError::object(number, what, error))?;
+        serde_json::from_slice(&bytes).map_err(|error| damaged(&cob_types::words::form(error)))
+    }
+}
+
+fn ref_of(number: GenerationNumber) -> String {
+    format!("{PINS}{number}")
+}

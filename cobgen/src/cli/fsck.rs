@@ -1,0 +1,55 @@
+//! `cobgen fsck`: goes through all of a depot.
+
+use std::io;
+use std::path::PathBuf;
+
+use cob_depot::Depot;
+use cob_depot::fsck::{Fault, Report};
+use cob_types::words::count;
+use serde_json::json;
+
+use super::sign::good;
+use super::{Answer, Terminal, tell_depot};
+
+/// The options of `cobgen fsck`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen fsck --depot depot
+  cobgen fsck --depot depot --json | jq -r '.faults[] | .at + \": \" + .what'
+
+Every generation's manifest, bundles, model and provenance, by their hashes and in their form; signatures, pins, ways
+back, enrolled hosts and tokens; and every object that any ref leads to. Nothing is changed.
+
+Exit status: 0 all is whole; 1 something is not; 2 there is no depot; 3 it could not be read.")]
+pub struct Args {
+    /// Where generations are kept
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
+    depot: PathBuf,
+    /// Print {"generations": [N], "bundles", "signatures", "pins": [N], "objects", "faults": [{"at", "what"}]}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let is_good = |manifest: &[u8], signed: &_| !good(manifest, std::slice::from_ref(signed)).is_empty();
+    let report = match Depot::open(&args.depot).and_then(|depot| depot.fsck(is_good)) {
+        Ok(report) => report,
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+    };
+    let answer = if report.faults.is_empty() { Answer::Done } else { Answer::No };
+    if args.json {
+        writeln!(terminal.out, "{:#}", json!(report))?;
+        return Ok(answer);
+    }
+    let Report { generations, bundles, signatures, pins, objects, faults } = &report;
+    for Fault { at, what } in faults {
+        writeln!(terminal.out, "{}: {}", at.replace(char::is_control, " "), what.replace(char::is_control, " "))?;
+    }
+    let (generations, bundles) = (count(generations.len() as u64, "generation"), count(*bundles, "bundle"));
+    let (signatures, pins) = (count(*signatures, "signature"), count(pins.len() as u64, "pin"));
+    let found = if faults.is_empty() { "all whole".to_owned() } else { count(faults.len() as u64, "fault") };
+    let objects = count(*objects, "object");
+    writeln!(terminal.out, "{generations}, {bundles}, {signatures}, {pins}, {objects}: {found}")?;
+    Ok(answer)
+}

@@ -1,0 +1,114 @@
+//! `cobgen pin`, `cobgen unpin`: generations that `cobgen prune` leaves alone.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cob_depot::Depot;
+use cob_depot::pins::Pin;
+use cob_types::GenerationNumber;
+use serde_json::{Value, json};
+
+use super::{Answer, Terminal, tell_depot, tell_publish};
+use crate::calendar::utc;
+
+/// The options of `cobgen pin`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen pin 7 --reason 'as audited in March' --depot depot
+  cobgen pin --depot depot                       list them
+
+Exit status: 0 done; 2 there is no such generation; 3 the depot could not be read or written.")]
+pub struct Args {
+    /// The generation; none: the pinned ones are listed
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    generation: Option<u64>,
+    /// Why, for whoever would prune it
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, requires = "generation")]
+    reason: String,
+    /// Where generations are kept
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
+    depot: PathBuf,
+    /// Print {"pins": [{"generation", "reason", "by", "at"}]}; the time is in seconds since 1970-01-01 UTC
+    #[arg(long)]
+    json: bool,
+}
+
+/// The options of `cobgen unpin`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  cobgen unpin 7 --depot depot
+
+Exit status: 0 it is not pinned (any more); 3 the depot could not be read or written.")]
+pub struct UnpinArgs {
+    /// The generation
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    generation: u64,
+    /// Where generations are kept
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
+    depot: PathBuf,
+    /// Print {"generation", "changed"}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let depot = match Depot::open(&args.depot) {
+        Ok(depot) => depot,
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+    };
+    if let Some(generation) = args.generation {
+        let author = depot.default_author();
+        let by = format!("{} <{}>", author.name, author.email);
+        let pin = Pin { reason: args.reason.clone(), by, at: now() };
+        if let Err(error) = depot.pin(GenerationNumber(generation), &pin) {
+            return tell_publish(&error, &args.depot, args.json, terminal);
+        }
+    }
+    let pins = match depot.pins() {
+        Ok(pins) => pins,
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+    };
+    if args.json {
+        let one = |(number, pin): (&GenerationNumber, &Pin)| json!({"generation": number, "reason": pin.reason, "by": pin.by, "at": pin.at});
+        let all: Vec<Value> = pins.iter().map(one).collect();
+        writeln!(terminal.out, "{:#}", json!({"pins": all}))?;
+        return Ok(Answer::Done);
+    }
+    for (number, Pin { reason, by, at }) in &pins {
+        let reason = reason.replace(char::is_control, " ");
+        let by = by.replace(char::is_control, " ");
+        writeln!(terminal.out, "generation {number} is pinned   {}   {by}   {reason}", utc(*at))?;
+    }
+    if pins.is_empty() {
+        writeln!(terminal.err, "{} has no pinned generation.", args.depot.display())?;
+    }
+    Ok(Answer::Done)
+}
+
+pub(super) fn unpin(args: &UnpinArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let depot = match Depot::open(&args.depot) {
+        Ok(depot) => depot,
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+    };
+    let changed = match depot.unpin(GenerationNumber(args.generation)) {
+        Ok(changed) => changed,
+        Err(error) => return tell_publish(&error, &args.depot, args.json, terminal),
+    };
+    if args.json {
+        writeln!(terminal.out, "{:#}", json!({"generation": args.generation, "changed": changed}))?;
+    } else if changed {
+        writeln!(terminal.out, "generation {} is not pinned any more", args.generation)?;
+    } else {
+        writeln!(terminal.out, "generation {} was not pinned", args.generation)?;
+    }
+    Ok(Answer::Done)
+}
+
+/// Seconds since 1970-01-01 UTC.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

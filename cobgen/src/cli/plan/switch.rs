@@ -1,0 +1,190 @@
+//! `cobgen plan --from N --to M`: what a switch between two generations does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use cob_depot::{Depot, DepotError};
+use cob_types::status::ClusterStatus;
+use cob_types::{CobId, GenerationNumber, StateName};
+use serde_json::json;
+
+use super::super::secrets::Keys;
+use super::super::{Answer, Terminal, refuse, tell, tell_depot};
+use crate::diagnostic::{Diagnostic, to_json};
+use crate::forecast::{Asked, Forecasted, Sides, Source, durations, forecast, show};
+use crate::generation::NoOrder;
+use crate::input;
+use crate::make::{After, make_with};
+use crate::publish::{latest, nothing};
+
+/// The largest file of states, in bytes.
+const MAX_STATES: u64 = 256 << 20;
+
+/// The options that only a plan of a switch has.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Draw the transitions over time into this file, as SVG
+    #[arg(long, value_name = "FILE", requires = "from")]
+    gantt: Option<PathBuf>,
+    /// Where change objects are, as `cobctl status --json` prints it, or {"HOST/NAME": STATE}; those that it does not
+    /// name are where the active generation wants them
+    #[arg(long, value_name = "FILE", requires = "from")]
+    states: Option<PathBuf>,
+    /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
+    #[arg(long, value_name = "K", default_value_t = 20, hide_default_value = true, requires = "from")]
+    runs: u64,
+    /// Chance comes from this number
+    #[arg(long, value_name = "S", default_value_t = 1, hide_default_value = true, requires = "from")]
+    seed: u64,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+/// A generation as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Number(GenerationNumber),
+    Latest,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "latest" => Ok(Self::Latest),
+            "active" => Err("a depot does not know which one is active; `cobctl status` tells".to_owned()),
+            number => match number.parse() {
+                Ok(number) => Ok(Self::Number(GenerationNumber(number))),
+                Err(_) => Err("write a generation's number or `latest`".to_owned()),
+            },
+        }
+    }
+}
+
+impl Wanted {
+    fn of(self, depot: &Depot) -> Result<GenerationNumber, DepotError> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Latest => Ok(depot.latest()?.unwrap_or(GenerationNumber(0))),
+        }
+    }
+}
+
+pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let bad = |what: String, code: &'static str, terminal: &mut Terminal<'_>| {
+        refuse(Diagnostic::error(code, what), Answer::Bad, args.json, terminal)
+    };
+    let of_environment = || std::env::var_os("COB_DEPOT").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(path) = args.depot.clone().or_else(of_environment) else {
+        return bad("where are the generations? Name the depot with --depot".to_owned(), "usage", terminal);
+    };
+    let durations = match args.durations.as_deref().map(durations::read).transpose() {
+        Ok(durations) => durations.unwrap_or_default(),
+        Err(error) => return bad(error, "durations", terminal),
+    };
+    let states = match args.switch.states.as_deref().map(states).transpose() {
+        Ok(states) => states.unwrap_or_default(),
+        Err(error) => return bad(error, "states", terminal),
+    };
+    let asked = Asked { durations, states, runs: args.switch.runs, seed: args.switch.seed };
+    let opened = Depot::open(&path).and_then(|depot| {
+        let from = from.of(&depot)?;
+        let to = args.to.map(|to| to.of(&depot)).transpose()?;
+        Ok((depot, from, to))
+    });
+    let (depot, from, to) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return tell_depot(&error, &path, args.json, terminal),
+    };
+    let made = match (&args.model, to) {
+        (Some(model), _) => match of_model(args, model, &depot, terminal)? {
+            Made::Done(generation) => Some(generation),
+            Made::Refused => return Ok(Answer::Bad),
+            Made::Depot(error) => return tell_depot(&error, &path, args.json, terminal),
+        },
+        (None, _) => None,
+    };
+    let empty = nothing();
+    let of = |number: GenerationNumber| match number {
+        GenerationNumber(0) => Source::Made(&empty),
+        number => Source::Depot(&depot, number),
+    };
+    let to = match (&made, to) {
+        (Some(generation), _) => Source::Made(generation),
+        (None, to) => of(to.unwrap_or_default()),
+    };
+    let planned = Sides::open(of(from), to).map_err(NoOrder::Depot).and_then(|sides| forecast(sides, asked));
+    match planned {
+        Ok(planned) => print(args, &planned, terminal),
+        Err(NoOrder::Depot(error)) => tell_depot(&error, &path, args.json, terminal),
+        Err(NoOrder::Circle(circle)) => {
+            let names: Vec<&str> = circle.iter().map(CobId::as_str).collect();
+            let what = format!(
+                "each of these must leave before the next one, and in the end before the first: {}",
+                names.join(", ")
+            );
+            let fault = Diagnostic::error("order", what);
+            let help = "take them out of the model one after the other, a generation each";
+            refuse(fault.help(help), Answer::No, args.json, terminal)
+        }
+    }
+}
+
+enum Made {
+    Done(cob_types::Generation),
+    Refused,
+    Depot(DepotError),
+}
+
+fn of_model(args: &super::Args, model: &Path, depot: &Depot, terminal: &mut Terminal<'_>) -> io::Result<Made> {
+    let after = latest(depot).and_then(|old| After::latest(depot, &old));
+    let after = match after {
+        Ok(after) => after,
+        Err(error) => return Ok(Made::Depot(error)),
+    };
+    let made = make_with(model, &after, Some(&args.switch.keys.vault()));
+    let refused = made.is_refused();
+    if args.json && refused {
+        writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
+        return Ok(Made::Refused);
+    }
+    tell(model, &made.diagnostics, &made.sources, terminal)?;
+    Ok(match made.assembled {
+        Some(assembled) if !refused => Made::Done(assembled.generation),
+        Some(_) | None => Made::Refused,
+    })
+}
+
+fn states(path: &Path) -> Result<BTreeMap<CobId, StateName>, String> {
+    let text = input::read_text(path, MAX_STATES).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    if let Ok(states) = serde_json::from_str(&text) {
+        return Ok(states);
+    }
+    let told = |error| format!("{}: {}", path.display(), cob_types::words::form(error));
+    let status: ClusterStatus = serde_json::from_str(&text).map_err(told)?;
+    let cobs = status.hosts.into_iter().flat_map(|host| host.cobs);
+    Ok(cobs.filter_map(|cob| Some((cob.id, cob.state?))).collect())
+}
+
+fn print(args: &super::Args, planned: &Forecasted, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let Forecasted { plan, difference, .. } = planned;
+    if let Some(file) = &args.switch.gantt
+        && let Err(error) = std::fs::write(file, show::to_svg(plan))
+    {
+        let fault = Diagnostic::error("output", format!("can't write {}: {error}", file.display()));
+        return refuse(fault, Answer::NotReached, args.json, terminal);
+    }
+    if args.json {
+        let mut value = serde_json::to_value(plan).map_err(io::Error::other)?;
+        value["changes"] = serde_json::to_value(difference).map_err(io::Error::other)?;
+        writeln!(terminal.out, "{value}")?;
+    } else if args.dot {
+        write!(terminal.out, "{}", show::to_dot(plan))?;
+    } else {
+        write!(terminal.out, "{}", show::in_words(plan, difference))?;
+    }
+    Ok(if plan.forecast.converges { Answer::Done } else { Answer::No })
+}

@@ -1,0 +1,122 @@
+//! `cobgen prune`: takes old generations out of a depot.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cob_depot::Depot;
+use cob_depot::prune::{Pruned, Reason, Rule};
+use cob_types::GenerationNumber;
+use serde_json::{Value, json};
+
+use super::pin::now;
+use super::{Answer, Terminal, ranges, tell_depot, tell_publish};
+
+/// The options of `cobgen prune`.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("rule").required(true).multiple(true),
+    after_help = "\
+Examples:
+  cobgen prune --keep 20 --dry-run --depot depot     what would go
+  cobgen prune --older-than 90d --depot depot
+  cobgen prune --keep 20 --older-than 90d --depot depot    only what both say
+
+The newest generation always stays, and so do pinned ones (`cobgen pin`) and those to which the two newest let hosts
+return. Numbers are never used again. Publishers and `cobgen serve` may go on meanwhile. Hosts keep what they have.
+
+Exit status: 0 done; 3 the depot could not be read or written: then all that is to stay is there, and another
+run does the rest."
+)]
+pub struct Args {
+    /// The newest K generations stay
+    #[arg(long, value_name = "K", group = "rule")]
+    keep: Option<usize>,
+    /// Those that were published within this time stay: 90d, 12h
+    #[arg(long, value_name = "AGE", group = "rule", value_parser = age)]
+    older_than: Option<u64>,
+    /// Only say what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Files of objects that were changed within this time are freed by the next run only: a program that knows
+    /// nothing of the depot's locks (git) may be writing them
+    #[arg(long, value_name = "AGE", default_value = "15m", value_parser = age)]
+    grace: u64,
+    /// Where generations are kept
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
+    depot: PathBuf,
+    /// Print {"pruned": [N], "stays": [{"generation", "pinned" or "way_back_of"}], "freed_bytes"}; null with --dry-run
+    #[arg(long)]
+    json: bool,
+}
+
+/// `90d`, in seconds.
+fn age(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(24 * 3600),
+        "w" => Some(7 * 24 * 3600),
+        _ => None,
+    };
+    let seconds = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    seconds.ok_or_else(|| "a number and s, m, h, d or w: 90d, 12h".to_owned())
+}
+
+pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let since = args.older_than.map(|age| now().saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
+    let rule = Rule { keep: args.keep, since, grace: Duration::from_secs(args.grace) };
+    let depot = match Depot::open(&args.depot) {
+        Ok(depot) => depot,
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+    };
+    let pruned = if args.dry_run { depot.would_prune(&rule).map_err(Into::into) } else { depot.prune(&rule) };
+    match pruned {
+        Ok(pruned) => tell(args, &pruned, terminal),
+        Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
+    }
+}
+
+fn tell(args: &Args, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let Pruned { gone, stays, freed } = pruned;
+    if args.json {
+        let one = |(number, reason): (&GenerationNumber, &Reason)| match reason {
+            Reason::Pinned(why) => json!({"generation": number, "pinned": why}),
+            Reason::WayBack(of) => json!({"generation": number, "way_back_of": of}),
+        };
+        let stays: Vec<Value> = stays.iter().map(one).collect();
+        writeln!(terminal.out, "{:#}", json!({"pruned": gone, "stays": stays, "freed_bytes": freed}))?;
+        return Ok(Answer::Done);
+    }
+    let what = if gone.is_empty() { "none".to_owned() } else { ranges(gone) };
+    match freed {
+        None => writeln!(terminal.out, "would be pruned: {what}")?,
+        Some(freed) => writeln!(terminal.out, "pruned: {what}; {} KiB of files freed", freed.div_ceil(1024))?,
+    }
+    for (number, reason) in stays {
+        match reason {
+            Reason::Pinned(why) if why.is_empty() => writeln!(terminal.out, "stays: {number}, pinned")?,
+            Reason::Pinned(why) => {
+                writeln!(terminal.out, "stays: {number}, pinned: {}", why.replace(char::is_control, " "))?;
+            }
+            Reason::WayBack(of) => writeln!(terminal.out, "stays: {number}, where hosts may return to from {of}")?,
+        }
+    }
+    Ok(Answer::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!((age("90d"), age("0s"), age("2w")), (Ok(7_776_000), Ok(0), Ok(1_209_600)));
+        for wrong in ["", "90", "d", "-1d", "1y", "99999999999999999999d", "9999999999999999999w"] {
+            age(wrong).expect_err(wrong);
+        }
+    }
+}

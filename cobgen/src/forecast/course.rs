@@ -1,0 +1,250 @@
+//! From two generations to a plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_engine::sim::Random;
+use cob_engine::sim::forecast::{Course, Pace, Switch, course};
+use cob_engine::time::Span;
+use cob_types::status::Wait;
+use cob_types::{CobId, KindName, StateName, SwitchOrder};
+use serde_json::Value;
+
+use super::durations::{Durations, Looked, Spread, draw};
+use super::order::{Act, acts, measure};
+use super::plan::{FORMAT, Forecast, Planned, SwitchPlan, Why};
+use super::scope::{Scope, everything, parts, scope};
+use super::sides::{Known, Sides};
+use super::{groups, reasons};
+use crate::generation::{Difference, NoOrder, diff};
+
+/// All runs together take no more events than this, the first aside.
+const EVENTS: u64 = 3_000_000;
+
+/// What is asked besides the two generations.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// How long things take.
+    pub durations: Durations,
+    /// Change objects that are elsewhere than the active generation wants them.
+    pub states: BTreeMap<CobId, StateName>,
+    /// How often the switch is run with durations by chance, at most.
+    pub runs: u64,
+    /// Chance comes from this.
+    pub seed: u64,
+}
+
+/// A plan, with what differs between the generations.
+#[derive(Debug, Clone)]
+pub struct Forecasted {
+    /// The plan.
+    pub plan: SwitchPlan,
+    /// What differs.
+    pub difference: Difference,
+    /// Change objects that had a part in the simulation.
+    pub simulated: usize,
+    /// Events of the simulation.
+    pub events: u64,
+}
+
+/// Forecasts the switch between two generations.
+///
+/// # Errors
+/// When a depot can't be read, or those that leave can't leave in any order.
+pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
+    let Asked { mut durations, states, runs, seed } = asked;
+    let order = Arc::new(sides.order()?);
+    let mut concerned = scope(&mut sides, &order)?;
+    gather(&mut durations, &sides);
+    let mut switch = part(&sides, &concerned, &order, &states);
+    let mut first = run(&switch, &sides, &durations, None);
+    if !first.converged {
+        // Perhaps somebody was asked who seemed not concerned; then all are.
+        let all = everything(&mut sides)?;
+        if all.cobs.len() > concerned.cobs.len() {
+            concerned = all;
+            gather(&mut durations, &sides);
+            switch = part(&sides, &concerned, &order, &states);
+            first = run(&switch, &sides, &durations, None);
+        }
+    }
+    let plan = told(&sides, &order, &first, &durations, &concerned);
+    let mut plan = SwitchPlan { forecast: Forecast { seed, ..plan.forecast }, ..plan };
+    spread(&mut plan.forecast, &switch, &sides, &durations, runs.min(EVENTS / first.events.max(1)), &plan.transitions);
+    let (simulated, events) = (concerned.cobs.len(), first.events);
+    Ok(Forecasted { plan, difference: diff(&sides.from.looked_at(), &sides.to.looked_at()), simulated, events })
+}
+
+fn gather(durations: &mut Durations, sides: &Sides<'_>) {
+    let kind_of = |who: &str| who.parse::<CobId>().ok().and_then(|id| sides.find(&id)).map(|known| &known.cob.kind);
+    durations.gather_kinds(kind_of);
+}
+
+fn part(sides: &Sides<'_>, scope: &Scope, order: &Arc<SwitchOrder>, states: &BTreeMap<CobId, StateName>) -> Switch {
+    let (mut from, to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
+    // A host that has nothing yet takes part in what its active generation asks of it: nothing.
+    for host in to.keys().filter(|host| sides.from.manifest.hosts.contains_key(*host)) {
+        from.entry(host.clone()).or_insert_with(|| Arc::new(cob_types::Bundle::empty(host.clone())));
+    }
+    Switch { order: order.clone(), from, to, states: states.clone() }
+}
+
+/// Durations for the engine.
+struct Paced<'s, 'a> {
+    sides: &'s Sides<'a>,
+    durations: &'s Durations,
+    random: Option<Random>,
+    message: Spread,
+}
+
+impl Paced<'_, '_> {
+    fn kind(&self, cob: &CobId) -> Option<&KindName> {
+        Some(&self.sides.find(cob)?.cob.kind)
+    }
+}
+
+impl Pace for Paced<'_, '_> {
+    fn action(&mut self, cob: &CobId, from: &StateName, to: &StateName) -> Span {
+        let Looked { spread, .. } = looked(self.sides, self.durations, cob, from, to);
+        Span(draw(spread, self.random.as_mut()).saturating_mul(1000))
+    }
+
+    fn check(&mut self, cob: &CobId) -> Span {
+        let spread = self.durations.check(cob, self.kind(cob));
+        Span(draw(spread, self.random.as_mut()).saturating_mul(1000))
+    }
+
+    fn message(&mut self) -> Span {
+        // One for all: on a link nothing overtakes.
+        Span(self.message.median.saturating_mul(1000))
+    }
+}
+
+/// How long a transition takes. What waits by itself says it in its content, what does nothing takes no time.
+fn looked(sides: &Sides<'_>, durations: &Durations, cob: &CobId, from: &StateName, to: &StateName) -> Looked {
+    let known = sides.find(cob);
+    let kind = known.map(|known| &known.cob.kind);
+    let looked = durations.hop(cob, kind, from.as_str(), to.as_str());
+    match known {
+        Some(known) if !looked.known => by_itself(known, to).unwrap_or(looked),
+        Some(_) | None => looked,
+    }
+}
+
+fn by_itself(Known { cob, kind }: Known<'_>, to: &StateName) -> Option<Looked> {
+    let us = match kind.backend.as_str() {
+        "noop" => 0,
+        "wait" if *to != cob.preferred => 0,
+        "wait" => {
+            let content: Value = serde_json::from_str(&cob.content).ok()?;
+            let ms = content.get("ms").and_then(Value::as_u64).map(|ms| ms.saturating_mul(1000));
+            let seconds = content.get("seconds").and_then(Value::as_f64).filter(|s| (0.0..1e9).contains(s));
+            ms.or_else(|| seconds.map(|seconds| (seconds * 1e6) as u64))?
+        }
+        _ => return None,
+    };
+    Some(Looked { spread: Spread::always(us), known: true })
+}
+
+fn run(switch: &Switch, sides: &Sides<'_>, durations: &Durations, random: Option<Random>) -> Course {
+    let mut pace = Paced { sides, durations, random, message: durations.message() };
+    course(switch, &mut pace)
+}
+
+/// Runs with durations by chance.
+fn spread(
+    forecast: &mut Forecast,
+    switch: &Switch,
+    sides: &Sides<'_>,
+    durations: &Durations,
+    runs: u64,
+    transitions: &[Planned],
+) {
+    if transitions.iter().all(|step| step.duration.is_fixed()) || !forecast.converges {
+        return;
+    }
+    let mut random = Random::new(forecast.seed);
+    let mut ends: Vec<u64> = (0..runs)
+        .map(|_| {
+            let random = Random::new(random.bits());
+            run(switch, sides, durations, Some(random)).end.0 / 1000
+        })
+        .collect();
+    ends.sort_unstable();
+    let at = |permille: usize| ends.get((ends.len() * permille).div_ceil(1000).saturating_sub(1)).copied();
+    forecast.runs = runs;
+    forecast.p50_us = at(500).unwrap_or(forecast.end_us);
+    forecast.p90_us = at(900).unwrap_or(forecast.end_us);
+}
+
+fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Durations, scope: &Scope) -> SwitchPlan {
+    let acts = acts(course, sides, order);
+    let whys = reasons::whys(&acts, sides, order);
+    let planned = |(id, act): (usize, &Act<'_>)| {
+        let Looked { spread, known } = looked(sides, durations, &act.step.cob, act.from, act.to);
+        let caused = act.cause.map_or(0, |cause| acts[cause].step.end.0);
+        Planned {
+            id,
+            cob: act.step.cob.clone(),
+            from: act.from.clone(),
+            to: act.to.clone(),
+            begin_us: act.step.begin.0 / 1000,
+            end_us: act.step.end.0 / 1000,
+            after: act.after.iter().copied().collect(),
+            cause: act.cause,
+            lag_us: act.step.begin.0.saturating_sub(caused) / 1000,
+            slack_us: 0,
+            stage: 0,
+            why: whys.get(&act.step.cob).cloned().unwrap_or(Why::Astray),
+            irreversible: false,
+            duration: spread,
+            known,
+        }
+    };
+    let mut transitions: Vec<Planned> = acts.iter().enumerate().map(planned).collect();
+    let marks: Vec<(usize, bool)> =
+        acts.iter().enumerate().filter_map(|(at, act)| Some((at, reasons::irreversible(act, sides, order)?))).collect();
+    for (at, _) in &marks {
+        transitions[*at].irreversible = true;
+    }
+    let end_us = course.end.0 / 1000;
+    let (stages, critical_path) = measure(&mut transitions, end_us);
+    let mut stuck: BTreeMap<CobId, Vec<String>> = BTreeMap::new();
+    for (id, wait) in &course.waits {
+        stuck.entry(id.clone()).or_default().push(words(wait));
+    }
+    SwitchPlan {
+        format: FORMAT,
+        from: order.from,
+        to: order.to,
+        moved: reasons::moved(sides, &scope.seeds),
+        groups: groups::groups(sides, order, course),
+        untouched_hosts: sides.not_looked_at().len() as u64,
+        interrupted: reasons::interrupted(&transitions, sides),
+        irreversible: reasons::told_irreversible(&transitions, &marks),
+        point_of_no_return: reasons::point_of_no_return(&transitions, &marks),
+        forecast: Forecast {
+            end_us,
+            p50_us: end_us,
+            p90_us: end_us,
+            runs: 0,
+            seed: 0,
+            known: transitions.iter().filter(|step| step.known).count() as u64,
+            converges: course.converged,
+            stuck,
+        },
+        transitions,
+        stages,
+        critical_path,
+    }
+}
+
+/// What one waits for at the end of a run that does not come to rest: the reason, and what it is about.
+fn words(wait: &Wait) -> String {
+    let told = serde_json::to_value(wait).unwrap_or_default();
+    let text = |name: &str| told.get(name).and_then(Value::as_str);
+    let states = told.get("states").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let states: Vec<&str> = states.chain(text("state")).chain(text("to")).collect();
+    let states = if states.is_empty() { String::new() } else { format!("@{}", states.join("|")) };
+    format!("{} {}{states}", text("reason").unwrap_or("waits"), text("cob").unwrap_or_default())
+}

@@ -1,0 +1,281 @@
+//! How long transitions take: recorded, with their spread, or said by a person.
+//!
+//! A file of lines `WHO FROM>TO: TIME`, the more exact line wins: a change object `HOST/NAME`, its name on any host
+//! `*/NAME`, its kind, `*` alone. `WHO check` is a check, `message` what it takes to tell another host. A time is
+//! `90s`, a number of seconds, or what was recorded: `{"min": …, "median": …, "p90": …, "runs": N}`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cob_engine::sim::Random;
+use cob_types::{CobId, KindName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::expand::parse_duration;
+use crate::input;
+
+/// The largest file of durations, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// A move of which nothing is known.
+const UNKNOWN: Spread = Spread::always(1_000_000);
+/// A check of which nothing is known: about what a shell needs.
+const CHECK: Spread = Spread::always(20_000);
+/// What it takes to write a promise and tell another host, where nothing is said.
+const MESSAGE: Spread = Spread::always(1000);
+
+/// Some times in microseconds, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The shortest.
+    pub min: u64,
+    /// The middle one.
+    pub median: u64,
+    /// Nine of ten are no longer.
+    pub p90: u64,
+}
+
+impl Spread {
+    /// The same time always.
+    #[must_use]
+    pub const fn always(us: u64) -> Self {
+        Self { min: us, median: us, p90: us }
+    }
+
+    /// Whether it is the same time always.
+    #[must_use]
+    pub const fn is_fixed(&self) -> bool {
+        self.min == self.p90
+    }
+
+    /// One of these times, by chance: straight lines through the three that are known, and on.
+    fn draw(&self, random: &mut Random) -> u64 {
+        let at = random.below(1000);
+        let (low, high) = (self.median - self.min, self.p90 - self.median);
+        match at {
+            0..500 => self.min + low * at / 500,
+            500.. => self.median + high * (at - 500) / 400,
+        }
+    }
+}
+
+/// What a time is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Move {
+    /// `FROM>TO`.
+    Hop(String, String),
+    /// A check.
+    Check,
+    /// Any move.
+    Any,
+}
+
+/// What is known of durations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// By `HOST/NAME`, `*/NAME`, kind, or `*`.
+    of: BTreeMap<String, BTreeMap<Move, Spread>>,
+    message: Option<Spread>,
+}
+
+/// A time that was looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Looked {
+    pub(super) spread: Spread,
+    /// Somebody has said or recorded it.
+    pub(super) known: bool,
+}
+
+/// Reads a file of durations; the error says what is wrong with it.
+///
+/// # Errors
+/// In words.
+pub fn read(path: &Path) -> Result<Durations, String> {
+    let text = input::read_text(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    Durations::of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
+}
+
+impl Durations {
+    /// As in a file.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn of_text(text: &str) -> Result<Self, String> {
+        let lines: BTreeMap<String, Value> = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+        let mut all = Self::default();
+        for (key, value) in &lines {
+            let spread = spread(key, value)?;
+            let words: Vec<&str> = key.split_whitespace().collect();
+            let (who, of) = match words[..] {
+                ["message"] => {
+                    all.message = Some(spread);
+                    continue;
+                }
+                ["*"] => ("*", Move::Any),
+                ["check"] => ("*", Move::Check),
+                [who, "check"] => (who, Move::Check),
+                [who, hop] => match hop.split_once('>') {
+                    Some((from, to)) if !from.is_empty() && !to.is_empty() => {
+                        (who, Move::Hop(from.to_owned(), to.to_owned()))
+                    }
+                    Some(_) | None => return Err(form(key)),
+                },
+                _ => return Err(form(key)),
+            };
+            all.of.entry(who.to_owned()).or_default().insert(of, spread);
+        }
+        Ok(all)
+    }
+
+    /// Adds what is known of single change objects to what is known of their kinds, where nobody has said it: the
+    /// median of each.
+    pub(super) fn gather_kinds<'a>(&mut self, kind_of: impl Fn(&str) -> Option<&'a KindName>) {
+        let mut gathered: BTreeMap<(&KindName, &Move), Vec<Spread>> = BTreeMap::new();
+        for (who, times) in &self.of {
+            let Some(kind) = kind_of(who) else { continue };
+            for (of, spread) in times {
+                gathered.entry((kind, of)).or_default().push(*spread);
+            }
+        }
+        let middle = |mut times: Vec<u64>| {
+            times.sort_unstable();
+            times.get(times.len() / 2).copied().unwrap_or_default()
+        };
+        let summed: Vec<(KindName, Move, Spread)> = gathered
+            .into_iter()
+            .map(|((kind, of), all)| {
+                let min = all.iter().map(|s| s.min).min().unwrap_or_default();
+                let median = middle(all.iter().map(|s| s.median).collect());
+                let p90 = middle(all.iter().map(|s| s.p90).collect()).max(median);
+                (kind.clone(), of.clone(), Spread { min: min.min(median), median, p90 })
+            })
+            .collect();
+        for (kind, of, spread) in summed {
+            self.of.entry(kind.as_str().to_owned()).or_default().entry(of).or_insert(spread);
+        }
+    }
+
+    /// How long a move takes.
+    pub(super) fn hop(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
+        let hop = Move::Hop(from.to_owned(), to.to_owned());
+        let found = self.find(cob, kind, &hop).or_else(|| self.of.get("*")?.get(&Move::Any));
+        found.map_or(Looked { spread: UNKNOWN, known: false }, |spread| Looked { spread: *spread, known: true })
+    }
+
+    /// How long a check takes.
+    pub(super) fn check(&self, cob: &CobId, kind: Option<&KindName>) -> Spread {
+        self.find(cob, kind, &Move::Check).copied().unwrap_or(CHECK)
+    }
+
+    /// How long a message takes.
+    pub(super) fn message(&self) -> Spread {
+        self.message.unwrap_or(MESSAGE)
+    }
+
+    fn find(&self, cob: &CobId, kind: Option<&KindName>, of: &Move) -> Option<&Spread> {
+        if self.of.is_empty() {
+            return None;
+        }
+        let anywhere = format!("*/{}", cob.name());
+        let whose = [Some(cob.as_str()), Some(anywhere.as_str()), kind.map(KindName::as_str), Some("*")];
+        whose.into_iter().flatten().find_map(|who| self.of.get(who)?.get(of))
+    }
+}
+
+pub(super) fn draw(spread: Spread, random: Option<&mut Random>) -> u64 {
+    match random {
+        Some(random) if !spread.is_fixed() => spread.draw(random),
+        Some(_) | None => spread.median,
+    }
+}
+
+fn form(key: &str) -> String {
+    format!(
+        "`{key}`: write `HOST/NAME FROM>TO`, `*/NAME FROM>TO`, `KIND FROM>TO`, `WHO check`, `message` or `*`; \
+         `cobctl durations --transitions` prints such a file"
+    )
+}
+
+fn spread(key: &str, value: &Value) -> Result<Spread, String> {
+    if let Value::Object(fields) = value {
+        let of = |name: &str| fields.get(name).map(|value| time(key, value)).transpose();
+        let Some(median) = of("median")? else {
+            return Err(format!("`{key}`: it has no `median`"));
+        };
+        let (min, p90) = (of("min")?.unwrap_or(median), of("p90")?.unwrap_or(median));
+        return Ok(Spread { min: min.min(median), median, p90: p90.max(median) });
+    }
+    time(key, value).map(Spread::always)
+}
+
+/// `90s`, `350us`, or a number of seconds; in microseconds.
+fn time(key: &str, value: &Value) -> Result<u64, String> {
+    let of_text = |text: &str| {
+        let micros = text.strip_suffix("us").and_then(|number| number.parse::<u64>().ok());
+        micros.or_else(|| parse_duration(text).map(|ms| ms.saturating_mul(1000)))
+    };
+    let seconds = || value.as_u64().map(|seconds| seconds.saturating_mul(1_000_000));
+    let wrong = || format!("`{key}`: {value} is no time; write a number with its unit: 350us, 500ms, 30s, 2m, 1h");
+    // A year is long enough for every sum of such times.
+    const LONGEST: u64 = 365 * 24 * 3600 * 1_000_000;
+    value.as_str().and_then(of_text).or_else(seconds).filter(|us| *us <= LONGEST).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::id;
+
+    fn median(durations: &Durations, cob: &str, hop: &str) -> u64 {
+        let (from, to) = hop.split_once('>').expect("FROM>TO");
+        durations.hop(&id(cob), Some(&"simple".parse().expect("a kind")), from, to).spread.median
+    }
+
+    #[test]
+    fn the_more_exact_line_wins() {
+        let text =
+            "\"*\": 7s\nsimple down>up: 6s\n\"*/db down>up\": 5s\nn1/db down>up: {min: 1s, median: 2s, p90: 4s}\n";
+        let durations = Durations::of_text(text).expect("right");
+        let cases = [("n1/db", "down>up", 2), ("n2/db", "down>up", 5), ("n1/a", "down>up", 6), ("n1/a", "up>down", 7)];
+        for (cob, hop, seconds) in cases {
+            assert_eq!(median(&durations, cob, hop), seconds * 1_000_000, "{cob} {hop}");
+        }
+        assert_eq!(Durations::default().hop(&id("n/a"), None, "x", "y"), Looked { spread: UNKNOWN, known: false });
+    }
+
+    #[test]
+    fn what_is_known_of_some_is_guessed_of_their_kind() {
+        let mut durations =
+            Durations::of_text("n1/a down>up: 1s\nn2/a down>up: 3s\nn3/a down>up: 2s\nn1/a check: 5ms").expect("right");
+        let kind: KindName = "simple".parse().expect("a kind");
+        durations.gather_kinds(|who| who.contains('/').then_some(&kind));
+        assert_eq!(median(&durations, "n9/z", "down>up"), 2_000_000);
+        assert_eq!(median(&durations, "n1/a", "down>up"), 1_000_000);
+        assert_eq!(durations.check(&id("n9/z"), Some(&kind)).median, 5000);
+    }
+
+    #[test]
+    fn draws_keep_to_the_three_times() {
+        let spread = Spread { min: 100, median: 200, p90: 600 };
+        let mut random = Random::new(3);
+        let mut drawn: Vec<u64> = (0..2000).map(|_| spread.draw(&mut random)).collect();
+        drawn.sort_unstable();
+        assert!(drawn[0] >= 100 && drawn[1999] <= 700, "{} {}", drawn[0], drawn[1999]);
+        assert!((190..=215).contains(&drawn[1000]), "{}", drawn[1000]);
+        assert!((560..=640).contains(&drawn[1800]), "{}", drawn[1800]);
+    }
+
+    #[test]
+    fn wrong_lines_are_told() {
+        for (text, wrong) in [
+            ("install db n1: 3m", "write `HOST/NAME FROM>TO`"),
+            ("n1/db down: 3m", "write `HOST/NAME FROM>TO`"),
+            ("n1/db down>up: soon", "is no time"),
+            ("n1/db down>up: {min: 1s}", "has no `median`"),
+            ("- 1", ""),
+        ] {
+            let told = Durations::of_text(text).expect_err(text);
+            assert!(told.contains(wrong), "{text}: {told}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A plan beside what really happens: which transitions are made, which run, and when the rest ends.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cob_types::history::HistoryEntry;
+use cob_types::{CobId, HostName, StateName};
+
+use super::plan::SwitchPlan;
+
+/// How far a transition is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// It has not begun.
+    Not,
+    /// It runs, since then.
+    Runs(u64),
+    /// It has begun and ended then.
+    Ended(u64, u64),
+}
+
+/// What histories say of a switch. Times are in nanoseconds, by the clocks of the hosts.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    go: String,
+    /// When `go` was first said.
+    began: Option<u64>,
+    told: BTreeSet<HostName>,
+    /// By transition.
+    made: Vec<Made>,
+    /// Transitions of each move that are still to come.
+    coming: BTreeMap<(CobId, StateName, StateName), VecDeque<usize>>,
+    running: BTreeMap<CobId, Option<usize>>,
+    /// Moves that the plan does not have.
+    unplanned: u64,
+    failed: u64,
+    last_end: u64,
+}
+
+/// A transition as it was planned and as it comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// How far it is.
+    pub made: Made,
+    /// When it begins, since `go`, in microseconds: really, or by the plan for the rest.
+    pub begin_us: u64,
+    /// When it ends.
+    pub end_us: u64,
+}
+
+/// The plan as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// By transition.
+    pub transitions: Vec<Expected>,
+    /// When all ends, since `go`, in microseconds.
+    pub end_us: u64,
+    /// How many have ended.
+    pub ended: usize,
+    /// How many run.
+    pub running: usize,
+    /// Moves that the plan does not have.
+    pub unplanned: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+}
+
+impl Progress {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(plan: &SwitchPlan) -> Self {
+        let mut progress = Self {
+            go: format!("to generation {}", plan.to),
+            began: None,
+            told: BTreeSet::new(),
+            made: Vec::new(),
+            coming: BTreeMap::new(),
+            running: BTreeMap::new(),
+            unplanned: 0,
+            failed: 0,
+            last_end: 0,
+        };
+        progress.begin(plan);
+        progress
+    }
+
+    fn begin(&mut self, plan: &SwitchPlan) {
+        self.began = None;
+        self.told.clear();
+        self.made = vec![Made::Not; plan.transitions.len()];
+        self.coming.clear();
+        self.running.clear();
+        (self.unplanned, self.failed, self.last_end) = (0, 0, 0);
+        for step in &plan.transitions {
+            let hop = (step.cob.clone(), step.from.clone(), step.to.clone());
+            self.coming.entry(hop).or_default().push_back(step.id);
+        }
+    }
+
+    /// Takes the next entry of the merged history.
+    pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
+        match (entry.event.as_str(), &entry.cob, &entry.from, &entry.to) {
+            ("go", None, ..) if self.is_go(&entry.detail) => {
+                if self.told.contains(&entry.host) {
+                    // The same switch once more: what was before is another story.
+                    self.begin(plan);
+                }
+                self.told.insert(entry.host.clone());
+                self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));
+            }
+            ("start", Some(cob), Some(from), Some(to)) if self.told.contains(&entry.host) => {
+                let again = self.running.get(cob).copied().flatten();
+                let hop = (cob.clone(), from.clone(), to.clone());
+                let next = again.filter(|at| is_hop(plan, *at, &hop));
+                let next = next.or_else(|| self.coming.get_mut(&hop)?.pop_front());
+                match next {
+                    // A further attempt belongs to the first one.
+                    Some(at) if self.made[at] == Made::Not => self.made[at] = Made::Runs(entry.ts_ns),
+                    Some(_) => {}
+                    None => self.unplanned += 1,
+                }
+                self.running.insert(cob.clone(), next);
+            }
+            ("end", Some(cob), ..) => match (self.running.get(cob).copied(), entry.ok) {
+                (Some(at), Some(true)) => {
+                    self.running.remove(cob);
+                    self.last_end = self.last_end.max(entry.ts_ns);
+                    if let Some(at) = at
+                        && let Made::Runs(since) = self.made[at]
+                    {
+                        self.made[at] = Made::Ended(since, entry.ts_ns);
+                    }
+                }
+                (Some(_), Some(false) | None) => self.failed += 1,
+                (None, _) => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn is_go(&self, detail: &str) -> bool {
+        detail.strip_prefix(&self.go).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
+    /// When the switch began, if it has.
+    #[must_use]
+    pub fn began(&self) -> Option<u64> {
+        self.began
+    }
+
+    /// What is to be expected at a moment: what has ended or runs, as it was; of the rest none begins before what it
+    /// comes after, nor in the past.
+    #[must_use]
+    pub fn stands(&self, plan: &SwitchPlan, now_ns: u64) -> Standing {
+        let began = self.began.unwrap_or(now_ns);
+        let since = |ns: u64| ns.saturating_sub(began) / 1000;
+        let now = since(now_ns);
+        let mut transitions: Vec<Expected> = Vec::with_capacity(plan.transitions.len());
+        for step in &plan.transitions {
+            let lasts = step.end_us.saturating_sub(step.begin_us);
+            let expected = match self.made[step.id] {
+                Made::Ended(from, to) => (since(from), since(to)),
+                // One that is overdue ends any moment.
+                Made::Runs(from) => (since(from), since(from).saturating_add(lasts).max(now)),
+                Made::Not => {
+                    let ended = |at: &usize| transitions[*at].end_us;
+                    let caused = step.cause.map_or(0, |cause| ended(&cause)).saturating_add(step.lag_us);
+                    let begin = step.after.iter().map(ended).max().unwrap_or(0).max(caused);
+                    let begin = if self.began.is_some() { begin.max(now) } else { begin };
+                    (begin, begin.saturating_add(lasts))
+                }
+            };
+            let (begin_us, end_us) = expected;
+            transitions.push(Expected { made: self.made[step.id], begin_us, end_us });
+        }
+        let last = transitions.iter().map(|step| step.end_us).max().unwrap_or(0);
+        let other = if self.last_end == 0 { 0 } else { since(self.last_end) };
+        Standing {
+            end_us: last.max(other),
+            ended: self.made.iter().filter(|made| matches!(made, Made::Ended(..))).count(),
+            running: self.made.iter().filter(|made| matches!(made, Made::Runs(_))).count(),
+            transitions,
+            unplanned: self.unplanned,
+            failed: self.failed,
+        }
+    }
+}
+
+fn is_hop(plan: &SwitchPlan, at: usize, hop: &(CobId, StateName, StateName)) -> bool {
+    plan.transitions.get(at).is_some_and(|step| (&step.cob, &step.from, &step.to) == (&hop.0, &hop.1, &hop.2))
+}

@@ -1,0 +1,147 @@
+//! Why each transition is made, which services it interrupts, and what can't be taken back.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use cob_types::{CobId, StateName, SwitchOrder};
+
+use super::order::Act;
+use super::plan::{Interrupted, Irreversible, Moved, NeededBy, Planned, PointOfNoReturn, Why};
+use super::scope::route;
+use super::sides::Sides;
+
+/// The most moves that are named as the reason of one.
+const NAMED: usize = 8;
+
+/// Why each change object moves at all, for those that do.
+pub(super) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> BTreeMap<CobId, Why> {
+    let mut needed: HashMap<&CobId, Vec<NeededBy>> = HashMap::new();
+    let moving: BTreeSet<&CobId> = acts.iter().map(|act| &act.step.cob).collect();
+    for (at, act) in acts.iter().enumerate() {
+        let side = if act.step.generation == order.to { &sides.to } else { &sides.from };
+        let Some(known) = side.find(&act.step.cob) else { continue };
+        let hop = known.cob.transitions.iter().filter(|t| t.from == *act.from && t.to == *act.to);
+        for need in hop.flat_map(|t| &t.needs) {
+            let Some(id) = moving.get(&need.cob) else { continue };
+            let home = sides.home_before(id).is_some_and(|home| need.states.contains(home))
+                && sides.home_after(id).is_some_and(|home| need.states.contains(home));
+            let named = needed.entry(id).or_default();
+            if !home && named.len() < NAMED {
+                let (cob, states) = (act.step.cob.clone(), need.states.clone());
+                named.push(NeededBy { transition: at, cob, states });
+            }
+        }
+    }
+    let why = |id: &CobId| {
+        let (old, new) = (sides.from.find(id), sides.to.find(id));
+        match (old, new) {
+            (_, None) => Why::Leaves,
+            (None, Some(_)) => Why::New,
+            (Some(old), Some(new)) if old.cob.fingerprint != new.cob.fingerprint => {
+                let same = old.cob.content == new.cob.content && old.cob.files == new.cob.files && old.kind == new.kind;
+                let on = if same && old.cob.rests_on != new.cob.rests_on { rests_on(id, sides) } else { Vec::new() };
+                if on.is_empty() { Why::Content } else { Why::RestsOn { on } }
+            }
+            (Some(old), Some(new)) if old.cob.preferred != new.cob.preferred => Why::Preferred,
+            (Some(_), Some(_)) => match needed.get(id) {
+                Some(moves) if !moves.is_empty() => Why::NeededBy { moves: moves.clone() },
+                Some(_) | None => Why::Astray,
+            },
+        }
+    };
+    moving.into_iter().map(|id| (id.clone(), why(id))).collect()
+}
+
+/// Of what it depends on, that of which the content differs: what it rests on is among it.
+fn rests_on(id: &CobId, sides: &Sides<'_>) -> Vec<CobId> {
+    let (Some(old), Some(new)) = (sides.from.find(id), sides.to.find(id)) else { return Vec::new() };
+    let differs = |(other, print): &(&CobId, &cob_types::cob::Fingerprint)| old.cob.expects.get(*other) != Some(*print);
+    new.cob.expects.iter().filter(differs).map(|(other, _)| other.clone()).collect()
+}
+
+/// Those that leave the state in which they serve and are to be back in it.
+pub(super) fn interrupted(transitions: &[Planned], sides: &Sides<'_>) -> Vec<Interrupted> {
+    let mut away: BTreeMap<&CobId, usize> = BTreeMap::new();
+    let mut found: Vec<Interrupted> = Vec::new();
+    for step in transitions {
+        let (Some(old), Some(new)) = (sides.from.find(&step.cob), sides.to.find(&step.cob)) else { continue };
+        let back = step.to == new.cob.preferred;
+        match away.get(&step.cob).copied() {
+            Some(at) if found[at].end_us.is_none() => {
+                found[at].in_place = false;
+                found[at].end_us = back.then_some(step.end_us);
+            }
+            Some(_) | None if step.from == old.cob.preferred || step.from == StateName::OUTDATED => {
+                away.insert(&step.cob, found.len());
+                found.push(Interrupted {
+                    cob: step.cob.clone(),
+                    begin_us: step.begin_us,
+                    end_us: back.then_some(step.end_us),
+                    in_place: back,
+                    why: step.why.clone(),
+                });
+            }
+            Some(_) | None => {}
+        }
+    }
+    found
+}
+
+/// Whether a transition can be taken back: none, or whether its author says so.
+pub(super) fn irreversible(act: &Act<'_>, sides: &Sides<'_>, order: &SwitchOrder) -> Option<bool> {
+    let side = if act.step.generation == order.to { &sides.to } else { &sides.from };
+    let kind = side.find(&act.step.cob)?.kind;
+    let marked = kind.transitions.iter().any(|t| t.from == *act.from && t.to == *act.to && t.irreversible);
+    // Out of `outdated` the way back is that of the other content, from wherever it is then.
+    let no_way = *act.from != StateName::OUTDATED && route(kind, act.to, act.from).is_empty();
+    (marked || no_way).then_some(marked)
+}
+
+/// Where the first irreversible one is, and what need not come behind it.
+pub(super) fn point_of_no_return(transitions: &[Planned], marks: &[(usize, bool)]) -> Option<PointOfNoReturn> {
+    let first = &transitions[marks.iter().map(|(at, _)| *at).min()?];
+    let mut behind = vec![false; transitions.len()];
+    for (at, _) in marks {
+        behind[*at] = true;
+    }
+    for step in transitions {
+        behind[step.id] |= step.after.iter().any(|before| behind[*before]);
+    }
+    let behind = behind.into_iter().filter(|behind| *behind).count();
+    let latest = marks.iter().map(|(at, _)| latest(&transitions[*at])).min().unwrap_or(first.begin_us);
+    Some(PointOfNoReturn {
+        transition: first.id,
+        at_us: first.begin_us,
+        latest_us: latest,
+        before: transitions.len() - behind,
+        behind,
+    })
+}
+
+pub(super) fn latest(step: &Planned) -> u64 {
+    step.begin_us.saturating_add(step.slack_us)
+}
+
+pub(super) fn told_irreversible(transitions: &[Planned], marks: &[(usize, bool)]) -> Vec<Irreversible> {
+    let tell = |(at, marked): &(usize, bool)| Irreversible {
+        transition: *at,
+        marked: *marked,
+        latest_us: latest(&transitions[*at]),
+    };
+    marks.iter().map(tell).collect()
+}
+
+/// The same name and kind, gone on one host and new on another: each at most once.
+pub(super) fn moved(sides: &Sides<'_>, seeds: &BTreeSet<CobId>) -> Vec<Moved> {
+    let mut gone: BTreeMap<(&str, &str), Vec<&CobId>> = BTreeMap::new();
+    let mut new: BTreeMap<(&str, &str), Vec<&CobId>> = BTreeMap::new();
+    for id in seeds {
+        match (sides.from.find(id), sides.to.find(id)) {
+            (Some(old), None) => gone.entry((id.name(), old.cob.kind.as_str())).or_default().push(id),
+            (None, Some(cob)) => new.entry((id.name(), cob.cob.kind.as_str())).or_default().push(id),
+            (Some(_) | None, _) => {}
+        }
+    }
+    let pairs = gone.iter().filter_map(|(name, from)| Some((from, new.get(name)?)));
+    let all = pairs.flat_map(|(from, to)| from.iter().zip(to));
+    all.map(|(from, to)| Moved { from: (*from).clone(), to: (*to).clone() }).collect()
+}

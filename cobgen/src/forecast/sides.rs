@@ -1,0 +1,180 @@
+//! The two generations of a switch, as far as they are looked at.
+//!
+//! A host whose bundle has the same hash in both is not decoded unless somebody asks for one of its change objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cob_depot::{Depot, DepotError};
+use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, Manifest, StateName, SwitchOrder};
+
+use crate::generation::{self, NoOrder};
+
+/// One of the two.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// What all hosts share.
+    pub(super) manifest: Manifest,
+    /// Those that were looked at.
+    pub(super) bundles: BTreeMap<HostName, Arc<Bundle>>,
+}
+
+/// From where the bundles of a generation come.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// A depot has it.
+    Depot(&'a Depot, GenerationNumber),
+    /// It was just made, or there is none.
+    Made(&'a Generation),
+}
+
+/// Both.
+#[derive(Debug)]
+pub struct Sides<'a> {
+    sources: [Source<'a>; 2],
+    /// The one that is active.
+    pub(super) from: Side,
+    /// The one that is switched to.
+    pub(super) to: Side,
+    /// Hosts whose parts are the same in both.
+    alike: BTreeSet<HostName>,
+}
+
+/// A change object with its kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) cob: &'a Cob,
+    pub(super) kind: &'a Kind,
+}
+
+impl Side {
+    pub(super) fn find(&self, id: &CobId) -> Option<Known<'_>> {
+        let bundle = self.bundles.get(id.host_str())?;
+        let cob = bundle.cobs.get(id)?;
+        Some(Known { cob, kind: bundle.kinds.get(&cob.kind)? })
+    }
+
+    /// As a generation with the parts that were looked at.
+    pub(super) fn looked_at(&self) -> Generation {
+        let bundles = self.bundles.iter().map(|(host, bundle)| (host.clone(), bundle.as_ref().clone())).collect();
+        Generation { manifest: self.manifest.clone(), bundles }
+    }
+}
+
+impl<'a> Source<'a> {
+    fn manifest(&self) -> Result<Manifest, DepotError> {
+        match self {
+            Source::Depot(depot, number) => depot.read_manifest(*number),
+            Source::Made(generation) => Ok(generation.manifest.clone()),
+        }
+    }
+
+    /// As who computes the order sees it.
+    fn side<'s>(&'s self, side: &'s Side) -> generation::Side<'s> {
+        match self {
+            Source::Depot(depot, _) => generation::Side::partly_read(depot, &side.manifest, side.bundles.clone()),
+            Source::Made(generation) => generation::Side::of(generation),
+        }
+    }
+
+    fn bundles(&self, hosts: &BTreeSet<HostName>) -> Result<BTreeMap<HostName, Arc<Bundle>>, DepotError> {
+        match self {
+            Source::Depot(depot, number) => {
+                let read = depot.read_bundles(*number, hosts)?;
+                Ok(read.into_iter().map(|(host, bundle)| (host, Arc::new(bundle))).collect())
+            }
+            Source::Made(generation) => {
+                let found = hosts.iter().filter_map(|host| generation.bundles.get_key_value(host));
+                Ok(found.map(|(host, bundle)| (host.clone(), Arc::new(bundle.clone()))).collect())
+            }
+        }
+    }
+}
+
+impl<'a> Sides<'a> {
+    /// Looks at all hosts whose parts differ.
+    ///
+    /// # Errors
+    /// When the depot can't be read.
+    pub fn open(from: Source<'a>, to: Source<'a>) -> Result<Self, DepotError> {
+        let (old, new) = (from.manifest()?, to.manifest()?);
+        let same = |host: &HostName| {
+            let of = |manifest: &Manifest| manifest.hosts.get(host).map(|entry| entry.bundle);
+            of(&old) == of(&new)
+        };
+        let all: BTreeSet<HostName> = old.hosts.keys().chain(new.hosts.keys()).cloned().collect();
+        let (alike, differ): (BTreeSet<HostName>, BTreeSet<HostName>) = all.into_iter().partition(same);
+        let only = |manifest: &Manifest| differ.iter().filter(|h| manifest.hosts.contains_key(*h)).cloned().collect();
+        let (of_old, of_new): (BTreeSet<HostName>, BTreeSet<HostName>) = (only(&old), only(&new));
+        let before = Side { bundles: from.bundles(&of_old)?, manifest: old };
+        let after = Side { bundles: to.bundles(&of_new)?, manifest: new };
+        Ok(Self { sources: [from, to], from: before, to: after, alike })
+    }
+
+    /// The order of the switch: as one of the two says it, else by the same rules.
+    ///
+    /// # Errors
+    /// When the depot can't be read, or there is none.
+    pub(super) fn order(&self) -> Result<SwitchOrder, NoOrder> {
+        let (old, new) = (&self.from.manifest, &self.to.manifest);
+        let (from, to) = (old.generation, new.generation);
+        if let Some(order) = [new, old].into_iter().find_map(|manifest| manifest.switch_order(from, to)) {
+            return Ok(order.clone());
+        }
+        let before = self.sources[0].side(&self.from);
+        let after = self.sources[1].side(&self.to);
+        generation::switch_order(&before, &after, to < from)
+    }
+
+    /// Looks at these hosts too.
+    pub(super) fn look_at(&mut self, hosts: &BTreeSet<HostName>) -> Result<(), DepotError> {
+        let wanted: BTreeSet<HostName> = hosts.intersection(&self.alike).cloned().collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        for (host, bundle) in self.sources[0].bundles(&wanted)? {
+            self.to.bundles.insert(host.clone(), bundle.clone());
+            self.from.bundles.insert(host, bundle);
+        }
+        self.alike.retain(|host| !wanted.contains(host));
+        Ok(())
+    }
+
+    /// Hosts that were not looked at.
+    pub(super) fn not_looked_at(&self) -> &BTreeSet<HostName> {
+        &self.alike
+    }
+
+    /// Whether a change object may be on a host that was not looked at.
+    pub(super) fn is_unseen(&self, id: &CobId) -> bool {
+        self.alike.contains(id.host_str())
+    }
+
+    /// As it is in the generation that is switched to, or where that lacks it in the active one.
+    pub(super) fn find(&self, id: &CobId) -> Option<Known<'_>> {
+        self.to.find(id).or_else(|| self.from.find(id))
+    }
+
+    /// Where it rests before the switch.
+    pub(super) fn home_before(&self, id: &CobId) -> Option<&StateName> {
+        match self.from.find(id) {
+            Some(known) => Some(&known.cob.preferred),
+            None => {
+                let known = self.to.find(id)?;
+                Some(if known.cob.observe { &known.cob.preferred } else { &known.kind.pre_remove })
+            }
+        }
+    }
+
+    /// Where it rests after the switch.
+    pub(super) fn home_after(&self, id: &CobId) -> Option<&StateName> {
+        match self.to.find(id) {
+            Some(known) => Some(&known.cob.preferred),
+            None => {
+                let known = self.from.find(id)?;
+                let kept = known.cob.leaves_as_it_is();
+                Some(if kept { &known.cob.preferred } else { &known.kind.pre_remove })
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Plans of small systems, calculated by hand, and of random ones, held against the engine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cob_engine::sim::{Config, Initial, World};
+use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName};
+use serde_json::json;
+
+use super::plan::{SwitchPlan, Why};
+use super::progress::{Made, Progress};
+use super::{Asked, Durations, Forecasted, Sides, Source, forecast, show};
+use crate::generation::assemble;
+use crate::publish::nothing;
+use crate::testing::{Sketch, id, random};
+
+fn generation(sketch: &Sketch, number: u64) -> Generation {
+    let (number, parent) = (GenerationNumber(number), GenerationNumber(number - 1));
+    assemble(sketch.draft.clone(), number, parent).expect("a draft without faults").generation
+}
+
+fn planned(from: &Generation, to: &Generation, durations: &str) -> Forecasted {
+    let durations = Durations::of_text(durations).expect("durations");
+    let sides = Sides::open(Source::Made(from), Source::Made(to)).expect("in memory");
+    forecast(sides, Asked { durations, runs: 20, seed: 7, ..Asked::default() }).expect("an order")
+}
+
+/// The shop: a load balancer requires an application, that a server, that a configuration.
+fn shop() -> Sketch {
+    let mut sketch = Sketch::new();
+    for cob in ["n1/config", "n1/db", "n2/app", "n3/lb", "n3/logs"] {
+        sketch.cob(cob, "up");
+    }
+    sketch.requires("n1/db", "n1/config").requires("n2/app", "n1/db").requires("n3/lb", "n2/app");
+    sketch
+}
+
+const SHOP: &str = "\
+\"*\": 1s\ncheck: 0s\nmessage: 0s\n\"*/lb up>down\": 100ms\n\"*/lb down>up\": 300ms\nn2/app down>up: 2s\n\
+n1/config outdated>up: 50ms\nn1/config outdated>down: 50ms\nn1/db down>up: {min: 500ms, median: 700ms, p90: 900ms}";
+
+fn changed() -> (Generation, Generation) {
+    let before = shop();
+    let mut after = shop();
+    after.content("n1/config", json!({"price": 11}));
+    (generation(&before, 1), generation(&after, 2))
+}
+
+fn hops(plan: &SwitchPlan) -> Vec<String> {
+    let tell = |at: usize| {
+        let step = &plan.transitions[at];
+        format!("{} {}>{} {}..{}", step.cob, step.from, step.to, step.begin_us / 1000, step.end_us / 1000)
+    };
+    (0..plan.transitions.len()).map(tell).collect()
+}
+
+#[test]
+fn the_end_is_the_one_calculated_by_hand() {
+    let (before, after) = changed();
+    let Forecasted { plan, simulated, .. } = planned(&before, &after, SHOP);
+    // lb down 0.1, app down 1, db down 1, config 0.05, db up 0.7, app up 2, lb up 0.3.
+    let expected = [
+        "n3/lb up>down 0..100",
+        "n2/app up>down 100..1100",
+        "n1/db up>down 1100..2100",
+        "n1/config outdated>up 2100..2150",
+        "n1/db down>up 2150..2850",
+        "n2/app down>up 2850..4850",
+        "n3/lb down>up 4850..5150",
+    ];
+    assert_eq!(hops(&plan), expected);
+    assert_eq!(plan.forecast.end_us, 5_150_000);
+    assert_eq!(plan.critical_path, [0, 1, 2, 3, 4, 5, 6]);
+    assert!(plan.transitions.iter().all(|step| step.slack_us == 0 && step.known), "a chain has none to spare");
+    assert_eq!(simulated, 4, "the logs have nothing to do with it");
+    assert_eq!(plan.forecast.runs, 20);
+    assert!(plan.forecast.p50_us <= plan.forecast.p90_us && plan.forecast.p90_us <= 5_450_000, "{:?}", plan.forecast);
+    assert!(plan.forecast.p50_us >= 4_950_000, "{:?}", plan.forecast);
+}
+
+#[test]
+fn each_interruption_has_its_time_and_its_reason() {
+    let (before, after) = changed();
+    let plan = planned(&before, &after, SHOP).plan;
+    let told: Vec<String> = plan
+        .interrupted
+        .iter()
+        .map(|gap| {
+            let moves = if let Why::NeededBy { moves } = &gap.why { moves.clone() } else { Vec::new() };
+            let by: Vec<&str> = moves.iter().map(|by| by.cob.as_str()).collect();
+            let why = if gap.why == Why::Content { "content".to_owned() } else { by.join(" ") };
+            format!("{} {}..{} {why}", gap.cob, gap.begin_us / 1000, gap.end_us.unwrap_or(0) / 1000)
+        })
+        .collect();
+    let expected = [
+        "n3/lb 0..5150 n2/app",
+        "n2/app 100..4850 n1/db",
+        "n1/db 1100..2850 n1/config",
+        "n1/config 2100..2150 content",
+    ];
+    assert_eq!(told, expected);
+    assert!(plan.interrupted[3].in_place && !plan.interrupted[0].in_place);
+}
+
+#[test]
+fn who_rests_on_another_one_names_it() {
+    let mut before = Sketch::new();
+    before.cob("n1/config", "up").cob("n2/db", "up").restarts_on("n2/db", "n1/config");
+    let mut after = before.clone();
+    after.content("n1/config", json!({"price": 11}));
+    let plan = planned(&generation(&before, 1), &generation(&after, 2), "\"*\": 1s").plan;
+    let why: BTreeMap<&str, &Why> = plan.interrupted.iter().map(|gap| (gap.cob.as_str(), &gap.why)).collect();
+    assert_eq!(why["n1/config"], &Why::Content);
+    assert_eq!(why["n2/db"], &Why::RestsOn { on: vec![id("n1/config")] });
+}
+
+#[test]
+fn what_has_time_to_spare_says_how_much() {
+    let mut before = Sketch::new();
+    before.cob("n1/a", "up").cob("n1/b", "up").cob("n2/c", "up");
+    before.requires("n2/c", "n1/a").requires("n2/c", "n1/b");
+    let from = nothing();
+    let plan =
+        planned(&from, &generation(&before, 1), "check: 0s\nmessage: 0s\nsimple down>up: 5s\nn1/b down>up: 2s").plan;
+    assert_eq!(hops(&plan), ["n1/a down>up 0..5000", "n1/b down>up 0..2000", "n2/c down>up 5000..10000"]);
+    let slack: Vec<u64> = plan.transitions.iter().map(|step| step.slack_us / 1000).collect();
+    assert_eq!(slack, [0, 3000, 0]);
+    assert_eq!(plan.critical_path, [0, 2]);
+    assert_eq!(plan.stages, [vec![0, 1], vec![2]]);
+    assert_eq!(plan.transitions[2].after, [0, 1]);
+}
+
+#[test]
+fn the_point_of_no_return_is_as_late_as_the_order_lets_it_be() {
+    let mut before = Sketch::new();
+    before.kind("store", &["outdated", "old", "new"], &["outdated>old", "old>new"]);
+    before.cob("n1/a", "up");
+    let mut after = before.clone();
+    after.cob_of("store", "n1/data", "new").cob("n2/b", "up").requires("n2/b", "n1/a");
+    after.draft.kinds.get_mut("store").expect("made above").value.pre_remove = crate::testing::state("old");
+    before.draft.kinds.get_mut("store").expect("made above").value.pre_remove = crate::testing::state("old");
+    let plan = planned(
+        &generation(&before, 1),
+        &generation(&after, 2),
+        "check: 0s\nmessage: 0s\n\"*\": 5s\nn1/data old>new: 1s",
+    )
+    .plan;
+    assert_eq!(hops(&plan), ["n1/data old>new 0..1000", "n2/b down>up 0..5000"]);
+    let point = plan.point_of_no_return.expect("nothing leads back to old");
+    assert_eq!((point.at_us, point.latest_us, point.before, point.behind), (0, 4_000_000, 1, 1));
+    assert!(!plan.irreversible[0].marked);
+}
+
+#[test]
+fn hosts_that_wait_for_each_other_go_together() {
+    // Each leaves only while the other one's neighbour is up: both hosts wait for both.
+    let mut before = Sketch::new();
+    for cob in ["n1/m", "n2/m", "n1/k", "n2/k", "n3/z"] {
+        before.cob(cob, "up");
+    }
+    before.hop("n1/m", "up", "down", "n2/k@up").hop("n2/m", "up", "down", "n1/k@up");
+    let mut after = before.clone();
+    after.draft.cobs.retain(|cob, _| cob.name() != "m");
+    after.content("n1/k", json!({"v": 2})).content("n2/k", json!({"v": 2})).content("n3/z", json!({"v": 2}));
+    let plan = planned(&generation(&before, 1), &generation(&after, 2), "\"*\": 1s").plan;
+    let groups: Vec<(Vec<&str>, usize)> =
+        plan.groups.iter().map(|g| (g.hosts.iter().map(|h| h.as_str()).collect(), g.waits_for.len())).collect();
+    assert_eq!(groups, [(vec!["n1", "n2"], 2), (vec!["n3"], 0)]);
+    assert!(plan.forecast.converges);
+}
+
+#[test]
+fn a_change_object_of_another_host_under_the_same_name_has_moved() {
+    let mut before = Sketch::new();
+    before.cob("n1/app", "up").cob("n1/x", "up").host("n2");
+    let mut after = Sketch::new();
+    after.host("n1").cob("n2/app", "up").cob("n1/y", "up");
+    let plan = planned(&generation(&before, 1), &generation(&after, 2), "\"*\": 1s").plan;
+    assert_eq!(plan.moved.iter().map(|m| format!("{} {}", m.from, m.to)).collect::<Vec<_>>(), ["n1/app n2/app"]);
+}
+
+#[test]
+fn the_work_grows_with_what_changes() {
+    let of = |hosts: usize, changed: usize| {
+        let mut sketch = Sketch::new();
+        for host in 0..hosts {
+            for cob in 0..10 {
+                sketch.cob(&format!("h{host}/c{cob}"), "up");
+                if cob > 0 {
+                    sketch.requires(&format!("h{host}/c{cob}"), &format!("h{host}/c{}", cob - 1));
+                }
+            }
+        }
+        let mut other = sketch.clone();
+        for host in 0..changed {
+            other.content(&format!("h{host}/c5"), json!({"v": 2}));
+        }
+        let planned = planned(&generation(&sketch, 1), &generation(&other, 2), "\"*\": 1s");
+        (planned.simulated, planned.events, planned.plan.untouched_hosts, planned.plan.transitions.len())
+    };
+    let (small, large, more) = (of(20, 2), of(200, 2), of(200, 20));
+    assert_eq!((small.0, small.1, small.3), (large.0, large.1, large.3), "ten times the hosts, the same work");
+    assert_eq!((small.2, large.2), (18, 198));
+    assert_eq!((more.0, more.3), (10 * small.0, 10 * small.3));
+    assert!(more.1 <= 11 * small.1, "{} events, and {} for a tenth", more.1, small.1);
+}
+
+#[test]
+fn what_is_not_concerned_is_not_looked_at() {
+    let mut sketch = Sketch::new();
+    sketch.cob("n1/a", "up").cob("n2/a", "up").cob("n3/a", "up").requires("n2/a", "n1/a");
+    let mut other = sketch.clone();
+    other.content("n1/a", json!({"v": 2}));
+    let planned = planned(&generation(&sketch, 1), &generation(&other, 2), "\"*\": 1s");
+    assert_eq!((planned.simulated, planned.plan.untouched_hosts), (2, 1), "n3 has no part in it");
+    assert!(planned.plan.forecast.converges);
+}
+
+fn bundles(generation: &Generation) -> BTreeMap<HostName, Arc<Bundle>> {
+    generation.bundles.iter().map(|(host, bundle)| (host.clone(), Arc::new(bundle.clone()))).collect()
+}
+
+/// The whole cluster in the simulator that judges: which change objects really act, how often, and when it ends.
+fn really(from: &Generation, to: &Generation) -> (BTreeMap<CobId, usize>, u64) {
+    let states = from.bundles.values().flat_map(|b| b.cobs.values()).map(|c| (c.id.clone(), c.preferred.clone()));
+    let mut all = bundles(from);
+    for host in to.bundles.keys() {
+        all.entry(host.clone()).or_insert_with(|| Arc::new(Bundle::empty(host.clone())));
+    }
+    let config = Config { delay_us: (1, 1), action_us: (50_000, 50_000), check_us: (1, 1), ..Config::default() };
+    let mut world = World::new(&all, &Initial::Given(states.collect()), &[], config);
+    world.go(from.manifest.generation, &all);
+    let settled = world.run();
+    assert!(settled.converged && settled.actions.is_empty(), "{:?}", settled.waits);
+    let begun = world.now();
+    let mut next = bundles(to);
+    for host in from.bundles.keys() {
+        next.entry(host.clone()).or_insert_with(|| Arc::new(Bundle::empty(host.clone())));
+    }
+    world.go(to.manifest.generation, &next);
+    let outcome = world.run();
+    assert!(outcome.converged, "{:?}", outcome.waits);
+    assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+    let mut times: BTreeMap<CobId, usize> = BTreeMap::new();
+    for (_, cob, ..) in outcome.actions {
+        *times.entry(cob).or_default() += 1;
+    }
+    (times, (outcome.end.0 - begun.0) / 1000)
+}
+
+/// A random cluster, and one in which some of it differs.
+fn pair(seed: u64) -> (Generation, Generation) {
+    let mut random = cob_engine::sim::Random::new(seed);
+    let mut sketch = Sketch::new();
+    let (hosts, cobs) = (random.between(2, 4), random.between(3, 14));
+    let names: Vec<String> = (0..cobs).map(|n| format!("h{}/c{n}", random.below(hosts))).collect();
+    for host in 0..hosts {
+        sketch.host(&format!("h{host}"));
+    }
+    for name in &names {
+        sketch.cob(name, "up");
+    }
+    for at in 1..names.len() {
+        for _ in 0..random.below(3) {
+            let on = random.below(at as u64) as usize;
+            sketch.requires(&names[at], &names[on]);
+        }
+    }
+    let mut other = sketch.clone();
+    for name in &names {
+        if random.permille(300) {
+            other.content(name, json!({"v": 2}));
+        }
+    }
+    for n in 0..random.below(3) {
+        let name = format!("h{}/new{n}", random.below(hosts));
+        let on = random.pick(&names).clone();
+        other.cob(&name, "up").requires(&name, &on);
+    }
+    (generation(&sketch, 1), generation(&other, 2))
+}
+
+#[test]
+fn what_is_forecast_is_what_the_whole_cluster_does() {
+    for seed in 1..=60 {
+        let (before, after) = pair(seed);
+        let plan = planned(&before, &after, "\"*\": 50ms\ncheck: 1us\nmessage: 1us").plan;
+        assert!(plan.forecast.converges, "seed {seed}");
+        let (really, end) = really(&before, &after);
+        let mut forecast: BTreeMap<CobId, usize> = BTreeMap::new();
+        for step in &plan.transitions {
+            *forecast.entry(step.cob.clone()).or_default() += 1;
+        }
+        assert_eq!(forecast, really, "seed {seed}: who acts, and how often");
+        // Messages take a microsecond each on either side, and are not drawn in the same order.
+        let apart = plan.forecast.end_us.abs_diff(end);
+        assert!(apart < 2000, "seed {seed}: {} us forecast, {end} us in simulation", plan.forecast.end_us);
+        let interrupted: BTreeSet<&CobId> = plan.interrupted.iter().map(|gap| &gap.cob).collect();
+        let acted = really.keys().filter(|id| before.bundles[id.host_str()].cobs.contains_key(*id));
+        assert_eq!(interrupted, acted.collect(), "seed {seed}");
+        critical_path_is_whole(&plan, seed);
+    }
+}
+
+/// From `go` to the end without a gap that is not told, and what is on it can't be any longer.
+fn critical_path_is_whole(plan: &SwitchPlan, seed: u64) {
+    let mut at = 0;
+    for step in plan.critical_path.iter().map(|at| &plan.transitions[*at]) {
+        assert_eq!(step.begin_us, at + step.lag_us, "seed {seed}: {} {}", step.cob, step.to);
+        assert_eq!(step.slack_us, 0, "seed {seed}: {} {}", step.cob, step.to);
+        at = step.end_us;
+    }
+    for step in &plan.transitions {
+        for before in step.after.iter().map(|at| &plan.transitions[*at]) {
+            assert!(before.end_us <= step.begin_us, "seed {seed}: {} before {}", before.cob, step.cob);
+            assert!(before.stage < step.stage, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn random_drafts_are_planned_too() {
+    use proptest::strategy::{Strategy as _, ValueTree as _};
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for _ in 0..12 {
+        let Ok(tree) = random::shuffled_pair().new_tree(&mut runner) else { continue };
+        let (sketch, _) = tree.current();
+        let Ok(assembled) = sketch.assemble() else { continue };
+        let plan = planned(&nothing(), &assembled.generation, "\"*\": 50ms").plan;
+        let text = serde_json::to_string(&plan).expect("JSON");
+        assert_eq!(SwitchPlan::of_json(&text).expect("as printed"), plan);
+    }
+}
+
+#[test]
+fn the_plan_of_the_shop_in_all_forms() {
+    let (before, after) = changed();
+    let Forecasted { plan, difference, .. } = planned(&before, &after, SHOP);
+    let words = show::in_words(&plan, &difference);
+    assert!(words.lines().all(|line| line.chars().count() <= 100), "{words}");
+    insta::assert_snapshot!("words", words);
+    insta::assert_snapshot!("dot", show::to_dot(&plan));
+    insta::assert_snapshot!("svg", show::to_svg(&plan));
+    insta::assert_snapshot!("json", serde_json::to_string_pretty(&plan).expect("JSON"));
+}
+
+fn told(plan: &SwitchPlan, at: usize, event: &str, ms: u64, ok: Option<bool>) -> cob_types::history::HistoryEntry {
+    let step = &plan.transitions[at];
+    cob_types::history::HistoryEntry {
+        ts_ns: (10_000 + ms) * 1_000_000,
+        host: step.cob.host(),
+        seq: 0,
+        lamport: 0,
+        generation: plan.to,
+        cob: Some(step.cob.clone()),
+        event: event.to_owned(),
+        from: Some(step.from.clone()),
+        to: Some(step.to.clone()),
+        attempt: None,
+        ok,
+        detail: String::new(),
+    }
+}
+
+#[test]
+fn the_rest_is_forecast_anew_as_it_goes() {
+    let (before, after) = changed();
+    let plan = planned(&before, &after, SHOP).plan;
+    let mut progress = Progress::new(&plan);
+    assert_eq!(progress.stands(&plan, 0).end_us, 5_150_000, "nothing has happened: the plan");
+    for host in ["n1", "n2", "n3"] {
+        let go = told(&plan, 0, "go", 0, None);
+        let host = HostName::new(host).expect("a name");
+        let go =
+            cob_types::history::HistoryEntry { cob: None, host, detail: "to generation 2, by ann".to_owned(), ..go };
+        progress.take(&plan, &go);
+    }
+    // The load balancer took 400 ms longer than planned, then failed once on its way; the application runs.
+    progress.take(&plan, &told(&plan, 0, "start", 0, None));
+    progress.take(&plan, &told(&plan, 0, "end", 200, Some(false)));
+    progress.take(&plan, &told(&plan, 0, "start", 300, None));
+    progress.take(&plan, &told(&plan, 0, "end", 500, Some(true)));
+    progress.take(&plan, &told(&plan, 1, "start", 500, None));
+    let stands = progress.stands(&plan, 11_000 * 1_000_000);
+    assert_eq!((stands.ended, stands.running, stands.failed, stands.unplanned), (1, 1, 1, 0));
+    assert_eq!(stands.end_us, 5_550_000);
+    assert_eq!(stands.transitions[0].made, Made::Ended(10_000_000_000, 10_500_000_000));
+    // The application is overdue: all that comes after it waits.
+    let late = progress.stands(&plan, 13_000 * 1_000_000);
+    assert_eq!(late.end_us, 7_050_000);
+    progress.take(&plan, &told(&plan, 3, "start", 3000, None));
+    progress.take(&plan, &told(&plan, 3, "end", 3100, Some(true)));
+    progress.take(&plan, &told(&plan, 3, "start", 3200, None));
+    assert_eq!(progress.stands(&plan, 13_000 * 1_000_000).unplanned, 1);
+}

@@ -1,0 +1,416 @@
+//! Small pairs of generations, every order of moves, facts and activations: from each state that can be reached the
+//! end can be reached. The model is that of `../shared/design/protocol-notes.md`, section 8, and knows nothing of how
+//! orders are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::testing::Sketch;
+
+const STATES: [&str; 3] = ["s0", "s1", "s2"];
+/// The pre-remove state.
+const OFF: u8 = 0;
+
+/// splitmix64: the same seed gives the same pair.
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).expect("small")
+    }
+
+    fn of(&mut self, permille: usize) -> bool {
+        self.below(1000) < permille
+    }
+}
+
+type Need = (usize, Vec<u8>);
+
+/// A change object in one generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thing {
+    content: u8,
+    preferred: u8,
+    hops: BTreeMap<(u8, u8), Vec<Need>>,
+    promises: BTreeMap<u8, Vec<Need>>,
+}
+
+#[derive(Debug, Clone)]
+struct Pair {
+    hosts: Vec<usize>,
+    before: Vec<Option<Thing>>,
+    after: Vec<Option<Thing>>,
+}
+
+fn draw_thing(me: usize, of: usize, draws: &mut Draws) -> Thing {
+    let need = |draws: &mut Draws| {
+        let on = (me + 1 + draws.below(of - 1)) % of;
+        let first = u8::try_from(draws.below(3)).expect("small");
+        let mut states = vec![first];
+        if draws.of(200) {
+            states.push((first + 1) % 3);
+        }
+        (on, states)
+    };
+    let mut hops = BTreeMap::new();
+    for hop in [(0, 1), (1, 2), (2, 1), (1, 0)] {
+        let needs = if draws.of(350) { vec![need(draws)] } else { Vec::new() };
+        hops.insert(hop, needs);
+    }
+    let mut promises = BTreeMap::new();
+    if draws.of(200) {
+        promises.insert(u8::try_from(1 + draws.below(2)).expect("small"), vec![need(draws)]);
+    }
+    Thing { content: 0, preferred: u8::try_from(1 + draws.below(2)).expect("small"), hops, promises }
+}
+
+fn draw(seed: u64) -> Pair {
+    let draws = &mut Draws(seed);
+    let (things, hosts) = (3 + draws.below(3), 2 + draws.below(2));
+    let hosts = (0..things).map(|_| draws.below(hosts)).collect();
+    let before: Vec<Option<Thing>> =
+        (0..things).map(|t| (!draws.of(100)).then(|| draw_thing(t, things, draws))).collect();
+    let mut after: Vec<Option<Thing>> = before
+        .iter()
+        .enumerate()
+        .map(|(t, thing)| match thing {
+            None => Some(draw_thing(t, things, draws)),
+            Some(_) if draws.of(450) => None,
+            Some(thing) if draws.of(350) => Some(Thing { content: 1, ..thing.clone() }),
+            Some(_) if draws.of(200) => Some(draw_thing(t, things, draws)),
+            Some(thing) => Some(thing.clone()),
+        })
+        .collect();
+    let mut before = before;
+    for side in [&mut before, &mut after] {
+        let there: Vec<bool> = side.iter().map(Option::is_some).collect();
+        for thing in side.iter_mut().flatten() {
+            thing
+                .hops
+                .values_mut()
+                .chain(thing.promises.values_mut())
+                .for_each(|needs| needs.retain(|(on, _)| there[*on]));
+        }
+    }
+    Pair { hosts, before, after }
+}
+
+impl Pair {
+    fn id(&self, thing: usize) -> String {
+        format!("h{}/c{thing}", self.hosts[thing])
+    }
+
+    fn generation(&self, side: &[Option<Thing>]) -> Generation {
+        let mut sketch = Sketch::new();
+        sketch.kind("line", &STATES, &["s0>s1", "s1>s2", "s2>s1", "s1>s0"]);
+        for host in &self.hosts {
+            sketch.host(&format!("h{host}"));
+        }
+        for (thing, all) in side.iter().enumerate().filter_map(|(t, thing)| Some((t, thing.as_ref()?))) {
+            sketch.cob_of("line", &self.id(thing), STATES[usize::from(all.preferred)]);
+            sketch.content(&self.id(thing), serde_json::json!({"content": all.content}));
+        }
+        let told = |(on, states): &Need| {
+            let states: Vec<&str> = states.iter().map(|s| STATES[usize::from(*s)]).collect();
+            format!("{}@{}", self.id(*on), states.join("|"))
+        };
+        let state = |s: u8| STATES[usize::from(s)];
+        for (thing, all) in side.iter().enumerate().filter_map(|(t, thing)| Some((t, thing.as_ref()?))) {
+            let me = self.id(thing);
+            for ((from, to), needs) in &all.hops {
+                for need in needs {
+                    sketch.hop(&me, state(*from), state(*to), &told(need));
+                }
+            }
+            for (promised, needs) in &all.promises {
+                for need in needs {
+                    sketch.lock(&me, state(*promised), &told(need));
+                }
+            }
+        }
+        sketch.assembled().generation
+    }
+
+    fn order(&self) -> Result<Order, NoOrder> {
+        let (before, after) = (self.generation(&self.before), self.generation(&self.after));
+        let order = switch_order(&Side::of(&before), &Side::of(&after), false)?;
+        let thing = |cob: &CobId| (0..self.hosts.len()).find(|t| *cob == *self.id(*t).as_str()).expect("one of them");
+        let waits = |host: usize| {
+            let host = HostName::new(format!("h{host}").as_str()).expect("a name");
+            order.waits_of(&host).map(thing).collect()
+        };
+        let before = |t: usize| order.before(&CobId::new(self.id(t).as_str()).expect("an id")).map(thing).collect();
+        Ok(Order { waits: (0..3).map(waits).collect(), before: (0..self.hosts.len()).map(before).collect() })
+    }
+
+    fn leaves(&self, thing: usize) -> bool {
+        self.before[thing].is_some() && self.after[thing].is_none()
+    }
+
+    fn same_content(&self, thing: usize) -> bool {
+        match (&self.before[thing], &self.after[thing]) {
+            (Some(old), Some(new)) => old.content == new.content,
+            _ => false,
+        }
+    }
+}
+
+struct Order {
+    waits: Vec<Vec<usize>>,
+    before: Vec<Vec<usize>>,
+}
+
+/// Where everything is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct At {
+    states: Vec<u8>,
+    active: Vec<bool>,
+    is_final: Vec<bool>,
+}
+
+struct Explored<'p> {
+    pair: &'p Pair,
+    /// None: all hosts activate together, when all that leave have left.
+    order: Option<&'p Order>,
+    /// What the retirement of each that leaves needs, and what the second generation asks for.
+    closures: Vec<BTreeSet<(usize, u8)>>,
+    wished: BTreeSet<(usize, u8)>,
+}
+
+/// The goals that one needs, over all hops from anywhere and all promises.
+fn closure(side: &[Option<Thing>], goal: (usize, u8)) -> BTreeSet<(usize, u8)> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![goal]);
+    while let Some(goal) = open.pop() {
+        let Some(thing) = &side[goal.0] else { continue };
+        if !seen.insert(goal) {
+            continue;
+        }
+        // On a line the way to a state is made of the hops towards it.
+        let towards = |from: u8, to: u8| from.abs_diff(goal.1) > to.abs_diff(goal.1);
+        let hops = thing.hops.iter().filter(|((from, to), _)| towards(*from, *to)).flat_map(|(_, needs)| needs);
+        let promises = thing.promises.get(&goal.1).into_iter().flatten();
+        open.extend(hops.chain(promises).flat_map(|(on, states)| states.iter().map(move |s| (*on, *s))));
+    }
+    seen
+}
+
+impl<'p> Explored<'p> {
+    fn new(pair: &'p Pair, order: Option<&'p Order>) -> Self {
+        let leaving = |t: usize| if pair.leaves(t) { closure(&pair.before, (t, OFF)) } else { BTreeSet::new() };
+        let closures = (0..pair.hosts.len()).map(leaving).collect();
+        let goals = pair.after.iter().enumerate().filter_map(|(t, thing)| Some((t, thing.as_ref()?.preferred)));
+        let wished = goals.flat_map(|goal| closure(&pair.after, goal)).collect();
+        Self { pair, order, closures, wished }
+    }
+
+    fn begin(&self) -> At {
+        let state = |thing: &Option<Thing>| thing.as_ref().map_or(OFF, |thing| thing.preferred);
+        let things = self.pair.hosts.len();
+        At {
+            states: self.pair.before.iter().map(state).collect(),
+            active: vec![false; 3],
+            is_final: vec![false; things],
+        }
+    }
+
+    fn is_active(&self, at: &At, thing: usize) -> bool {
+        at.active[self.pair.hosts[thing]]
+    }
+
+    fn is_end(&self, at: &At) -> bool {
+        let there =
+            |(t, thing): (usize, &Option<Thing>)| thing.as_ref().is_none_or(|thing| at.states[t] == thing.preferred);
+        self.pair.hosts.iter().all(|host| at.active[*host]) && self.pair.after.iter().enumerate().all(there)
+    }
+
+    /// Whether somebody of a generation has what it needs.
+    fn holds(&self, at: &At, (on, states): &Need, is_new: bool, depth: usize) -> bool {
+        let side = if self.is_active(at, *on) { &self.pair.after } else { &self.pair.before };
+        let Some(thing) = &side[*on] else {
+            // Gone: as locked in its pre-remove state. Not there yet: waited for.
+            return self.is_active(at, *on) && states.contains(&OFF);
+        };
+        // What is asked for is what the asker's generation has there.
+        let is_meant = self.is_active(at, *on) == is_new || self.pair.same_content(*on);
+        if !is_meant {
+            return false;
+        }
+        let state = at.states[*on];
+        let promises = thing.promises.get(&state).into_iter().flatten();
+        states.contains(&state)
+            && depth > 0
+            && promises.into_iter().all(|need| self.holds(at, need, self.is_active(at, *on), depth - 1))
+    }
+
+    fn targets(&self, at: &At, thing: usize) -> BTreeSet<u8> {
+        let new = self.is_active(at, thing);
+        let side = if new { &self.pair.after } else { &self.pair.before };
+        let Some(own) = &side[thing] else { return BTreeSet::new() };
+        let mut targets = BTreeSet::from([if !new && self.pair.leaves(thing) { OFF } else { own.preferred }]);
+        if new {
+            targets.extend(self.wished.iter().filter(|goal| goal.0 == thing).map(|goal| goal.1));
+        }
+        if !new || self.pair.same_content(thing) {
+            for leaver in (0..at.states.len()).filter(|t| self.pair.leaves(*t) && !at.is_final[*t]) {
+                targets.extend(self.closures[leaver].iter().filter(|goal| goal.0 == thing).map(|goal| goal.1));
+            }
+        }
+        targets
+    }
+
+    fn next(&self, at: &At) -> Vec<At> {
+        let mut all = Vec::new();
+        for thing in 0..at.states.len() {
+            let new = self.is_active(at, thing);
+            let side = if new { &self.pair.after } else { &self.pair.before };
+            let Some(own) = &side[thing] else { continue };
+            if at.is_final[thing] && !new {
+                continue;
+            }
+            let state = at.states[thing];
+            for target in self.targets(at, thing) {
+                let to = match target.cmp(&state) {
+                    std::cmp::Ordering::Less => state - 1,
+                    std::cmp::Ordering::Equal => continue,
+                    std::cmp::Ordering::Greater => state + 1,
+                };
+                if own.hops[&(state, to)].iter().all(|need| self.holds(at, need, new, 8)) {
+                    let mut next = at.clone();
+                    next.states[thing] = to;
+                    all.push(next);
+                }
+            }
+            let first = |order: &Order| order.before[thing].iter().all(|t| at.is_final[*t]);
+            if self.pair.leaves(thing) && !new && state == OFF && self.order.is_none_or(first) {
+                let mut next = at.clone();
+                next.is_final[thing] = true;
+                all.push(next);
+            }
+        }
+        let leavers = || (0..at.states.len()).filter(|t| self.pair.leaves(*t));
+        let hosts: BTreeSet<usize> = self.pair.hosts.iter().copied().collect();
+        match self.order {
+            // Together, and none is final before all have left.
+            None if !at.active.contains(&true) && leavers().all(|t| at.states[t] == OFF) => {
+                let mut next = at.clone();
+                hosts.iter().for_each(|host| self.activate(&mut next, *host));
+                all.push(next);
+            }
+            None => {}
+            Some(order) => {
+                for host in hosts.iter().copied().filter(|host| !at.active[*host]) {
+                    let own = leavers().filter(|t| self.pair.hosts[*t] == host);
+                    if own.chain(order.waits[host].iter().copied()).all(|t| at.is_final[t]) {
+                        let mut next = at.clone();
+                        self.activate(&mut next, host);
+                        all.push(next);
+                    }
+                }
+            }
+        }
+        if self.order.is_none() {
+            all.retain(|next| !next.is_final.contains(&true));
+        }
+        all
+    }
+
+    fn activate(&self, at: &mut At, host: usize) {
+        at.active[host] = true;
+        for thing in (0..at.states.len()).filter(|t| self.pair.hosts[*t] == host && !self.pair.same_content(*t)) {
+            // Changed, new or gone.
+            at.states[thing] = OFF;
+        }
+    }
+
+    /// A state that can be reached and from which the end can't be; none where there is none. The number of states.
+    fn stuck(&self) -> (Option<At>, usize) {
+        let mut numbers: BTreeMap<At, usize> = BTreeMap::from([(self.begin(), 0)]);
+        let (mut open, mut users) = (vec![self.begin()], vec![Vec::new()]);
+        let mut ends = Vec::new();
+        while let Some(at) = open.pop() {
+            let me = numbers[&at];
+            if self.is_end(&at) {
+                ends.push(me);
+            }
+            for next in self.next(&at) {
+                let number = *numbers.entry(next.clone()).or_insert_with(|| {
+                    users.push(Vec::new());
+                    open.push(next);
+                    users.len() - 1
+                });
+                users[number].push(me);
+            }
+        }
+        let mut leads = vec![false; users.len()];
+        while let Some(end) = ends.pop() {
+            if !std::mem::replace(&mut leads[end], true) {
+                ends.extend(&users[end]);
+            }
+        }
+        let states = numbers.len();
+        (numbers.into_iter().find(|(_, number)| !leads[*number]).map(|(at, _)| at), states)
+    }
+}
+
+/// What came of a number of pairs.
+#[derive(Debug, Default)]
+struct Tally {
+    /// A common barrier works.
+    possible: usize,
+    refused: usize,
+    /// Somebody waits.
+    ordered: usize,
+    stuck: Vec<u64>,
+    states: usize,
+}
+
+fn explore(seeds: std::ops::Range<u64>, change: impl Fn(&mut Order)) -> Tally {
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let pair = draw(seed);
+        if Explored::new(&pair, None).stuck().0.is_some() {
+            continue;
+        }
+        tally.possible += 1;
+        let Ok(mut order) = pair.order() else {
+            tally.refused += 1;
+            continue;
+        };
+        tally.ordered += usize::from(order.waits.iter().chain(&order.before).any(|all| !all.is_empty()));
+        change(&mut order);
+        let (stuck, states) = Explored::new(&pair, Some(&order)).stuck();
+        tally.states += states;
+        if stuck.is_some() {
+            tally.stuck.push(seed);
+        }
+    }
+    tally
+}
+
+#[test]
+fn no_pair_that_a_barrier_leads_through_gets_stuck() {
+    let tally = explore(0..pairs(), |_| {});
+    println!("{tally:?}");
+    assert!(tally.stuck.is_empty(), "pairs that can get stuck, by their seeds: {tally:?}");
+    assert!(tally.ordered * 50 > tally.possible, "hardly anybody waits: {tally:?}");
+}
+
+#[test]
+fn without_the_waits_or_without_the_order_some_pairs_get_stuck() {
+    let some_stuck = |change: fn(&mut Order)| (0..2000).any(|seed| !explore(seed..seed + 1, change).stuck.is_empty());
+    assert!(some_stuck(|order| order.waits.iter_mut().for_each(Vec::clear)));
+    assert!(some_stuck(|order| order.before.iter_mut().for_each(Vec::clear)));
+}
+
+/// How many pairs are drawn: more on demand.
+fn pairs() -> u64 {
+    std::env::var("COB_SWITCH_PAIRS").ok().and_then(|text| text.parse().ok()).unwrap_or(600)
+}
