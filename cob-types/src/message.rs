@@ -13,6 +13,7 @@ use crate::cob::Fingerprint;
 use crate::codec::{self, CodecError};
 use crate::generation::GenerationNumber;
 use crate::id::{CobId, HostName, StateName};
+use crate::switch::SwitchPolicy;
 
 /// The protocol version spoken here.
 pub const PROTOCOL: u16 = 1;
@@ -102,6 +103,10 @@ pub enum Item {
     AskFinal(Finals),
     /// These change objects of the host that says it are final in a switch.
     Final(Finals),
+    /// The generation that this host was told to go to: whoever is not there yet goes too.
+    Going(Going),
+    /// A generation is not wanted any more: whoever has gone to it goes back.
+    Withdrawn(Withdrawn),
 }
 
 /// A pair and a number: the shape of most messages. `asker` is always the dependent, whoever speaks.
@@ -214,6 +219,35 @@ pub struct Finals {
 
 /// The most change objects in one [`Finals`]: more are said in several.
 pub const MAX_FINALS: usize = 1000;
+/// A host is on its way to a generation, or in it. Says nothing that the host itself would be believed: where it
+/// leads must have been published, and be newer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Going {
+    /// Which.
+    pub generation: GenerationNumber,
+    /// What was ordered with it.
+    pub policy: SwitchPolicy,
+    /// How often the generation was gone to again after it had been withdrawn.
+    pub round: u32,
+}
+
+/// A host has gone back from a generation, or is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// The one that was left.
+    pub generation: GenerationNumber,
+    /// The one that is returned to.
+    pub to: GenerationNumber,
+    /// The round of [`Going`] that it ends, and all before.
+    pub round: u32,
+    /// An operator's word; else what the policy of the switch asks for.
+    pub ordered: bool,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// The longest reason of a withdrawal that is kept, in bytes.
+pub const MAX_WHY: usize = 500;
 
 impl Item {
     /// Whether all that it says is for this host to say: it speaks for change objects of it alone.
@@ -232,6 +266,7 @@ impl Item {
             // Asked of the one who hears it; whose question it is says the link.
             Item::AskFinal(_) => true,
             Item::Final(finals) => finals.cobs.iter().all(own),
+            Item::Going(_) | Item::Withdrawn(_) => true,
         }
     }
 
@@ -252,6 +287,8 @@ impl Item {
             Item::Refused(_) => "refused",
             Item::AskFinal(_) => "ask-final",
             Item::Final(_) => "final",
+            Item::Going(_) => "going",
+            Item::Withdrawn(_) => "withdrawn",
         }
     }
 }
@@ -351,6 +388,8 @@ impl WireItem {
             Item::Refused(m) => (11, codec::encode_packed(m)),
             Item::AskFinal(m) => (12, codec::encode_packed(m)),
             Item::Final(m) => (13, codec::encode_packed(m)),
+            Item::Going(m) => (14, codec::encode_packed(m)),
+            Item::Withdrawn(m) => (15, codec::encode_packed(m)),
         };
         Ok(Self { code, body: ByteBuf::from(body?) })
     }
@@ -371,6 +410,8 @@ impl WireItem {
             11 => Item::Refused(codec::decode(body, MAX_BATCH)?),
             12 => Item::AskFinal(codec::decode(body, MAX_BATCH)?),
             13 => Item::Final(codec::decode(body, MAX_BATCH)?),
+            14 => Item::Going(codec::decode(body, MAX_BATCH)?),
+            15 => Item::Withdrawn(codec::decode(body, MAX_BATCH)?),
             _ => return Ok(None),
         }))
     }

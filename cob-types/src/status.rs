@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationNumber;
 use crate::id::{CobId, HostName, StateName};
+use crate::switch::OnFailure;
 use crate::trust::PublicKey;
 
 /// The cluster, as `cobctl status --json` prints it.
@@ -108,6 +109,58 @@ pub struct HostStatus {
     /// Generations that are here and verified, newer than the active one, and to which nobody has said `go`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepared: Vec<GenerationNumber>,
+    /// The switch that it is in; or the last one, where it did not simply end well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchStatus>,
+}
+
+/// A switch, as one host sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchStatus {
+    /// The generation that it leads to; on the way there the host may activate others.
+    pub to: GenerationNumber,
+    /// Where it is.
+    pub stage: SwitchStage,
+    /// On a return: the generation that was withdrawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<GenerationNumber>,
+    /// Why it was withdrawn, or why the return has stopped.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// What a failure leads to.
+    pub on_failure: OnFailure,
+    /// What is left of the time in which the host must reach others; absent: no guard, or it is satisfied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard_left_ms: Option<u64>,
+    /// The hosts that the guard asks for and that are not reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<HostName>,
+    /// After a return: moves of the withdrawn generation that can't be taken back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remains: Vec<MadeMove>,
+}
+
+/// Where a switch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchStage {
+    /// It goes on.
+    Going,
+    /// The host has converged.
+    Settled,
+    /// A return has failed: it is for people now.
+    Stopped,
+}
+
+/// A move that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeMove {
+    /// Of which change object.
+    pub cob: CobId,
+    /// The state that was left.
+    pub from: StateName,
+    /// The state that was entered.
+    pub to: StateName,
 }
 
 impl HostStatus {
@@ -136,6 +189,7 @@ impl HostStatus {
             limit: None,
             settled: false,
             prepared: Vec::new(),
+            switch: None,
         }
     }
 }

@@ -30,6 +30,13 @@ impl Clock {
         Time(self.began_ns.saturating_add(since))
     }
 
+    /// The time of a moment of the monotonic clock.
+    #[must_use]
+    pub fn at(&self, moment: Instant) -> Time {
+        let since = u64::try_from(moment.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
+        Time(self.began_ns.saturating_add(since))
+    }
+
     /// How long until `at`.
     #[must_use]
     pub fn until(&self, at: Time) -> Duration {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cob_trust::{Publishers, Untrusted};
 use cob_types::generation::MAX_BUNDLE;
@@ -141,6 +141,8 @@ pub struct Generations {
     depot: Source,
     host: HostName,
     trust: Option<Publishers>,
+    /// One at a time: an operator and another host may speak of the same generation.
+    keeping: Arc<Mutex<()>>,
 }
 
 impl Generations {
@@ -148,7 +150,8 @@ impl Generations {
     /// `security: loopback-only`.
     #[must_use]
     pub fn new(state_dir: &Path, depot: &Source, host: &HostName, trust: Option<Publishers>) -> Self {
-        Self { folder: state_dir.join("generations"), depot: depot.clone(), host: host.clone(), trust }
+        let (folder, keeping) = (state_dir.join("generations"), Arc::default());
+        Self { folder, depot: depot.clone(), host: host.clone(), trust, keeping }
     }
 
     /// The newest generation of the depot; none: it has none yet.
@@ -189,6 +192,16 @@ impl Generations {
         let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes)?;
         self.keep(generation, &manifest_bytes, &kept, Some(&bundle_bytes))?;
         Ok(prepared(verified, bundle))
+    }
+
+    /// Sees to it that the generations are here to which a generation leads back: a return needs no depot.
+    pub fn fetch_ways_back(&self, manifest: &Manifest) {
+        for way in manifest.back.iter().filter(|way| !self.folder_of(way.generation).exists()) {
+            // A host that is not in it leaves with the return.
+            if let Err(error) = self.fetch(way.generation, true) {
+                warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
+            }
+        }
     }
 
     /// Reads a generation that is kept here, and judges it as if it had just come.
@@ -329,6 +342,14 @@ impl Generations {
         Ok(bundle)
     }
 
+    /// Whether just this is kept already.
+    fn is_kept(&self, generation: GenerationNumber, manifest: &[u8], kept: &Kept, bundle: Option<&[u8]>) -> bool {
+        let folder = self.folder_of(generation);
+        let is = |name: &str, bytes: &[u8]| std::fs::read(folder.join(name)).is_ok_and(|read| read == bytes);
+        let signed = codec::encode(kept).is_ok_and(|bytes| is(SIGNATURES, &bytes));
+        signed && is(MANIFEST, manifest) && bundle.is_none_or(|bytes| is(BUNDLE, bytes))
+    }
+
     fn keep(
         &self,
         generation: GenerationNumber,
@@ -336,6 +357,10 @@ impl Generations {
         kept: &Kept,
         bundle: Option<&[u8]>,
     ) -> Result<(), FetchError> {
+        let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_kept(generation, manifest, kept, bundle) {
+            return Ok(());
+        }
         let temp = self.folder.join(format!("{generation}.tmp"));
         let disk = |path: &Path| {
             let path = path.to_owned();

@@ -156,3 +156,15 @@ fn the_note_of_a_return_is_whole_or_named() {
         assert!(error.contains("returned"), "byte {at}: {error}");
     }
 }
+
+#[test]
+fn two_may_fetch_the_same_generation_at_the_same_time() {
+    let fixture = Fixture::new(Security::Identities, true);
+    let generations = fixture.generations("n1", &[&fixture.key]);
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| generations.fetch(ONE, false).map(|p| p.hash))).collect();
+        let hashes: Vec<_> = all.into_iter().map(|t| t.join().expect("no panic").expect("fetched")).collect();
+        assert!(hashes.iter().all(|hash| *hash == hashes[0]));
+    });
+    generations.load(ONE).expect("it is whole");
+}

@@ -1,7 +1,9 @@
 //! Journal records as people read them: one history entry a record, where there is something to tell.
 
 use cob_engine::record::{Body, Note, OrderRecord, Record};
+use cob_engine::switch::SwitchRecord;
 use cob_types::history::HistoryEntry;
+use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::words::count;
 use cob_types::{CobId, HostName, Number, StateName};
 
@@ -58,6 +60,10 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
+        Body::Switch(step) => match of_switch(base("switch"), step) {
+            Some(entry) => entry,
+            None => return Vec::new(),
+        },
     };
     vec![with_author(one, record.by.as_deref())]
 }
@@ -126,6 +132,47 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             HistoryEntry { event: "only".to_owned(), detail, ..base }
         }
         OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
+    }
+}
+
+/// A step of a switch; none: it tells people nothing that `go` and `activate` do not.
+fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
+    let told = |event: &str, detail: String| Some(HistoryEntry { event: event.to_owned(), detail, ..base.clone() });
+    match step {
+        SwitchRecord::Begun { to, left: Some(left), .. } => told("return", format!("from generation {left} to {to}")),
+        SwitchRecord::Begun { to, terms, .. } if !terms.policy.is_default() => {
+            told("terms", format!("to generation {to}, {}", in_words(terms.policy)))
+        }
+        SwitchRecord::Reterm(terms) => told("terms", in_words(terms.policy)),
+        SwitchRecord::Guarded(guard) if guard.left_ms == guard.ms && guard.restarts == 0 => {
+            let again = if guard.extended { ", once more: most hosts are reached" } else { "" };
+            told("guard", format!("{} ms to reach others{again}", guard.ms))
+        }
+        SwitchRecord::Begun { .. } | SwitchRecord::Guarded(_) => None,
+        SwitchRecord::Confirmed => told("confirmed", "all hosts that must be reached are".to_owned()),
+        SwitchRecord::Made { cob, from, to } => Some(HistoryEntry {
+            event: "irreversible".to_owned(),
+            cob: Some(cob.clone()),
+            from: Some(from.clone()),
+            to: Some(to.clone()),
+            ..base
+        }),
+        SwitchRecord::Settled => told("settled", String::new()),
+        SwitchRecord::Withdrawn(generation, withdrawal) => {
+            told("withdraw", format!("generation {generation}, back to {}: {}", withdrawal.to, withdrawal.why))
+        }
+        SwitchRecord::Stopped { why } => told("stopped", why.clone()),
+    }
+}
+
+fn in_words(policy: SwitchPolicy) -> String {
+    let on_failure = match policy.on_failure {
+        OnFailure::Hold => "hold",
+        OnFailure::Rollback => "rollback",
+    };
+    match policy.guard_ms {
+        Some(ms) => format!("on failure: {on_failure}, guard: {ms} ms"),
+        None => format!("on failure: {on_failure}"),
     }
 }
 

@@ -130,6 +130,10 @@ if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"
 fi
+if wanted guard; then
+    # shellcheck source=tests/bed/guard.sh
+    source "$here/guard.sh"
+fi
 if wanted etcd; then
     # shellcheck source=tests/bed/etcd.sh
     source "$here/etcd.sh"

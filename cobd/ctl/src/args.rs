@@ -209,6 +209,15 @@ Exit status: 0 printed; 3 a host could not be reached, and is missing.")]
     /// Switch the hosts to a generation; to the active one: wait for it to converge
     #[command(after_help = words::SWITCH)]
     Switch(SwitchArgs),
+    /// Leave the generation that was switched to last, on all hosts, by the way back that it names
+    #[command(after_help = "\
+Examples:
+  cobctl rollback             to the generation before
+  cobctl rollback 7 --wait    to generation 7, and wait up to 10 minutes for it to converge
+
+A host that can't be reached follows when it is back: the others tell it. What can't be taken back stays as it
+is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch` alone.")]
+    Rollback(RollbackArgs),
     /// Let a change object try again that has given up
     Retry(RetryArgs),
     /// Start no new transition; what runs ends
@@ -426,6 +435,17 @@ pub struct FactsArgs {
     /// Only these hosts
     #[arg(value_name = "HOST")]
     pub only: Vec<HostName>,
+}
+
+/// Arguments of `rollback`.
+#[derive(Debug, ClapArgs)]
+pub struct RollbackArgs {
+    /// The generation to return to [default: the newest to which the last one names a way back]
+    #[arg(value_name = "N", value_parser = generation)]
+    pub generation: Option<GenerationNumber>,
+    /// Wait until it has converged, at most so long; without a DURATION, at most 10 minutes
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
 }
 
 /// Arguments of `retry`.

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, Trouble, Wait};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, SwitchStage, Trouble, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 
 use crate::failure::Exit;
 use crate::gather::refusal;
-use crate::words::{count, list};
+use crate::words::{clean, count, list};
 
 /// What a yes needs beyond the hosts' own words.
 #[derive(Debug, Clone, Default)]
@@ -94,6 +94,9 @@ pub fn refusing(status: &ClusterStatus) -> Vec<String> {
 
 fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
     let name = &host.name;
+    if let Some(switch) = host.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Stopped) {
+        return Some(format!("{name}: the return has stopped: {}", clean(&switch.why)));
+    }
     match (host.generation, wanted) {
         (None, _) => return Some(format!("{name} has no active generation")),
         (Some(active), Some(wanted)) if active != wanted => {

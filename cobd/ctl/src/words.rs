@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cob_types::StateName;
-use cob_types::status::{CobStatus, FileDrift, Phase, Trouble, Wait};
+use cob_types::status::{CobStatus, FileDrift, HostStatus, MadeMove, Phase, SwitchStage, Trouble, Wait};
 pub use cob_types::words::count;
 
 /// The longest text of a host that is shown in a line.
@@ -146,6 +146,39 @@ pub fn list<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize) -> Stri
         names.push(format!("{more} more"));
     }
     join(&names, "and")
+}
+
+/// What there is to say of a host's switch, a line each.
+#[must_use]
+pub fn switch(host: &HostStatus) -> Vec<String> {
+    let (Some(switch), name) = (&host.switch, &host.name) else { return Vec::new() };
+    let why = if switch.why.is_empty() { String::new() } else { format!(": {}", clean(&switch.why)) };
+    let mut lines = match (switch.stage, switch.left) {
+        (SwitchStage::Stopped, _) => vec![format!("{name} has stopped on its way back{why}")],
+        (SwitchStage::Settled, Some(left)) => {
+            vec![format!("{name} has returned from generation {left} to {}{why}", switch.to)]
+        }
+        (SwitchStage::Going, Some(left)) => {
+            vec![format!("{name} returns from generation {left} to {}{why}", switch.to)]
+        }
+        (SwitchStage::Going, None) if host.switching_to.is_some_and(|next| next != switch.to) => {
+            vec![format!("{name} was away: it goes on to generation {}", switch.to)]
+        }
+        (SwitchStage::Going | SwitchStage::Settled, None) => Vec::new(),
+    };
+    if let Some(left) = switch.guard_left_ms {
+        let unreached = if switch.unreached.is_empty() {
+            String::new()
+        } else {
+            format!(", and does not reach {}", list(&switch.unreached, 6))
+        };
+        lines.push(format!("{name} goes back in {} unless it reaches the others{unreached}", span(left * 1_000_000)));
+    }
+    let remains = |made: &MadeMove| {
+        format!("{name}: {} was moved from {} to {}, which can't be taken back", made.cob, made.from, made.to)
+    };
+    lines.extend(switch.remains.iter().map(remains));
+    lines
 }
 
 /// `up`, `up or degraded`.

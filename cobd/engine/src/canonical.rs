@@ -199,6 +199,9 @@ impl<'a> Form<'a> {
                 self.word(u64::from(a.incarnation.start));
                 a.granted.iter().for_each(|g| self.grant(g));
             }
+            // Between daemons alone: no engine sends them.
+            Item::Going(going) => self.word(12 | going.generation.0 << 8),
+            Item::Withdrawn(withdrawn) => self.word(13 | withdrawn.generation.0 << 8),
         }
     }
 

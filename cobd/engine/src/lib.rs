@@ -27,6 +27,7 @@ pub mod effect;
 pub mod engine;
 pub mod event;
 mod finals;
+pub mod guard;
 pub mod invariants;
 mod left;
 mod limit;
@@ -38,6 +39,7 @@ mod recover;
 mod report;
 pub mod sim;
 mod spec;
+pub mod switch;
 pub mod time;
 
 #[cfg(test)]

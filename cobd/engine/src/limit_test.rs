@@ -62,7 +62,12 @@ const X: &str = "h/x: 0 1, is 1, prefers 1";
 const Y: &str = "h/y: 0 1, is 1, prefers 1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
-    Event::Go { generation: GenerationNumber(generation), bundle: Arc::new(bundle(cobs)), in_process: Vec::new(), order: free(generation) }
+    Event::Go {
+        generation: GenerationNumber(generation),
+        bundle: Arc::new(bundle(cobs)),
+        in_process: Vec::new(),
+        order: free(generation),
+    }
 }
 
 fn cancelled(b: &mut Bench, cob: &str) -> Vec<String> {

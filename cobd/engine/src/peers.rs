@@ -107,7 +107,8 @@ impl Engine {
         }
         for item in batch.items {
             match item {
-                Item::Hello(_) => {}
+                // Switches are the daemon's affair; it has taken these out.
+                Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
                 Item::AskFinal(asked) => self.on_ask_final(host, asked, now),
                 Item::Final(told) => self.on_final(host, told, now),
@@ -504,7 +505,12 @@ impl Engine {
                 };
                 (from, to, msg)
             }
-            Item::Hello(_) | Item::HelloAck(_) | Item::AskFinal(_) | Item::Final(_) => return None,
+            Item::Hello(_)
+            | Item::HelloAck(_)
+            | Item::AskFinal(_)
+            | Item::Final(_)
+            | Item::Going(_)
+            | Item::Withdrawn(_) => return None,
         };
         if let Msg::Request { .. } = msg {
             self.peer(host).asked.insert(to);

@@ -10,6 +10,7 @@ use cob_types::message::Values;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
 use serde::{Deserialize, Serialize};
 
+use crate::switch::{SwitchRecord, Switching};
 use crate::time::Time;
 
 /// One entry.
@@ -167,6 +168,8 @@ pub enum Body {
     Turn(u64),
     /// For the first time since the generation was activated, every change object is where it should be.
     Settled(GenerationNumber),
+    /// A step of the switch that the host is in.
+    Switch(SwitchRecord),
 }
 
 /// An operator's word, as written.
@@ -236,7 +239,8 @@ impl Body {
             | Body::Ended { .. }
             | Body::Ordered(_)
             | Body::Final { .. }
-            | Body::Turn(_) => true,
+            | Body::Turn(_)
+            | Body::Switch(_) => true,
             // A state that a check found can be found again; a promise that is not known to be back is asked for, and so
             // is what others have told.
             Body::Checked { .. }
@@ -304,6 +308,9 @@ pub struct Durable {
     /// The `go` that this host has heard is for these alone; none: for everybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<HostName>,
+    /// The switch that the host is in, and what was withdrawn.
+    #[serde(default, skip_serializing_if = "Switching::is_new")]
+    pub switching: Switching,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -446,6 +453,7 @@ impl Durable {
             }
             Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Settled(generation) => self.settled |= self.active == *generation,
+            Body::Switch(step) => self.switching.apply(step, record.at),
             Body::Ordered(OrderRecord::Prepare(_) | OrderRecord::CallOff(_)) | Body::Note { .. } => {}
         }
     }

@@ -2,9 +2,12 @@
 //! or puts one in front of others, makes the journals of all hosts unreadable.
 
 use cob_types::codec;
+use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
 
+use crate::guard::Guard;
 use crate::record::{Begun, Body, GrantOut, Note, OrderRecord};
+use crate::switch::{SwitchRecord, Terms, Withdrawal};
 use crate::testing::CONTENT;
 
 fn id(text: &str) -> CobId {
@@ -105,7 +108,27 @@ fn one_of_each() -> Vec<Body> {
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
     all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
     all.push(Body::Settled(GenerationNumber(1)));
+    all.extend(steps().into_iter().map(Body::Switch));
     all
+}
+
+/// The steps of a switch.
+fn steps() -> Vec<SwitchRecord> {
+    let policy = SwitchPolicy { on_failure: OnFailure::Rollback, guard_ms: Some(9) };
+    let terms = Terms { policy, round: 1, alone: false };
+    let (from, to) = (GenerationNumber(7), GenerationNumber(8));
+    let peers = [HostName::new("n2").expect("a name")].into();
+    let withdrawal = Withdrawal { to: from, round: 1, ordered: false, why: "w".to_owned() };
+    vec![
+        SwitchRecord::Begun { from, to, left: None, terms, peers },
+        SwitchRecord::Reterm(terms),
+        SwitchRecord::Guarded(Guard { ms: 9, left_ms: 8, restarts: 1, extended: false }),
+        SwitchRecord::Confirmed,
+        SwitchRecord::Made { cob: id("n1/a"), from: state(), to: state() },
+        SwitchRecord::Settled,
+        SwitchRecord::Withdrawn(to, withdrawal),
+        SwitchRecord::Stopped { why: "w".to_owned() },
+    ]
 }
 
 /// Its place in the source. Who adds a variant adds it here, and one of it above.
@@ -150,6 +173,16 @@ fn place(body: &Body) -> usize {
         Body::Told { .. } => 32,
         Body::Turn(_) => 33,
         Body::Settled(_) => 34,
+        Body::Switch(step) => match step {
+            SwitchRecord::Begun { .. } => 35,
+            SwitchRecord::Reterm(_) => 36,
+            SwitchRecord::Guarded(_) => 37,
+            SwitchRecord::Confirmed => 38,
+            SwitchRecord::Made { .. } => 39,
+            SwitchRecord::Settled => 40,
+            SwitchRecord::Withdrawn(..) => 41,
+            SwitchRecord::Stopped { .. } => 42,
+        },
     }
 }
 
@@ -161,7 +194,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=34).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=42).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -206,5 +239,13 @@ fn records_are_written_as_ever() {
     <a1><0e><a1><00><81>dn2/b
     <a1>dTurn<03>
     <a1>gSettled<01>
+    <a1>fSwitch<a1><00><a5><00><07><01><08><02><f6><03><a3><00><a2><00><01><01><09><01><01><02><f4><04><81>bn2
+    <a1>fSwitch<a1>fReterm<a3><00><a2><00><01><01><09><01><01><02><f4>
+    <a1>fSwitch<a1>gGuarded<a4><00><09><01><08><02><01><03><f4>
+    <a1>fSwitch<03>
+    <a1>fSwitch<a1><04><a3><00>dn1/a<01>bup<02>bup
+    <a1>fSwitch<05>
+    <a1>fSwitch<a1>iWithdrawn<82><08><a4><00><07><01><01><02><f4><03>aw
+    <a1>fSwitch<a1><07><a1><00>aw
     "#);
 }

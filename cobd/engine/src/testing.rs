@@ -240,7 +240,8 @@ fn tell_record(body: &Body) -> String {
         | Body::Gone { .. }
         | Body::Ordered(_)
         | Body::Snapshot(_)
-        | Body::Settled(_) => format!("write: {body:?}"),
+        | Body::Settled(_)
+        | Body::Switch(_) => format!("write: {body:?}"),
     }
 }
 
@@ -301,6 +302,7 @@ fn tell_item(item: &Item) -> String {
             let granted = a.granted.iter().map(|g| format!(" {}", tell_grant(g)));
             format!("hello-ack {}{}", a.incarnation.start, granted.collect::<String>())
         }
+        Item::Going(_) | Item::Withdrawn(_) => format!("{item:?}"),
     }
 }
 
@@ -397,7 +399,9 @@ fn speaker(item: &Item, text: &str) -> HostName {
         | Item::HelloAck(_)
         | Item::AskFinal(_)
         | Item::Final(_)
-        | Item::Refused(_) => {
+        | Item::Refused(_)
+        | Item::Going(_)
+        | Item::Withdrawn(_) => {
             let names = text.split(|c: char| c.is_whitespace() || c == '@').filter_map(|w| CobId::new(w).ok());
             names.map(|c| c.host()).find(|h| h.as_str() != "h").expect("somebody of another host")
         }

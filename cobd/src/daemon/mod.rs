@@ -18,8 +18,10 @@ mod follow;
 mod indexing;
 mod orders;
 mod perform;
+mod route;
 mod service_manager;
 mod start;
+mod switch;
 mod tell;
 mod trust;
 mod words;
@@ -48,6 +50,7 @@ use crate::web::{Api, Ask, Done, Refusal};
 
 use indexing::Indexing;
 use service_manager::ServiceManager;
+use switch::{Aim, SwitchWatch};
 
 pub use start::StartError;
 
@@ -122,6 +125,8 @@ pub struct Daemon {
     snapshot_bytes: u64,
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
+    /// The switch that the host is in, and what watches over it.
+    switch: SwitchWatch,
 }
 
 /// The active generation, ready for jobs.
@@ -152,9 +157,11 @@ struct Turn {
 /// A generation was fetched from the depot.
 struct Fetched {
     generation: GenerationNumber,
-    result: Result<Prepared, FetchError>,
-    /// Switch to it then, on these terms.
-    go: Option<words::Terms>,
+    result: Result<route::Route, FetchError>,
+    /// What for.
+    aim: Aim,
+    /// On which terms `go` is said then.
+    terms: words::Terms,
     /// Which fetch it was.
     fetch: u64,
     asked: Option<Asked>,
@@ -195,6 +202,7 @@ impl Daemon {
                 .unwrap_or(Time::NEVER)
                 .min(self.busy_at)
                 .min(self.commit_at)
+                .min(self.switch.due())
                 .min(self.index.due())
                 .min(self.manager.due());
             let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
@@ -211,6 +219,7 @@ impl Daemon {
             }
             self.take_what_is_there();
             self.feed(Event::Tick);
+            self.look_after_switch();
             self.finish_turn()?;
         }
         info!("stopping");
@@ -246,7 +255,10 @@ impl Daemon {
 
     fn link_event(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Up { host, .. } | LinkEvent::Resync { host } => self.feed(Event::LinkUp(host)),
+            LinkEvent::Up { host, .. } | LinkEvent::Resync { host } => {
+                self.tell_switch(&host);
+                self.feed(Event::LinkUp(host));
+            }
             // What it carried is said again on the next one.
             LinkEvent::Down { .. } => {}
             LinkEvent::Received { host, bytes } => self.received(&host, &bytes),
@@ -291,7 +303,9 @@ impl Daemon {
     /// Hosts with which something is at stake are watched more closely.
     fn look_who_is_busy(&mut self) {
         let everybody: Vec<HostName> = self.links.status().into_iter().map(|p| p.host).collect();
-        let busy: BTreeSet<_> = everybody.into_iter().filter(|h| self.engine.is_busy_with(h)).collect();
+        let guarded = self.guarded_hosts();
+        let at_stake = |host: &HostName| self.engine.is_busy_with(host) || guarded.contains(host);
+        let busy: BTreeSet<_> = everybody.into_iter().filter(at_stake).collect();
         for host in busy.symmetric_difference(&self.busy_hosts) {
             self.links.busy(host, busy.contains(host));
         }

@@ -7,6 +7,8 @@ use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
+use super::route::Route;
+use super::switch::{Aim, Start};
 use super::words::Terms;
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
@@ -15,7 +17,7 @@ use crate::journal::index::Query;
 use crate::kinds::{FilesAnswer, FilesQuery};
 use crate::peer::Transport as _;
 use crate::remote::RemoteError;
-use crate::web::{Ask, Command, Done, Refusal, RefusalKind};
+use crate::web::{Ask, Command, Done, Refusal, RefusalKind, SwitchHow};
 
 impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
@@ -97,10 +99,13 @@ impl Daemon {
     fn order(&mut self, order: Command, who: String, reply: Reply) {
         match order {
             Command::Prepare { generation } => self.prepare(generation, Asked { who, reply }),
-            Command::Switch { generation, only, seen } => self.switch(generation, only, seen, who, reply),
+            Command::Switch { generation, how, only, seen } => {
+                self.switch(generation, how, Terms { only, seen }, Asked { who, reply });
+            }
             Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
             Command::CallOff { generation } => self.call_off(generation, who, reply),
             Command::Limit { at_most } => self.limit(at_most, &who, reply),
+            Command::Rollback { generation } => self.rollback(generation, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
@@ -130,33 +135,32 @@ impl Daemon {
             Err(error @ FetchError::Older { .. }) if generation != self.here() && self.config.trust.is_some() => {
                 self.refuse_generation(generation, &error, Some(asked.reply));
             }
-            Ok(_) | Err(_) => self.fetch(generation, None, Some(asked)),
+            Ok(_) | Err(_) => self.fetch(generation, Aim::Keep, Some(asked)),
         }
     }
 
-    fn switch(
-        &mut self,
-        generation: GenerationNumber,
-        only: Vec<HostName>,
-        seen: Option<GenerationNumber>,
-        who: String,
-        reply: Reply,
-    ) {
+    fn switch(&mut self, generation: GenerationNumber, how: SwitchHow, terms: Terms, asked: Asked) {
+        let Asked { who, reply } = asked;
         let going = self.engine.going_to();
         if generation == self.here() && generation != GenerationNumber(0) {
+            self.widen(&terms.only, &who);
+            if let Some(terms) = self.other_terms(generation, how) {
+                self.reterm(terms, Some(&who));
+                self.done(reply, true, format!("generation {generation}: on with other terms"));
+                return;
+            }
             let word = if going.is_some() { "is being switched to" } else { "is active" };
-            self.widen(&only, &who);
             let held = match self.engine.held() {
                 Some(_) => ", and was cancelled: `cobctl resume` goes on with it",
                 None => "",
             };
             self.done(reply, false, format!("generation {generation} {word} already{held}"));
-        } else if let Some(newer) = self.overtaken(generation, seen) {
+        } else if let Some(newer) = self.overtaken(generation, terms.seen) {
             self.refuse_overtaken(generation, newer, reply);
         } else if let Err(error) = self.way_to(generation) {
             self.refuse_generation(generation, &error, Some(reply));
         } else {
-            self.fetch(generation, Some(Terms { only, seen }), Some(Asked { who, reply }));
+            self.fetch_on(generation, Aim::Go(Start::Ordered(how)), terms, Some(Asked { who, reply }));
         }
     }
 
@@ -186,7 +190,7 @@ impl Daemon {
     }
 
     /// Says no to a generation: to the one who asked, and in the log.
-    fn refuse_generation(&mut self, generation: GenerationNumber, error: &FetchError, reply: Option<Reply>) {
+    pub(super) fn refuse_generation(&mut self, generation: GenerationNumber, error: &FetchError, reply: Option<Reply>) {
         warn!(%generation, %error, "a generation is refused");
         if let Some(reply) = reply {
             let (kind, hint) = hint_for(error);
@@ -195,53 +199,55 @@ impl Daemon {
     }
 
     /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
-    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: Option<Terms>, asked: Option<Asked>) {
+    pub(super) fn fetch(&mut self, generation: GenerationNumber, aim: Aim, asked: Option<Asked>) {
+        self.fetch_on(generation, aim, Terms::default(), asked);
+    }
+
+    /// As [`Daemon::fetch`], for a `go` that is said on terms.
+    fn fetch_on(&mut self, generation: GenerationNumber, aim: Aim, terms: Terms, asked: Option<Asked>) {
         let fetch = self.fetches.begin(generation);
-        let leaving = self.engine.generation() != GenerationNumber(0);
+        let active = self.engine.generation();
+        let withdrawn = self.switch.withdrawn();
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
         tokio::spawn(async move {
             let fetched = tokio::task::spawn_blocking(move || {
-                let prepared = generations.fetch(generation, leaving)?;
-                prepared.accept(&kinds)?;
-                crate::identity::check(&prepared.manifest, &host, &key_file)
-                    .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
-                Ok(prepared)
+                let leaving = active != GenerationNumber(0);
+                let take = |generation| {
+                    let prepared = generations.fetch(generation, leaving)?;
+                    prepared.accept(&kinds)?;
+                    crate::identity::check(&prepared.manifest, &host, &key_file)
+                        .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
+                    Ok(prepared)
+                };
+                let goal = take(generation)?;
+                generations.fetch_ways_back(&goal.manifest);
+                Route::to(goal, active, take, |g| withdrawn.contains(&g))
             });
             let result = fetched.await.unwrap_or_else(|_| {
                 Err(FetchError::Bad { generation, what: "reading it failed in an unexpected way".to_owned() })
             });
             // Without a receiver the daemon is ending.
-            let _ = done.send(Fetched { generation, result, go, fetch, asked }).await;
+            let _ = done.send(Fetched { generation, result, aim, terms, fetch, asked }).await;
         });
     }
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
-        let Fetched { generation, result, go, fetch, asked } = fetched;
-        if self.fetches.is_void(generation, fetch) {
+        let Fetched { generation, result, aim, terms, fetch, asked } = fetched;
+        let called_off = self.fetches.is_void(generation, fetch);
+        if called_off && !matches!(aim, Aim::Go(Start::Return { .. } | Start::Onward)) {
             return self.was_called_off(generation, result.is_ok(), asked);
         }
-        let prepared = match result {
-            Ok(prepared) => prepared,
-            Err(error) => return self.not_fetched(generation, &error, asked),
+        let Terms { only, seen } = terms;
+        let (route, start) = match (result, aim) {
+            (Ok(route), Aim::Go(start)) => (route, start),
+            (Ok(route), Aim::Keep) => return self.kept(generation, &route, asked),
+            (Err(error), aim) => return self.not_fetched(generation, &error, aim, asked),
         };
-        if asked.is_none() {
+        if asked.is_none() && matches!(start, Start::Followed) {
             self.again.taken();
         }
-        let Some(Terms { only, seen }) = go else {
-            if let Some(Asked { who, reply }) = asked {
-                self.note_prepared(generation, who);
-                let detail = format!("generation {generation} is here and verified");
-                self.done(reply, false, detail);
-            } else if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation)
-            {
-                info!(%generation, "its operators may give the first order");
-                self.introduction = Some(prepared.manifest);
-                self.tell_roster();
-            }
-            return;
-        };
-        if generation == self.here() {
+        if !self.still_wanted(generation, start) {
             if let Some(Asked { reply, .. }) = asked {
                 self.done(reply, false, format!("another switch was faster: generation {generation}"));
             }
@@ -255,31 +261,61 @@ impl Daemon {
             return;
         }
         let who = asked.as_ref().map(|a| a.who.clone());
-        match self.set_out(prepared, only, who.as_deref()) {
+        match self.set_out(route, start, only, who.as_deref()) {
             Ok(()) => {
                 if let Some(Asked { reply, .. }) = asked {
                     self.done(reply, true, format!("switching: generation {generation}"));
                 }
             }
-            Err(error) => self.refuse_generation(generation, &error, asked.map(|a| a.reply)),
+            Err(error) => self.not_set_out(generation, &error, start, asked),
+        }
+    }
+
+    /// A generation is here that nobody goes to yet.
+    fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
+        if let Some(Asked { who, reply }) = asked {
+            self.note_prepared(generation, who);
+            let detail = format!("generation {generation} is here and verified");
+            self.done(reply, false, detail);
+        } else {
+            self.again.taken();
+            if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation) {
+                info!(%generation, "its operators may give the first order");
+                self.introduction = Some(route.goal.clone());
+                self.tell_roster();
+            }
         }
     }
 
     /// A generation could not be had. Who ordered it is told; what is followed to is tried again.
-    fn not_fetched(&mut self, generation: GenerationNumber, error: &FetchError, asked: Option<Asked>) {
-        if asked.is_some() || self.again.failed(generation, error) {
-            self.refuse_generation(generation, error, asked.map(|a| a.reply));
+    fn not_fetched(&mut self, generation: GenerationNumber, error: &FetchError, aim: Aim, asked: Option<Asked>) {
+        match aim {
+            Aim::Go(start @ (Start::Return { .. } | Start::Onward | Start::Told)) => {
+                self.not_set_out(generation, error, start, asked);
+            }
+            Aim::Keep | Aim::Go(Start::Ordered(_) | Start::Followed) => {
+                if asked.is_some() || self.again.failed(generation, error) {
+                    self.refuse_generation(generation, error, asked.map(|a| a.reply));
+                }
+            }
         }
     }
 
     /// Says `go` to the engine, if the way is open still.
-    pub(super) fn set_out(
+    fn set_out(
         &mut self,
-        prepared: Prepared,
+        route: Route,
+        start: Start,
         only: Vec<HostName>,
         who: Option<&str>,
     ) -> Result<(), FetchError> {
+        let Route { goal, next: prepared } = route;
         let generation = prepared.manifest.generation;
+        if generation == self.here() {
+            // On its way there already: only where it leads to is another.
+            self.begin(&goal, start, false, who)?;
+            return Ok(());
+        }
         let way = self.way_to(generation)?;
         let in_process = prepared.in_process(&self.kinds);
         let bundle = prepared.bundle.clone();
@@ -300,10 +336,11 @@ impl Daemon {
             }
         };
         info!(%generation, ?way, "go");
+        self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
         self.coming = Some(prepared);
         self.tell_roster();
-        match who {
-            Some(who) => self.feed_ordered(event, who),
+        match who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)) {
+            Some(who) => self.feed_ordered(event, &who),
             None => self.feed(event),
         }
         if !only.is_empty() {
@@ -340,7 +377,7 @@ impl Daemon {
     pub(super) fn depot_changed(&mut self, newest: GenerationNumber) {
         if !self.config.follow {
             if self.waits_for_the_first() {
-                self.fetch(newest, None, None);
+                self.fetch(newest, Aim::Keep, None);
             }
             return;
         }
@@ -348,7 +385,7 @@ impl Daemon {
         match self.newest() {
             Ok(known) if newest > known => {
                 let terms = Terms { only: Vec::new(), seen: Some(known) };
-                self.fetch(newest, Some(terms), None);
+                self.fetch_on(newest, Aim::Go(Start::Followed), terms, None);
             }
             Ok(_) => {}
             Err(error) => warn!(%error, "the depot can't be followed"),

@@ -150,6 +150,8 @@ impl Daemon {
         }
         self.make_ready(prepared);
         let mut needed = vec![self.engine.generation()];
+        let back = self.active.iter().flat_map(|a| &a.prepared.manifest.back);
+        needed.extend(back.map(|way| way.generation));
         // What can't be read now is needed as well: nothing is deleted before it is known.
         match self.generations.returned_from() {
             Ok(left) => needed.extend(left),

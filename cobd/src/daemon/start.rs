@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
 use super::service_manager::ServiceManager;
+use super::switch::SwitchWatch;
 use super::{Daemon, Turn, job_number, trust};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -172,6 +173,7 @@ impl Daemon {
             same_boot,
         };
         let (engine, mut effects) = Engine::recover(&back, clock.now());
+        let switch = SwitchWatch::returned(&durable);
         // It is on record already.
         effects.persist.retain(|r| !matches!(r.body, Body::Life(_)));
         info!(
@@ -217,6 +219,7 @@ impl Daemon {
             commit_at: Time::NEVER,
             snapshot_bytes: 0,
             pending_ends: Vec::new(),
+            switch,
             config,
         };
         daemon.come_back(active, effects)?;
@@ -233,6 +236,7 @@ impl Daemon {
             self.tell_roster();
         }
         self.turn.effects = effects;
+        self.take_up_switch();
         let found = self.kinds.scan().map_err(|source| StartError::System { doing: "looking for jobs", source })?;
         let mut running: BTreeMap<CobId, Number> = self.engine.running_actions().into_iter().collect();
         for job in found {

@@ -42,6 +42,7 @@ impl Daemon {
             limit: self.engine.limit(),
             settled: self.durable.settled,
             prepared: self.prepared(),
+            switch: self.switch_status(),
         }
     }
 

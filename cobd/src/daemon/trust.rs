@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cob_trust::tls::Identity;
 use cob_types::generation::Security;
-use cob_types::{Batch, HostName, Manifest, PublicKey};
+use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
 use tracing::{error, warn};
 
 use super::Daemon;
@@ -78,16 +78,24 @@ impl Daemon {
                 warn!(%host, items = received.unknown, "items of a newer protocol are skipped{more}");
             });
         }
-        let all = received.batch.items.len();
+        let said = received.batch.items.len();
         received.batch.items.retain(|item| item.speaks_for(host));
-        let foreign = all - received.batch.items.len();
+        let foreign = said - received.batch.items.len();
         if foreign > 0 {
             (0..foreign).for_each(|_| self.refused.add(Reason::ForeignName));
             quiet.say(Topic::ForeignItems, Some(host), |more| {
                 warn!(%host, items = foreign, "words in the name of other hosts' change objects are dropped{more}");
             });
         }
-        self.feed(cob_engine::Event::Received(received.batch));
+        let all = received.batch.items.len();
+        let of_switches = received.batch.items.extract_if(.., |i| matches!(i, Item::Going(_) | Item::Withdrawn(_)));
+        for item in of_switches.collect::<Vec<_>>() {
+            self.heard_of_switch(host, item);
+        }
+        // A batch that was of switches alone concerns no change object.
+        if all == 0 || !received.batch.items.is_empty() {
+            self.feed(cob_engine::Event::Received(received.batch));
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::info;
 
+use super::switch::way_back;
 use super::{Asked, Daemon, Reply};
-use crate::generations::FetchError;
 use crate::web::RefusalKind;
 
 /// On which terms `go` is said.
@@ -98,7 +98,7 @@ impl Daemon {
         self.fetches.call_off(|g| g > generation);
         let again = self.engine.held() == Some(generation);
         let ended = self.switching().is_none() && !again;
-        let policy = on_failure.unwrap_or_else(|| self.policy_of(generation));
+        let policy = on_failure.unwrap_or_else(|| self.on_failure(generation));
         if ended && policy == OnFailure::Hold {
             self.done(reply, false, format!("generation {generation} has converged here"));
             return;
@@ -126,30 +126,13 @@ impl Daemon {
         self.done(reply, true, format!("generation {generation}: {ending}; {then}"));
     }
 
-    /// What the generation says of failures.
-    fn policy_of(&self, generation: GenerationNumber) -> OnFailure {
-        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
-        let of = at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation);
-        of.map_or_else(OnFailure::default, |p| p.manifest.policy.on_failure)
-    }
-
-    /// Returns to the generation before the one that was cancelled: by the way back that its publishers have signed.
+    /// Withdraws the generation that was cancelled: by the way back that its publishers have signed.
     fn go_back_from(&mut self, generation: GenerationNumber, who: &str) -> Result<GenerationNumber, String> {
-        let active = self.engine.generation();
-        let to = if active == generation { self.durable.previous } else { Some(active) };
-        let to = to.filter(|to| *to != GenerationNumber(0)).ok_or("no generation was active here before it")?;
-        let prepared = self.load_for_return(to).map_err(|error| error.to_string())?;
-        self.set_out(prepared, Vec::new(), Some(who)).map_err(|error| error.to_string())?;
+        let manifest = self.manifest_of(generation).ok_or("it is not at hand")?;
+        let to = way_back(&manifest, None).ok_or("it names no way back")?;
+        self.way_to(to).map_err(|error| error.to_string())?;
+        self.withdraw(generation, to, true, format!("cancelled by {who}"), Some(who));
         Ok(to)
-    }
-
-    /// One that was active here is on the disk: neither depot nor network is needed.
-    fn load_for_return(&self, generation: GenerationNumber) -> Result<crate::generations::Prepared, FetchError> {
-        let prepared = self.generations.load(generation)?;
-        prepared.accept(&self.kinds)?;
-        crate::identity::check(&prepared.manifest, &self.config.host, &self.config.identity)
-            .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
-        Ok(prepared)
     }
 
     /// Whoever died between the word and the end of what ran: it is asked again.
@@ -237,6 +220,7 @@ impl Daemon {
     /// A fetch has ended whose switch was called off meanwhile: it leaves no trace.
     pub(super) fn was_called_off(&mut self, generation: GenerationNumber, kept: bool, asked: Option<Asked>) {
         info!(%generation, "called off while it was fetched");
+        self.switch.not_told(generation);
         if kept
             && self.prepared().contains(&generation)
             && let Err(error) = self.generations.forget(generation)

@@ -192,6 +192,7 @@ impl Link {
             frame = self.wire.next_if(reads) => {
                 let mut next = Some(frame?);
                 pulse.heard = Instant::now();
+                self.peer.lock().hears();
                 let mut taken = 0;
                 while let Some(frame) = next {
                     *waiting = self.take(&frame, pulse)?;

@@ -87,6 +87,12 @@ impl Links {
         self.address
     }
 
+    /// When something was last heard of a host; none: there is no link to it.
+    #[must_use]
+    pub fn heard(&self, host: &HostName) -> Option<std::time::Instant> {
+        self.peers.get(host)?.peer.lock().heard()
+    }
+
     fn keep(shared: &Arc<Shared>, host: &HostName, wish: Wish) -> Kept {
         let peer = Arc::new(Peer::new(host.clone(), Session::new(shared.session, &shared.limits)));
         let (wish, wished) = watch::channel(wish);

@@ -4,7 +4,7 @@
 //! holds the lock across a wait.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use cob_types::HostName;
 use cob_types::status::PeerStatus;
@@ -35,6 +35,8 @@ pub(super) struct PeerState {
     pub(super) stopping: bool,
     /// The link is to say goodbye.
     pub(super) leaving: bool,
+    /// When something was last heard over the link that is up.
+    heard: Option<Instant>,
     since_ns: u64,
     error: Option<String>,
 }
@@ -47,6 +49,7 @@ impl Peer {
             busy: false,
             stopping: false,
             leaving: false,
+            heard: None,
             since_ns: now_ns(),
             error: None,
         };
@@ -71,9 +74,22 @@ impl Peer {
 }
 
 impl PeerState {
+    /// Something was heard.
+    pub(super) fn hears(&mut self) {
+        if self.up.is_some() {
+            self.heard = Some(Instant::now());
+        }
+    }
+
+    /// When something was last heard; none: there is no link.
+    pub(super) fn heard(&self) -> Option<Instant> {
+        self.heard
+    }
+
     /// The daemon is told that this link is up.
     pub(super) fn set_up(&mut self, link: u64) {
         self.up = Some(link);
+        self.heard = Some(Instant::now());
         self.since_ns = now_ns();
         self.error = None;
     }
@@ -81,6 +97,7 @@ impl PeerState {
     /// There is no link, for this reason. Returns the link that the daemon has to be told is gone.
     pub(super) fn set_down(&mut self, why: &str) -> Option<u64> {
         let was_up = self.up.take();
+        self.heard = None;
         if was_up.is_some() {
             self.since_ns = now_ns();
         }

@@ -98,6 +98,8 @@ pub enum Command {
     Switch {
         /// Its number.
         generation: GenerationNumber,
+        /// How.
+        how: SwitchHow,
         /// The hosts that it is for, and nobody else is to be told of it; none: everybody.
         only: Vec<HostName>,
         /// The newest generation that whoever orders it knew of on any host: one that is newer has overtaken the order.
@@ -121,6 +123,11 @@ pub enum Command {
         /// So many.
         at_most: Option<u32>,
     },
+    /// Leave the generation that was gone to last, and return.
+    Rollback {
+        /// To this one; none: the newest to which a way back is named.
+        generation: Option<GenerationNumber>,
+    },
     /// Forget that this change object has given up.
     Retry {
         /// Which.
@@ -135,6 +142,17 @@ pub enum Command {
         /// Which.
         host: HostName,
     },
+}
+
+/// How a switch is made, where it is not said by the generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SwitchHow {
+    /// What a failure leads to.
+    pub on_failure: Option<OnFailure>,
+    /// The guard in milliseconds; zero: none.
+    pub guard_ms: Option<u64>,
+    /// Other hosts are not told to go too.
+    pub alone: bool,
 }
 
 /// Where a request came from, as far as the connection tells.

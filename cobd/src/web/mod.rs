@@ -34,11 +34,11 @@ mod tests;
 
 pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use access::{Access, Operators, Proof, Who};
-pub use api::{Api, Ask, Caller, Command};
+pub use api::{Api, Ask, Caller, Command, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
 pub use routes::router;
 pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
     API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
-    RefusalBody, RefusalKind, Version, Whoami,
+    RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
 };

@@ -21,14 +21,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::access::Who;
-use super::api::{Api, Ask, Command};
+use super::api::{Api, Ask, Command, SwitchHow};
 use super::files;
 use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
     API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
-    RefusalKind, Version, Whoami,
+    RefusalKind, RollbackOrder, Version, Whoami,
 };
 
 /// The longest body that is read.
@@ -60,6 +60,7 @@ pub fn router(api: Api) -> Router {
         .merge(files::routes())
         .route("/v1/prepare", post(prepare))
         .route("/v1/switch", post(switch))
+        .route("/v1/rollback", post(rollback))
         .route("/v1/retry", post(retry))
         .route("/v1/pause", post(pause))
         .route("/v1/resume", post(resume))
@@ -175,8 +176,10 @@ async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, requ
 }
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GoOrder { generation, who, only, seen } = body(&api, request).await?;
-    order(&api, Command::Switch { generation, only, seen }, &author, who).await
+    let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen } = body(&api, request).await?;
+    // A `go` for some is told to nobody else.
+    let how = SwitchHow { on_failure, guard_ms, alone: alone || !only.is_empty() };
+    order(&api, Command::Switch { generation, how, only, seen }, &author, who).await
 }
 
 async fn cancel(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
@@ -192,6 +195,11 @@ async fn call_off(State(api): State<Api>, Extension(author): Extension<Who>, req
 async fn limit(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let LimitOrder { at_most, who } = body(&api, request).await?;
     order(&api, Command::Limit { at_most }, &author, who).await
+}
+
+async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let RollbackOrder { generation, who } = body(&api, request).await?;
+    order(&api, Command::Rollback { generation }, &author, who).await
 }
 
 async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

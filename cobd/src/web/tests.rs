@@ -10,7 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
+use super::{
+    Access, Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, SwitchHow, UnixServer, serve_connection,
+};
 
 /// A limit for what should happen at once.
 const SOON: Duration = Duration::from_secs(10);
@@ -75,6 +77,7 @@ pub(super) fn fake() -> Fake {
                         }
                         Command::Prepare { .. } => Err(Refusal::new(RefusalKind::NotFound, "no generation 9", "wait")),
                         Command::Switch { .. }
+                        | Command::Rollback { .. }
                         | Command::Retry { .. }
                         | Command::Resume
                         | Command::Cancel { .. }
@@ -221,7 +224,15 @@ async fn orders_reach_the_loop_with_their_author() {
         [
             (Command::Pause, format!("{me}, for \"ann\"")),
             (Command::Pause, me.clone()),
-            (Command::Switch { generation: GenerationNumber(8), only: Vec::new(), seen: None }, me.clone()),
+            (
+                Command::Switch {
+                    generation: GenerationNumber(8),
+                    how: SwitchHow::default(),
+                    only: Vec::new(),
+                    seen: None
+                },
+                me.clone()
+            ),
             (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
             (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
             (Command::Prepare { generation: GenerationNumber(9) }, me),

@@ -56,6 +56,15 @@ pub struct GoOrder {
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
+    /// What a failure leads to, if not what the generation says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// The guard in milliseconds, if not the generation's; zero: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard_ms: Option<u64>,
+    /// For this host alone: others are not told to go too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub alone: bool,
     /// The hosts that it is for: these carry it to nobody else. Empty: everybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<HostName>,
@@ -86,6 +95,23 @@ pub struct CancelOrder {
 pub struct LimitOrder {
     /// At most so many transitions at a time; null: as many as can go.
     pub at_most: Option<u32>,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Body of `rollback`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackOrder {
+    /// The generation to return to; none: the newest to which a way back is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,

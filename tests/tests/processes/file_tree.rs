@@ -87,6 +87,7 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
     fs::write(&shared_file, "a\nb\nport 1\nc\nd\n").expect("edited");
     cluster.kill("n1");
     cluster.start("n1");
+    cluster.wait_answers("n1");
     let mut draft = cluster.load(&model);
     draft.cobs.clear();
     let last = cluster.publish_draft(&draft);

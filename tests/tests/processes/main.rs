@@ -19,6 +19,7 @@ mod kills;
 mod observed;
 mod orders;
 mod reverts;
+mod rollback;
 mod secrets;
 mod service;
 mod setup;

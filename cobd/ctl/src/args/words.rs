@@ -54,6 +54,7 @@ pub(super) const SWITCH: &str = "\
 Examples:
   cobctl switch latest --wait         wait up to 10 minutes for it to converge
   cobctl switch 7 --wait 1h --json
+  cobctl switch 8 --on-failure rollback --guard 60s --wait
   cobctl switch 8 --canary n1,n2 --gate 5m --check './smoke.sh' --on-failure rollback --wait
   cobctl switch 8 --limit-hosts 3 --wait
 
@@ -95,9 +96,14 @@ pub struct SwitchArgs {
     /// together
     #[arg(long, value_name = "K")]
     pub limit_hosts: Option<std::num::NonZeroUsize>,
-    /// What becomes of the hosts that were told to go when a canary or a wave fails [default: hold]
+    /// What a failure leads to: hosts that were told to go stay as they are, or return to the generation before
+    /// [default: what the generation says; of a canary or a wave: hold]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub on_failure: Option<OnFailureArg>,
+    /// A host that does not reach the others so long after it has activated the generation goes back by itself; 0s:
+    /// none does [default: what the generation says]
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    pub guard: Option<Duration>,
 }
 
 /// Arguments of `cancel`.

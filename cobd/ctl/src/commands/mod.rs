@@ -80,6 +80,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
         Command::Facts(args) => facts::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
+        Command::Rollback(args) => switch::rollback(&context(global, screen)?, screen, &args).await,
         Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,

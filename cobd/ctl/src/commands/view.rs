@@ -8,7 +8,7 @@ use crate::args::Which;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, refusing, unreached};
-use crate::words::{ago, clean, count, heading, list, phase, reasons};
+use crate::words::{ago, clean, count, heading, list, phase, reasons, switch};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
 const MANY: usize = 60;
@@ -92,6 +92,7 @@ pub(super) fn lines(
         let rest = count(total - rows.len(), "settled change object");
         lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (--all shows them)")));
     }
+    lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
     lines.extend(safety(screen, cluster));
     lines.push(String::new());
     lines.extend(cluster.hosts.iter().filter_map(refused));

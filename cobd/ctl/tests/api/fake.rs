@@ -159,6 +159,7 @@ impl Inside {
                 self.changes.send_modify(|n| *n += 1);
                 done(true)
             }
+            Command::Rollback { .. } => done(true),
             Command::Pause => {
                 let changed = !std::mem::replace(&mut self.status.paused, true);
                 done(changed)

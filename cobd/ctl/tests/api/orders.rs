@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::fake::{Daemon, cobctl, failed, id, lock, name, publish, settled, state, waiting};
 use cob_types::GenerationNumber;
 use cob_types::status::Holder;
-use cobd::web::{Command, RefusalKind};
+use cobd::web::{Command, RefusalKind, SwitchHow};
 use tokio::net::TcpListener;
 
 const N7: GenerationNumber = GenerationNumber(7);
@@ -24,8 +24,9 @@ fn orders(daemon: &Daemon) -> Vec<Command> {
     daemon.look().orders.clone()
 }
 
+const HOW: SwitchHow = SwitchHow { on_failure: None, guard_ms: None, alone: false };
 const TAKEN: [Command; 2] =
-    [Command::Prepare { generation: N7 }, Command::Switch { generation: N7, only: Vec::new(), seen: None }];
+    [Command::Prepare { generation: N7 }, Command::Switch { generation: N7, how: HOW, only: Vec::new(), seen: None }];
 
 #[tokio::test]
 async fn a_switch_prepares_everywhere_goes_and_waits() {

@@ -23,6 +23,8 @@ pub(super) fn describe(item: &Item) -> String {
         Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
         Item::AskFinal(f) => format!("ask final {}", finals(f)),
         Item::Final(f) => format!("final {}", finals(f)),
+        Item::Going(g) => format!("going to {}", g.generation),
+        Item::Withdrawn(w) => format!("withdrawn: {}", w.generation),
     }
 }
 

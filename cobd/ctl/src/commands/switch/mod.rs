@@ -21,10 +21,11 @@ use std::time::Duration;
 
 use cob_types::status::ClusterStatus;
 use cob_types::{GenerationNumber, HostName};
+use cobd::web::{RollbackOrder, SwitchHow};
 use tokio::time::Instant;
 
 use super::{Context, outcomes};
-use crate::args::{SwitchArgs, Wanted};
+use crate::args::{RollbackArgs, SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
@@ -51,6 +52,7 @@ struct Plan {
     /// Hosts that leave with it.
     leaving: Vec<Target>,
     expected: Expected,
+    how: SwitchHow,
     /// The newest generation that a host has, or goes to, when the switch begins.
     newest: GenerationNumber,
 }
@@ -62,6 +64,25 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
     run_within(&within, screen, args, Instant::now()).await
 }
 
+/// `cobctl rollback`: every host leaves the generation that it was last told to go to.
+pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    let order = RollbackOrder { generation: args.generation, who: context.client.who() };
+    let words = ("goes back", "is back already, or on its way");
+    let told = super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await?;
+    let Some(limit) = args.wait.filter(|_| told != Exit::No) else { return Ok(told) };
+    let now = gather::cluster(&context.client, &context.targets.all).await;
+    let Some(switch) = now.hosts.iter().find_map(|host| host.switch.clone().filter(|s| s.left.is_some())) else {
+        return Ok(told);
+    };
+    let mut plan = plan(context, Wanted::Number(switch.to))?;
+    plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
+    let mut report = Report::new(plan.generation);
+    report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
+    // Who is away follows when it is back: the others tell it.
+    wait::until_ended(context, screen, &plan, Vec::new(), report, began + limit).await
+}
+
 async fn run_within(
     context: &Context,
     screen: &mut Screen,
@@ -69,6 +90,7 @@ async fn run_within(
     began: Instant,
 ) -> Result<Exit, Failure> {
     let mut plan = plan(context, args.generation)?;
+    plan.how = how(args, context.targets.narrowed);
     let first = look(context, &mut plan).await;
     let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
     plan.newest = known.max().unwrap_or_default();
@@ -154,6 +176,12 @@ async fn run_within(
     }
 }
 
+/// What is ordered beside the generation. Whoever names hosts means these alone.
+fn how(args: &SwitchArgs, narrowed: bool) -> SwitchHow {
+    let guard_ms = args.guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX));
+    SwitchHow { on_failure: args.on_failure.map(Into::into), guard_ms, alone: narrowed }
+}
+
 /// Has the hosts that lack it prepare, and those that leave; says on the way who is waited for.
 async fn prepare_all(
     context: &Context,
@@ -217,14 +245,21 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
         Some(manifest) if !targets.narrowed => {
             let hosts = named(endpoints(&manifest, &targets.socket)?);
             let expected = Expected::of(&manifest);
-            Ok(Plan { generation, hosts, leaving: Vec::new(), expected, newest: generation })
+            Ok(Plan { generation, hosts, leaving: Vec::new(), expected, how: SwitchHow::default(), newest: generation })
         }
         manifest => {
             // Only the hosts that were named; what the manifest says of them still holds.
             let mut expected = manifest.as_ref().map(Expected::of).unwrap_or_default();
             expected.generation = Some(generation);
             expected.cobs.retain(|name, _| targets.all.iter().any(|t| t.name.as_ref() == Some(name)));
-            Ok(Plan { generation, hosts: targets.all.clone(), leaving: Vec::new(), expected, newest: generation })
+            Ok(Plan {
+                generation,
+                hosts: targets.all.clone(),
+                leaving: Vec::new(),
+                expected,
+                how: SwitchHow::default(),
+                newest: generation,
+            })
         }
     }
 }

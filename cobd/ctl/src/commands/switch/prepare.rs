@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::{GenerationOrder, GoOrder};
+use cobd::web::{GenerationOrder, GoOrder, SwitchHow};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -39,6 +39,7 @@ pub(super) enum Gone {
 #[derive(Debug, Clone)]
 pub(super) struct Go {
     pub(super) generation: GenerationNumber,
+    pub(super) how: SwitchHow,
     /// For these alone; none: for everybody.
     pub(super) only: Vec<HostName>,
     /// The newest generation that was seen on any host.
@@ -48,7 +49,7 @@ pub(super) struct Go {
 impl Go {
     /// For everybody.
     pub(super) fn to_all(plan: &super::Plan) -> Self {
-        Self { generation: plan.generation, only: Vec::new(), seen: plan.newest }
+        Self { generation: plan.generation, how: plan.how, only: Vec::new(), seen: plan.newest }
     }
 }
 
@@ -164,11 +165,13 @@ async fn prepare(
 }
 
 async fn order_go(client: &Client, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
-    let Go { generation, only, seen } = go.clone();
-    let order = GoOrder { generation, who: client.who(), only, seen: Some(seen) };
+    let Go { generation, how, only, seen } = go.clone();
+    let SwitchHow { on_failure, guard_ms, alone } = how;
+    let order = GoOrder { generation, who: client.who(), on_failure, guard_ms, alone, only, seen: Some(seen) };
     let mut answer = say_go(client, target, &order, until).await;
     if let Err(AskError::Refused { status: 400, error, .. }) = &answer
         && error.contains("unknown field")
+        && (on_failure, guard_ms) == (None, None)
     {
         // A daemon of version 0.1.0 tells nobody else of a `go`, and takes the words that it knows.
         let plain = GenerationOrder { generation, who: client.who() };

@@ -38,6 +38,8 @@ pub(super) enum Ended {
     Replaced((HostName, GenerationNumber)),
     /// Somebody has cancelled it there.
     Cancelled(HostName),
+    /// A host has left it again, and all who follow: how, in words.
+    Withdrawn(Vec<String>),
     /// Out of time.
     Late,
     /// Out of time, and these could not be reached.
@@ -250,6 +252,10 @@ impl Report {
                 self.why.push(format!("it was cancelled on {host}: `cobctl history` tells by whom"));
                 self.why.extend(unfinished(plan, cluster));
                 (format!("generation {generation} was cancelled before it converged:"), Exit::No)
+            }
+            Ended::Withdrawn(lines) => {
+                self.why.extend(lines.iter().cloned());
+                (format!("generation {generation} was withdrawn:"), Exit::No)
             }
             Ended::Late => {
                 self.why.extend(unfinished(plan, cluster));

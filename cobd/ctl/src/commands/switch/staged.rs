@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::{CancelOrder, GenerationOrder};
+use cobd::web::{CancelOrder, GenerationOrder, SwitchHow};
 use tokio::time::Instant;
 
 use super::Plan;
@@ -218,7 +219,7 @@ impl Run<'_> {
     /// The same word without a set: from here on those who have heard it may tell others too.
     async fn widen(&self, told: &BTreeSet<HostName>) {
         let seen = self.plan.generation.max(self.plan.newest);
-        let open = Go { generation: self.plan.generation, only: Vec::new(), seen };
+        let open = Go { generation: self.plan.generation, how: self.plan.how, only: Vec::new(), seen };
         // Who does not answer stays with what it has; the others hear the word themselves.
         drop(prepare::go(&self.context.client, &self.targets(told), &open, None).await);
     }
@@ -246,7 +247,9 @@ impl Run<'_> {
         only: Vec<HostName>,
     ) -> Result<(), String> {
         let targets: Vec<Target> = self.targets(set).into_iter().filter(|t| self.is_ready(&t.stand_in())).collect();
-        let go = Go { generation: self.plan.generation, only, seen: self.plan.newest };
+        // What becomes of a stage that fails is decided here.
+        let how = SwitchHow { on_failure: Some(OnFailure::Hold), alone: true, ..self.plan.how };
+        let go = Go { generation: self.plan.generation, how, only, seen: self.plan.newest };
         let mut wrong = Vec::new();
         for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
             match answer {
@@ -397,7 +400,8 @@ impl Run<'_> {
         let mut back = Vec::new();
         for (generation, targets) in by_generation {
             let only = set.iter().cloned().collect();
-            let go = Go { generation, only, seen: self.plan.generation.max(self.plan.newest) };
+            let how = SwitchHow { alone: true, ..SwitchHow::default() };
+            let go = Go { generation, how, only, seen: self.plan.generation.max(self.plan.newest) };
             for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
                 match answer {
                     Gone::Yes => back.push(format!("{} to {generation}", target.stand_in())),
@@ -456,7 +460,7 @@ impl Part {
         let hosts = plan.hosts.iter().filter(|t| set.contains(&t.stand_in())).cloned().collect();
         let mut expected = Expected { generation: Some(plan.generation), ..plan.expected.clone() };
         expected.cobs.retain(|host, _| set.contains(host));
-        let plan = Plan { generation: plan.generation, hosts, leaving: Vec::new(), expected, newest: plan.newest };
+        let plan = Plan { generation: plan.generation, hosts, leaving: Vec::new(), expected, how: plan.how, newest: plan.newest };
         Self { plan }
     }
 }

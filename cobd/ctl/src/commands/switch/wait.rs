@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use cob_types::status::ClusterStatus;
+use cob_types::status::{ClusterStatus, HostStatus, SwitchStage};
 use cob_types::{CobId, GenerationNumber, HostName};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -70,6 +70,12 @@ pub(super) async fn until_ended(
         if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
             break (Ended::Cancelled(held.name.clone()), watched);
         }
+        if withdrawn(&watched, plan.generation).is_some() {
+            let fresh = gather::cluster(&context.client, &targets).await;
+            if let Some(lines) = withdrawn(&fresh, plan.generation) {
+                break (Ended::Withdrawn(lines), fresh);
+            }
+        }
         hopeless_since = match (hopeless(&watched), hopeless_since) {
             (Some(now), Some((before, since))) if now == before => Some((now, since)),
             (Some(now), _) => Some((now, Instant::now())),
@@ -121,6 +127,20 @@ pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
     let leaves = |name: &HostName| plan.leaving.iter().any(|t| t.name.as_ref() == Some(name));
     let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
     judge(&ClusterStatus { hosts, ..ClusterStatus::default() }, &plan.expected)
+}
+
+/// How a generation was left again, host by host, once nobody is on the way back any more; none: it was not, or
+/// the end is not there yet.
+fn withdrawn(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<Vec<String>> {
+    let of = |host: &HostStatus| host.switch.clone().filter(|s| s.left == Some(generation));
+    let done = |host: &HostStatus| match of(host) {
+        Some(switch) => switch.stage != SwitchStage::Going,
+        // Where a failure holds the others, they go on.
+        None => host.converged && host.switching_to.is_none(),
+    };
+    let some = cluster.hosts.iter().any(|host| of(host).is_some());
+    let over = cluster.hosts.iter().filter(|host| host.reachable).all(done);
+    (some && over).then(|| cluster.hosts.iter().flat_map(crate::words::switch).collect())
 }
 
 /// A newer generation that somebody else has switched a host to.

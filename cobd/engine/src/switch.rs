@@ -1,0 +1,318 @@
+//! The switch that a host is in, apart from what its change objects do: gone, settled, withdrawn, stopped.
+//!
+//! ```text
+//!   go ──> under way ──────────── converged, guard confirmed ──> settled
+//!             │  a change object gives up, or the guard runs out            │
+//!             └───────── withdrawn <── another host, an operator ──────────┘
+//!                            │ goes back
+//!                            └──> under way (back) ── converged ──> settled
+//!                                       └─ gives up ──> stopped: for people
+//! ```
+//!
+//! Everything that changes it is a [`SwitchRecord`]; [`Switching::apply`] is the only reading of them. What is to be
+//! done next follows from it by [`Switching::next`] and the other questions; the daemon does it.
+//!
+//! Rules: a failure after the host has settled is none of the switch. A generation that was withdrawn is gone to
+//! again only in a later *round*, which an operator's order begins. A return is never withdrawn: what fails on it
+//! stops. So each withdrawal moves a host down once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::switch::{OnFailure, SwitchPolicy};
+use cob_types::{CobId, GenerationNumber, HostName, StateName};
+use serde::{Deserialize, Serialize};
+
+use crate::guard::Guard;
+use crate::time::Time;
+
+/// The most withdrawn generations that are remembered: the newest.
+const WITHDRAWN_MAX: usize = 64;
+/// The most moves that can't be taken back which are remembered of a switch.
+const MADE_MAX: usize = 1000;
+
+/// What was ordered together with a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// What happens on a failure, and the guard.
+    pub policy: SwitchPolicy,
+    /// How often the generation was gone to again after it had been withdrawn.
+    pub round: u32,
+    /// It concerns this host alone: others are told nothing.
+    pub alone: bool,
+}
+
+/// One durable step of a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are named after what they hold")]
+pub enum SwitchRecord {
+    /// The host sets out for a generation. Written before the `Go` of the first generation on the way.
+    Begun {
+        /// The generation that was active.
+        from: GenerationNumber,
+        to: GenerationNumber,
+        /// The generation that is left, on a return.
+        left: Option<GenerationNumber>,
+        terms: Terms,
+        /// Under a guard: the hosts that answered before.
+        peers: BTreeSet<HostName>,
+    },
+    /// Other terms of the switch that the host is in: an operator's word, or a later round.
+    Reterm(Terms),
+    /// How the guard stands.
+    Guarded(Guard),
+    /// The guard is satisfied.
+    Confirmed,
+    /// A move was made that can't be taken back.
+    Made { cob: CobId, from: StateName, to: StateName },
+    /// This host has converged: what fails from now on is no failure of the switch.
+    Settled,
+    /// The generation is withdrawn on this host.
+    Withdrawn(GenerationNumber, Withdrawal),
+    /// The return can't be ended: for people.
+    Stopped { why: String },
+}
+
+/// Why a generation was left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawal {
+    /// The generation that is returned to.
+    pub to: GenerationNumber,
+    /// The round that it ends.
+    pub round: u32,
+    /// An operator's word.
+    pub ordered: bool,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// Where a switch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// It goes on.
+    UnderWay,
+    /// This host has converged in it.
+    Settled,
+    /// The return has failed.
+    Stopped,
+}
+
+/// The switch that the host is in, or was in last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Current {
+    /// The generation that was active before.
+    pub from: GenerationNumber,
+    /// The generation that it leads to, perhaps by others.
+    pub to: GenerationNumber,
+    /// On a return: the generation that is left.
+    pub left: Option<GenerationNumber>,
+    /// What was ordered with it.
+    pub terms: Terms,
+    /// When it began.
+    pub at: Time,
+    /// Where it is.
+    pub stage: Stage,
+    /// Why it stopped.
+    pub why: String,
+    /// Moves of it that can't be taken back; on a return, those of the switch that was withdrawn.
+    pub made: Vec<(CobId, StateName, StateName)>,
+    /// The hosts that answered before it began.
+    pub peers: BTreeSet<HostName>,
+    /// The guard, from the activation until it is satisfied.
+    pub guard: Option<Guard>,
+    /// The guard was satisfied, or there was none to be.
+    pub confirmed: bool,
+}
+
+/// All that is known of switches.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Switching {
+    /// The one that the host is in, or was in last.
+    pub current: Option<Current>,
+    /// Generations that were left by a withdrawal and not gone to again.
+    pub withdrawn: BTreeMap<GenerationNumber, Withdrawal>,
+}
+
+/// What the engine shows of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The active generation.
+    pub active: GenerationNumber,
+    /// The one that it is on its way to.
+    pub going: Option<GenerationNumber>,
+    /// Everything is where it should be under the active one.
+    pub converged: bool,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Note that the host has settled.
+    Settle,
+    /// Leave a generation that was withdrawn.
+    GoBack {
+        /// The one that is left.
+        left: GenerationNumber,
+        /// The one that is returned to.
+        to: GenerationNumber,
+    },
+    /// A generation on the way is active: on to the goal.
+    GoOn(GenerationNumber),
+    /// The generation of the switch is active, and its guard begins.
+    Guard(Guard),
+}
+
+/// What a failure asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failing {
+    /// The generation is withdrawn, if there is a way back.
+    Withdraw,
+    /// The return stops.
+    Stop,
+    /// Nothing: it is none of a switch, or the switch holds.
+    Hold,
+}
+
+impl Switching {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds one record. Total: a record that fits nothing changes nothing.
+    pub fn apply(&mut self, record: &SwitchRecord, at: Time) {
+        match record {
+            SwitchRecord::Begun { from, to, left, terms, peers } => {
+                let (from, to, left, terms) = (*from, *to, *left, *terms);
+                if left.is_none() {
+                    self.withdrawn.remove(&to);
+                }
+                let before = self.current.take().filter(|c| left == Some(c.to) && c.left.is_none());
+                let made = before.map(|c| c.made).unwrap_or_default();
+                let confirmed = left.is_some() || terms.policy.guard_ms.is_none();
+                self.current = Some(Current {
+                    from,
+                    to,
+                    left,
+                    terms,
+                    at,
+                    stage: Stage::UnderWay,
+                    why: String::new(),
+                    made,
+                    peers: peers.clone(),
+                    guard: None,
+                    confirmed,
+                });
+            }
+            SwitchRecord::Withdrawn(generation, withdrawal) => {
+                self.withdrawn.insert(*generation, withdrawal.clone());
+                while self.withdrawn.len() > WITHDRAWN_MAX {
+                    self.withdrawn.pop_first();
+                }
+            }
+            SwitchRecord::Reterm(terms) => self.with(|c| c.terms = *terms),
+            SwitchRecord::Guarded(guard) => self.with(|c| c.guard = Some(*guard)),
+            SwitchRecord::Confirmed => self.with(|c| {
+                c.guard = None;
+                c.confirmed = true;
+            }),
+            SwitchRecord::Made { cob, from, to } => self.with(|c| {
+                let made = (cob.clone(), from.clone(), to.clone());
+                if c.left.is_none() && c.made.len() < MADE_MAX && !c.made.contains(&made) {
+                    c.made.push(made);
+                }
+            }),
+            SwitchRecord::Settled => self.with(|c| {
+                c.stage = Stage::Settled;
+                c.why.clear();
+            }),
+            SwitchRecord::Stopped { why } => self.with(|c| {
+                c.stage = Stage::Stopped;
+                c.why.clone_from(why);
+            }),
+        }
+    }
+
+    fn with(&mut self, change: impl FnOnce(&mut Current)) {
+        if let Some(current) = &mut self.current {
+            change(current);
+        }
+    }
+
+    /// What is to be done, if anything.
+    #[must_use]
+    pub fn next(&self, seen: Seen) -> Option<Act> {
+        let current = self.current.as_ref()?;
+        if let Some(withdrawal) = self.withdrawal_of(current) {
+            return Some(Act::GoBack { left: current.to, to: withdrawal.to });
+        }
+        if current.stage == Stage::Settled || seen.going.is_some() {
+            return None;
+        }
+        if seen.active != current.to {
+            // From elsewhere than on the way nothing leads on: another switch has begun since.
+            let on_the_way = current.stage == Stage::UnderWay && seen.active > current.from && seen.active < current.to;
+            return on_the_way.then_some(Act::GoOn(current.to));
+        }
+        match (current.confirmed, current.guard, current.terms.policy.guard_ms) {
+            (false, None, Some(ms)) => return Some(Act::Guard(Guard::new(ms))),
+            (false, _, _) => return None,
+            (true, _, _) => {}
+        }
+        seen.converged.then_some(Act::Settle)
+    }
+
+    /// The withdrawal of the generation that a switch leads to, if it is not a return already.
+    fn withdrawal_of(&self, current: &Current) -> Option<&Withdrawal> {
+        let of = self.withdrawn.get(&current.to)?;
+        (current.left.is_none() && of.round >= current.terms.round && current.stage != Stage::Stopped).then_some(of)
+    }
+
+    /// What it asks for that a change object of this host has given up, at that moment.
+    #[must_use]
+    pub fn on_failure(&self, at: Time) -> Failing {
+        match &self.current {
+            Some(c) if c.stage != Stage::UnderWay || at < c.at || self.withdrawal_of(c).is_some() => Failing::Hold,
+            Some(c) if c.left.is_some() => Failing::Stop,
+            Some(c) if c.terms.policy.on_failure == OnFailure::Rollback => Failing::Withdraw,
+            Some(_) | None => Failing::Hold,
+        }
+    }
+
+    /// Whether this host follows another one's withdrawal of a generation.
+    #[must_use]
+    pub fn follows(&self, generation: GenerationNumber, round: u32, ordered: bool) -> bool {
+        self.current.as_ref().is_some_and(|c| {
+            c.to == generation
+                && c.left.is_none()
+                && round >= c.terms.round
+                && self.withdrawal_of(c).is_none()
+                && (ordered || c.terms.policy.on_failure == OnFailure::Rollback)
+        })
+    }
+
+    /// Whether a generation was withdrawn in this round or a later one.
+    #[must_use]
+    pub fn is_withdrawn(&self, generation: GenerationNumber, round: u32) -> bool {
+        self.withdrawn.get(&generation).is_some_and(|w| w.round >= round)
+    }
+
+    /// The round of an order for a generation.
+    #[must_use]
+    pub fn round_of_order(&self, generation: GenerationNumber) -> u32 {
+        let again = self.withdrawn.get(&generation).map(|w| w.round.saturating_add(1));
+        let same = self.current.as_ref().filter(|c| c.to == generation && c.left.is_none()).map(|c| c.terms.round);
+        again.or(same).unwrap_or(0)
+    }
+
+    /// The withdrawal that the host has followed, while it is in the generation that it led to.
+    #[must_use]
+    pub fn returned(&self) -> Option<(GenerationNumber, &Withdrawal)> {
+        let left = self.current.as_ref()?.left?;
+        Some((left, self.withdrawn.get(&left)?))
+    }
+}
+
+#[cfg(test)]
+#[path = "switch_test.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Switches as stories: what is on record, and what follows from it.
+
+use super::*;
+
+const NOW: Time = Time(100);
+
+fn number(n: u64) -> GenerationNumber {
+    GenerationNumber(n)
+}
+
+fn terms(on_failure: OnFailure, round: u32) -> Terms {
+    Terms { policy: SwitchPolicy { on_failure, guard_ms: None }, round, alone: false }
+}
+
+fn begun(from: u64, to: u64, left: Option<u64>, terms: Terms) -> SwitchRecord {
+    SwitchRecord::Begun { from: number(from), to: number(to), left: left.map(number), terms, peers: BTreeSet::new() }
+}
+
+fn withdrawn(round: u32, ordered: bool) -> SwitchRecord {
+    let withdrawal = Withdrawal { to: number(7), round, ordered, why: "n1/x gave up".to_owned() };
+    SwitchRecord::Withdrawn(number(8), withdrawal)
+}
+
+fn after(records: &[SwitchRecord]) -> Switching {
+    let mut switching = Switching::default();
+    records.iter().for_each(|record| switching.apply(record, NOW));
+    switching
+}
+
+fn seen(active: u64, going: Option<u64>, converged: bool) -> Seen {
+    Seen { active: number(active), going: going.map(number), converged }
+}
+
+const ROLLBACK: OnFailure = OnFailure::Rollback;
+const HOLD: OnFailure = OnFailure::Hold;
+const BACK: Act = Act::GoBack { left: GenerationNumber(8), to: GenerationNumber(7) };
+
+#[test]
+fn a_switch_settles_when_the_host_has_converged_and_what_fails_then_is_none_of_it() {
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
+    assert_eq!(switch.next(seen(7, Some(8), false)), None);
+    assert_eq!(switch.next(seen(8, None, false)), None);
+    assert_eq!(switch.on_failure(NOW), Failing::Withdraw);
+    assert_eq!(switch.on_failure(Time(99)), Failing::Hold, "it had failed before");
+    assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle));
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert_eq!(switch.on_failure(NOW), Failing::Hold);
+    assert_eq!(switch.next(seen(8, None, true)), None);
+    assert!(switch.follows(number(8), 0, false), "others may still fail");
+}
+
+#[test]
+fn a_withdrawal_leads_back_once_and_what_fails_on_the_way_stops() {
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), withdrawn(0, false)]);
+    // Also after a crash between the two.
+    assert_eq!(switch.next(seen(8, None, false)), Some(BACK));
+    assert_eq!(switch.next(seen(7, Some(8), false)), Some(BACK));
+    assert_eq!(switch.on_failure(NOW), Failing::Hold, "it goes back already");
+    assert!(!switch.follows(number(8), 0, false), "once");
+    switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 0)), NOW);
+    assert_eq!(switch.next(seen(8, Some(7), false)), None);
+    assert_eq!(switch.on_failure(NOW), Failing::Stop);
+    switch.apply(&SwitchRecord::Stopped { why: "n1/y gave up".to_owned() }, NOW);
+    assert_eq!(switch.next(seen(7, None, false)), None);
+    assert_eq!((switch.on_failure(NOW), switch.follows(number(8), 0, true)), (Failing::Hold, false));
+    // Somebody has mended it.
+    assert_eq!(switch.next(seen(7, None, true)), Some(Act::Settle));
+    assert_eq!(switch.returned().map(|(left, w)| (left, w.why.as_str())), Some((number(8), "n1/x gave up")));
+}
+
+#[test]
+fn with_hold_only_an_operators_word_leads_back() {
+    let mut switch = after(&[begun(7, 8, None, terms(HOLD, 0))]);
+    assert_eq!(switch.on_failure(NOW), Failing::Hold);
+    assert!(!switch.follows(number(8), 0, false) && switch.follows(number(8), 0, true));
+    assert!(!switch.follows(number(9), 0, true), "it is not on its way there");
+    switch.apply(&withdrawn(0, true), NOW);
+    assert_eq!(switch.next(seen(8, None, true)), Some(BACK));
+}
+
+#[test]
+fn a_withdrawn_generation_is_gone_to_again_in_a_later_round_alone() {
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), withdrawn(0, false)]);
+    switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 0)), NOW);
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert!(switch.is_withdrawn(number(8), 0) && !switch.is_withdrawn(number(8), 1));
+    assert_eq!((switch.round_of_order(number(8)), switch.round_of_order(number(9))), (1, 0));
+    switch.apply(&begun(7, 8, None, terms(ROLLBACK, 1)), NOW);
+    assert_eq!(switch.next(seen(7, Some(8), false)), None);
+    assert!(!switch.follows(number(8), 0, true), "a word of the round before");
+    assert!(switch.follows(number(8), 1, false));
+    assert_eq!(switch.round_of_order(number(8)), 1, "the same order again");
+}
+
+#[test]
+fn a_host_that_was_away_goes_on_until_it_is_there() {
+    let switch = after(&[begun(5, 8, None, terms(ROLLBACK, 0))]);
+    assert_eq!(switch.next(seen(5, Some(6), false)), None);
+    assert_eq!(switch.next(seen(6, None, true)), Some(Act::GoOn(number(8))));
+    assert_eq!(switch.next(seen(5, None, true)), None, "it is being fetched");
+    assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle));
+}
+
+#[test]
+fn under_a_guard_it_settles_when_that_is_satisfied() {
+    let policy = SwitchPolicy { on_failure: HOLD, guard_ms: Some(5000) };
+    let mut switch = after(&[begun(7, 8, None, Terms { policy, round: 0, alone: false })]);
+    let guard = Guard::new(5000);
+    assert_eq!(switch.next(seen(8, None, true)), Some(Act::Guard(guard)));
+    switch.apply(&SwitchRecord::Guarded(guard), NOW);
+    assert_eq!(switch.next(seen(8, None, true)), None);
+    switch.apply(&SwitchRecord::Confirmed, NOW);
+    assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle));
+    // A return has none.
+    switch.apply(&withdrawn(0, false), NOW);
+    switch.apply(&begun(8, 7, Some(8), Terms { policy, round: 0, alone: false }), NOW);
+    assert_eq!(switch.next(seen(7, None, true)), Some(Act::Settle));
+}
+
+#[test]
+fn what_cant_be_taken_back_is_known_after_the_return() {
+    let name = |text: &str| StateName::new(text).expect("a state");
+    let cob = CobId::new("n1/db").expect("an id");
+    let made = SwitchRecord::Made { cob, from: name("outdated"), to: name("up") };
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), made.clone(), made, withdrawn(0, false)]);
+    switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 0)), NOW);
+    assert_eq!(switch.current.as_ref().map(|c| c.made.len()), Some(1));
+    switch.apply(&begun(7, 9, None, terms(ROLLBACK, 0)), NOW);
+    assert_eq!(switch.current.map(|c| c.made.len()), Some(0));
+}

@@ -1,0 +1,355 @@
+//! The switch that this host is in: set out, watched over, withdrawn, and told to others.
+//!
+//! What follows from what stands in `cob_engine::switch` and `cob_engine::guard`; here it is done. Each step is a
+//! record of the turn before anything of it is said or started.
+//!
+//! ```text
+//!   an operator, the depot, another host --> set_out --> begin: on record, told to all links
+//!   records of the turn, clock, links    --> watch: settle, withdraw, stop, on to the next
+//!   link up, going, withdrawn            --> told
+//! ```
+
+mod told;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cob_engine::guard::Watch;
+use cob_engine::switch::{Act, Stage, SwitchRecord, Switching, Terms, Withdrawal};
+use cob_engine::time::Span;
+use cob_engine::{Durable, Time};
+use cob_types::message::{Going, MAX_WHY, Withdrawn};
+use cob_types::switch::{OnFailure, SwitchPolicy};
+use cob_types::{CobId, GenerationNumber, HostName, Item, Manifest};
+use tracing::{error, warn};
+
+use super::{Asked, Daemon};
+use crate::generations::FetchError;
+use crate::peer::Transport as _;
+use crate::web::{RefusalKind, SwitchHow};
+
+/// Between two tries to get a generation that another host has told of: the first, and the longest.
+const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
+/// How long a host must be converged to have settled: what others restart in the switch may need it once more.
+const SETTLED_AFTER: Span = Span::secs(3);
+
+/// What a generation is fetched for.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::daemon) enum Aim {
+    /// To have it.
+    Keep,
+    /// To go to it.
+    Go(Start),
+}
+
+/// Who wants a host to go to a generation.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::daemon) enum Start {
+    /// An operator.
+    Ordered(SwitchHow),
+    /// It is the newest of the depot that is followed.
+    Followed,
+    /// Another host, which goes too.
+    Told,
+    /// A withdrawal of this one.
+    Return {
+        /// The generation that is left.
+        left: GenerationNumber,
+    },
+    /// The switch that the host is in already.
+    Onward,
+}
+
+/// The switch that a host is in, in this life of its daemon.
+#[derive(Debug)]
+pub(in crate::daemon) struct SwitchWatch {
+    state: Switching,
+    guard: Option<Watch>,
+    due: Time,
+    /// What is on its way because of a return, or of a step.
+    fetching: Option<GenerationNumber>,
+    /// What another host has told of and is not here yet.
+    told: Option<Told>,
+    /// Since when the host has been converged without a break.
+    converged: Option<Time>,
+    /// One that gave up in an earlier life, and when.
+    failed_before: Option<(CobId, Time)>,
+}
+
+#[derive(Debug, Clone)]
+struct Told {
+    by: HostName,
+    generation: GenerationNumber,
+    terms: Terms,
+    /// When it is tried again; never: it is being fetched.
+    at: Time,
+    pause: Span,
+}
+
+impl SwitchWatch {
+    /// As it was left by an earlier life.
+    pub(in crate::daemon) fn returned(durable: &Durable) -> Self {
+        let state = durable.switching.clone();
+        let failed = durable.cobs.iter().filter(|(_, c)| c.failed).max_by_key(|(_, c)| c.since);
+        let failed_before = failed.map(|(cob, c)| (cob.clone(), c.since));
+        Self { state, guard: None, due: Time(0), fetching: None, told: None, converged: None, failed_before }
+    }
+
+    /// When it is to be looked after next.
+    pub(in crate::daemon) fn due(&self) -> Time {
+        self.due
+    }
+
+    /// Whether there is a switch that has not settled.
+    fn is_open(&self) -> bool {
+        self.state.current.as_ref().is_some_and(|c| c.stage != Stage::Settled)
+    }
+
+    /// The generations that were withdrawn.
+    pub(in crate::daemon) fn withdrawn(&self) -> BTreeSet<GenerationNumber> {
+        self.state.withdrawn.keys().copied().collect()
+    }
+
+    /// What another host has told of this generation is not followed any more.
+    pub(in crate::daemon) fn not_told(&mut self, generation: GenerationNumber) {
+        self.told = self.told.take().filter(|told| told.generation != generation);
+    }
+
+    /// Whose word it is that a host goes by, when it is not an operator's.
+    pub(in crate::daemon) fn teller(&self, start: Start) -> Option<String> {
+        match start {
+            Start::Told => self.told.as_ref().map(|told| format!("host {}", told.by)),
+            Start::Return { .. } | Start::Ordered(_) | Start::Followed | Start::Onward => None,
+        }
+    }
+
+    /// What this host tells of the switch that it is in.
+    fn stance(&self) -> Option<Item> {
+        let current = self.state.current.as_ref()?;
+        let Terms { policy, round, alone } = current.terms;
+        let Some((left, withdrawal)) = self.state.returned() else {
+            let going = !alone && current.left.is_none() && !self.state.is_withdrawn(current.to, round);
+            return going.then_some(Item::Going(Going { generation: current.to, policy, round }));
+        };
+        // Who goes alone still may be the one that finds out for all.
+        (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal))
+    }
+}
+
+fn told_withdrawal(generation: GenerationNumber, withdrawal: &Withdrawal) -> Item {
+    let Withdrawal { to, round, ordered, why } = withdrawal.clone();
+    Item::Withdrawn(Withdrawn { generation, to, round, ordered, why })
+}
+
+/// Setting out.
+impl Daemon {
+    /// Whether a generation that was fetched is still to be gone to.
+    pub(in crate::daemon) fn still_wanted(&mut self, goal: GenerationNumber, start: Start) -> bool {
+        let next = self.switch.state.next(self.seen());
+        match start {
+            Start::Ordered(_) | Start::Followed => {
+                let on_its_way = self.current_goal() == Some(goal);
+                goal != self.here() && !(on_its_way && self.engine.going_to().is_some())
+            }
+            Start::Told => {
+                let told = self.switch.told.as_ref().filter(|t| t.generation == goal);
+                told.is_some_and(|t| self.goes_when_told(goal, t.terms.round))
+            }
+            Start::Return { left } => {
+                self.switch.fetching = None;
+                next == Some(Act::GoBack { left, to: goal })
+            }
+            Start::Onward => {
+                self.switch.fetching = None;
+                next == Some(Act::GoOn(goal))
+            }
+        }
+    }
+
+    /// Puts on record that the host sets out, before the first `Go` on the way, and tells others.
+    pub(in crate::daemon) fn begin(
+        &mut self,
+        goal: &Arc<Manifest>,
+        start: Start,
+        back: bool,
+        who: Option<&str>,
+    ) -> Result<(), FetchError> {
+        let (from, to) = (self.engine.generation(), goal.generation);
+        let before = self.switch.state.current.as_ref().map(|c| c.terms).unwrap_or_default();
+        let round = self.switch.state.round_of_order(to);
+        let (left, terms) = match start {
+            Start::Onward => return Ok(()),
+            Start::Return { left } => (Some(left), before),
+            Start::Told => {
+                let told = self.switch.told.take();
+                (None, told.map_or(Terms { policy: goal.policy, round, alone: false }, |t| t.terms))
+            }
+            Start::Followed => (None, Terms { policy: goal.policy, round, alone: false }),
+            Start::Ordered(how) => {
+                let terms = Terms { policy: policy(goal.policy, how), round, alone: how.alone };
+                (if back { Some(self.newest()?) } else { None }, terms)
+            }
+        };
+        if let (Some(left), Start::Ordered(_)) = (left, start) {
+            // An order to an older generation is a withdrawal of the newer one.
+            let why = who.map_or_else(|| "ordered".to_owned(), |who| format!("ordered by {who}"));
+            let round = self.switch.state.current.as_ref().filter(|c| c.to == left).map_or(0, |c| c.terms.round);
+            let withdrawal = Withdrawal { to, round, ordered: true, why: short(why) };
+            self.note_switch(SwitchRecord::Withdrawn(left, withdrawal), None);
+        }
+        let guarded = left.is_none() && terms.policy.guard_ms.is_some();
+        let up = self.links.status().into_iter().filter(|p| guarded && p.up).map(|p| p.host);
+        let peers = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some())).collect();
+        self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, None);
+        self.switch.guard = None;
+        self.tell_all_of_switch();
+        Ok(())
+    }
+
+    /// The generation could not be gone to.
+    pub(in crate::daemon) fn not_set_out(
+        &mut self,
+        generation: GenerationNumber,
+        error: &FetchError,
+        start: Start,
+        asked: Option<Asked>,
+    ) {
+        let now = self.clock.now();
+        match start {
+            Start::Ordered(_) | Start::Followed => {
+                return self.refuse_generation(generation, error, asked.map(|a| a.reply));
+            }
+            Start::Return { left } => {
+                self.switch.fetching = None;
+                error!(%generation, %error, "the way back from {left} can't be gone");
+                let why = format!("generation {generation} can't be returned to: {error}");
+                self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
+            }
+            Start::Onward => {
+                self.switch.fetching = None;
+                self.switch.due = now + AGAIN[1];
+                warn!(%generation, %error, "the next generation on the way can't be had yet");
+            }
+            Start::Told => {
+                if let Some(told) = self.switch.told.as_mut().filter(|t| t.generation == generation) {
+                    if told.pause == AGAIN[0] {
+                        warn!(%generation, %error, by = %told.by, "told of a generation that can't be gone to yet");
+                    }
+                    told.at = now + told.pause;
+                    told.pause = told.pause.doubled(1, AGAIN[1]);
+                    self.switch.due = self.switch.due.min(told.at);
+                }
+            }
+        }
+        if let Some(Asked { reply, .. }) = asked {
+            self.refuse(reply, RefusalKind::Conflict, &error.to_string(), "the daemon's log tells more");
+        }
+    }
+
+    /// The terms of an order for the generation that the host goes to already, if they are others.
+    pub(in crate::daemon) fn other_terms(&self, generation: GenerationNumber, how: SwitchHow) -> Option<Terms> {
+        let current = self.switch.state.current.as_ref()?;
+        if current.to != generation || current.left.is_some() || current.stage != Stage::UnderWay {
+            return None;
+        }
+        let terms = Terms {
+            policy: policy(current.terms.policy, SwitchHow { guard_ms: None, ..how }),
+            alone: current.terms.alone && how.alone,
+            ..current.terms
+        };
+        (terms != current.terms).then_some(terms)
+    }
+
+    /// What a failure of the switch to a generation leads to.
+    pub(in crate::daemon) fn on_failure(&self, generation: GenerationNumber) -> OnFailure {
+        let current = self.switch.state.current.as_ref().filter(|c| c.to == generation && c.left.is_none());
+        let policy = current.map(|c| c.terms.policy);
+        policy.or_else(|| self.manifest_of(generation).map(|m| m.policy)).unwrap_or_default().on_failure
+    }
+
+    /// The switch goes on under other terms.
+    pub(in crate::daemon) fn reterm(&mut self, terms: Terms, who: Option<&str>) {
+        self.note_switch(SwitchRecord::Reterm(terms), who);
+        self.tell_all_of_switch();
+    }
+
+    /// An operator's word: back from the generation that was gone to last.
+    pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, asked: Asked) {
+        let Asked { who, reply } = asked;
+        let left = self.current_goal().unwrap_or(self.here()).max(self.here());
+        if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.here()))
+        {
+            let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
+            return self.done(reply, false, detail);
+        }
+        let named = self.manifest_of(left).and_then(|manifest| way_back(&manifest, to));
+        let Some(target) = named else {
+            let what = match to {
+                Some(to) => format!("generation {left} names no way back to {to}"),
+                None => format!("generation {left} names no way back"),
+            };
+            return self.refuse(
+                reply,
+                RefusalKind::Conflict,
+                &what,
+                "make a new generation with the older content and switch to that",
+            );
+        };
+        if let Err(error) = self.way_to(target) {
+            return self.refuse_generation(target, &error, Some(reply));
+        }
+        let why = format!("ordered by {who}");
+        self.withdraw(left, target, true, why, Some(&who));
+        self.done(reply, true, format!("back from generation {left} to {target}"));
+    }
+
+    /// Puts a withdrawal on record; what follows is done at the end of the turn.
+    pub(in crate::daemon) fn withdraw(
+        &mut self,
+        left: GenerationNumber,
+        to: GenerationNumber,
+        ordered: bool,
+        why: String,
+        who: Option<&str>,
+    ) {
+        let current = self.switch.state.current.as_ref().filter(|c| c.to == left && c.left.is_none());
+        let round = current.map_or_else(|| self.switch.state.round_of_order(left), |c| c.terms.round);
+        warn!(generation = %left, %to, why, "withdrawn");
+        if current.is_none() {
+            // Gone to before there were records of switches.
+            let from = self.engine.generation();
+            let terms = Terms { round, ..Terms::default() };
+            self.note_switch(SwitchRecord::Begun { from, to: left, left: None, terms, peers: BTreeSet::new() }, None);
+        }
+        let withdrawal = Withdrawal { to, round, ordered, why: short(why) };
+        self.note_switch(SwitchRecord::Withdrawn(left, withdrawal), who);
+        self.switch.guard = None;
+    }
+}
+
+/// The newest generation to which a manifest names a way back, or this one if it does.
+pub(in crate::daemon) fn way_back(manifest: &Manifest, to: Option<GenerationNumber>) -> Option<GenerationNumber> {
+    let all = manifest.back.iter().map(|way| way.generation);
+    all.filter(|back| *back < manifest.generation && to.is_none_or(|to| *back == to)).max()
+}
+
+/// A generation's policy as an order changes it.
+fn policy(of: SwitchPolicy, how: SwitchHow) -> SwitchPolicy {
+    let guard_ms = match how.guard_ms {
+        None => of.guard_ms,
+        Some(0) => None,
+        Some(ms) => Some(ms),
+    };
+    SwitchPolicy { on_failure: how.on_failure.unwrap_or(of.on_failure), guard_ms }
+}
+
+/// At most so long as is kept and sent.
+fn short(mut why: String) -> String {
+    if why.len() > MAX_WHY {
+        let end = (0..=MAX_WHY - 3).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+        why.truncate(end);
+        why.push('…');
+    }
+    why
+}

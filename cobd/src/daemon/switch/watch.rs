@@ -1,0 +1,194 @@
+//! Looking after the switch: it settles, is withdrawn, stops, goes on to the next generation.
+
+use cob_engine::guard::{Heard, Judgement, Watch};
+use cob_engine::record::Body;
+use cob_engine::switch::{Act, Failing, Stage, SwitchRecord};
+use cob_engine::{Time, time::Span};
+use cob_types::words::count;
+use cob_types::{CobId, GenerationNumber, HostName};
+use tracing::{error, info};
+
+use super::{Aim, SETTLED_AFTER, Start, short, way_back};
+use crate::daemon::Daemon;
+
+/// How often a guard is looked at.
+const LOOK: Span = Span::millis(500);
+
+impl Daemon {
+    /// Takes up what an earlier life was at.
+    pub(in crate::daemon) fn take_up_switch(&mut self) {
+        let guard = self.switch.state.current.as_ref().and_then(|c| c.guard);
+        if let Some(guard) = guard {
+            let guard = guard.restarted();
+            self.note_switch(SwitchRecord::Guarded(guard), None);
+            self.switch.guard = Some(Watch::new(guard, self.clock.now()));
+        }
+        if let Some((cob, at)) = self.switch.failed_before.take() {
+            self.cob_failed(&cob, at);
+        }
+        self.look_after_switch();
+    }
+
+    /// Does what the switch asks for, once everything of the turn is known.
+    pub(in crate::daemon) fn look_after_switch(&mut self) {
+        let now = self.clock.now();
+        if self.engine.is_converged() {
+            self.switch.converged.get_or_insert(now);
+        } else {
+            self.switch.converged = None;
+        }
+        self.hear_of_the_turn();
+        self.look_at_guard(now);
+        let told = self.switch.told.as_mut().filter(|t| t.at <= now);
+        if let Some(told) = told {
+            told.at = Time::NEVER;
+            let generation = told.generation;
+            self.fetch(generation, Aim::Go(Start::Told), None);
+        }
+        self.switch.due = self.next_look(now);
+        // What was activated in this turn is made ready first.
+        if self.turn.effects.activated {
+            self.switch.due = now;
+            return;
+        }
+        match self.switch.state.next(self.seen()) {
+            Some(Act::Settle) => {
+                info!(generation = %self.engine.generation(), "settled");
+                self.note_switch(SwitchRecord::Settled, None);
+            }
+            Some(Act::GoBack { left, to }) => self.get(to, Start::Return { left }),
+            // One that was cancelled on the way stands still.
+            Some(Act::GoOn(_)) if self.engine.held().is_some() => {}
+            Some(Act::GoOn(goal)) => self.get(goal, Start::Onward),
+            Some(Act::Guard(guard)) => {
+                self.note_switch(SwitchRecord::Guarded(guard), None);
+                self.switch.guard = Some(Watch::new(guard, now));
+                self.switch.due = now;
+                self.busy_at = now;
+            }
+            None => {}
+        }
+    }
+
+    fn get(&mut self, generation: GenerationNumber, start: Start) {
+        if self.switch.fetching != Some(generation) {
+            self.switch.fetching = Some(generation);
+            self.fetch(generation, Aim::Go(start), None);
+        }
+    }
+
+    fn next_look(&self, now: Time) -> Time {
+        let guard = if self.switch.guard.is_some() { now + LOOK } else { Time::NEVER };
+        let told = self.switch.told.as_ref().map_or(Time::NEVER, |told| told.at);
+        let settles =
+            self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
+        told.min(guard).min(if settles > now { settles } else { Time::NEVER })
+    }
+
+    /// Those that have given up, and moves that can't be taken back.
+    fn hear_of_the_turn(&mut self) {
+        let mut failed = Vec::new();
+        let mut made = Vec::new();
+        for record in &self.turn.effects.persist {
+            if let Body::Ended { cob, failed: true, .. } | Body::Checked { cob, state: None, .. } = &record.body {
+                failed.push(cob.clone());
+            } else if let Body::Ended { cob, from, to, ok: Some(true), .. } = &record.body {
+                made.push((cob.clone(), from.clone(), to.clone()));
+            }
+        }
+        if self.switch.state.current.as_ref().is_none_or(|c| c.stage != Stage::UnderWay) {
+            return;
+        }
+        let now = self.clock.now();
+        for (cob, from, to) in made {
+            let ready = self.active.as_ref().and_then(|a| a.cobs.get(&cob));
+            let transition = ready.and_then(|r| r.kind.transitions.iter().find(|t| t.from == from && t.to == to));
+            if transition.is_some_and(|t| t.irreversible) {
+                self.note_switch(SwitchRecord::Made { cob, from, to }, None);
+            }
+        }
+        for cob in failed {
+            if self.engine.status_of(&cob, now).is_some_and(|status| status.failed) {
+                self.cob_failed(&cob, now);
+            }
+        }
+    }
+
+    fn cob_failed(&mut self, cob: &CobId, at: Time) {
+        let failing = self.switch.state.on_failure(at);
+        let why = match self.engine.status_of(cob, self.clock.now()).and_then(|status| status.action) {
+            Some(action) => match (&action.from, &action.to) {
+                (Some(from), Some(to)) => format!("{cob} gave up moving from {from} to {to}: {}", action.error),
+                _ => format!("{cob} can't be checked: {}", action.error),
+            },
+            None => format!("{cob} gave up"),
+        };
+        match failing {
+            Failing::Hold => {}
+            Failing::Stop => {
+                error!(why, "the return has stopped");
+                self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
+            }
+            Failing::Withdraw => self.withdraw_by_policy(why),
+        }
+    }
+
+    /// Withdraws the generation that the host goes to, if there is a way back.
+    fn withdraw_by_policy(&mut self, why: String) {
+        let Some(left) = self.current_goal() else { return };
+        match self.manifest_of(left).and_then(|manifest| way_back(&manifest, None)) {
+            Some(to) => self.withdraw(left, to, false, why, None),
+            None => {
+                error!(generation = %left, why, "a generation that names no way back can't be withdrawn");
+                let why = format!("{why}; generation {left} names no way back");
+                self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
+            }
+        }
+    }
+
+    fn look_at_guard(&mut self, now: Time) {
+        let Some(mut watch) = self.switch.guard.take() else { return };
+        let required = self.required();
+        let heard: Vec<Heard> = required.iter().map(|host| self.heard(host)).collect();
+        let converged = self.engine.is_converged();
+        match watch.look(&heard, converged, now) {
+            Judgement::Wait => self.switch.guard = Some(watch),
+            Judgement::Note(guard) => {
+                self.note_switch(SwitchRecord::Guarded(guard), None);
+                self.switch.guard = Some(watch);
+            }
+            Judgement::Confirmed => {
+                info!("the guard is satisfied: all hosts that must be reached are");
+                self.note_switch(SwitchRecord::Confirmed, None);
+            }
+            Judgement::Lost(_) => {
+                let lost: Vec<_> = self.unreached(&required, now);
+                let of = count(required.len(), "host");
+                let lost: Vec<&str> = lost.iter().map(HostName::as_str).collect();
+                self.withdraw_by_policy(format!("the guard: not reached of {of}: {}", lost.join(", ")));
+            }
+        }
+    }
+
+    /// The hosts that the guard asks for: they answered before, and are in the generation.
+    pub(super) fn required(&self) -> Vec<HostName> {
+        let (Some(current), Some(active)) = (&self.switch.state.current, &self.active) else { return Vec::new() };
+        let hosts = &active.prepared.manifest.hosts;
+        current.peers.iter().filter(|host| hosts.contains_key(*host)).cloned().collect()
+    }
+
+    fn heard(&self, host: &HostName) -> Heard {
+        let at = self.links.heard(host);
+        Heard { up: at.is_some(), at: at.map_or(Time(0), |at| self.clock.at(at)) }
+    }
+
+    pub(super) fn unreached(&self, required: &[HostName], now: Time) -> Vec<HostName> {
+        let silent = |h: Heard| !h.up || now.0.saturating_sub(h.at.0) > Span::secs(7).0;
+        required.iter().filter(|host| silent(self.heard(host))).cloned().collect()
+    }
+
+    /// The hosts that must be heard from soon.
+    pub(in crate::daemon) fn guarded_hosts(&self) -> Vec<HostName> {
+        if self.switch.guard.is_some() { self.required() } else { Vec::new() }
+    }
+}

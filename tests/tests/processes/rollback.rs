@@ -1,0 +1,253 @@
+//! Switches that fail: held or taken back, by policy, by an operator's word and by the guard; `go` and withdrawal
+//! reach hosts that nobody has told.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use cob_tests::cluster::Cluster;
+use cob_types::GenerationNumber;
+use cob_types::status::{SwitchStage, SwitchStatus};
+
+use crate::{PATIENCE, cluster};
+
+const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+
+/// A shop of this version over three hosts, with a file tree that people edit. A server does not start in a version
+/// that a file `broken-HOST` names.
+fn model(version: u32, folder: &str) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+  n3: {{address: "tcp://127.0.0.1:3"}}
+kinds:
+  server:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {{run: "s=$(cat $COB_STATE_DIR/state 2>/dev/null || echo down); if [ $s = up ] && [ $(cat {folder}/serves-$COB_HOST) != {version} ]; then s=outdated; fi; echo $s"}}
+    transitions:
+      - {{from: down, to: up, failure: down, run: "while [ -e {folder}/wait-$COB_HOST ]; do sleep 0.05; done; if [ \"$(cat {folder}/broken-$COB_HOST 2>/dev/null)\" = {version} ]; then echo 'port 80 is taken'; exit 1; fi; echo {version} > {folder}/serves-$COB_HOST; echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "echo none > {folder}/serves-$COB_HOST; echo down > $COB_STATE_DIR/state"}}
+      - {{from: outdated, to: down, run: "echo none > {folder}/serves-$COB_HOST; echo down > $COB_STATE_DIR/state"}}
+cobs:
+  n1/files:
+    kind: file-tree
+    content: {{root: {folder}/etc, files: {{app.conf: {{manage: merge, content: "a\nb\nversion {version}\nc\nd\n"}}}}}}
+  n1/db: {{kind: server, content: {{version: {version}}}, requires: [n1/files]}}
+  n2/app: {{kind: server, content: {{version: {version}}}, requires: [n1/db]}}
+  n3/lb: {{kind: server, content: {{version: {version}}}, requires: [n2/app]}}
+"#
+    )
+}
+
+struct Shop {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+impl Shop {
+    /// In its first version, with a line of a user in its file.
+    fn new() -> Self {
+        let cluster = cluster(&HOSTS);
+        let folder = cluster.path("shop");
+        fs::create_dir(&folder).expect("a folder");
+        let mut shop = Self { cluster, folder };
+        let one = shop.publish(1);
+        shop.cluster.start_all();
+        shop.cluster.switch_all(one);
+        shop.cluster.wait_converged(one, PATIENCE);
+        let conf = shop.folder.join("etc/app.conf");
+        fs::write(&conf, format!("{}mine\n", fs::read_to_string(&conf).expect("read"))).expect("edited");
+        shop
+    }
+
+    fn publish(&mut self, version: u32) -> GenerationNumber {
+        let text = model(version, &self.folder.display().to_string());
+        let model = self.cluster.write_model("model", &[("model.yaml", &text)]);
+        self.cluster.generate(&model)
+    }
+
+    /// The server of a host does not start in this version.
+    fn break_it(&self, host: &str, version: u32) {
+        fs::write(self.folder.join(format!("broken-{host}")), version.to_string()).expect("written");
+    }
+
+    fn mend(&self, host: &str) {
+        fs::remove_file(self.folder.join(format!("broken-{host}"))).expect("removed");
+    }
+
+    fn order(&self, host: &str, path: &str, body: &str) {
+        self.cluster.http(host, "POST", path, body).unwrap_or_else(|e| panic!("{host}: {e}"));
+    }
+
+    /// All hosts serve this version, and the user's line is still there.
+    fn serves(&self, version: u32) {
+        let read = |name: String| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        for host in HOSTS {
+            assert_eq!(read(format!("serves-{host}")), format!("{version}\n"), "{host}");
+        }
+        assert_eq!(read("etc/app.conf".to_owned()), format!("a\nb\nversion {version}\nc\nd\nmine\n"));
+    }
+
+    fn switch_of(&self, host: &str) -> Option<SwitchStatus> {
+        self.cluster.status(host)?.switch
+    }
+
+    /// All of them have returned from this generation to that one.
+    fn wait_returned(&self, from: GenerationNumber, to: GenerationNumber) {
+        let returned = |host: &&str| {
+            let switch = self.switch_of(host).filter(|s| s.left == Some(from) && s.to == to);
+            switch.is_some_and(|s| s.stage == SwitchStage::Settled)
+        };
+        self.cluster.until(PATIENCE, || HOSTS.iter().all(&returned), "all have returned");
+        self.cluster.wait_converged(to, PATIENCE);
+    }
+
+    fn told(&self, host: &str, event: &str) -> Vec<String> {
+        let all = self.cluster.history(host).into_iter().filter(|e| e.event == event);
+        all.map(|e| e.detail).collect()
+    }
+
+    /// `cobctl` with all hosts: exit status and what it printed.
+    fn ctl(&self, words: &[&str]) -> (i32, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+        command.arg("cobctl").args(words).env_remove("COB_DEPOT");
+        for host in HOSTS {
+            command.arg("--host").arg(format!("unix:{}", self.cluster.path(&format!("{host}.sock")).display()));
+        }
+        let output = command.output().expect("run");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+#[test]
+fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    shop.break_it("n3", 2);
+    // Only one host is told to go.
+    shop.order("n1", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
+    shop.wait_returned(two, one);
+    shop.serves(1);
+    let why = shop.switch_of("n1").expect("a switch").why;
+    assert!(why.contains("n3/lb gave up moving from down to up") && why.contains("told by"), "{why}");
+    let all: Vec<_> = HOSTS.iter().flat_map(|host| shop.told(host, "withdraw")).collect();
+    assert_eq!(all.len(), 3, "each once: {all:?}");
+    let (code, status) = shop.ctl(&["status"]);
+    assert!(code == 0 && status.contains("n3 has returned from generation 2 to 1: n3/lb gave up"), "{code} {status}");
+
+    // A host that comes back is told nothing else, and neither are the others.
+    shop.cluster.kill("n2");
+    shop.cluster.start("n2");
+    shop.cluster.wait_answers("n2");
+    shop.wait_returned(two, one);
+    shop.mend("n3");
+    shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
+    shop.cluster.wait_converged(two, PATIENCE);
+    shop.serves(2);
+}
+
+#[test]
+fn hosts_that_were_away_follow_on_and_back() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    shop.cluster.kill("n3");
+    shop.order("n1", "/v1/switch", "{\"generation\": 2}");
+    let active = |shop: &Shop, host: &str| shop.cluster.status(host).and_then(|s| s.generation);
+    shop.cluster.until(PATIENCE, || active(&shop, "n2") == Some(two), "n2 was told by n1");
+    shop.cluster.start("n3");
+    shop.cluster.wait_converged(two, PATIENCE);
+    shop.serves(2);
+    // The same on the way back, by an operator's word to one of them, under the policy to hold.
+    shop.cluster.kill("n3");
+    let (code, text) = shop.ctl(&["rollback", "--timeout", "10s"]);
+    assert!(code == 3 && text.matches("goes back (back from generation 2 to 1)").count() == 2, "{code} {text}");
+    shop.cluster.start("n3");
+    shop.wait_returned(two, one);
+    shop.serves(1);
+}
+
+#[test]
+fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
+    let mut shop = Shop::new();
+    let two = shop.publish(2);
+    shop.break_it("n3", 2);
+    let (code, text) = shop.ctl(&["switch", "2", "--wait", "60s"]);
+    assert!(code == 1 && text.contains("has not converged, and nothing more is being done"), "{code} {text}");
+    let (_, explained) = shop.ctl(&["explain", "n3/lb"]);
+    assert!(
+        explained.contains("given up moving from down to up") && explained.contains("port 80 is taken"),
+        "{explained}"
+    );
+    shop.mend("n3");
+    assert_eq!(shop.ctl(&["retry", "n3/lb"]).0, 0);
+    shop.cluster.wait_converged(two, PATIENCE);
+    shop.serves(2);
+}
+
+#[test]
+fn a_return_that_fails_stops_and_is_shown_until_somebody_has_mended_it() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    shop.break_it("n3", 2);
+    // It does not come up in the old version either.
+    shop.break_it("n2", 1);
+    shop.order("n1", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
+    let stopped = |shop: &Shop| shop.switch_of("n2").is_some_and(|s| s.stage == SwitchStage::Stopped);
+    shop.cluster.until(PATIENCE, || stopped(&shop), "n2 has stopped");
+    let (code, status) = shop.ctl(&["status"]);
+    assert!(code == 1 && status.contains("n2 has stopped on its way back: n2/app gave up"), "{code} {status}");
+    assert_eq!(shop.told("n2", "withdraw").len(), 1, "no withdrawal of the return");
+    shop.cluster.kill("n2");
+    shop.cluster.start("n2");
+    shop.cluster.until(PATIENCE, || stopped(&shop), "n2 is still marked after a restart");
+    shop.mend("n2");
+    shop.order("n2", "/v1/retry", "{\"cob\": \"n2/app\"}");
+    shop.wait_returned(two, one);
+    shop.serves(1);
+}
+
+#[test]
+fn a_host_that_does_not_reach_the_others_goes_back_by_itself_also_over_a_restart() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    fs::write(shop.folder.join("wait-n1"), "").expect("written");
+    shop.cluster.until(PATIENCE, || shop.cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.up)), "links");
+    shop.order("n1", "/v1/switch", "{\"generation\": 2, \"guard_ms\": 4000, \"alone\": true}");
+    let guarded = || shop.switch_of("n1").is_some_and(|s| s.guard_left_ms.is_some());
+    shop.cluster.until(PATIENCE, guarded, "the guard is on");
+    shop.cluster.kill("n2");
+    shop.cluster.kill("n3");
+    shop.cluster.kill("n1");
+    shop.cluster.start("n1");
+    shop.cluster.wait_answers("n1");
+    fs::remove_file(shop.folder.join("wait-n1")).expect("removed");
+    let back = || shop.switch_of("n1").is_some_and(|s| s.left == Some(two) && s.to == one);
+    shop.cluster.until(PATIENCE, back, "n1 goes back");
+    let why = shop.switch_of("n1").expect("a switch").why;
+    assert_eq!(why, "the guard: not reached of 2 hosts: n2, n3");
+    // The others are at the old generation, and n1 converges with them.
+    shop.cluster.start("n2");
+    shop.cluster.start("n3");
+    shop.cluster.wait_converged(one, PATIENCE);
+    shop.serves(1);
+}
+
+#[test]
+fn a_guard_that_is_satisfied_lets_the_switch_settle() {
+    let mut shop = Shop::new();
+    let two = shop.publish(2);
+    shop.cluster.until(PATIENCE, || shop.cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.up)), "links");
+    shop.order("n1", "/v1/switch", "{\"generation\": 2, \"guard_ms\": 20000}");
+    shop.cluster.wait_converged(two, PATIENCE);
+    let settled = || HOSTS.iter().all(|host| shop.switch_of(host).is_none());
+    shop.cluster.until(PATIENCE, settled, "all have settled");
+    assert_eq!(shop.told("n1", "confirmed").len(), 1);
+    shop.serves(2);
+}
