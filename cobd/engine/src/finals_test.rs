@@ -99,12 +99,15 @@ fn one_that_leaves_after_others_is_final_when_they_are() {
     let mut b = Bench::new(&[X, Y, Z]);
     let told = b.event(go(&[X], order(&["h/y after h/z", "h/z after a/a"])));
     assert!(told.contains(&"a: ask-final 1 -> 2 turn 0: a/a".to_owned()), "{told:?}");
-    b.ended("h/y", true);
-    b.ended("h/z", true);
+    assert!(!told.iter().any(|t| t.starts_with("act")), "they stay until others have left: {told:?}");
     let status = b.engine.status_of(&id("h/y"), b.now).expect("it is there");
     assert_eq!(format!("{:?}", status.waits_for).matches("After").count(), 1, "{status:?}");
     assert_eq!(stands(&b), (1, Some(2)));
     let told = b.hears("final 1 -> 2 turn 0: a/a");
+    assert_eq!(told.last().map(String::as_str), Some("act h/z 1 -> 0, attempt 1"), "{told:?}");
+    let told = b.ended("h/z", true);
+    assert_eq!(told.last().map(String::as_str), Some("act h/y 1 -> 0, attempt 1"), "{told:?}");
+    let told = b.ended("h/y", true);
     let gone: Vec<_> = told.iter().filter(|t| t.contains("Gone")).collect();
     assert_eq!((gone.len(), stands(&b)), (2, (2, None)), "{told:?}");
 }
@@ -136,8 +139,8 @@ fn what_is_final_and_what_was_told_survive_a_return() {
     let told = b.hears("request a/c of h/y@1 #1.7 rank 0 phase 0");
     assert!(!told.iter().any(|t| t.starts_with("act")), "{told:?}");
     assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y"]), ["a: final 1 -> 2 turn 0: h/y"]);
-    b.ended("h/z", true);
     b.hears("final 1 -> 2 turn 0: a/a");
+    b.ended("h/z", true);
     assert_eq!(stands(&b), (2, None));
 }
 
