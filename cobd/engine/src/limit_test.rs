@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cob_types::status::Wait;
-use cob_types::{CobId, GenerationNumber};
+use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
 use crate::event::{ActionOutcome, Event, Order};
 use crate::testing::{Bench, bundle};
@@ -62,7 +62,9 @@ const X: &str = "h/x: 0 1, is 1, prefers 1";
 const Y: &str = "h/y: 0 1, is 1, prefers 1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
-    Event::Go { generation: GenerationNumber(generation), bundle: Arc::new(bundle(cobs)), in_process: Vec::new() }
+    let to = GenerationNumber(generation);
+    let order = Arc::new(SwitchOrder::free(GenerationNumber(1), to));
+    Event::Go { generation: to, bundle: Arc::new(bundle(cobs)), in_process: Vec::new(), order }
 }
 
 fn cancelled(b: &mut Bench, cob: &str) -> Vec<String> {
