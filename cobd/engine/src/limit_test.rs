@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use cob_types::status::Wait;
-use cob_types::{CobId, GenerationNumber};
+use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
 use crate::event::{ActionOutcome, Event, Order};
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle};
 
 fn acts(told: &[String]) -> Vec<String> {
     told.iter().filter_map(|t| Some(t.strip_prefix("act ")?.split(',').next()?.to_owned())).collect()
@@ -62,12 +62,9 @@ const X: &str = "h/x: 0 1, is 1, prefers 1";
 const Y: &str = "h/y: 0 1, is 1, prefers 1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
-    Event::Go {
-        generation: GenerationNumber(generation),
-        bundle: Arc::new(bundle(cobs)),
-        in_process: Vec::new(),
-        order: free(generation),
-    }
+    let to = GenerationNumber(generation);
+    let order = Arc::new(SwitchOrder::free(GenerationNumber(1), to));
+    Event::Go { generation: to, bundle: Arc::new(bundle(cobs)), in_process: Vec::new(), order }
 }
 
 fn cancelled(b: &mut Bench, cob: &str) -> Vec<String> {
