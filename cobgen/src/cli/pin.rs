@@ -72,7 +72,10 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     if args.json {
-        let one = |(number, pin): (&GenerationNumber, &Pin)| json!({"generation": number, "reason": pin.reason, "by": pin.by, "at": pin.at});
+        let one = |(number, pin): (&GenerationNumber, &Pin)| {
+            let Pin { reason, by, at } = pin;
+            json!({"generation": number, "reason": reason, "by": by, "at": at})
+        };
         let all: Vec<Value> = pins.iter().map(one).collect();
         writeln!(terminal.out, "{:#}", json!({"pins": all}))?;
         return Ok(Answer::Done);
