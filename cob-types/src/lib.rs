@@ -18,6 +18,7 @@ pub mod id;
 pub mod kind;
 pub mod link;
 pub mod message;
+pub mod outcome;
 pub mod remote;
 pub mod secret;
 pub mod status;

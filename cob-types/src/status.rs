@@ -95,6 +95,19 @@ pub struct HostStatus {
     /// many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switch_waits: Vec<SwitchWait>,
+    /// The generation to which the switch was cancelled: the host stands still, as if paused, until it resumes or
+    /// goes to another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<GenerationNumber>,
+    /// At most so many transitions at a time: an operator's limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// The active generation has converged once since it was activated.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub settled: bool,
+    /// Generations that are here and verified, newer than the active one, and to which nobody has said `go`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepared: Vec<GenerationNumber>,
 }
 
 impl HostStatus {
@@ -119,6 +132,10 @@ impl HostStatus {
             denied: 0,
             cobs: Vec::new(),
             switch_waits: Vec::new(),
+            held: None,
+            limit: None,
+            settled: false,
+            prepared: Vec::new(),
         }
     }
 }
@@ -380,6 +397,11 @@ pub enum Wait {
         cob: CobId,
         /// Since when its host goes to the next generation.
         since_ns: u64,
+    },
+    /// It could go, and an operator's limit lets no more go at a time on its host.
+    Limit {
+        /// So many may.
+        at_most: u32,
     },
 }
 

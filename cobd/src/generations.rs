@@ -250,13 +250,35 @@ impl Generations {
 
     /// Deletes the kept generations that are older than the newest `keep` and not among `needed`.
     pub fn prune(&self, keep: usize, needed: &[GenerationNumber]) {
-        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
-        let mut kept: Vec<u64> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u64>().ok()).collect();
-        kept.sort_unstable();
+        let kept = self.kept();
         let old = kept.len().saturating_sub(keep);
-        for number in kept.into_iter().take(old).filter(|n| !needed.contains(&GenerationNumber(*n))) {
+        for number in kept.into_iter().take(old).filter(|n| !needed.contains(n)) {
             // What can't be deleted now is tried again after the next activation.
-            let _ = std::fs::remove_dir_all(self.folder_of(GenerationNumber(number)));
+            let _ = std::fs::remove_dir_all(self.folder_of(number));
+        }
+    }
+
+    /// The numbers of those that are kept here.
+    #[must_use]
+    pub fn kept(&self) -> Vec<GenerationNumber> {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
+        let mut kept: Vec<_> =
+            entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok().map(GenerationNumber)).collect();
+        kept.sort_unstable();
+        kept
+    }
+
+    /// Forgets one, durably; whether it was kept here.
+    ///
+    /// # Errors
+    /// [`FetchError::Disk`].
+    pub fn forget(&self, generation: GenerationNumber) -> Result<bool, FetchError> {
+        let path = self.folder_of(generation);
+        let failed = |source| FetchError::Disk { path: path.clone(), source };
+        match std::fs::remove_dir_all(&path) {
+            Ok(()) => durable::sync_folder(&self.folder).map(|()| true).map_err(failed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed(error)),
         }
     }
 

@@ -55,6 +55,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         },
         Body::Final { cob } => of("final", cob),
         Body::Told { cobs } => HistoryEntry { detail: names(cobs), ..base("told-final") },
+        Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
     };
@@ -105,6 +106,24 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         }
         OrderRecord::DeclareFinal(cob) => {
             HistoryEntry { event: "declare-final".to_owned(), cob: Some(cob.clone()), ..base }
+        }
+        OrderRecord::Cancel(generation) => HistoryEntry {
+            event: "cancel".to_owned(),
+            detail: format!("the switch to generation {generation}"),
+            ..base
+        },
+        OrderRecord::CallOff(generation) => {
+            HistoryEntry { event: "call-off".to_owned(), detail: format!("generation {generation}"), ..base }
+        }
+        OrderRecord::Limit(at_most) => {
+            let detail = at_most.map_or("none".to_owned(), |k| format!("{} at a time", count(k, "transition")));
+            HistoryEntry { event: "limit".to_owned(), detail, ..base }
+        }
+        OrderRecord::Only(hosts) => {
+            let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();
+            let detail =
+                if names.is_empty() { "for everybody".to_owned() } else { format!("for {} alone", names.join(", ")) };
+            HistoryEntry { event: "only".to_owned(), detail, ..base }
         }
         OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
     }
@@ -184,8 +203,34 @@ mod tests {
         assert_eq!(ordered(Body::Ordered(OrderRecord::Pause)), told("pause", "by alice (operate)"));
         assert_eq!(ordered(Body::Ordered(OrderRecord::Fence(n2, None))), told("fence", "n2, by alice (operate)"));
         assert_eq!(ordered(Body::Go(GenerationNumber(8))), told("go", "to generation 8, by alice (operate)"));
+        let cancel = Body::Ordered(OrderRecord::Cancel(GenerationNumber(8)));
+        assert_eq!(ordered(cancel), told("cancel", "the switch to generation 8, by alice (operate)"));
+        let call_off = Body::Ordered(OrderRecord::CallOff(GenerationNumber(8)));
+        assert_eq!(ordered(call_off), told("call-off", "generation 8, by alice (operate)"));
+        let limit = Body::Ordered(OrderRecord::Limit(Some(2)));
+        assert_eq!(ordered(limit), told("limit", "2 transitions at a time, by alice (operate)"));
         let prepare = Body::Ordered(OrderRecord::Prepare(GenerationNumber(8)));
         assert_eq!(ordered(prepare), told("prepare", "generation 8, by alice (operate)"));
+    }
+
+    /// Outcomes of switches are put together from what stands here for people.
+    #[test]
+    fn what_an_order_is_about_and_whose_it_is_can_be_read_back() {
+        let host = HostName::new("n1").expect("a name");
+        let eight = GenerationNumber(8);
+        let orders = [
+            Body::Go(eight),
+            Body::Settled(eight),
+            Body::Ordered(OrderRecord::Prepare(eight)),
+            Body::Ordered(OrderRecord::Cancel(eight)),
+            Body::Ordered(OrderRecord::CallOff(eight)),
+        ];
+        for body in orders {
+            let by = Some("alice (operate), for \"generation 9, by bob\"".to_owned());
+            let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by: by.clone() };
+            let entry = entry(&host, 1, &record).remove(0);
+            assert_eq!((entry.about(), entry.author()), (Some(eight), by.as_deref()), "{entry:?}");
+        }
     }
 
     #[test]

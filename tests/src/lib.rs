@@ -14,6 +14,7 @@ pub mod script_log;
 pub mod shrink;
 pub mod small;
 pub mod stranger;
+pub mod switching;
 pub mod system;
 pub mod transcript;
 pub mod wait;

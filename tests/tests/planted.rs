@@ -6,6 +6,7 @@ use cob_engine::sim::{Config, Outcome, Random};
 use cob_engine::time::Span;
 use cob_tests::family::{BUDGETS, Family, WITHIN, Weather};
 use cob_tests::runs;
+use cob_tests::switching::{self, End};
 use cob_tests::system::{System, Thing};
 use cob_tests::transcript::notation;
 
@@ -164,4 +165,34 @@ fn all_on_one(_: u64) -> System {
 fn no_probes_of_a_budget() {
     let plant = |c: &mut Config| c.faults = Faults { no_probes: true, ..Faults::default() };
     is_noticed(Shows::Standstill, 1, all_on_one, |seed| Weather::Plain.config(seed), plant);
+}
+
+/// A switch is noticed to go wrong when an order of leaving, or a wait for another host, is ignored.
+fn switch_is_noticed(within: u64, plant: impl Fn(&mut Faults)) {
+    let play = |seed: u64, faults: &Faults| {
+        let mut random = Random::new(seed);
+        let pair = switching::draw((2, 12), (2, 8), true, &mut random);
+        let config = Config { faults: faults.clone(), ..Weather::Plain.config(seed) };
+        switching::play(&pair, &switching::Plan::default(), config)
+    };
+    let mut faults = Faults::default();
+    plant(&mut faults);
+    for seed in 1..=within {
+        match (play(seed, &Faults::default()), play(seed, &faults)) {
+            (Ok(End::Rests(_)), Ok(End::Reported(_)) | Err(_)) => return,
+            (Ok(_), _) => {}
+            (Err(wrong), _) => panic!("seed {seed} without the fault: {wrong}"),
+        }
+    }
+    panic!("the fault does not show in {within} runs");
+}
+
+#[test]
+fn one_that_does_not_wait_for_those_that_leave_before_it() {
+    switch_is_noticed(1000, |f| f.ignores_after = true);
+}
+
+#[test]
+fn a_host_that_does_not_wait_for_others() {
+    switch_is_noticed(1000, |f| f.ignores_waits = true);
 }

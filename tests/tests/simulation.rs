@@ -1,10 +1,11 @@
 //! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in
 //! the lock protocol's notes. How many, and how to replay one: [`cob_tests::runs`].
 
-use cob_engine::sim::Random;
+use cob_engine::sim::{Config, Random};
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
 use cob_tests::leaving;
 use cob_tests::runs::{self, Seeds, Tally};
+use cob_tests::switching::{self, End};
 use cob_types::status::Wait;
 
 /// The share of the set of systems within P1-P4 that each of their families gets, of ten.
@@ -81,6 +82,22 @@ fn systems_with_budgets_converge() {
     }
 }
 
+/// However few may act at a time on a host, nothing comes to a stand for it: it is applied where actions start, and an
+/// action waits for nobody.
+#[test]
+fn systems_converge_under_limits() {
+    let families = [&WITHIN[3], &WITHIN[6], &WORDS, &BUDGETS[0]];
+    for seed in Seeds::share(1, 4) {
+        let weather = Weather::ALL[(seed / 4 % 4) as usize];
+        let limit = 1 + (seed % 3) as u32;
+        let system = (families[(seed % 4) as usize].draw)(&mut Random::new(seed));
+        let config = Config { limit_actions: Some(limit), ..weather.config(seed) };
+        if let Err(wrong) = runs::converges(&system, &runs::run(&system, config)) {
+            panic!("seed {seed}, limit {limit}, {weather:?}: {wrong}\n{system}");
+        }
+    }
+}
+
 /// What is kept leaves without being moved, from the midst of things, and everybody else comes to rest.
 #[test]
 fn systems_of_which_a_part_leaves_converge() {
@@ -134,4 +151,37 @@ fn systems_outside_the_conditions_are_safe_and_named() {
     for family in &OUTSIDE {
         outside("systems_outside_the_conditions_are_safe_and_named", family);
     }
+}
+
+/// Pairs of generations over two to eight hosts, with loss, doubles, crashes, hosts that are away for a while, and the way
+/// back at the end or in the midst: a switch comes to rest, or it is told who waits for whom; nobody goes on while others
+/// still need something of it to leave; nobody is moved for nothing; the way back ends where it began.
+#[test]
+#[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
+fn switches_come_to_rest_and_nobody_goes_on_too_early() {
+    let (mut rest, mut refused, mut reported) = (0, 0, 0);
+    for seed in Seeds::share(1, 4) {
+        let weather = Weather::ALL[(seed % 4) as usize];
+        let mut random = Random::new(seed);
+        let sizes = if seed % 50 == 0 { (20, 60) } else { (2, 12) };
+        let detaching = seed % 3 != 0;
+        let pair = switching::draw(sizes, (2, 8), detaching, &mut random);
+        let plan = switching::draw_plan(&pair, &mut random);
+        let end = switching::play(&pair, &plan, weather.config(seed));
+        let shown = || format!("seed {seed}, {weather:?}, {plan:?}\nbefore:\n{}\nafter:\n{}", pair.before, pair.after);
+        match end {
+            Ok(End::Rests(_)) => rest += 1,
+            Ok(End::Refused(_)) if detaching => refused += 1,
+            Ok(End::Reported(text)) if detaching => {
+                reported += 1;
+                println!("seed {seed}: {text}");
+            }
+            Ok(End::Refused(circle)) => panic!("refused: {circle:?}, {}", shown()),
+            Ok(End::Reported(text)) => panic!("does not come to rest: {text}, {}", shown()),
+            Err(wrong) => panic!("{wrong}, {}", shown()),
+        }
+    }
+    println!("{rest} come to rest, {refused} refused, {reported} told to be stuck");
+    // Moves that need others to be up still make some in which what leaves and what stays contradict each other.
+    assert!(reported * 50 <= rest, "{reported} of {rest} are stuck");
 }

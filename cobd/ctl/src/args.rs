@@ -11,6 +11,10 @@ use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 use crate::targets::HostArg;
 use crate::words::parse_span;
 
+mod words;
+
+pub use words::{AtMost, CallOffArgs, CancelArgs, LimitArgs, OnFailureArg, OutcomesArgs, SwitchArgs};
+
 /// Shows what the hosts are doing, explains why, and gives them orders.
 #[derive(Debug, Parser)]
 #[command(name = "cobctl", version, about, long_about = None, after_help = EXAMPLES, max_term_width = 100)]
@@ -203,13 +207,7 @@ A generation holds what was in the file when it was made; hosts that change late
 Exit status: 0 printed; 3 a host could not be reached, and is missing.")]
     Facts(FactsArgs),
     /// Switch the hosts to a generation; to the active one: wait for it to converge
-    #[command(after_help = "\
-Examples:
-  cobctl switch latest --wait         wait up to 10 minutes for it to converge
-  cobctl switch 7 --wait 1h --json
-
-First every host gets the generation and verifies it (prepare); nothing has changed until then, and a host
-that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.")]
+    #[command(after_help = words::SWITCH)]
     Switch(SwitchArgs),
     /// Let a change object try again that has given up
     Retry(RetryArgs),
@@ -217,10 +215,22 @@ that refuses it calls the switch off. Hosts that can't be reached are named, and
     Pause,
     /// Let transitions start again
     Resume,
+    /// Stop a switch that is under way: what runs is asked to end, nothing starts, then the policy applies
+    #[command(after_help = words::CANCEL)]
+    Cancel(CancelArgs),
+    /// Forget a generation that was prepared and to which nobody has said `go`
+    #[command(after_help = words::CALL_OFF)]
+    CallOff(CallOffArgs),
+    /// Let at most so many change objects of each host move at a time
+    #[command(after_help = words::LIMIT)]
+    Limit(LimitArgs),
     /// Free what the change objects of a host hold elsewhere: it will not come back as it was
     #[command(after_help = "\
 Fence a host only when it is surely off: what it holds keeps others from changing what it may still use.")]
     Fence(FenceArgs),
+    /// Show what came of switches: who started them, when, from and to where, and how they ended on each host
+    #[command(after_help = words::OUTCOMES)]
+    Outcomes(OutcomesArgs),
     /// Show what the last action or check of a change object printed
     Output(OutputArgs),
     /// Show in what a change object's files differ from what is wanted; exit 0 only if they don't
@@ -416,22 +426,6 @@ pub struct FactsArgs {
     /// Only these hosts
     #[arg(value_name = "HOST")]
     pub only: Vec<HostName>,
-}
-
-/// Arguments of `switch`.
-#[derive(Debug, ClapArgs)]
-pub struct SwitchArgs {
-    /// The generation, or `latest`: the newest in the depot
-    #[arg(value_name = "N|latest")]
-    pub generation: Wanted,
-    /// Wait until it has converged, at most so long from now on; without a DURATION, at most 10 minutes. Hosts that can't
-    /// be reached are tried until then; if one never could be, the exit status is 3
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
-    pub wait: Option<Duration>,
-    /// How long hosts may take to get ready before those that are not are left behind [default: 30s; hosts that do not
-    /// answer at all: --timeout]; never longer than --wait
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    pub prepare_timeout: Option<Duration>,
 }
 
 /// Arguments of `retry`.

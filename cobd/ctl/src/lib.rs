@@ -15,7 +15,9 @@ pub mod args;
 mod backoff;
 pub mod client;
 mod commands;
+pub mod coupling;
 pub mod demo;
+
 pub mod explain;
 pub mod failure;
 pub mod gather;

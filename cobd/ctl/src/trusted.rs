@@ -5,8 +5,9 @@ use std::path::Path;
 
 use cob_depot::Depot;
 use cob_trust::Publishers;
-use cob_types::generation::{FORMAT, MAX_MANIFEST};
-use cob_types::{GenerationNumber, Manifest, codec};
+use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::outcome::SwitchOutcome;
+use cob_types::{Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
 
 use crate::failure::Failure;
 
@@ -75,6 +76,41 @@ impl TrustedDepot {
             return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
         }
         Ok(manifest)
+    }
+
+    /// Notes what came of a switch, for people: whether it is new.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot can't be written.
+    pub fn add_outcome(&self, outcome: &SwitchOutcome) -> Result<bool, Failure> {
+        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let written = self.depot.add_outcome(outcome, &self.depot.default_author(), time);
+        written.map_err(|error| {
+            Failure::environment(error).hint("whoever may write the depot can do it: `cobctl outcomes --record`")
+        })
+    }
+
+    /// A whole generation.
+    ///
+    /// # Errors
+    /// As of [`TrustedDepot::manifest`], or when a bundle can't be read.
+    pub fn whole(&self, generation: GenerationNumber) -> Result<Generation, Failure> {
+        let manifest = self.manifest(generation)?;
+        let mut bundles = std::collections::BTreeMap::new();
+        for (host, entry) in &manifest.hosts {
+            // Judged by the manifest that is accepted, whatever the depot's own says by now.
+            let bytes = self.depot.read_bundle_bytes(generation, host)?;
+            let wrong = |why: &dyn std::fmt::Display| {
+                Failure::refused(anyhow::anyhow!("the bundle of {host} in generation {generation}: {why}"))
+            };
+            if canonical::blob_hash(&bytes) != entry.bundle {
+                return Err(wrong(&"it is not the one that the manifest names"));
+            }
+            let bundle: Bundle = codec::decode(&bytes, MAX_BUNDLE).map_err(|e| wrong(&e))?;
+            bundles.insert(host.clone(), bundle);
+        }
+        Ok(Generation { manifest, bundles })
     }
 
     /// The newest generation that is accepted: the last one may wait for a signature.

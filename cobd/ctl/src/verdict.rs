@@ -194,7 +194,8 @@ fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
         | Wait::Rest { .. }
         | Wait::NoRoute { .. }
         | Wait::Leaving
-        | Wait::Observed { .. } => None,
+        | Wait::Observed { .. }
+        | Wait::Limit { .. } => None,
     })
 }
 

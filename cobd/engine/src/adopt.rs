@@ -47,9 +47,13 @@ impl Engine {
 
     fn set_out(&mut self, way: &Way<'_>, leaves: bool, now: Time) {
         self.out.records.push(Body::Go(way.generation));
+        self.held = None;
         self.highest = self.highest.max(way.generation);
         if leaves {
             self.leave_switch();
+        }
+        if let Some(left) = self.going.take() {
+            self.never_came(&left);
         }
         self.head_for(way, now);
         self.lay_out(now);
@@ -69,6 +73,7 @@ impl Engine {
             }
             self.with(cob, now, |o, _| {
                 o.finished = false;
+                o.held_back = false;
                 o.declared = false;
                 if o.retiring != leaves {
                     o.retiring = leaves;
@@ -83,10 +88,11 @@ impl Engine {
     /// Notes what has become final, and activates the generation that this host goes to, when nothing is waited for.
     /// True if something has changed.
     pub(crate) fn try_activate(&mut self, now: Time) -> bool {
-        if self.going.is_none() {
+        // A cancelled switch stands where it is.
+        if self.going.is_none() || self.held.is_some() {
             return false;
         }
-        let news = self.find_final();
+        let (news, freed) = self.find_final(now);
         self.facts_changed |= !news.is_empty();
         if self.may_activate()
             && let Some(going) = self.going.take()
@@ -98,7 +104,7 @@ impl Engine {
             self.out.records.push(Body::Final { cob: self.names.cob_id(*cob).clone() });
             self.touch(*cob);
         }
-        !news.is_empty()
+        freed || !news.is_empty()
     }
 
     fn activate(&mut self, going: Going, now: Time) {
@@ -124,6 +130,21 @@ impl Engine {
         self.facts_changed = true;
         self.out.records.push(Body::Activated(going.generation));
         self.note_activation();
+    }
+
+    /// A switch is left before its end: what it would have brought counts as what has left. Hosts that have gone on may
+    /// wait for it on their way back.
+    fn never_came(&mut self, left: &Going) {
+        for (id, spec) in &left.specs {
+            let cob = self.names.cob(id);
+            if self.slot(cob).is_none() && !self.gone.contains_key(&cob) {
+                let state = spec.kind.id(spec.kind.pre_remove);
+                self.gone.insert(cob, state);
+                let state = self.names.state_name(state).clone();
+                self.out.records.push(Body::Gone { cob: id.clone(), state, kept_from: None });
+                self.deliver_early(cob);
+            }
+        }
     }
 
     /// Takes a change object that has left out of this host's care; what it held is given back.

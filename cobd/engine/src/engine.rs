@@ -15,6 +15,7 @@ use crate::effect::Effects;
 use crate::event::{Event, Order};
 use crate::finals::{Going, Owed};
 use crate::left::Left;
+use crate::limit::Limit;
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
@@ -62,6 +63,9 @@ pub struct Engine {
     handled: u64,
     lamport: u64,
     pub(crate) paused: bool,
+    /// The switch to this generation was cancelled: nothing starts.
+    pub(crate) held: Option<GenerationNumber>,
+    pub(crate) limit: Limit,
     pub(crate) out: Out,
     scratch: Scratch,
     pub(crate) send: Vec<(HostRef, Item)>,
@@ -181,6 +185,8 @@ impl Engine {
             handled: 0,
             lamport: 0,
             paused: false,
+            held: None,
+            limit: Limit::default(),
             out: Out::default(),
             scratch: Scratch::default(),
             send: Vec::new(),
@@ -277,7 +283,25 @@ impl Engine {
     /// No new transition starts on this host.
     #[must_use]
     pub fn is_paused(&self) -> bool {
+        self.paused || self.held.is_some()
+    }
+
+    /// An operator has paused this host, whatever else holds it.
+    #[must_use]
+    pub fn is_paused_by_word(&self) -> bool {
         self.paused
+    }
+
+    /// The generation to which the switch was cancelled, as long as the host stands still for it.
+    #[must_use]
+    pub fn held(&self) -> Option<GenerationNumber> {
+        self.held
+    }
+
+    /// At most so many transitions at a time; none: as many as can go.
+    #[must_use]
+    pub fn limit(&self) -> Option<u32> {
+        self.limit.at_most()
     }
 
     /// Every change object is settled in its preferred state, under a generation, and no switch is
@@ -335,11 +359,7 @@ impl Engine {
         self.unsettled += 1;
         self.gone.remove(&me);
         self.kept_from.remove(&me);
-        let from = (me, CobRef(0));
-        let waiting: Vec<_> = self.early.range(from..).take_while(|(k, _)| k.0 == me).map(|(k, _)| *k).collect();
-        for key in waiting {
-            self.out.mail.extend(self.early.remove(&key));
-        }
+        self.deliver_early(me);
         self.touch(me);
     }
 
@@ -351,6 +371,7 @@ impl Engine {
         if !is_settled(&object) {
             self.unsettled -= 1;
         }
+        self.limit.acting -= usize::from(object.acting());
         Some(object)
     }
 
@@ -379,14 +400,16 @@ impl Engine {
     }
 
     fn with_slot<R>(&mut self, slot: usize, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>) -> R) -> Option<R> {
+        let paused = self.is_paused();
         let object = self.slots[slot].as_mut()?;
-        let before = is_settled(object);
+        let (before, acted) = (is_settled(object), object.acting());
         let mut cx = Cx {
             now,
             names: &self.names,
             here: self.here,
             generation: self.generation,
-            paused: self.paused,
+            paused,
+            limited: self.limit.at_most().is_some(),
             start: self.life.start,
             counter: &mut self.counter,
             faults: &self.faults,
@@ -398,6 +421,14 @@ impl Engine {
             (true, false) => self.unsettled += 1,
             (false, true) => self.unsettled -= 1,
             (true, true) | (false, false) => {}
+        }
+        match (acted, object.acting()) {
+            (false, true) => self.limit.acting += 1,
+            (true, false) => self.limit.acting -= 1,
+            (true, true) | (false, false) => {}
+        }
+        for (cob, rank) in self.out.ready.drain(..) {
+            self.limit.wait(cob, rank);
         }
         Some(result)
     }
@@ -412,13 +443,23 @@ impl Engine {
         match order {
             Order::Pause | Order::Resume => {
                 self.paused = order == Order::Pause;
+                self.held = self.held.filter(|_| self.paused);
                 self.out.records.push(Body::Ordered(if self.paused {
                     OrderRecord::Pause
                 } else {
                     OrderRecord::Resume
                 }));
-                let all: Vec<_> = self.objects().map(|o| o.me).collect();
-                all.into_iter().for_each(|o| self.touch(o));
+                self.touch_all();
+            }
+            Order::Cancel(generation) => {
+                self.held = Some(generation);
+                self.out.records.push(Body::Ordered(OrderRecord::Cancel(generation)));
+                self.touch_all();
+            }
+            Order::Limit(at_most) => {
+                self.limit.set(at_most);
+                self.out.records.push(Body::Ordered(OrderRecord::Limit(self.limit.at_most())));
+                self.touch_all();
             }
             Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
                 o.renew();
@@ -431,6 +472,27 @@ impl Engine {
             Order::Fence(host) => self.fence(&host, now),
             Order::DeclareFinal(cob) => self.declare_final(cob, now),
         }
+    }
+
+    fn touch_all(&mut self) {
+        let all: Vec<_> = self.objects().map(|o| o.me).collect();
+        all.into_iter().for_each(|o| self.touch(o));
+    }
+
+    /// Has the first of those who wait for a place decide with that place in hand, if there is one.
+    fn start_next(&mut self, now: Time) -> bool {
+        let Some(cob) = self.limit.next() else { return false };
+        if let Some(slot) = self.slot(cob) {
+            let deadline = self.with_slot(slot, now, |o, cx| {
+                cx.limited = false;
+                o.decide(cx);
+                o.deadline(cx)
+            });
+            if let Some(at) = deadline {
+                self.schedule_object(slot, at);
+            }
+        }
+        true
     }
 
     /// Delivers messages and lets the touched decide, until nothing is left.
@@ -451,7 +513,7 @@ impl Engine {
                         going.look.extend(leaves);
                     }
                 }
-            } else if !self.try_activate(now) {
+            } else if !self.start_next(now) && !self.try_activate(now) {
                 break;
             }
         }

@@ -95,6 +95,8 @@ pub enum ActionOutcome {
     },
     /// Nobody knows: it was running when the daemon or the host died, and left no result.
     Lost,
+    /// It was ended before its time because an operator cancelled the switch: no failure of its own.
+    Cancelled,
 }
 
 /// An operator's word.
@@ -111,4 +113,9 @@ pub enum Order {
     /// A change object that leaves with the switch under way counts as final, here or on another host: nothing
     /// waits for it any longer.
     DeclareFinal(CobId),
+    /// The switch to this generation is cancelled: the host stands still, as if paused, until it resumes or goes to
+    /// another generation. What runs the daemon asks to end.
+    Cancel(GenerationNumber),
+    /// At most so many transitions at a time on this host; none: as many as can go.
+    Limit(Option<u32>),
 }

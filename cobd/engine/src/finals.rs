@@ -157,7 +157,11 @@ impl Engine {
         }
         going.look = going.open.clone();
         let hosts: Vec<HostRef> = going.questions.keys().copied().collect();
+        let held_back: Vec<_> = going.before.iter().map(|(cob, before)| (*cob, !before.is_empty())).collect();
         self.going = Some(going);
+        for (cob, held_back) in held_back {
+            self.with(cob, now, |o, _| o.held_back = held_back);
+        }
         hosts.into_iter().for_each(|host| self.ask_final(host, now));
     }
 
@@ -306,12 +310,18 @@ impl Engine {
         }
     }
 
-    /// Looks which of those that leave are final now.
-    pub(crate) fn find_final(&mut self) -> Vec<CobRef> {
-        let Some(mut going) = self.going.take() else { return Vec::new() };
-        let mut news = Vec::new();
+    /// Looks which of those that leave are final now, and lets those go for whom others were waited for. True if there
+    /// is such a one.
+    pub(crate) fn find_final(&mut self, now: Time) -> (Vec<CobRef>, bool) {
+        let Some(mut going) = self.going.take() else { return (Vec::new(), false) };
+        let (mut news, mut freed) = (Vec::new(), false);
         while let Some(cob) = going.look.pop_first() {
             let free = going.before.get(&cob).is_none_or(BTreeSet::is_empty);
+            if self.object(cob).is_some_and(|o| o.held_back == free) {
+                self.with(cob, now, |o, _| o.held_back = !free);
+                freed = true;
+                continue;
+            }
             let is_final = self.object(cob).is_none_or(Object::is_final);
             if free && is_final && !going.together() && going.open.contains(&cob) {
                 if let Some(object) = self.object_mut(cob) {
@@ -322,7 +332,7 @@ impl Engine {
             }
         }
         self.going = Some(going);
-        news
+        (news, freed)
     }
 
     /// Nothing keeps this host from activating the generation that it goes to.

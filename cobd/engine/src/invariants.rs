@@ -18,6 +18,10 @@ pub fn check(engine: &Engine) -> Result<(), String> {
         check_object(engine, object).map_err(|what| format!("{id}: {what}"))?;
         unsettled += usize::from(!is_settled(object));
     }
+    let acting = engine.objects().filter(|o| o.acting()).count();
+    if acting != engine.limit.acting {
+        return Err(format!("{acting} act, but {} counted", engine.limit.acting));
+    }
     if unsettled != engine.unsettled() {
         return Err(format!(
             "{} not settled, but {} counted",
@@ -42,6 +46,9 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
         }
         if o.needs_token_to_leave(t.from) && o.token_held(&engine.names).is_none() {
             return Err("it leaves without a token of its budget".to_owned());
+        }
+        if o.outlived {
+            return Ok(());
         }
         for need in o.spec.hop_needs(transition) {
             let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);

@@ -114,6 +114,15 @@ impl Engine {
         }
     }
 
+    /// What was asked of one before it was here, or before it had left, is asked again.
+    pub(crate) fn deliver_early(&mut self, cob: CobRef) {
+        let from = (cob, CobRef(0));
+        let waiting: Vec<_> = self.early.range(from..).take_while(|(k, _)| k.0 == cob).map(|(k, _)| *k).collect();
+        for key in waiting {
+            self.out.mail.extend(self.early.remove(&key));
+        }
+    }
+
     /// The state of a set in which one that has left counts as locked. One that was kept is for whoever leaves, too,
     /// as good as in its pre-remove state.
     fn as_left(&self, cob: CobRef, set: &[StateId], phase: u8) -> Option<StateId> {

@@ -29,6 +29,7 @@ pub mod event;
 mod finals;
 pub mod invariants;
 mod left;
+mod limit;
 mod names;
 mod object;
 mod peers;

@@ -82,6 +82,9 @@ pub struct Begun {
     /// The token of its budget that it has taken to leave, and keeps until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<HeldLock>,
+    /// The generation by which it runs; zero: written before this was.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub generation: GenerationNumber,
 }
 
 /// What is written. `cob` is always the change object of this host that it is about.
@@ -162,6 +165,8 @@ pub enum Body {
     Told { cobs: Vec<CobId> },
     /// So many switches are known to have been left before their end: what was told before counts no more.
     Turn(u64),
+    /// For the first time since the generation was activated, every change object is where it should be.
+    Settled(GenerationNumber),
 }
 
 /// An operator's word, as written.
@@ -179,6 +184,14 @@ pub enum OrderRecord {
     Prepare(GenerationNumber),
     /// A change object counts as final in the switch under way.
     DeclareFinal(CobId),
+    /// The switch to this generation was cancelled.
+    Cancel(GenerationNumber),
+    /// A generation that was fetched is forgotten: it changes nothing.
+    CallOff(GenerationNumber),
+    /// At most so many transitions at a time; none: as many as can go.
+    Limit(Option<u32>),
+    /// The `go` just said is for these hosts alone, and is not to be carried to others; none: for everybody.
+    Only(Vec<HostName>),
 }
 
 /// What is written for people alone.
@@ -230,6 +243,7 @@ impl Body {
             | Body::Unknown { .. }
             | Body::Returned { .. }
             | Body::Note { .. }
+            | Body::Settled(_)
             | Body::Told { .. } => false,
         }
     }
@@ -275,6 +289,21 @@ pub struct Durable {
     /// What a person has declared final.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<CobId>,
+    /// The switch to this generation was cancelled, and the host stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<GenerationNumber>,
+    /// At most so many transitions at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// The active generation has converged once since it was activated.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub settled: bool,
+    /// The generation that was active before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<GenerationNumber>,
+    /// The `go` that this host has heard is for these alone; none: for everybody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<HostName>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -316,13 +345,17 @@ impl Durable {
             Body::Life(life) => self.life = Some(*life),
             Body::Go(generation) => {
                 self.going_to = Some(*generation);
+                self.held = None;
+                self.only.clear();
                 self.highest = self.highest.max(*generation);
                 self.going_since = record.at;
                 self.forget_facts();
             }
             Body::Activated(generation) => {
+                self.previous = Some(self.active).filter(|was| *was != GenerationNumber(0));
                 self.active = *generation;
                 self.going_to = None;
+                self.settled = false;
                 self.highest = self.highest.max(*generation);
                 self.forget_facts();
             }
@@ -393,7 +426,13 @@ impl Durable {
                 c.since = record.at;
             }
             Body::Ordered(OrderRecord::Pause) => self.paused = true,
-            Body::Ordered(OrderRecord::Resume) => self.paused = false,
+            Body::Ordered(OrderRecord::Resume) => {
+                self.paused = false;
+                self.held = None;
+            }
+            Body::Ordered(OrderRecord::Cancel(generation)) => self.held = Some(*generation),
+            Body::Ordered(OrderRecord::Limit(limit)) => self.limit = *limit,
+            Body::Ordered(OrderRecord::Only(hosts)) => self.only.clone_from(hosts),
             Body::Ordered(OrderRecord::Retry(cob)) => {
                 let c = self.cob(cob);
                 c.failed = false;
@@ -406,7 +445,8 @@ impl Durable {
                 }
             }
             Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
-            Body::Ordered(OrderRecord::Prepare(_)) | Body::Note { .. } => {}
+            Body::Settled(generation) => self.settled |= self.active == *generation,
+            Body::Ordered(OrderRecord::Prepare(_) | OrderRecord::CallOff(_)) | Body::Note { .. } => {}
         }
     }
 

@@ -20,8 +20,16 @@ fn one_of_each() -> Vec<Body> {
     let number = Number { start: 1, counter: 2 };
     let cob = || id("n1/a");
     let life = Incarnation { id: 1, start: 2 };
-    let begun =
-        Begun { job: number, from: state(), to: state(), attempt: 1, process: true, locks: Vec::new(), token: None };
+    let begun = Begun {
+        job: number,
+        from: state(),
+        to: state(),
+        attempt: 1,
+        process: true,
+        locks: Vec::new(),
+        token: None,
+        generation: GenerationNumber(0),
+    };
     let grant = GrantOut {
         number,
         set: vec![state()],
@@ -51,6 +59,10 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Fence(host, Some(life)),
         OrderRecord::Prepare(GenerationNumber(1)),
         OrderRecord::DeclareFinal(cob()),
+        OrderRecord::Cancel(GenerationNumber(1)),
+        OrderRecord::CallOff(GenerationNumber(1)),
+        OrderRecord::Limit(Some(2)),
+        OrderRecord::Only(vec![HostName::new("n1").expect("a name")]),
     ];
     let mut all = vec![
         Body::Snapshot(Box::default()),
@@ -92,6 +104,7 @@ fn one_of_each() -> Vec<Body> {
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
     all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
+    all.push(Body::Settled(GenerationNumber(1)));
     all
 }
 
@@ -116,22 +129,27 @@ fn place(body: &Body) -> usize {
             OrderRecord::Fence(..) => 14,
             OrderRecord::Prepare(_) => 15,
             OrderRecord::DeclareFinal(_) => 16,
+            OrderRecord::Cancel(_) => 17,
+            OrderRecord::CallOff(_) => 18,
+            OrderRecord::Limit(_) => 19,
+            OrderRecord::Only(_) => 20,
         },
         Body::Note { note, .. } => match note {
-            Note::Requested { .. } => 17,
-            Note::Released { .. } => 18,
-            Note::Holds { .. } => 19,
-            Note::Recalled { .. } => 20,
-            Note::Lapsed { .. } => 21,
-            Note::Stuck { .. } => 22,
-            Note::Chase { .. } => 23,
-            Note::Flap { .. } => 24,
-            Note::Ordered => 25,
-            Note::Overdrawn { .. } => 26,
+            Note::Requested { .. } => 21,
+            Note::Released { .. } => 22,
+            Note::Holds { .. } => 23,
+            Note::Recalled { .. } => 24,
+            Note::Lapsed { .. } => 25,
+            Note::Stuck { .. } => 26,
+            Note::Chase { .. } => 27,
+            Note::Flap { .. } => 28,
+            Note::Ordered => 29,
+            Note::Overdrawn { .. } => 30,
         },
-        Body::Final { .. } => 27,
-        Body::Told { .. } => 28,
-        Body::Turn(_) => 29,
+        Body::Final { .. } => 31,
+        Body::Told { .. } => 32,
+        Body::Turn(_) => 33,
+        Body::Settled(_) => 34,
     }
 }
 
@@ -143,7 +161,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=29).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=34).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -170,6 +188,10 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>eFence<82>bn2<a2><00><01><01><02>
     <a1>gOrdered<a1>gPrepare<01>
     <a1>gOrdered<a1>lDeclareFinaldn1/a
+    <a1>gOrdered<a1>fCancel<01>
+    <a1>gOrdered<a1>gCallOff<01>
+    <a1>gOrdered<a1>eLimit<02>
+    <a1>gOrdered<a1>dOnly<81>bn1
     <a1><0c><a2><00>dn1/a<01><a1><00><a2><00>dn1/a<01><80>
     <a1><0c><a2><00>dn1/a<01><a1><01><a1><00>dn1/a
     <a1><0c><a2><00>dn1/a<01><a1><02><a2><00>dn1/a<01>bup
@@ -183,5 +205,6 @@ fn records_are_written_as_ever() {
     <a1><0d><a1><00>dn1/a
     <a1><0e><a1><00><81>dn2/b
     <a1>dTurn<03>
+    <a1>gSettled<01>
     "#);
 }

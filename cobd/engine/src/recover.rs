@@ -69,6 +69,8 @@ impl Engine {
         self.paused = durable.paused;
         self.turn = durable.turn;
         self.highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
+        self.held = durable.held;
+        self.limit.set(durable.limit);
         for (cob, state) in &durable.gone {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);
@@ -278,6 +280,8 @@ impl Engine {
             active: self.generation(),
             going_to: self.going_to(),
             paused: self.paused,
+            held: self.held,
+            limit: self.limit(),
             ..Durable::default()
         };
         for object in self.objects() {
@@ -310,6 +314,7 @@ impl Engine {
                     process: object.spec.kind.process,
                     locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
                     token: object.left_under.clone(),
+                    generation: self.generation,
                 })
             }
             Activity::Idle | Activity::Checking { .. } => None,
@@ -343,6 +348,9 @@ impl Object {
         self.state = Some(from);
         self.activity = Activity::Acting { job: begun.job, transition: transition as u16 };
         self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
+        // What it has made is of another generation's content: looked at when it has ended.
+        self.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
+        self.suspect |= self.outlived;
         if !process {
             self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
         }

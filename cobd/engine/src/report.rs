@@ -148,8 +148,11 @@ impl Engine {
         if let Some(until) = o.resting_until(now) {
             waits.push(Wait::Rest { until_ns: until.0 });
         }
-        if self.paused && away && waits.is_empty() {
+        if self.is_paused() && away && waits.is_empty() {
             waits.push(Wait::Paused);
+        }
+        if let Some(at_most) = self.limit.at_most().filter(|_| o.view.limited && waits.is_empty()) {
+            waits.push(Wait::Limit { at_most });
         }
         if let Some(going) = self.going.as_ref().filter(|_| o.retiring && o.state == Some(o.home()) && !o.finished) {
             let before = going.before.get(&o.me).into_iter().flatten();

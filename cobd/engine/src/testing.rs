@@ -235,9 +235,12 @@ fn tell_record(body: &Body) -> String {
             format!("write: told that {} is final", cobs.iter().map(CobId::as_str).collect::<Vec<_>>().join(" "))
         }
         Body::Turn(turn) => format!("write: turn {turn}"),
-        Body::Go(_) | Body::Activated(_) | Body::Gone { .. } | Body::Ordered(_) | Body::Snapshot(_) => {
-            format!("write: {body:?}")
-        }
+        Body::Go(_)
+        | Body::Activated(_)
+        | Body::Gone { .. }
+        | Body::Ordered(_)
+        | Body::Snapshot(_)
+        | Body::Settled(_) => format!("write: {body:?}"),
     }
 }
 

@@ -22,6 +22,7 @@ mod service_manager;
 mod start;
 mod tell;
 mod trust;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -106,6 +107,8 @@ pub struct Daemon {
     drifts: mpsc::Receiver<CobId>,
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
+    /// Fetches begun, and which of them count for nothing any more.
+    fetches: words::Fetches,
     depot_changes: mpsc::Receiver<GenerationNumber>,
     /// What is followed to and could not be had yet.
     again: follow::Again,
@@ -142,14 +145,18 @@ struct Turn {
     answers: Vec<(Reply, Result<Done, Refusal>)>,
     /// Job folders that may go once the records of this turn are durable.
     finished: Vec<JobId>,
+    /// Actions that are asked to end once the records of this turn are durable.
+    cancel: Vec<CobId>,
 }
 
 /// A generation was fetched from the depot.
 struct Fetched {
     generation: GenerationNumber,
     result: Result<Prepared, FetchError>,
-    /// Switch to it then.
-    go: bool,
+    /// Switch to it then, on these terms.
+    go: Option<words::Terms>,
+    /// Which fetch it was.
+    fetch: u64,
     asked: Option<Asked>,
 }
 
@@ -271,7 +278,7 @@ impl Daemon {
                 let outcome = match moved {
                     kinds::Outcome::Done { exports, .. } => ActionOutcome::Done { values: exports },
                     kinds::Outcome::Failed { reason } => ActionOutcome::Failed { error: reason },
-                    kinds::Outcome::Cancelled => ActionOutcome::Failed { error: "cancelled".to_owned() },
+                    kinds::Outcome::Cancelled => ActionOutcome::Cancelled,
                     kinds::Outcome::Lost => ActionOutcome::Lost,
                 };
                 let span = (began_ns, ended_ns);

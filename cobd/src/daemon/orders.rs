@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use cob_engine::record::{Body, OrderRecord, Record};
 use cob_engine::{Event, Order};
-use cob_types::{CobId, GenerationNumber, Manifest, SwitchOrder};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
+use super::words::Terms;
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
 use crate::generations::{FetchError, Prepared};
@@ -83,7 +84,7 @@ impl Daemon {
     }
 
     /// Hands the engine an event that somebody ordered; what it records bears the name.
-    fn feed_ordered(&mut self, event: Event, who: &str) {
+    pub(super) fn feed_ordered(&mut self, event: Event, who: &str) {
         let before = self.turn.effects.persist.len();
         self.feed(event);
         for record in self.turn.effects.persist.iter_mut().skip(before) {
@@ -96,7 +97,10 @@ impl Daemon {
     fn order(&mut self, order: Command, who: String, reply: Reply) {
         match order {
             Command::Prepare { generation } => self.prepare(generation, Asked { who, reply }),
-            Command::Switch { generation } => self.switch(generation, who, reply),
+            Command::Switch { generation, only, seen } => self.switch(generation, only, seen, who, reply),
+            Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
+            Command::CallOff { generation } => self.call_off(generation, who, reply),
+            Command::Limit { at_most } => self.limit(at_most, &who, reply),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
@@ -126,34 +130,48 @@ impl Daemon {
             Err(error @ FetchError::Older { .. }) if generation != self.here() && self.config.trust.is_some() => {
                 self.refuse_generation(generation, &error, Some(asked.reply));
             }
-            Ok(_) | Err(_) => self.fetch(generation, false, Some(asked)),
+            Ok(_) | Err(_) => self.fetch(generation, None, Some(asked)),
         }
     }
 
-    fn switch(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
+    fn switch(
+        &mut self,
+        generation: GenerationNumber,
+        only: Vec<HostName>,
+        seen: Option<GenerationNumber>,
+        who: String,
+        reply: Reply,
+    ) {
         let going = self.engine.going_to();
         if generation == self.here() && generation != GenerationNumber(0) {
             let word = if going.is_some() { "is being switched to" } else { "is active" };
-            self.done(reply, false, format!("generation {generation} {word} already"));
+            self.widen(&only, &who);
+            let held = match self.engine.held() {
+                Some(_) => ", and was cancelled: `cobctl resume` goes on with it",
+                None => "",
+            };
+            self.done(reply, false, format!("generation {generation} {word} already{held}"));
+        } else if let Some(newer) = self.overtaken(generation, seen) {
+            self.refuse_overtaken(generation, newer, reply);
         } else if let Err(error) = self.way_to(generation) {
             self.refuse_generation(generation, &error, Some(reply));
         } else {
-            self.fetch(generation, true, Some(Asked { who, reply }));
+            self.fetch(generation, Some(Terms { only, seen }), Some(Asked { who, reply }));
         }
     }
 
     /// The generation that this host goes to, else the one that it has.
-    fn here(&self) -> GenerationNumber {
+    pub(super) fn here(&self) -> GenerationNumber {
         self.engine.going_to().unwrap_or(self.engine.generation())
     }
 
     /// The newest generation that this host has been told to go to, also when it has left it again.
-    fn newest(&self) -> Result<GenerationNumber, FetchError> {
+    pub(super) fn newest(&self) -> Result<GenerationNumber, FetchError> {
         Ok(self.generations.returned_from()?.map_or(self.here(), |left| left.max(self.here())))
     }
 
     /// Whether this host may go to a generation.
-    fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
+    pub(super) fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
         let here = self.here();
         if generation > here || here == GenerationNumber(0) {
             return Ok(Way::Forward);
@@ -177,7 +195,8 @@ impl Daemon {
     }
 
     /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
-    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: bool, asked: Option<Asked>) {
+    pub(super) fn fetch(&mut self, generation: GenerationNumber, go: Option<Terms>, asked: Option<Asked>) {
+        let fetch = self.fetches.begin(generation);
         let leaving = self.engine.generation() != GenerationNumber(0);
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
@@ -193,12 +212,15 @@ impl Daemon {
                 Err(FetchError::Bad { generation, what: "reading it failed in an unexpected way".to_owned() })
             });
             // Without a receiver the daemon is ending.
-            let _ = done.send(Fetched { generation, result, go, asked }).await;
+            let _ = done.send(Fetched { generation, result, go, fetch, asked }).await;
         });
     }
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
-        let Fetched { generation, result, go, asked } = fetched;
+        let Fetched { generation, result, go, fetch, asked } = fetched;
+        if self.fetches.is_void(generation, fetch) {
+            return self.was_called_off(generation, result.is_ok(), asked);
+        }
         let prepared = match result {
             Ok(prepared) => prepared,
             Err(error) => return self.not_fetched(generation, &error, asked),
@@ -206,7 +228,7 @@ impl Daemon {
         if asked.is_none() {
             self.again.taken();
         }
-        if !go {
+        let Some(Terms { only, seen }) = go else {
             if let Some(Asked { who, reply }) = asked {
                 self.note_prepared(generation, who);
                 let detail = format!("generation {generation} is here and verified");
@@ -218,15 +240,22 @@ impl Daemon {
                 self.tell_roster();
             }
             return;
-        }
+        };
         if generation == self.here() {
             if let Some(Asked { reply, .. }) = asked {
                 self.done(reply, false, format!("another switch was faster: generation {generation}"));
             }
             return;
         }
+        if let Some(newer) = self.overtaken(generation, seen) {
+            match asked {
+                Some(Asked { reply, .. }) => self.refuse_overtaken(generation, newer, reply),
+                None => info!(%generation, %newer, "a generation is not followed to: a newer one was faster"),
+            }
+            return;
+        }
         let who = asked.as_ref().map(|a| a.who.clone());
-        match self.set_out(prepared, who.as_deref()) {
+        match self.set_out(prepared, only, who.as_deref()) {
             Ok(()) => {
                 if let Some(Asked { reply, .. }) = asked {
                     self.done(reply, true, format!("switching: generation {generation}"));
@@ -244,7 +273,12 @@ impl Daemon {
     }
 
     /// Says `go` to the engine, if the way is open still.
-    fn set_out(&mut self, prepared: Prepared, who: Option<&str>) -> Result<(), FetchError> {
+    pub(super) fn set_out(
+        &mut self,
+        prepared: Prepared,
+        only: Vec<HostName>,
+        who: Option<&str>,
+    ) -> Result<(), FetchError> {
         let generation = prepared.manifest.generation;
         let way = self.way_to(generation)?;
         let in_process = prepared.in_process(&self.kinds);
@@ -271,6 +305,9 @@ impl Daemon {
         match who {
             Some(who) => self.feed_ordered(event, who),
             None => self.feed(event),
+        }
+        if !only.is_empty() {
+            self.note_only(only, who);
         }
         Ok(())
     }
@@ -303,13 +340,16 @@ impl Daemon {
     pub(super) fn depot_changed(&mut self, newest: GenerationNumber) {
         if !self.config.follow {
             if self.waits_for_the_first() {
-                self.fetch(newest, false, None);
+                self.fetch(newest, None, None);
             }
             return;
         }
         // What this host has left for an older one is not followed to again.
         match self.newest() {
-            Ok(known) if newest > known => self.fetch(newest, true, None),
+            Ok(known) if newest > known => {
+                let terms = Terms { only: Vec::new(), seen: Some(known) };
+                self.fetch(newest, Some(terms), None);
+            }
             Ok(_) => {}
             Err(error) => warn!(%error, "the depot can't be followed"),
         }
@@ -327,7 +367,8 @@ impl Daemon {
     }
 
     fn pause(&mut self, pause: bool, who: &str, reply: Reply) {
-        let changed = self.engine.is_paused() != pause;
+        // Who is held for a cancelled switch is not paused by that: it goes on with the next one.
+        let changed = if pause { !self.engine.is_paused_by_word() } else { self.engine.is_paused() };
         if changed {
             self.feed_ordered(Event::Order(if pause { Order::Pause } else { Order::Resume }), who);
         }
@@ -336,11 +377,11 @@ impl Daemon {
     }
 
     /// Answered when the turn's records are durable.
-    fn done(&mut self, reply: Reply, changed: bool, detail: String) {
+    pub(super) fn done(&mut self, reply: Reply, changed: bool, detail: String) {
         self.turn.answers.push((reply, Ok(Done { changed, detail })));
     }
 
-    fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
+    pub(super) fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
         self.turn.answers.push((reply, Err(Refusal::new(kind, error, hint))));
     }
 }

@@ -28,6 +28,7 @@ impl Daemon {
     /// serves people.
     pub(super) fn finish_turn(&mut self) -> Result<(), RunError> {
         let mut turn = std::mem::take(&mut self.turn);
+        turn.effects.persist.extend(self.note_settled(turn.effects.activated));
         let mut effects = std::mem::take(&mut turn.effects);
         let quiet = effects.is_empty() && turn.answers.is_empty();
         let persist = std::mem::take(&mut effects.persist);
@@ -42,6 +43,11 @@ impl Daemon {
         }
         for run in effects.run {
             self.start_job(run);
+        }
+        for cob in turn.cancel {
+            if let Some((_, handle)) = self.running.get(&cob) {
+                handle.cancel();
+            }
         }
         for job in turn.finished {
             self.kinds.remove(job);

@@ -208,6 +208,7 @@ impl Daemon {
             ended,
             asks,
             fetched: mpsc::channel(16),
+            fetches: super::words::Fetches::default(),
             depot_changes,
             again,
             _guards: guards,
@@ -254,6 +255,7 @@ impl Daemon {
         for (cob, number) in running {
             self.feed_lost(cob, number);
         }
+        self.cancel_again();
         Ok(())
     }
 }

@@ -38,6 +38,10 @@ impl Daemon {
             denied: self.api.denied(),
             switch_waits: self.engine.switch_waits(),
             cobs,
+            held: self.engine.held(),
+            limit: self.engine.limit(),
+            settled: self.durable.settled,
+            prepared: self.prepared(),
         }
     }
 
@@ -52,6 +56,7 @@ impl Daemon {
             let peers = links.status();
             let up = peers.iter().filter(|p| p.up).count();
             let state = match (engine.is_paused(), engine.is_converged()) {
+                (true, _) if engine.held().is_some() => "held",
                 (true, _) => "paused",
                 (false, true) => "converged",
                 (false, false) => "converging",

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
 use cob_types::status::{CobStatus, HostStatus};
+use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -97,6 +98,28 @@ pub enum Command {
     Switch {
         /// Its number.
         generation: GenerationNumber,
+        /// The hosts that it is for, and nobody else is to be told of it; none: everybody.
+        only: Vec<HostName>,
+        /// The newest generation that whoever orders it knew of on any host: one that is newer has overtaken the order.
+        seen: Option<GenerationNumber>,
+    },
+    /// Stop the switch under way: what runs is asked to end, nothing starts, then the policy applies. A host on which
+    /// the generation that is named has converged goes back, too, if the policy says so.
+    Cancel {
+        /// The generation meant; none: whichever it is.
+        generation: Option<GenerationNumber>,
+        /// What happens then, in place of what the generation says.
+        on_failure: Option<OnFailure>,
+    },
+    /// Forget a generation that was prepared and to which nobody has said `go`.
+    CallOff {
+        /// Its number.
+        generation: GenerationNumber,
+    },
+    /// At most so many transitions at a time; none: as many as can go.
+    Limit {
+        /// So many.
+        at_most: Option<u32>,
     },
     /// Forget that this change object has given up.
     Retry {

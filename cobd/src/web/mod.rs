@@ -39,6 +39,6 @@ pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
 pub use routes::router;
 pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
-    API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalBody, RefusalKind, Version,
-    Whoami,
+    API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
+    RefusalBody, RefusalKind, Version, Whoami,
 };

@@ -27,7 +27,8 @@ use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, CobOrder, Done, GenerationOrder, HostOrder, PlainOrder, Refusal, RefusalKind, Version, Whoami,
+    API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
+    RefusalKind, Version, Whoami,
 };
 
 /// The longest body that is read.
@@ -63,6 +64,9 @@ pub fn router(api: Api) -> Router {
         .route("/v1/pause", post(pause))
         .route("/v1/resume", post(resume))
         .route("/v1/fence", post(fence))
+        .route("/v1/cancel", post(cancel))
+        .route("/v1/call-off", post(call_off))
+        .route("/v1/limit", post(limit))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(api.clone(), guard))
@@ -171,8 +175,23 @@ async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, requ
 }
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let GoOrder { generation, who, only, seen } = body(&api, request).await?;
+    order(&api, Command::Switch { generation, only, seen }, &author, who).await
+}
+
+async fn cancel(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let CancelOrder { generation, on_failure, who } = body(&api, request).await?;
+    order(&api, Command::Cancel { generation, on_failure }, &author, who).await
+}
+
+async fn call_off(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let GenerationOrder { generation, who } = body(&api, request).await?;
-    order(&api, Command::Switch { generation }, &author, who).await
+    order(&api, Command::CallOff { generation }, &author, who).await
+}
+
+async fn limit(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let LimitOrder { at_most, who } = body(&api, request).await?;
+    order(&api, Command::Limit { at_most }, &author, who).await
 }
 
 async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

@@ -74,9 +74,13 @@ pub(super) fn fake() -> Fake {
                             Ok(Done { changed: !std::mem::replace(&mut paused, true), detail: "paused".to_owned() })
                         }
                         Command::Prepare { .. } => Err(Refusal::new(RefusalKind::NotFound, "no generation 9", "wait")),
-                        Command::Switch { .. } | Command::Retry { .. } | Command::Resume | Command::Fence { .. } => {
-                            Ok(Done { changed: true, detail: String::new() })
-                        }
+                        Command::Switch { .. }
+                        | Command::Retry { .. }
+                        | Command::Resume
+                        | Command::Cancel { .. }
+                        | Command::CallOff { .. }
+                        | Command::Limit { .. }
+                        | Command::Fence { .. } => Ok(Done { changed: true, detail: String::new() }),
                     };
                     told.send((order, who)).await.expect("the test listens");
                     drop(reply.send(answer));
@@ -217,7 +221,7 @@ async fn orders_reach_the_loop_with_their_author() {
         [
             (Command::Pause, format!("{me}, for \"ann\"")),
             (Command::Pause, me.clone()),
-            (Command::Switch { generation: GenerationNumber(8) }, me.clone()),
+            (Command::Switch { generation: GenerationNumber(8), only: Vec::new(), seen: None }, me.clone()),
             (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
             (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
             (Command::Prepare { generation: GenerationNumber(9) }, me),

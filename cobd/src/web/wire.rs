@@ -6,6 +6,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cob_types::switch::OnFailure;
 use cob_types::trust::Role;
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
@@ -35,12 +36,56 @@ pub struct Whoami {
     pub proof: String,
 }
 
-/// Body of `prepare` and `switch`.
+/// Body of `prepare` and `call-off`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerationOrder {
     /// The generation meant.
     pub generation: GenerationNumber,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `switch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoOrder {
+    /// The generation meant.
+    pub generation: GenerationNumber,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// The hosts that it is for: these carry it to nobody else. Empty: everybody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<HostName>,
+    /// The newest generation that whoever orders has seen on any host. A host that goes to a newer one since refuses
+    /// the order; without it, an older generation is gone back to where the way is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<GenerationNumber>,
+}
+
+/// Body of `cancel`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelOrder {
+    /// The generation whose switch is meant; none: whichever is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
+    /// What happens then; none: what the generation says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `limit`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitOrder {
+    /// At most so many transitions at a time; null: as many as can go.
+    pub at_most: Option<u32>,
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,

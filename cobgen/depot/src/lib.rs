@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `refs/signatures/N/KEY` are the publishers' signatures over manifests, and `enrolled.json` beside git's
-//! own files has the keys of hosts that have enrolled.
+//! own files has the keys of hosts that have enrolled. `refs/outcomes` is what came of switches, one commit each.
 //!
 //! Rules: objects first, durably; then `refs/generations/N`, which is never moved and makes the
 //! generation exist, for everybody at once; then `main`, which only follows and is set right when it
@@ -25,6 +25,7 @@ pub mod fsck;
 mod integrity;
 mod lock;
 mod objects;
+mod outcomes;
 pub mod pins;
 pub mod prune;
 mod publish;
@@ -40,4 +41,5 @@ mod testing;
 
 pub use depot::{Counts, Depot, LogEntry};
 pub use error::{DepotError, PublishError};
+pub use outcomes::Outcomes;
 pub use publish::{Author, Publication, Published};

@@ -3,14 +3,18 @@
 use std::io;
 use std::path::PathBuf;
 
-use cob_depot::{Depot, DepotError, LogEntry};
+use cob_depot::{Depot, DepotError, LogEntry, Outcomes};
 use cob_types::PublicKey;
+use cob_types::outcome::SwitchOutcome;
 use cob_types::words::count;
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
 use super::{Answer, Terminal, tell_depot};
 use crate::calendar::utc;
+
+/// Nanoseconds in a second.
+const NS: u64 = 1_000_000_000;
 
 /// The options of `cobgen log`.
 #[derive(Debug, clap::Args)]
@@ -23,25 +27,32 @@ pub struct Args {
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Print {"generations": [{"generation", "time", "author", "message", "hosts", "cobs",
-    /// "signed_by"}]}, the newest first; the time is in seconds since 1970-01-01 UTC
+    /// "signed_by", "switches"}]}, the newest first; the time is in seconds since 1970-01-01 UTC. A switch is as
+    /// `cobctl outcomes --json` has it
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let entries = match Depot::open(&args.depot).and_then(|depot| entries(&depot)) {
-        Ok(entries) => entries,
+    let read = Depot::open(&args.depot).and_then(|depot| Ok((entries(&depot)?, outcomes(&depot))));
+    let (entries, outcomes) = match read {
+        Ok(read) => read,
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     if args.json {
-        let generations: Vec<Value> = entries.iter().map(|(entry, signers)| as_json(entry, signers)).collect();
+        let generations: Vec<Value> =
+            entries.iter().map(|(entry, signers)| as_json(entry, signers, &switches(&outcomes, entry))).collect();
         writeln!(terminal.out, "{:#}", json!({"generations": generations}))?;
         return Ok(Answer::Done);
+    }
+    for problem in &outcomes.problems {
+        writeln!(terminal.err, "warning: {}", problem.replace(char::is_control, " "))?;
     }
     if entries.is_empty() {
         writeln!(terminal.err, "{} has no generation yet.", args.depot.display())?;
     }
-    for (LogEntry { generation, message, time, author, counts }, signers) in &entries {
+    for (entry, signers) in &entries {
+        let LogEntry { generation, message, time, author, counts } = entry;
         let (hosts, cobs) = (count(counts.hosts, "host"), count(counts.cobs, "change object"));
         writeln!(terminal.out, "generation {generation}   {}   {hosts}, {cobs}   {author}", utc(*time))?;
         for line in message.lines() {
@@ -49,6 +60,9 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         }
         if !signers.is_empty() {
             writeln!(terminal.out, "    signed by {}", names(signers))?;
+        }
+        for switch in switches(&outcomes, entry) {
+            writeln!(terminal.out, "    {}", told(switch))?;
         }
     }
     Ok(Answer::Done)
@@ -60,7 +74,31 @@ fn entries(depot: &Depot) -> Result<Vec<(LogEntry, Vec<PublicKey>)>, DepotError>
     depot.list()?.into_iter().map(signed).collect()
 }
 
-fn as_json(entry: &LogEntry, signers: &[PublicKey]) -> Value {
+/// What came of switches. A depot that can't tell is logged all the same.
+fn outcomes(depot: &Depot) -> Outcomes {
+    let broken = |error: DepotError| Outcomes { all: Vec::new(), problems: vec![error.to_string()] };
+    depot.outcomes().unwrap_or_else(broken)
+}
+
+/// The switches to a generation, the oldest first.
+fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutcome> {
+    outcomes.all.iter().rev().filter(|o| o.to == entry.generation).collect()
+}
+
+/// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3 s on 3 hosts`
+fn told(switch: &SwitchOutcome) -> String {
+    let began = utc(i64::try_from(switch.began_ns / NS).unwrap_or(i64::MAX));
+    let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
+    let took = switch.ended_ns.map(|end| format!(" after {} s", end.saturating_sub(switch.began_ns).div_ceil(NS)));
+    let (ended, took) = (switch.ended.word(), took.unwrap_or_default());
+    let hosts = count(switch.hosts.len() as u64, "host");
+    let gave_up: Vec<&str> =
+        switch.hosts.values().flat_map(|h| &h.cobs).filter(|(_, c)| c.failed).map(|(cob, _)| cob.as_str()).collect();
+    let why = if gave_up.is_empty() { String::new() } else { format!("; gave up: {}", gave_up.join(", ")) };
+    format!("switched {began}{by}: {ended}{took} on {hosts}{why}").replace(char::is_control, " ")
+}
+
+fn as_json(entry: &LogEntry, signers: &[PublicKey], switches: &[&SwitchOutcome]) -> Value {
     let LogEntry { generation, message, time, author, counts } = entry;
     json!({
         "generation": generation,
@@ -70,5 +108,6 @@ fn as_json(entry: &LogEntry, signers: &[PublicKey]) -> Value {
         "hosts": counts.hosts,
         "cobs": counts.cobs,
         "signed_by": signers,
+        "switches": switches,
     })
 }

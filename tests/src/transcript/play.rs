@@ -3,6 +3,7 @@
 //! ```text
 //! system                    the lines below it are generation 1, and `go` is said everywhere
 //! generation                the lines below it are the next generation, and `go` is said everywhere
+//! back                      everywhere the way back to the generation before it is said
 //! show WORD...              of: actions (default), messages, probes, hellos, nothing
 //! run                       until everybody has come to rest and nothing is under way
 //! run for 30 s | 20 ms      so long
@@ -12,8 +13,8 @@
 //! drift COB STATE           it is found in another state
 //! kill HOST, power-off HOST its daemon dies; every action on it as well; then `revive HOST`
 //! hold A B                  what A says to B is kept back; then `deliver A B` or `lose A B`
-//! order HOST pause | resume | retry COB | fence HOST
-//! status                    a line for each change object
+//! order HOST pause | resume | retry COB | fence HOST | declare-final COB
+//! status                    a line for each change object, and for each host that waits to go on
 //! expect ...                must hold, or the test fails: see [`Play::expect`]
 //! ```
 
@@ -28,6 +29,7 @@ use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
 use super::notation;
 use crate::conditions::Conditions;
+use crate::switching;
 use crate::system::{IN_PROCESS, System};
 
 /// The longest time that `run until` waits.
@@ -38,6 +40,8 @@ const PATIENCE: Span = Span::secs(3600);
 pub struct Play {
     world: Option<World>,
     system: System,
+    /// The generation before.
+    before: System,
     generation: u64,
     shown: BTreeSet<String>,
     /// So much of the trace has been printed.
@@ -57,6 +61,7 @@ impl Play {
         match word {
             "system" => extra = self.start(notation::parse(body)?),
             "generation" => extra = self.next(notation::parse(body)?)?,
+            "back" => self.back()?,
             "show" => self.shown = rest.split_whitespace().map(str::to_owned).collect(),
             "run" => extra = self.run(rest)?,
             "fail" => {
@@ -103,7 +108,7 @@ impl Play {
         Ok(self.new_lines() + &extra)
     }
 
-    /// `converged` and `not converged`; `within P1-P4` and `fails P3` …; `COB in STATE`; `actions N`, or
+    /// `HOST at N`: it has this generation; `converged` and `not converged`; `within P1-P4` and `fails P3` …; `COB in STATE`; `actions N`, or
     /// `actions COB FROM>TO …`: exactly these since the last such line, in this order; `stuck COB`,
     /// `chase COB`, `flap COB`, `no-route COB`, `failed COB`: it is named so.
     fn expect(&mut self, what: &str) -> Result<(), String> {
@@ -114,6 +119,11 @@ impl Play {
             ["within" | "fails", ..] => {
                 let conditions = Conditions::of(&self.system).to_string();
                 self.met(conditions == what, &format!("it is {conditions}"))
+            }
+            [host, "at", number] => {
+                let engine = self.world.as_ref().and_then(|w| w.engine(&read_host(host).ok()?));
+                let real = engine.map_or(String::new(), |e| e.generation().to_string());
+                self.met(real == *number, &format!("it is at {real}"))
             }
             [cob, "in", state] => {
                 let cob = self.cob(cob)?;
@@ -169,14 +179,23 @@ impl Play {
         self.generation += 1;
         let generation = GenerationNumber(self.generation);
         // A host without a change object in it hears of the generation all the same.
-        let mut bundles = system.bundles();
-        for host in self.system.bundles().into_keys() {
-            bundles.entry(host.clone()).or_insert_with(|| cob_types::Bundle::empty(host).into());
-        }
-        self.world()?.go(generation, &bundles);
+        let bundles = switching::all_bundles(&system, &self.system);
+        let order = switching::order((&self.system, generation.0 - 1), (&system, generation.0));
+        let order = order.map_err(|circle| format!("there is no order: {circle:?}"))?;
+        self.world()?.switch(&order, &bundles, false);
         let conditions = Conditions::of(&system);
-        self.system = system;
+        self.before = std::mem::replace(&mut self.system, system);
         Ok(format!("{conditions}\n"))
+    }
+
+    fn back(&mut self) -> Result<(), String> {
+        let order = switching::order((&self.system, self.generation), (&self.before, self.generation - 1));
+        let order = order.map_err(|circle| format!("there is no order: {circle:?}"))?;
+        let bundles = switching::all_bundles(&self.before, &self.system);
+        self.world()?.switch(&order, &bundles, true);
+        std::mem::swap(&mut self.system, &mut self.before);
+        self.generation -= 1;
+        Ok(())
     }
 
     fn run(&mut self, how: &str) -> Result<String, String> {
@@ -211,7 +230,14 @@ impl Play {
     }
 
     fn status(&mut self) -> Result<String, String> {
-        let ids: Vec<CobId> = (0..self.system.things.len()).map(|t| self.system.id(t)).collect();
+        let ids_of = |system: &System| (0..system.things.len()).map(|t| system.id(t)).collect::<Vec<_>>();
+        let mut ids = ids_of(&self.system);
+        let world = self.world.as_ref().ok_or("no system yet")?;
+        let known = |id: &CobId| world.engine(&id.host()).is_some_and(|e| e.status_of(id, world.now()).is_some());
+        let leaving: Vec<CobId> =
+            ids_of(&self.before).into_iter().filter(|id| !ids.contains(id) && known(id)).collect();
+        ids.extend(leaving);
+        let hosts: BTreeSet<HostName> = ids.iter().map(CobId::host).collect();
         let world = self.world()?;
         let now = world.now();
         let mut text = String::new();
@@ -221,6 +247,13 @@ impl Play {
                 Some(None) => _ = writeln!(text, "{id}: not known"),
                 None => _ = writeln!(text, "{id}: its daemon is down"),
             }
+        }
+        for host in hosts {
+            let engine = self.world()?.engine(&host);
+            let Some((engine, to)) = engine.and_then(|e| Some((e, e.going_to()?))) else { continue };
+            let waits = engine.switch_waits();
+            let waits: Vec<_> = waits.iter().map(|w| format!("{} (asked {})", w.cob, w.asked)).collect();
+            let _ = writeln!(text, "{host} goes to {to}, waits for {}", waits.join(", "));
         }
         Ok(text)
     }
@@ -291,7 +324,10 @@ fn read_order(text: &str) -> Result<Order, String> {
     match text.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["pause"] => Ok(Order::Pause),
         ["resume"] => Ok(Order::Resume),
+        ["limit", "none"] => Ok(Order::Limit(None)),
+        ["limit", k] => Ok(Order::Limit(Some(k.parse().map_err(|_| format!("{k:?} is no number"))?))),
         ["retry", cob] => Ok(Order::Retry(CobId::new(cob).map_err(|e| e.to_string())?)),
+        ["declare-final", cob] => Ok(Order::DeclareFinal(CobId::new(cob).map_err(|e| e.to_string())?)),
         ["fence", host] => Ok(Order::Fence(read_host(host)?)),
         _ => Err("no such order".to_owned()),
     }
@@ -335,6 +371,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::Retry { attempt, of, .. } => format!("attempt {attempt} of {of} comes"),
         Wait::Failed => "has given up".to_owned(),
         Wait::Paused => "paused".to_owned(),
+        Wait::Limit { at_most } => format!("a place, of {at_most}"),
         Wait::Rest { .. } => "rests".to_owned(),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "is leaving".to_owned(),
@@ -374,7 +411,8 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         | Wait::Rest { .. }
         | Wait::Leaving
         | Wait::After { .. }
-        | Wait::Observed { .. } => None,
+        | Wait::Observed { .. }
+        | Wait::Limit { .. } => None,
     });
     troubles.chain(waits).collect()
 }

@@ -24,6 +24,7 @@ mod service;
 mod setup;
 mod siege;
 mod signed;
+mod words;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ use crate::settings::{Credentials, Settings};
 use crate::targets::{Target, Targets};
 
 pub(crate) mod at;
+mod cancel;
 mod doctor;
 mod durations;
 mod explain;
@@ -21,6 +22,7 @@ mod files;
 mod forecast;
 mod history;
 mod orders;
+mod outcomes;
 mod output;
 pub(crate) mod replay;
 mod shell;
@@ -81,7 +83,11 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
+        Command::Cancel(args) => cancel::cancel(&context(global, screen)?, screen, &args).await,
+        Command::CallOff(args) => cancel::call_off(&context(global, screen)?, screen, &args).await,
+        Command::Limit(args) => cancel::limit(&context(global, screen)?, screen, &args).await,
         Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
+        Command::Outcomes(args) => outcomes::run(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
         Command::Diff(args) => files::diff(&context(global, screen)?, screen, &args).await,
         Command::Resolve(args) => files::resolve(&context(global, screen)?, screen, &args).await,

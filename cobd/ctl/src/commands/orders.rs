@@ -120,7 +120,8 @@ fn confirm(screen: &mut Screen, host: &HostName) -> Result<(), Failure> {
     if line.trim() == host.as_str() { Ok(()) } else { not_confirmed("its name was not typed") }
 }
 
-async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
+/// Gives an order to each, and says what each has answered.
+pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
     targets: &[Target],

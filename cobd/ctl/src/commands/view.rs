@@ -186,8 +186,16 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     if failed > 0 {
         parts.push(format!("{failed} failed"));
     }
-    if host.paused {
+    if let Some(generation) = host.held {
+        parts.push(format!("held: switch to {generation} cancelled"));
+    } else if host.paused {
         parts.push("paused".to_owned());
+    }
+    if let Some(limit) = host.limit {
+        parts.push(format!("{limit} at a time"));
+    }
+    if !host.prepared.is_empty() {
+        parts.push(format!("{} prepared", list(host.prepared.iter(), 3)));
     }
     let down: Vec<_> = host.peers.iter().filter(|p| !p.up).map(|p| &p.host).collect();
     if !down.is_empty() {

@@ -216,7 +216,9 @@ fn host_words(host: &HostStatus) -> String {
         text.push_str(&format!(", switches to {next}"));
     }
     text.push_str(if host.converged { ", converged" } else { ", not converged" });
-    if host.paused {
+    if let Some(generation) = host.held {
+        text.push_str(&format!(", held: switch to {generation} cancelled"));
+    } else if host.paused {
         text.push_str(", paused");
     }
     text

@@ -1,10 +1,10 @@
 //! First causes: the reasons to wait behind which there is no other change object to look at.
 
-use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Trouble};
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Phase, Trouble};
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
-use crate::words::{ago, circle, clean, count, span, state, trouble};
+use crate::words::{ago, circle, clean, count, list, span, state, trouble};
 
 /// What a first cause is. In the order in which an operator should hear of them: what ends only by
 /// somebody's hand first, what ends by itself last.
@@ -31,8 +31,10 @@ pub enum CauseKind {
     Absent,
     /// Its host was not among those that could be asked.
     NotAsked,
-    /// An operator has paused its host.
+    /// An operator has paused its host, or has cancelled the switch.
     Paused,
+    /// An operator's limit lets no more go at a time on its host.
+    Limit,
     /// Its host has another generation active than the asking one.
     OtherGeneration,
     /// It serves only those who leave, until it is gone itself.
@@ -158,8 +160,21 @@ impl Cause {
     }
 
     pub(super) fn paused(host: &HostStatus) -> Self {
+        if let Some(generation) = host.held {
+            let words =
+                format!("may not move: {} is held, the switch to generation {generation} was cancelled", host.name);
+            return Self::new(CauseKind::Paused, words).hint(
+                "`cobctl resume` goes on with it; `cobctl switch` to another generation, the one before too, ends it",
+            );
+        }
         Self::new(CauseKind::Paused, format!("may not move: {} is paused", host.name))
             .hint(format!("`cobctl resume --host …` with the address or name of {}", host.name))
+    }
+
+    pub(super) fn limit(host: &HostStatus, at_most: u32) -> Self {
+        let moving: Vec<_> = host.cobs.iter().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect();
+        let words = format!("waits for its turn: {} lets {at_most} go at a time; now {}", host.name, list(&moving, 3));
+        Self::new(CauseKind::Limit, words).hint("`cobctl limit none` lets all go that can")
     }
 
     pub(super) fn rest(cob: &CobStatus, now_ns: u64, until_ns: u64) -> Self {

@@ -116,7 +116,9 @@ impl Explanation<'_> {
                 tree.lines.push(format!("held in {} by {}{back}", holder.state, holder.cob));
             }
             if host.paused {
-                tree.lines.push(format!("{} is paused", host.name));
+                let why =
+                    host.held.map(|g| format!(": the switch to generation {g} was cancelled")).unwrap_or_default();
+                tree.lines.push(format!("{} is paused{why}", host.name));
             }
         }
         tree.below(&(self.cob.clone(), Why::Away), &mut String::new(), 0);

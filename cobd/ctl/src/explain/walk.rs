@@ -230,6 +230,7 @@ impl<'a> Walk<'a, '_> {
             Wait::NoRoute { to } => found.causes.push(Cause::no_route(cob, to)),
             Wait::Leaving => found.causes.push(Cause::leaving(cob)),
             Wait::Observed { to } => found.causes.push(Cause::observed(cob, to)),
+            Wait::Limit { at_most } => found.causes.push(Cause::limit(host, *at_most)),
         }
     }
 

@@ -149,7 +149,7 @@ impl Inside {
                 Some(kind) => Err(Refusal::new(kind, format!("generation {generation} is not wanted here"), "ask why")),
                 None => done(true),
             },
-            Command::Switch { generation } => {
+            Command::Switch { generation, .. } => {
                 if self.prompt {
                     self.status.generation = Some(generation);
                     self.status.cobs = self.next.clone();
@@ -167,7 +167,11 @@ impl Inside {
                 let changed = std::mem::replace(&mut self.status.paused, false);
                 done(changed)
             }
-            Command::Retry { .. } | Command::Fence { .. } => done(true),
+            Command::Cancel { .. }
+            | Command::CallOff { .. }
+            | Command::Limit { .. }
+            | Command::Retry { .. }
+            | Command::Fence { .. } => done(true),
         }
     }
 }

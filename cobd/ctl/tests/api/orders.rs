@@ -24,7 +24,8 @@ fn orders(daemon: &Daemon) -> Vec<Command> {
     daemon.look().orders.clone()
 }
 
-const TAKEN: [Command; 2] = [Command::Prepare { generation: N7 }, Command::Switch { generation: N7 }];
+const TAKEN: [Command; 2] =
+    [Command::Prepare { generation: N7 }, Command::Switch { generation: N7, only: Vec::new(), seen: None }];
 
 #[tokio::test]
 async fn a_switch_prepares_everywhere_goes_and_waits() {

@@ -153,6 +153,7 @@ impl Object {
             process: self.spec.kind.process,
             locks,
             token: self.token_held(cx.names),
+            generation: cx.generation,
         };
         self.left_under.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
@@ -200,12 +201,20 @@ impl Object {
                 self.error = Some(error.clone().into());
                 (Some(false), error)
             }
+            ActionOutcome::Cancelled => {
+                self.state = t.failure;
+                self.values = Arc::default();
+                let error = "ended before its time: the switch was cancelled".to_owned();
+                self.error = Some(error.clone().into());
+                (Some(false), error)
+            }
             ActionOutcome::Lost => {
                 self.state = None;
                 self.values = Arc::default();
                 (None, "it left no result: the daemon or the host died while it ran".to_owned())
             }
         };
+        self.outlived = false;
         if std::mem::take(&mut self.suspect) {
             self.state = None;
         }

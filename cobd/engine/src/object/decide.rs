@@ -519,8 +519,14 @@ impl Object {
         if !matches!(self.activity, Activity::Idle) || cx.now < self.retry_at {
             return;
         }
+        let aim = self.aim(cx, state, None);
+        if cx.limited {
+            self.view.limited = true;
+            cx.out.ready.push((self.me, self.goal_rank(cx, aim.target, aim)));
+            return;
+        }
         let me = (self.me, self.spec.kind.id(state));
-        let because_of = self.aim(cx, state, None).asker;
+        let because_of = aim.asker;
         if let Some(until) = self.brake.rest_before_leaving(cx, me, state, because_of) {
             self.view.rest_until = Some(until);
             return;

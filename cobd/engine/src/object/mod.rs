@@ -74,8 +74,12 @@ pub(crate) struct Object {
     pub(crate) retiring: bool,
     /// It is final: it has left for good, and is never moved, unless the switch is left.
     pub(crate) finished: bool,
+    /// Others leave before it: until they are final it goes nowhere by itself.
+    pub(crate) held_back: bool,
     /// A person has said that it counts as final wherever it is.
     pub(crate) declared: bool,
+    /// Its action was begun by a generation before the active one, in an earlier life: its needs were others.
+    pub(crate) outlived: bool,
     /// The promise under which its last action ran was broken: check it when the action has ended.
     pub(crate) suspect: bool,
     /// Asked of this one, sorted by asker.
@@ -134,6 +138,8 @@ pub(crate) struct View {
     pub(crate) drained: bool,
     /// A need is not even asked for, or a hop not made: the brake is on until then.
     pub(crate) rest_until: Option<Time>,
+    /// It could start, and waits for a place under the host's limit.
+    pub(crate) limited: bool,
 }
 
 /// The last action that was started.
@@ -250,6 +256,8 @@ pub(crate) struct Out {
     pub(crate) mail: VecDeque<Mail>,
     pub(crate) records: Vec<Body>,
     pub(crate) runs: Vec<Run>,
+    /// Those that could start, by the rank of their goals, where a limit says who does.
+    pub(crate) ready: Vec<(CobRef, Rank)>,
 }
 
 /// What a change object may see of the daemon around it, and where its wishes go.
@@ -259,6 +267,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) here: HostRef,
     pub(crate) generation: GenerationNumber,
     pub(crate) paused: bool,
+    /// An action starts only when its turn comes.
+    pub(crate) limited: bool,
     /// The start of this life, first half of every number.
     pub(crate) start: u32,
     /// Second half of the last number given out.
@@ -304,7 +314,9 @@ impl Object {
             ordered: false,
             retiring: false,
             finished: false,
+            held_back: false,
             declared: false,
+            outlived: false,
             suspect: false,
             requests: Vec::new(),
             locks: Vec::new(),
@@ -336,7 +348,7 @@ impl Object {
     pub(crate) fn home(&self) -> StateIx {
         match (self.retiring, self.state) {
             (false, _) => self.spec.preferred,
-            (true, Some(state)) if self.spec.keep => state,
+            (true, Some(state)) if self.spec.keep || self.held_back => state,
             (true, _) => self.spec.kind.pre_remove,
         }
     }

@@ -56,6 +56,8 @@ pub struct Config {
     pub limit: Span,
     /// The run ends after so many events.
     pub max_events: u64,
+    /// At most so many transitions at a time on each host: an operator's limit.
+    pub limit_actions: Option<u32>,
     /// Planted faults.
     pub faults: Faults,
     /// A restart does not raise the incarnation: a planted fault.
@@ -83,6 +85,7 @@ impl Default for Config {
             check: true,
             limit: Span::secs(3600),
             max_events: 2_000_000,
+            limit_actions: None,
             faults: Faults::default(),
             same_incarnation: false,
             trace: false,
@@ -217,6 +220,9 @@ pub struct World {
     in_process: Vec<String>,
     /// Of every switch that was ordered.
     orders: BTreeMap<(GenerationNumber, GenerationNumber), Arc<SwitchOrder>>,
+    /// Whether what a promise rests on is looked at as well. Not on the way back: there a promise may have been given
+    /// before its granter had the lock dependency that it has in the older generation.
+    deep: bool,
     failures_left: u32,
     crashes_pending: u32,
     /// What a script wants otherwise.
@@ -247,6 +253,7 @@ impl World {
             last_arrival: HashMap::new(),
             in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
             orders: BTreeMap::new(),
+            deep: config.check,
             failures_left: config.failures,
             crashes_pending: config.crashes,
             script: Script::default(),
@@ -262,6 +269,9 @@ impl World {
             world.add_things(&bundle, initial);
         }
         world.random = random;
+        if world.config.limit_actions.is_some() {
+            (0..world.hosts.len()).for_each(|h| world.event(h, Event::Order(Order::Limit(world.config.limit_actions))));
+        }
         world
     }
 
@@ -309,6 +319,7 @@ impl World {
     /// was said before.
     pub fn switch(&mut self, order: &SwitchOrder, bundles: &BTreeMap<HostName, Arc<Bundle>>, back: bool) {
         let order = Arc::new(order.clone());
+        self.deep &= !back;
         self.orders.insert((order.from, order.to), order.clone());
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
@@ -410,12 +421,7 @@ impl World {
     /// Runs from a first generation until all have converged and every planned crash has happened, or
     /// the limits are reached, or something is violated.
     pub fn run(&mut self) -> Outcome {
-        for _ in 0..self.config.crashes {
-            let host = self.random.below(self.hosts.len() as u64) as usize;
-            let after = Span(self.random.below(self.config.trouble_us) * 1000);
-            let cut = self.random.below(5) as u8;
-            self.push(self.now + after, What::Crash { host, cut });
-        }
+        self.plan_crashes();
         let end = self.now + self.config.limit;
         while self.outcome.violations.is_empty() && self.outcome.events < self.config.max_events {
             if self.crashes_pending == 0 && self.all_converged() {
@@ -430,6 +436,27 @@ impl World {
             self.happen(entry.what);
         }
         self.conclude()
+    }
+
+    /// Spreads the crashes of the configuration over the time that comes.
+    pub fn plan_crashes(&mut self) {
+        for _ in 0..self.config.crashes {
+            let host = self.random.below(self.hosts.len() as u64) as usize;
+            let after = Span(self.random.below(self.config.trouble_us) * 1000);
+            let cut = self.random.below(5) as u8;
+            self.push(self.now + after, What::Crash { host, cut });
+        }
+    }
+
+    /// Every host that has a generation, or is to have one, has converged, and no crash is to come.
+    #[must_use]
+    pub fn has_come_to_rest(&self) -> bool {
+        self.crashes_pending == 0
+            && self.hosts.iter().all(|h| match &h.engine {
+                Some(engine) => h.bundles.is_empty() || engine.is_converged(),
+                None => false,
+            })
+            && self.reality.things.iter().all(|t| t.running.is_none())
     }
 
     /// Runs until nothing is under way any more but timers that lie further off than `quiet`.
@@ -534,11 +561,13 @@ impl World {
     pub(super) fn event(&mut self, host: usize, event: Event) {
         let now = self.now;
         let Some(engine) = self.hosts[host].engine.as_mut() else { return };
+        let was = engine.generation();
         let effects = engine.handle(event, now);
-        self.perform(host, effects);
+        self.perform(host, was, effects);
     }
 
-    fn perform(&mut self, host: usize, effects: Effects) {
+    /// `was`: the generation that the host had before the turn.
+    fn perform(&mut self, host: usize, was: GenerationNumber, effects: Effects) {
         let cut = if effects.is_empty() { None } else { self.hosts[host].cut.take() };
         if cut == Some(1) {
             self.crash(host);
@@ -556,7 +585,7 @@ impl World {
             return;
         }
         for run in effects.run {
-            self.start(host, run);
+            self.start(host, was, run);
         }
         if cut.is_some() {
             self.crash(host);
@@ -577,6 +606,11 @@ impl World {
     fn persist(&mut self, host: usize, records: Vec<Record>) {
         let durable = records.iter().any(|r| r.body.must_be_durable());
         for record in &records {
+            if let Body::Activated(generation) = record.body
+                && generation > GenerationNumber(1)
+            {
+                self.line(|w| format!("{} activates {generation}", w.hosts[host].name));
+            }
             if let Body::Returned { cob, from, .. } = &record.body {
                 self.reality.returned(cob, from);
             }
@@ -695,7 +729,7 @@ impl World {
         }
     }
 
-    fn start(&mut self, host: usize, run: Run) {
+    fn start(&mut self, host: usize, was: GenerationNumber, run: Run) {
         match run {
             Run::Check { cob, job } => {
                 let (low, high) = self.config.check_us;
@@ -703,23 +737,42 @@ impl World {
                 let start = self.hosts[host].life.start;
                 self.push(at, What::CheckDone { host, start, cob, job });
             }
-            Run::Action { cob, job, from, to, .. } => self.start_action(cob, job, from, to),
+            Run::Action { cob, job, from, to, .. } => self.start_action(was, cob, job, from, to),
         }
     }
 
-    fn start_action(&mut self, cob: CobId, job: Number, from: StateName, to: StateName) {
+    fn start_action(&mut self, was: GenerationNumber, cob: CobId, job: Number, from: StateName, to: StateName) {
         let Some(thing) = self.reality.find(&cob) else { return };
         self.line(|_| format!("start {cob} {from} -> {to}"));
         self.outcome.actions.push((self.now, cob, from.clone(), to.clone()));
-        let begin = Begin { thing, job, from: &from, to: &to, deep: self.config.check };
-        let begun = self.reality.begin(&begin, |host| self.hosts[host].active_bundle());
+        let begin = Begin { thing, job, from: &from, to: &to, deep: self.deep };
+        let active = |host: usize| self.hosts[host].active_bundle();
+        // What a turn starts before it activates a generation goes by the one before.
+        let here = self.reality.things[thing].host;
+        let before =
+            |host: usize| if host == here { self.hosts[host].bundles.get(&was).map(|b| &**b) } else { active(host) };
+        let begun = match self.reality.suits(&begin, active) {
+            false if self.reality.suits(&begin, before) => self.reality.begin(&begin, before),
+            _ => self.reality.begin(&begin, active),
+        };
         for breach in begun.err().unwrap_or_default() {
             self.violation(breach);
         }
+        self.count_running(thing);
         let (low, high) = self.config.action_us;
         let by_chance = Span(self.random.between(low, high) * 1000);
         let at = self.now + self.script.lasts(thing).unwrap_or(by_chance);
         self.push(at, What::ActionDone { thing, job });
+    }
+
+    /// No more run at a time on a host than its limit lets.
+    fn count_running(&mut self, thing: usize) {
+        let Some(limit) = self.config.limit_actions else { return };
+        let host = self.reality.things[thing].host;
+        let running = self.reality.things.iter().filter(|t| t.host == host && t.running.is_some()).count();
+        if running > limit as usize {
+            self.violation(format!("{running} act on {} under a limit of {limit}", self.hosts[host].name));
+        }
     }
 
     pub(super) fn crash(&mut self, host: usize) {
@@ -785,7 +838,7 @@ impl World {
         let running = engine.running_actions();
         h.engine = Some(engine);
         self.line(|w| format!("return {}", w.hosts[host].name));
-        self.perform(host, effects);
+        self.perform(host, active.unwrap_or_default(), effects);
         // Whoever started a switch says `go` again to one who had not answered.
         self.say_words(host);
         for (cob, job) in running {

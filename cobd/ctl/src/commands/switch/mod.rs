@@ -13,6 +13,7 @@
 
 mod prepare;
 mod report;
+mod staged;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use cob_types::status::ClusterStatus;
 use cob_types::{GenerationNumber, HostName};
 use tokio::time::Instant;
 
-use super::Context;
+use super::{Context, outcomes};
 use crate::args::{SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
@@ -32,6 +33,7 @@ use crate::verdict::Expected;
 use crate::words::count;
 use prepare::{Gone, Ready};
 use report::Report;
+use staged::Staged;
 
 /// How long a switch to the active generation is waited for when no wait is given.
 const DEFAULT_WAIT: Duration = Duration::from_secs(600);
@@ -71,6 +73,7 @@ async fn run_within(
     let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
     plan.newest = known.max().unwrap_or_default();
     add_leaving(context, &mut plan, &first)?;
+    let stages = staged::find(context, screen, args, &plan, &first)?;
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
     if due.is_empty() {
@@ -107,8 +110,24 @@ async fn run_within(
         report.finish(context, screen, &first, &plan.expected)?;
         return Ok(if refused { Exit::No } else { Exit::Unreached });
     }
+    let mut began = began;
+    let mut last = ready.clone();
+    if let Some(stages) = &stages {
+        let run = staged::Run { context, args, plan: &plan, first: &first, ready: &ready };
+        match run.go(screen, &mut report, stages).await {
+            // Each stage has had its own time.
+            Staged::Rest(rest) => (last, began) = (rest, Instant::now()),
+            Staged::Ended(why) => {
+                let cluster = gather::cluster(&context.client, &plan.hosts).await;
+                outcomes::record(context, screen, &plan.hosts, plan.generation).await;
+                return report.stopped(context, screen, &cluster, why);
+            }
+        }
+        last.extend(ready.iter().filter(|t| leaves(t)).cloned());
+    }
     let mut refused = false;
-    for (target, answer) in prepare::go(&context.client, &ready, plan.generation, args.wait.map(|w| began + w)).await {
+    let go = prepare::Go::to_all(&plan);
+    for (target, answer) in prepare::go(&context.client, &last, &go, args.wait.map(|w| began + w)).await {
         match answer {
             Gone::Yes => report.gone.push(target.stand_in()),
             Gone::Absent(error) => {

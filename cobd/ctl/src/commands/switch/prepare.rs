@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::GenerationOrder;
+use cobd::web::{GenerationOrder, GoOrder};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -33,6 +33,23 @@ pub(super) enum Gone {
     Yes,
     Absent(AskError),
     Refused(AskError),
+}
+
+/// What a `go` says.
+#[derive(Debug, Clone)]
+pub(super) struct Go {
+    pub(super) generation: GenerationNumber,
+    /// For these alone; none: for everybody.
+    pub(super) only: Vec<HostName>,
+    /// The newest generation that was seen on any host.
+    pub(super) seen: GenerationNumber,
+}
+
+impl Go {
+    /// For everybody.
+    pub(super) fn to_all(plan: &super::Plan) -> Self {
+        Self { generation: plan.generation, only: Vec::new(), seen: plan.newest }
+    }
 }
 
 /// The hosts that are not ready yet, by name, and what the last try at them came to.
@@ -83,27 +100,23 @@ pub(super) async fn all(
 }
 
 /// Says `go` to every host. An answer is waited for until then, if there is a time.
-pub(super) async fn go(
-    client: &Client,
-    targets: &[Target],
-    generation: GenerationNumber,
-    until: Option<Instant>,
-) -> Vec<(Target, Gone)> {
+pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Option<Instant>) -> Vec<(Target, Gone)> {
     gather::each(targets, |target| {
-        let client = client.clone();
-        async move { order_go(&client, &target, generation, until).await }
+        let (client, go) = (client.clone(), go.clone());
+        async move { order_go(&client, &target, &go, until).await }
     })
     .await
 }
 
 /// Brings a host that was absent to the switch, when it comes back. Ends when it has taken the `go`,
 /// or has refused.
-pub(super) async fn catch_up(client: Client, target: Target, generation: GenerationNumber) -> (Target, Gone) {
+pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target, Gone) {
+    let generation = go.generation;
     let mut backoff = Backoff::default();
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
         match prepare(&client, &target, generation, soon, &Pending::default(), &mut backoff).await {
-            Ready::Yes => match order_go(&client, &target, generation, None).await {
+            Ready::Yes => match order_go(&client, &target, &go, None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
                 Gone::Refused(error) => return (target, Gone::Refused(error)),
@@ -150,15 +163,32 @@ async fn prepare(
     }
 }
 
-async fn order_go(client: &Client, target: &Target, generation: GenerationNumber, until: Option<Instant>) -> Gone {
-    let order = GenerationOrder { generation, who: client.who() };
-    let answer = match until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST)) {
-        Some(left) => client.order_within(&target.endpoint, "/v1/switch", &order, left).await,
-        None => client.order(&target.endpoint, "/v1/switch", &order).await,
-    };
+async fn order_go(client: &Client, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
+    let Go { generation, only, seen } = go.clone();
+    let order = GoOrder { generation, who: client.who(), only, seen: Some(seen) };
+    let mut answer = say_go(client, target, &order, until).await;
+    if let Err(AskError::Refused { status: 400, error, .. }) = &answer
+        && error.contains("unknown field")
+    {
+        // A daemon of version 0.1.0 tells nobody else of a `go`, and takes the words that it knows.
+        let plain = GenerationOrder { generation, who: client.who() };
+        answer = say_go(client, target, &plain, until).await;
+    }
     match answer {
         Ok(_) => Gone::Yes,
         Err(error) if gather::is_refusal(&error) => Gone::Refused(error),
         Err(error) => Gone::Absent(error),
+    }
+}
+
+async fn say_go<B: serde::Serialize>(
+    client: &Client,
+    target: &Target,
+    order: &B,
+    until: Option<Instant>,
+) -> Result<cobd::web::Done, AskError> {
+    match until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST)) {
+        Some(left) => client.order_within(&target.endpoint, "/v1/switch", order, left).await,
+        None => client.order(&target.endpoint, "/v1/switch", order).await,
     }
 }

@@ -36,6 +36,8 @@ pub(super) enum Ended {
     Refused,
     /// Another generation is on its way.
     Replaced((HostName, GenerationNumber)),
+    /// Somebody has cancelled it there.
+    Cancelled(HostName),
     /// Out of time.
     Late,
     /// Out of time, and these could not be reached.
@@ -187,6 +189,29 @@ impl Report {
         Ok(())
     }
 
+    /// A stage has ended it before all were told: says why.
+    pub(super) fn stopped(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        cluster: &ClusterStatus,
+        why: String,
+    ) -> Result<Exit, Failure> {
+        self.take(cluster);
+        self.why.push(why);
+        if context.json {
+            screen.json(self)?;
+        } else {
+            let head = format!("generation {} does not go to every host:", self.generation);
+            let head = screen.paint(Paint::Bad, &head);
+            screen.line(&head)?;
+            for line in &self.why {
+                screen.line(&format!("  {line}"))?;
+            }
+        }
+        Ok(Exit::No)
+    }
+
     /// It has ended: says how, and why it ended so.
     pub(super) fn ended(
         &mut self,
@@ -220,6 +245,11 @@ impl Report {
             Ended::Replaced((host, newer)) => {
                 self.why.push(format!("{host} goes to generation {newer}"));
                 (format!("generation {generation} was replaced before it converged:"), Exit::No)
+            }
+            Ended::Cancelled(host) => {
+                self.why.push(format!("it was cancelled on {host}: `cobctl history` tells by whom"));
+                self.why.extend(unfinished(plan, cluster));
+                (format!("generation {generation} was cancelled before it converged:"), Exit::No)
             }
             Ended::Late => {
                 self.why.extend(unfinished(plan, cluster));
@@ -275,7 +305,7 @@ fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
 }
 
 /// The explanations of change objects, one for each first cause.
-fn explained<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
+pub(super) fn explained<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
     let mut culprits = Vec::new();
     let mut lines = Vec::new();
     // Of thousands that wait for one, the first few lead to it.

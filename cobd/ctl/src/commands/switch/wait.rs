@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::Plan;
 use super::prepare::{self, Gone};
 use super::report::{Ended, Progress, Report};
-use crate::commands::Context;
+use crate::commands::{Context, outcomes};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::live::Live;
@@ -40,7 +40,7 @@ pub(super) async fn until_ended(
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
     let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
     for target in absent {
-        late.spawn(prepare::catch_up(context.client.clone(), target, plan.generation));
+        late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
     }
     let mut progress = Progress::default();
     let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
@@ -67,6 +67,9 @@ pub(super) async fn until_ended(
         if let Some(newer) = replaced(&watched, plan) {
             break (Ended::Replaced(newer), watched);
         }
+        if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
+            break (Ended::Cancelled(held.name.clone()), watched);
+        }
         hopeless_since = match (hopeless(&watched), hopeless_since) {
             (Some(now), Some((before, since))) if now == before => Some((now, since)),
             (Some(now), _) => Some((now, Instant::now())),
@@ -84,6 +87,7 @@ pub(super) async fn until_ended(
         }
     };
     progress.clear(screen);
+    outcomes::record(context, screen, &targets, plan.generation).await;
     report.ended(context, screen, plan, &cluster, &ended)
 }
 

@@ -1,0 +1,404 @@
+//! What came of a switch: who started it, when, from where to where, and how it ended on each host.
+//!
+//! Each host knows its own part from its history ([`of_host`]); the parts together are the outcome of the switch
+//! ([`together`]). Nothing here is believed: it is for people, and any text may stand in it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::GenerationNumber;
+use crate::history::HistoryEntry;
+use crate::id::{CobId, HostName};
+
+/// The format that is written.
+pub const FORMAT: u32 = 1;
+/// How much later than another part one may begin that belongs to the same switch, where that was said in stages or
+/// was called off: hosts are told one after the other, and their clocks differ.
+const SLACK_NS: u64 = 60_000_000_000;
+/// The longest outcome that is read, in bytes.
+pub const MAX_OUTCOME: usize = 16 << 20;
+
+/// How a switch, or a part of it, ended. Of parts that ended differently, the whole ended as the last one here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// Everything is where it should be.
+    Converged,
+    /// It was prepared, and forgotten before anything had changed.
+    CalledOff,
+    /// Another switch took its place before it had converged.
+    Superseded,
+    /// It was cancelled, and stands still.
+    Cancelled,
+    /// It was left for the generation before.
+    RolledBack,
+    /// It goes on.
+    UnderWay,
+    /// Something has given up.
+    Failed,
+}
+
+impl Ended {
+    /// In words.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Ended::Converged => "converged",
+            Ended::CalledOff => "called off",
+            Ended::Superseded => "superseded",
+            Ended::Cancelled => "cancelled",
+            Ended::RolledBack => "rolled back",
+            Ended::UnderWay => "under way",
+            Ended::Failed => "failed",
+        }
+    }
+}
+
+/// A switch on all hosts that have told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchOutcome {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The generation that it led to.
+    pub to: GenerationNumber,
+    /// Who said go first.
+    pub by: String,
+    /// When, in nanoseconds since 1970-01-01 UTC.
+    pub began_ns: u64,
+    /// When the last host had ended; none: one goes on.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
+    /// How it ended.
+    pub ended: Ended,
+    /// Each host's part.
+    pub hosts: BTreeMap<HostName, HostOutcome>,
+}
+
+/// A switch on one host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostOutcome {
+    /// The generation that it had; none: none.
+    #[serde(default)]
+    pub from: Option<GenerationNumber>,
+    /// The generation that it led to.
+    pub to: GenerationNumber,
+    /// Who said go.
+    pub by: String,
+    /// When.
+    pub began_ns: u64,
+    /// When the generation became active.
+    #[serde(default)]
+    pub activated_ns: Option<u64>,
+    /// When it ended.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
+    /// How.
+    pub ended: Ended,
+    /// The go was for some hosts alone: a canary, or a wave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
+    /// When it was said to be for everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widened_ns: Option<u64>,
+    /// The change objects that were moved or have failed; the others had nothing to do.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cobs: BTreeMap<CobId, CobOutcome>,
+}
+
+/// What a switch did to a change object.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CobOutcome {
+    /// Moves that ended well.
+    pub moves: u32,
+    /// Attempts that did not.
+    pub failures: u32,
+    /// It has given up.
+    pub failed: bool,
+    /// Why the last attempt did not end well.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+impl HistoryEntry {
+    /// The generation that a word like `go` or `cancel` is about.
+    #[must_use]
+    pub fn about(&self) -> Option<GenerationNumber> {
+        let (_, rest) = self.detail.split_once("generation ")?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok().map(GenerationNumber)
+    }
+
+    /// Who gave an order.
+    #[must_use]
+    pub fn author(&self) -> Option<&str> {
+        let from = match self.detail.strip_prefix("by ") {
+            Some(whole) => return Some(whole),
+            None => self.detail.find(", by ")?,
+        };
+        self.detail.get(from + ", by ".len()..)
+    }
+}
+
+/// The switches that a host's history tells of, in their order. What is cut off at its beginning is not told.
+#[must_use]
+pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
+    let mut all = Vec::new();
+    let mut open: Option<HostOutcome> = None;
+    for entry in history {
+        match (entry.event.as_str(), open.as_mut()) {
+            ("go", _) => {
+                let Some(to) = entry.about() else { continue };
+                all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
+                open = Some(begun(entry, to, Ended::UnderWay));
+            }
+            ("call-off", _) => {
+                let Some(to) = entry.about() else { continue };
+                let ended_ns = Some(entry.ts_ns);
+                all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });
+            }
+            ("activate", Some(switch)) if switch.to == entry.generation => switch.activated_ns = Some(entry.ts_ns),
+            ("settled", Some(switch)) if entry.about() == Some(switch.to) => {
+                let ended_ns = Some(entry.ts_ns);
+                all.extend(open.take().map(|s| HostOutcome { ended: Ended::Converged, ended_ns, ..s }));
+            }
+            ("cancel", Some(switch)) if entry.about() == Some(switch.to) => {
+                (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
+            }
+            ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
+            ("end" | "failed", Some(switch)) => note_move(switch, entry),
+            ("only", open) => {
+                let Some(switch) = open.or_else(|| all.last_mut()) else { continue };
+                if entry.detail.starts_with("for everybody") {
+                    switch.widened_ns = Some(entry.ts_ns);
+                } else {
+                    switch.alone = true;
+                }
+            }
+            _ => {}
+        }
+    }
+    all.extend(open.map(|switch| {
+        let failed = switch.ended == Ended::UnderWay && switch.cobs.values().any(|c| c.failed);
+        HostOutcome { ended: if failed { Ended::Failed } else { switch.ended }, ..switch }
+    }));
+    all
+}
+
+fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcome {
+    HostOutcome {
+        from: Some(entry.generation).filter(|g| *g != GenerationNumber(0)),
+        to,
+        by: entry.author().unwrap_or_default().to_owned(),
+        began_ns: entry.ts_ns,
+        activated_ns: None,
+        ended_ns: None,
+        ended,
+        alone: false,
+        widened_ns: None,
+        cobs: BTreeMap::new(),
+    }
+}
+
+/// Another switch has begun before this one had ended.
+fn closed(before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
+    let back = before.from == Some(next) || next < before.to;
+    let ended = if back { Ended::RolledBack } else { Ended::Superseded };
+    HostOutcome { ended, ended_ns: Some(at), ..before }
+}
+
+fn note_move(switch: &mut HostOutcome, entry: &HistoryEntry) {
+    let Some(cob) = &entry.cob else { return };
+    let of = switch.cobs.entry(cob.clone()).or_default();
+    if entry.event == "failed" {
+        of.failed = true;
+    } else if entry.ok == Some(true) {
+        of.moves = of.moves.saturating_add(1);
+        of.failed = false;
+    } else {
+        of.failures = of.failures.saturating_add(1);
+        of.error.clone_from(&entry.detail);
+    }
+}
+
+/// The switches that several hosts tell of, the oldest first. Parts with the same goal whose times touch are one
+/// switch: a host that was away comes to it later, and a host that was sent back and forward again has two.
+#[must_use]
+pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcome> {
+    let mut parts: Vec<(HostName, HostOutcome)> =
+        hosts.into_iter().flat_map(|(host, all)| all.into_iter().map(move |part| (host.clone(), part))).collect();
+    parts.sort_by(|a, b| (a.1.began_ns, &a.0).cmp(&(b.1.began_ns, &b.0)));
+    let mut all: Vec<SwitchOutcome> = Vec::new();
+    for (host, part) in parts {
+        // What was called off may be a part of a switch that had begun elsewhere, and never the beginning of one.
+        let fits = |s: &&mut SwitchOutcome| {
+            let begins = s.ended == Ended::CalledOff && part.ended != Ended::CalledOff;
+            s.to == part.to && !s.hosts.contains_key(&host) && part.began_ns <= reach(s) && !begins
+        };
+        match all.iter_mut().rev().find(fits) {
+            Some(switch) => {
+                switch.ended = switch.ended.max(part.ended);
+                switch.ended_ns = switch.ended_ns.zip(part.ended_ns).map(|(a, b)| a.max(b));
+                switch.hosts.insert(host, part);
+            }
+            None => all.push(SwitchOutcome {
+                format: FORMAT,
+                to: part.to,
+                by: part.by.clone(),
+                began_ns: part.began_ns,
+                ended_ns: part.ended_ns,
+                ended: part.ended,
+                hosts: [(host, part)].into(),
+            }),
+        }
+    }
+    all
+}
+
+/// Until when parts that begin belong to a switch.
+fn reach(switch: &SwitchOutcome) -> u64 {
+    let of = |part: &HostOutcome| {
+        let end = part.ended_ns.unwrap_or(u64::MAX);
+        let staged = part.alone && part.ended == Ended::Converged;
+        let slack = if staged || part.ended == Ended::CalledOff { SLACK_NS } else { 0 };
+        end.max(part.widened_ns.unwrap_or(0)).saturating_add(slack)
+    };
+    switch.hosts.values().map(of).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> HostName {
+        HostName::new(text).expect("a name")
+    }
+
+    /// `5 @1 go to generation 2, by ann`: when, under which generation, what, and what of it.
+    fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
+        let entry = |line: &&str| {
+            let mut words = line.splitn(4, ' ');
+            let mut word = || words.next().unwrap_or_default();
+            let ts_ns = word().parse().expect("a time");
+            let generation = GenerationNumber(word()[1..].parse().expect("a generation"));
+            let (event, detail) = (word().to_owned(), word().to_owned());
+            let moved = matches!(event.as_str(), "end" | "failed");
+            HistoryEntry {
+                ts_ns,
+                host: name("n1"),
+                seq: ts_ns,
+                lamport: ts_ns,
+                generation,
+                cob: moved.then(|| CobId::new("n1/a").expect("an id")),
+                ok: moved.then_some(detail.is_empty()),
+                event,
+                from: None,
+                to: None,
+                attempt: None,
+                detail,
+            }
+        };
+        lines.iter().map(entry).collect()
+    }
+
+    fn told(lines: &[&str]) -> Vec<(u64, &'static str, Option<u64>)> {
+        of_host(&entries(lines)).iter().map(|s| (s.to.0, s.ended.word(), s.ended_ns)).collect()
+    }
+
+    #[test]
+    fn a_host_tells_how_each_of_its_switches_ended() {
+        let lines = [
+            "1 @0 go to generation 1, by root (unix socket)",
+            "2 @1 activate",
+            "3 @1 end",
+            "4 @1 settled generation 1",
+            "5 @1 end",
+            "6 @1 call-off generation 2, by ann (operate)",
+            "7 @1 go to generation 3, by ann (operate), for \"x, by y\"",
+            "8 @3 activate",
+            "9 @3 end exit status 1",
+            "10 @3 failed after 1 attempt",
+            "11 @3 cancel the switch to generation 3, by bob",
+            "12 @3 go to generation 1, by bob",
+            "13 @1 activate",
+            "14 @1 settled generation 1",
+            "15 @1 go to generation 4, by bob",
+            "16 @1 go to generation 5, by bob",
+            "17 @5 end no",
+            "18 @5 failed after 1 attempt",
+        ];
+        let ends = [
+            (1, "converged", Some(4)),
+            (2, "called off", Some(6)),
+            (3, "rolled back", Some(12)),
+            (1, "converged", Some(14)),
+            (4, "superseded", Some(16)),
+            (5, "failed", None),
+        ];
+        assert_eq!(told(&lines), ends);
+        let all = of_host(&entries(&lines));
+        assert_eq!((all[0].from, all[0].by.as_str(), all[0].activated_ns), (None, "root (unix socket)", Some(2)));
+        assert_eq!((all[2].from, all[2].by.as_str()), (Some(GenerationNumber(1)), "ann (operate), for \"x, by y\""));
+        let cob = &all[2].cobs[&CobId::new("n1/a").expect("an id")];
+        assert_eq!((cob.moves, cob.failures, cob.failed, cob.error.as_str()), (0, 1, true, "exit status 1"));
+    }
+
+    #[test]
+    fn what_was_cancelled_and_goes_on_is_under_way_again() {
+        let lines = ["1 @1 go to generation 2", "2 @1 cancel the switch to generation 2", "3 @1 resume"];
+        assert_eq!(told(&lines[..2]), [(2, "cancelled", Some(2))]);
+        assert_eq!(told(&lines), [(2, "under way", None)]);
+    }
+
+    #[test]
+    fn strange_histories_are_read_all_the_same() {
+        let odd = ["1 @1 go", "2 @1 go generation", "3 @1 go to generation 99999999999999999999999", "4 @1 settled x"];
+        assert_eq!(told(&odd), []);
+        assert_eq!(told(&["1 @1 activate", "2 @1 end", "3 @1 resume", "4 @1 cancel generation 1"]), []);
+    }
+
+    #[test]
+    fn parts_whose_times_touch_are_one_switch() {
+        let of = |lines: &[&str]| of_host(&entries(lines));
+        let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
+        // It had gone before, and was sent back.
+        let n2 = of(&[
+            "1 @1 go to generation 2, by ann",
+            "5 @2 go to generation 1, by ann",
+            "8 @1 settled generation 1",
+            "11 @1 go to generation 2, by ann",
+            "30 @2 settled generation 2",
+        ]);
+        let all = together([(name("n1"), n1), (name("n2"), n2)].into());
+        let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len(), s.ended_ns)).collect();
+        let ends = [(2, "rolled back", 1, Some(5)), (1, "converged", 1, Some(8)), (2, "converged", 2, Some(30))];
+        assert_eq!(told, ends);
+    }
+
+    #[test]
+    fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
+        let of = |lines: &[&str]| of_host(&entries(lines));
+        let canary = of(&[
+            "10 @1 go to generation 2, by ann",
+            "10 @1 only for n1 alone, by ann",
+            "13 @2 go to generation 1, by ann",
+            "15 @1 settled generation 1",
+            "20 @1 go to generation 2, by ann",
+            "20 @1 only for n1 alone, by ann",
+            "30 @2 settled generation 2",
+            "400000000000 @2 only for everybody, by ann",
+        ]);
+        let n2 = of(&[
+            "12 @1 call-off generation 2, by ann",
+            "400000000005 @1 go to generation 2, by ann",
+            "400000000009 @2 settled generation 2",
+        ]);
+        let all = together([(name("n1"), canary), (name("n2"), n2)].into());
+        let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len())).collect();
+        assert_eq!(told, [(2, "rolled back", 2), (1, "converged", 1), (2, "converged", 2)]);
+        // Nobody had gone anywhere.
+        let off = |at: &str| of(&[&format!("{at} @1 call-off generation 2, by ann")]);
+        let all = together([(name("n1"), off("5")), (name("n2"), off("9"))].into());
+        assert_eq!((all.len(), all[0].hosts.len(), all[0].ended), (1, 2, Ended::CalledOff));
+    }
+}

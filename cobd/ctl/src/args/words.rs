@@ -1,0 +1,170 @@
+//! The command lines about a switch: begin it, stop it, limit it, and what came of it.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use cob_types::{GenerationNumber, HostName};
+
+use super::{Wanted, generation};
+use crate::words::parse_span;
+
+pub(super) const CANCEL: &str = "\
+Examples:
+  cobctl cancel                          whichever switch is under way
+  cobctl cancel 8 --on-failure rollback  hosts go back, whatever generation 8 says
+
+What runs on a host that is being switched gets SIGTERM, with its whole process group, and SIGKILL after its grace, as
+when its time is over; it counts as no failed attempt. Then hosts hold (`cobctl resume` goes on with the switch), or go
+back to the generation before, as `switch: on_failure` of the model says. Hosts that can't be reached go on.
+
+Exit status: 0 every host has answered; 1 a host refused; 3 a host could not be reached.
+With --json: {\"hosts\": [{\"name\", \"reachable\", \"changed\", \"detail\"} or {\"name\", \"reachable\", \"error\", \"hint\"}]}.";
+
+pub(super) const CALL_OFF: &str = "\
+Example:
+  cobctl call-off 8
+
+Where `go` was said already the host refuses: `cobctl cancel` stops it there. A host that follows the depot prepares it
+again by itself. Exit status and --json: as of `cobctl cancel`.";
+
+pub(super) const LIMIT: &str = "\
+Examples:
+  cobctl limit 1                one at a time on each host, until told otherwise
+  cobctl limit 3 --host n1      only on n1
+  cobctl limit none
+
+It holds over restarts and generations. Checks go on; who waits for its turn is shown by `cobctl status`, and of those who
+could move the one with the lowest rank goes first. Nothing can come to a stand for it: what moves waits for nobody.
+How many *hosts* switch at a time: `cobctl switch --limit-hosts`. Exit status and --json: as of `cobctl cancel`.";
+
+pub(super) const OUTCOMES: &str = "\
+Examples:
+  cobctl outcomes                        every switch that the hosts tell of
+  cobctl outcomes 8 --json | jq '.outcomes[-1].hosts'
+
+Gathered from the hosts' histories. `cobctl switch --wait` writes the outcome of its switch into the depot, where it may,
+and `cobgen log` shows it; --record does that with the newest here.
+
+Exit status: 0 the newest switch has converged; 1 it has not; 3 a host could not be reached, and what it knows is missing.
+With --json: {\"outcomes\": [{\"to\", \"by\", \"began_ns\", \"ended_ns\", \"ended\", \"hosts\": {HOST: {\"from\", \"to\", \"by\",
+\"began_ns\", \"activated_ns\", \"ended_ns\", \"ended\", \"cobs\": {COB: {\"moves\", \"failures\", \"failed\", \"error\"}}}}}]},
+the oldest first; \"ended\" is converged, called-off, superseded, cancelled, rolled-back, under-way or failed.";
+
+pub(super) const SWITCH: &str = "\
+Examples:
+  cobctl switch latest --wait         wait up to 10 minutes for it to converge
+  cobctl switch 7 --wait 1h --json
+  cobctl switch 8 --canary n1,n2 --gate 5m --check './smoke.sh' --on-failure rollback --wait
+  cobctl switch 8 --limit-hosts 3 --wait
+
+First every host gets the generation and verifies it (prepare); nothing has changed until then, and a host
+that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.
+
+A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not
+told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing:
+hosts that were told to go do so, the others have it prepared, and the same command goes on from there.
+
+Exit status: 0 told, or with --wait converged; 1 refused, failed, superseded, out of time or interrupted; 3 a host could
+not be reached.";
+
+/// Arguments of `switch`.
+#[derive(Debug, ClapArgs)]
+pub struct SwitchArgs {
+    /// The generation, or `latest`: the newest in the depot
+    #[arg(value_name = "N|latest")]
+    pub generation: Wanted,
+    /// Wait until it has converged, at most so long from now on; without a DURATION, at most 10 minutes. Hosts that can't
+    /// be reached are tried until then; if one never could be, the exit status is 3
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
+    /// How long hosts may take to get ready before those that are not are left behind [default: 30s; hosts that do not
+    /// answer at all: --timeout]; never longer than --wait
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    pub prepare_timeout: Option<Duration>,
+    /// Say go to these hosts first, and to those that they need; to the others when all of these have converged and the
+    /// gate is passed
+    #[arg(long, value_name = "HOST", value_delimiter = ',', conflicts_with = "limit_hosts")]
+    pub canary: Vec<HostName>,
+    /// How long the canary must stay converged, with nothing failed and nothing changed by hand
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "canary")]
+    pub gate: Option<Duration>,
+    /// A command that must exit 0 then; it is given COB_GENERATION and COB_CANARY, the hosts
+    #[arg(long, value_name = "COMMAND", requires = "canary")]
+    pub check: Option<String>,
+    /// Say go to at most so many hosts at a time, to the next when these have converged; hosts that need each other go
+    /// together
+    #[arg(long, value_name = "K")]
+    pub limit_hosts: Option<std::num::NonZeroUsize>,
+    /// What becomes of the hosts that were told to go when a canary or a wave fails [default: hold]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub on_failure: Option<OnFailureArg>,
+}
+
+/// Arguments of `cancel`.
+#[derive(Debug, ClapArgs)]
+pub struct CancelArgs {
+    /// The generation whose switch is meant [default: whichever is under way]
+    #[arg(value_name = "N", value_parser = generation)]
+    pub generation: Option<GenerationNumber>,
+    /// What happens then [default: what the generation says]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub on_failure: Option<OnFailureArg>,
+}
+
+/// What happens to a switch that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnFailureArg {
+    /// It stops where it is.
+    Hold,
+    /// Hosts go back to the generation before.
+    Rollback,
+}
+
+impl From<OnFailureArg> for cob_types::switch::OnFailure {
+    fn from(word: OnFailureArg) -> Self {
+        match word {
+            OnFailureArg::Hold => Self::Hold,
+            OnFailureArg::Rollback => Self::Rollback,
+        }
+    }
+}
+
+/// Arguments of `call-off`.
+#[derive(Debug, ClapArgs)]
+pub struct CallOffArgs {
+    /// The generation
+    #[arg(value_name = "N", value_parser = generation)]
+    pub generation: GenerationNumber,
+}
+
+/// Arguments of `limit`.
+#[derive(Debug, ClapArgs)]
+pub struct LimitArgs {
+    /// How many, from 1; `none`: as many as can go
+    #[arg(value_name = "K|none", value_parser = at_most)]
+    pub at_most: AtMost,
+}
+
+/// A limit, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtMost(pub Option<u32>);
+
+fn at_most(text: &str) -> Result<AtMost, String> {
+    match text.parse() {
+        Ok(0) => Err("0 would let nothing move: `cobctl pause` does that".to_owned()),
+        Ok(k) => Ok(AtMost(Some(k))),
+        Err(_) if text == "none" => Ok(AtMost(None)),
+        Err(_) => Err(format!("{text:?} is neither a number nor `none`")),
+    }
+}
+
+/// Arguments of `outcomes`.
+#[derive(Debug, ClapArgs)]
+pub struct OutcomesArgs {
+    /// Only switches to this generation
+    #[arg(value_name = "N", value_parser = generation)]
+    pub generation: Option<GenerationNumber>,
+    /// Write the newest into the depot
+    #[arg(long)]
+    pub record: bool,
+}

@@ -1,0 +1,137 @@
+//! `cobctl outcomes`: what came of switches, from the histories of all hosts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cob_types::GenerationNumber;
+use cob_types::history::HistoryEntry;
+use cob_types::outcome::{Ended, SwitchOutcome, of_host, together};
+use serde::Serialize;
+
+use super::Context;
+use crate::args::OutcomesArgs;
+use crate::client::{AskError, Client};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::Screen;
+use crate::targets::Target;
+use crate::words::{clean, count, list, span, utc};
+
+/// The entries that are asked for at once.
+const PAGE: usize = 10_000;
+/// How long a switch that has ended waits for the histories.
+const RECORD: Duration = Duration::from_secs(10);
+
+/// The JSON. Fields are only added.
+#[derive(Serialize)]
+struct Told {
+    outcomes: Vec<SwitchOutcome>,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
+    let (mut outcomes, complete) = gathered(context, screen, &context.targets.all).await;
+    outcomes.retain(|o| args.generation.is_none_or(|g| g == o.to));
+    if args.record
+        && let Some(newest) = outcomes.last()
+    {
+        let Some(depot) = context.targets.open_depot()? else {
+            return Err(Failure::usage(anyhow::anyhow!("into which depot?")).hint("name it with --depot or COB_DEPOT"));
+        };
+        let new = depot.add_outcome(newest)?;
+        screen.say(if new { "recorded in the depot" } else { "the depot has it already" });
+    }
+    let exit = match outcomes.last() {
+        _ if !complete => Exit::Unreached,
+        Some(newest) if newest.ended == Ended::Converged => Exit::Yes,
+        Some(_) | None => Exit::No,
+    };
+    if context.json {
+        screen.json(&Told { outcomes })?;
+        return Ok(exit);
+    }
+    if outcomes.is_empty() {
+        screen.say("no switch is known");
+    }
+    for outcome in &outcomes {
+        for line in lines(outcome) {
+            screen.line(&line)?;
+        }
+    }
+    Ok(exit)
+}
+
+/// The outcomes that these hosts tell of, and whether all of them told.
+async fn gathered(context: &Context, screen: &mut Screen, targets: &[Target]) -> (Vec<SwitchOutcome>, bool) {
+    let answers = gather::each(targets, |target| {
+        let client = context.client.clone();
+        async move { history(&client, &target).await }
+    })
+    .await;
+    let (mut hosts, mut complete) = (BTreeMap::new(), true);
+    for (target, answer) in answers {
+        match answer {
+            Ok(history) => {
+                // Its own name, where it was asked by its address.
+                let host = history.first().map_or_else(|| target.stand_in(), |e| e.host.clone());
+                hosts.insert(host, of_host(&history));
+            }
+            Err(error) => {
+                complete = false;
+                screen.problem("warning", &format!("{}: {}", target.stand_in(), error.in_a_line()));
+            }
+        }
+    }
+    (together(hosts), complete)
+}
+
+async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, AskError> {
+    let mut all: Vec<HistoryEntry> = Vec::new();
+    loop {
+        let since = all.last().map_or(0, |e| e.seq + 1);
+        let path = format!("/v1/history?since={since}&limit={PAGE}");
+        let page: Vec<HistoryEntry> = client.lines(&target.endpoint, &path).await?;
+        // An answer that does not get on would be asked for again and again.
+        let ends = page.len() < PAGE || page.last().is_none_or(|e| e.seq < since);
+        all.extend(page);
+        if ends {
+            return Ok(all);
+        }
+    }
+}
+
+/// Writes what came of a switch that was waited for into the depot, if there is one that may be written.
+pub(super) async fn record(context: &Context, screen: &mut Screen, targets: &[Target], generation: GenerationNumber) {
+    let Ok(Some(depot)) = context.targets.open_depot() else { return };
+    let Ok((outcomes, _)) = tokio::time::timeout(RECORD, gathered(context, screen, targets)).await else {
+        screen.problem(
+            "note",
+            "the outcome is not in the depot: the histories are long; `cobctl outcomes --record` does it",
+        );
+        return;
+    };
+    let Some(outcome) = outcomes.iter().rev().find(|o| o.to == generation) else { return };
+    if let Err(error) = depot.add_outcome(outcome) {
+        let why = error.in_a_line();
+        screen.problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));
+    }
+}
+
+fn lines(outcome: &SwitchOutcome) -> Vec<String> {
+    let by = if outcome.by.is_empty() { String::new() } else { format!(", by {}", clean(&outcome.by)) };
+    let took = outcome.ended_ns.map(|end| format!(" after {}", span(end.saturating_sub(outcome.began_ns))));
+    let took = took.unwrap_or_default();
+    let began = utc(outcome.began_ns);
+    let mut lines = vec![format!("generation {}: {}{took}; {began}{by}", outcome.to, outcome.ended.word())];
+    for (host, part) in &outcome.hosts {
+        let from = part.from.map_or("nothing".to_owned(), |g| g.to_string());
+        let moves: u32 = part.cobs.values().map(|c| c.moves).sum();
+        let mut line = format!("  {host}: from {from}, {}, {}", part.ended.word(), count(moves as usize, "move"));
+        let failed: Vec<_> = part.cobs.iter().filter(|(_, c)| c.failed).collect();
+        if let Some((first, why)) = failed.first() {
+            let names = list(failed.iter().map(|(cob, _)| *cob), 3);
+            line.push_str(&format!("; gave up: {names} ({first}: {})", clean(&why.error)));
+        }
+        lines.push(line);
+    }
+    lines
+}

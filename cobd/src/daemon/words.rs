@@ -1,0 +1,281 @@
+//! The words about a switch that is under way or about to be: cancel, call off, limit, and on which terms a `go`
+//! was said.
+//!
+//! ```text
+//!   prepare --- call-off: forgotten, with no trace
+//!      |
+//!      go  --- overtaken: a newer one has said go meanwhile
+//!      |
+//!   retire, activate, converge --- cancel: what runs is asked to end, nothing starts; then it holds, or goes back
+//! ```
+
+use std::collections::BTreeMap;
+
+use cob_engine::record::{Body, OrderRecord, Record};
+use cob_engine::{Event, Order};
+use cob_types::switch::OnFailure;
+use cob_types::words::count;
+use cob_types::{CobId, GenerationNumber, HostName};
+use tracing::info;
+
+use super::{Asked, Daemon, Reply};
+use crate::generations::FetchError;
+use crate::web::RefusalKind;
+
+/// On which terms `go` is said.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Terms {
+    /// The hosts that it is for; none: everybody.
+    pub(super) only: Vec<HostName>,
+    /// The newest generation that whoever said it knew of.
+    pub(super) seen: Option<GenerationNumber>,
+}
+
+/// Fetches by number, and up to which one those of a generation count for nothing any more.
+#[derive(Debug, Default)]
+pub(super) struct Fetches {
+    last: u64,
+    /// Fetches whose end is not known yet.
+    under_way: BTreeMap<u64, GenerationNumber>,
+    void: BTreeMap<GenerationNumber, u64>,
+}
+
+impl Fetches {
+    pub(super) fn begin(&mut self, generation: GenerationNumber) -> u64 {
+        self.last += 1;
+        self.under_way.insert(self.last, generation);
+        self.last
+    }
+
+    /// One has ended: whether it counts for nothing.
+    pub(super) fn is_void(&mut self, generation: GenerationNumber, fetch: u64) -> bool {
+        self.under_way.remove(&fetch);
+        let void = self.void.get(&generation).is_some_and(|last| fetch <= *last);
+        self.void.retain(|generation, last| self.under_way.range(..=*last).any(|(_, g)| g == generation));
+        void
+    }
+
+    /// What is being fetched of these generations counts for nothing; whether there is any.
+    fn call_off(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
+        let called_off: Vec<_> = self.under_way.values().copied().filter(|g| which(*g)).collect();
+        for generation in &called_off {
+            self.void.insert(*generation, self.last);
+        }
+        !called_off.is_empty()
+    }
+}
+
+impl Daemon {
+    /// The generation to which a switch is under way here: `go` was said, and it has not converged since.
+    fn switching(&self) -> Option<GenerationNumber> {
+        let active = self.engine.generation();
+        let converging = active != GenerationNumber(0) && !self.durable.settled && !self.engine.is_converged();
+        self.engine.going_to().or(converging.then_some(active))
+    }
+
+    pub(super) fn cancel(
+        &mut self,
+        wanted: Option<GenerationNumber>,
+        on_failure: Option<OnFailure>,
+        who: &str,
+        reply: Reply,
+    ) {
+        // One that has converged here may still be under way elsewhere: then it goes back here, too.
+        let here = wanted.filter(|w| *w == self.engine.generation() && *w != GenerationNumber(0));
+        let Some(generation) = self.switching().or(here) else {
+            let fetching = self.fetches.call_off(|g| wanted.is_none_or(|w| w == g));
+            let detail = if fetching { "it had not said go yet: called off" } else { "no switch is under way" };
+            self.done(reply, fetching, detail.to_owned());
+            return;
+        };
+        if let Some(other) = wanted.filter(|w| *w != generation) {
+            let what = format!("the switch under way is to generation {generation}, not to {other}");
+            let hint = format!("`cobctl cancel {generation}` cancels it; without a number, whichever is under way");
+            self.refuse(reply, RefusalKind::Conflict, &what, &hint);
+            return;
+        }
+        // What is fetched to go beyond the cancelled one was ordered before this word.
+        self.fetches.call_off(|g| g > generation);
+        let again = self.engine.held() == Some(generation);
+        let ended = self.switching().is_none() && !again;
+        let policy = on_failure.unwrap_or_else(|| self.policy_of(generation));
+        if ended && policy == OnFailure::Hold {
+            self.done(reply, false, format!("generation {generation} has converged here"));
+            return;
+        }
+        if again && policy == OnFailure::Hold {
+            self.done(reply, false, format!("the switch to generation {generation} is cancelled already"));
+            return;
+        }
+        let running: Vec<CobId> = self.engine.running_actions().into_iter().map(|(cob, _)| cob).collect();
+        let ending = match running.len() {
+            0 => "nothing was running".to_owned(),
+            n => format!("{} asked to end", count(n, "transition")),
+        };
+        if !again && !ended {
+            self.feed_ordered(Event::Order(Order::Cancel(generation)), who);
+        }
+        self.turn.cancel.extend(running);
+        let then = match policy {
+            OnFailure::Hold => "held: nothing starts until `resume`, or a switch to another generation".to_owned(),
+            OnFailure::Rollback => match self.go_back_from(generation, who) {
+                Ok(to) => format!("going back to generation {to}"),
+                Err(why) => format!("held: it can't go back by itself ({why})"),
+            },
+        };
+        self.done(reply, true, format!("generation {generation}: {ending}; {then}"));
+    }
+
+    /// What the generation says of failures.
+    fn policy_of(&self, generation: GenerationNumber) -> OnFailure {
+        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
+        let of = at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation);
+        of.map_or_else(OnFailure::default, |p| p.manifest.policy.on_failure)
+    }
+
+    /// Returns to the generation before the one that was cancelled: by the way back that its publishers have signed.
+    fn go_back_from(&mut self, generation: GenerationNumber, who: &str) -> Result<GenerationNumber, String> {
+        let active = self.engine.generation();
+        let to = if active == generation { self.durable.previous } else { Some(active) };
+        let to = to.filter(|to| *to != GenerationNumber(0)).ok_or("no generation was active here before it")?;
+        let prepared = self.load_for_return(to).map_err(|error| error.to_string())?;
+        self.set_out(prepared, Vec::new(), Some(who)).map_err(|error| error.to_string())?;
+        Ok(to)
+    }
+
+    /// One that was active here is on the disk: neither depot nor network is needed.
+    fn load_for_return(&self, generation: GenerationNumber) -> Result<crate::generations::Prepared, FetchError> {
+        let prepared = self.generations.load(generation)?;
+        prepared.accept(&self.kinds)?;
+        crate::identity::check(&prepared.manifest, &self.config.host, &self.config.identity)
+            .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
+        Ok(prepared)
+    }
+
+    /// Whoever died between the word and the end of what ran: it is asked again.
+    pub(super) fn cancel_again(&mut self) {
+        if self.engine.held().is_some() {
+            self.turn.cancel.extend(self.engine.running_actions().into_iter().map(|(cob, _)| cob));
+        }
+    }
+
+    pub(super) fn call_off(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
+        if self.switching() == Some(generation) {
+            let what = format!("go was said already: this host is being switched to generation {generation}");
+            let hint = "`cobctl cancel` stops it where it is; to go back, switch to the generation before";
+            self.refuse(reply, RefusalKind::Conflict, &what, hint);
+            return;
+        }
+        if self.engine.generation() == generation {
+            let what = format!("generation {generation} is active on this host");
+            self.refuse(reply, RefusalKind::Conflict, &what, "to go back, switch to the generation before");
+            return;
+        }
+        let fetching = self.fetches.call_off(|g| g == generation);
+        // Those that were active here are kept for the way back, and are no switch's to forget.
+        let forgotten = match self.prepared().contains(&generation).then(|| self.generations.forget(generation)) {
+            None => false,
+            Some(Ok(forgotten)) => forgotten,
+            Some(Err(error)) => {
+                self.refuse(reply, RefusalKind::Unavailable, &error.to_string(), "look at the state folder's disk");
+                return;
+            }
+        };
+        let changed = fetching || forgotten;
+        if changed {
+            self.note_order(OrderRecord::CallOff(generation), Some(who));
+        }
+        let detail = match (forgotten, fetching) {
+            (_, true) => "it was being fetched: that counts for nothing",
+            (true, false) => "what was prepared is forgotten",
+            (false, false) => "nothing was prepared",
+        };
+        self.done(reply, changed, format!("generation {generation}: {detail}"));
+    }
+
+    /// Generations that are here, newer than the one that this host has or goes to, and were never gone to.
+    pub(super) fn prepared(&self) -> Vec<GenerationNumber> {
+        let Ok(newest) = self.newest() else { return Vec::new() };
+        self.generations.kept().into_iter().filter(|g| *g > newest).collect()
+    }
+
+    pub(super) fn limit(&mut self, at_most: Option<u32>, who: &str, reply: Reply) {
+        if at_most == Some(0) {
+            let hint = "`cobctl pause` lets none start; `cobctl limit none` takes the limit away";
+            self.refuse(reply, RefusalKind::Invalid, "a limit of 0 would stop everything", hint);
+            return;
+        }
+        let changed = self.engine.limit() != at_most;
+        if changed {
+            self.feed_ordered(Event::Order(Order::Limit(at_most)), who);
+        }
+        let detail = match at_most {
+            Some(k) => format!("at most {} at a time", count(k, "transition")),
+            None => "as many transitions at a time as can go".to_owned(),
+        };
+        self.done(reply, changed, detail);
+    }
+
+    /// The newer generation that a switch has set out for since somebody who wanted to go forward looked.
+    pub(super) fn overtaken(
+        &self,
+        generation: GenerationNumber,
+        seen: Option<GenerationNumber>,
+    ) -> Option<GenerationNumber> {
+        let here = self.here();
+        (generation < here && seen.is_some_and(|seen| seen < here)).then_some(here)
+    }
+
+    pub(super) fn refuse_overtaken(&mut self, generation: GenerationNumber, newer: GenerationNumber, reply: Reply) {
+        let what = format!(
+            "the switch to generation {generation} has been superseded: this host has been told to go to {newer} since"
+        );
+        let hint = format!("`cobctl status` shows where it is; to go back from {newer}, give the order again");
+        self.refuse(reply, RefusalKind::Conflict, &what, &hint);
+    }
+
+    /// A fetch has ended whose switch was called off meanwhile: it leaves no trace.
+    pub(super) fn was_called_off(&mut self, generation: GenerationNumber, kept: bool, asked: Option<Asked>) {
+        info!(%generation, "called off while it was fetched");
+        if kept
+            && self.prepared().contains(&generation)
+            && let Err(error) = self.generations.forget(generation)
+        {
+            tracing::warn!(%generation, %error, "it can't be deleted; nothing uses it");
+        }
+        if let Some(Asked { reply, .. }) = asked {
+            let what = format!("the switch to generation {generation} was called off meanwhile");
+            self.refuse(reply, RefusalKind::Conflict, &what, "`cobctl history` tells by whom");
+        }
+    }
+
+    /// A `go` that was for some hosts alone is for everybody from now on, where it is said again without them.
+    pub(super) fn widen(&mut self, only: &[HostName], who: &str) {
+        if only.is_empty() && !self.durable.only.is_empty() {
+            self.note_only(Vec::new(), Some(who));
+        }
+    }
+
+    /// Whom the `go` just said is for.
+    pub(super) fn note_only(&mut self, only: Vec<HostName>, who: Option<&str>) {
+        self.note_order(OrderRecord::Only(only), who.map(str::to_owned));
+    }
+
+    /// The first time that all is where it should be since the activation, for the outcome of the switch.
+    pub(super) fn note_settled(&self, activated: bool) -> Option<Record> {
+        // What this very turn has activated is not yet in what the records add up to.
+        let first = activated || !self.durable.settled;
+        (first && self.engine.is_converged()).then(|| self.record(Body::Settled(self.engine.generation()), None))
+    }
+
+    fn note_order(&mut self, order: OrderRecord, by: Option<String>) {
+        let record = self.record(Body::Ordered(order), by);
+        self.turn.effects.persist.push(record);
+    }
+
+    /// A record that the engine has nothing to do with.
+    fn record(&self, body: Body, by: Option<String>) -> Record {
+        let (lamport, generation) = (self.engine.lamport(), self.engine.generation());
+        Record { at: self.clock.now(), lamport, generation, body, by }
+    }
+}

@@ -1,0 +1,302 @@
+//! The operator's words about a switch, to real daemons: cancel, call off, limit, canary, and two switches at once.
+
+use std::process::{Command, Output, Stdio};
+
+use cob_tests::cluster::Cluster;
+use cob_types::GenerationNumber;
+use cob_types::status::Phase;
+
+use crate::{CHECK, PATIENCE, QUICK, cluster};
+
+const BEFORE: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+cobs:
+  n1/a: {kind: quick}
+  n2/b: {kind: quick}
+"#;
+
+/// `n1/slow` comes, and takes as long as there is no file `go`.
+const SLOW: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+kinds:
+  slow:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: ./start.sh, grace: 1s}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+cobs:
+  n1/a: {kind: quick}
+  n1/slow: {kind: slow}
+  n2/b: {kind: quick, requires: [n1/slow]}
+"#;
+
+const START: &str = r#"#!/bin/sh
+cd "$COB_STATE_DIR"
+echo "start $COB_ATTEMPT" >> log
+until [ -e go ]; do sleep 0.02; done
+echo up > state
+"#;
+
+fn slow_file(cluster: &Cluster, name: &str) -> std::path::PathBuf {
+    cluster.path("n1/cobs/n1+slow").join(name)
+}
+
+/// Both hosts have the first generation, and the second is there.
+fn with_slow(mut cluster: Cluster) -> (Cluster, GenerationNumber, GenerationNumber) {
+    let before = cluster.write_model("before", &[("model.yaml", BEFORE), QUICK, CHECK]);
+    let before = cluster.generate(&before);
+    let after = cluster.write_model("after", &[("model.yaml", SLOW), QUICK, CHECK, ("start.sh", START)]);
+    cluster.start_all();
+    cluster.switch_all(before);
+    cluster.wait_converged(before, PATIENCE);
+    let after = cluster.generate(&after);
+    (cluster, before, after)
+}
+
+fn begun(cluster: &Cluster, after: GenerationNumber) {
+    cluster.switch_all(after);
+    cluster.until(PATIENCE, || slow_file(cluster, "log").exists(), "the slow one has begun");
+}
+
+fn order(cluster: &Cluster, host: &str, word: &str, body: &str) -> serde_json::Value {
+    let answer = cluster.http(host, "POST", &format!("/v1/{word}"), body).unwrap_or_else(|e| panic!("{word}: {e}"));
+    serde_json::from_str(&answer).expect("an answer")
+}
+
+fn told(cluster: &Cluster, host: &str, event: &str) -> Vec<String> {
+    cluster.history(host).into_iter().filter(|e| e.event == event).map(|e| e.detail).collect()
+}
+
+fn cobctl(cluster: &Cluster, hosts: &[&str], words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+    command.arg("cobctl").args(words).arg("--depot").arg(cluster.path("depot"));
+    for host in hosts {
+        let socket = cluster.path(&format!("{host}.sock"));
+        command.arg("--host").arg(format!("{host}=unix:{}", socket.display()));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(mut command: Command) -> (i32, String) {
+    let Output { status, stdout, stderr } = command.output().expect("runs");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().expect("ends by itself"), text(stdout) + &text(stderr))
+}
+
+#[test]
+fn a_cancelled_switch_ends_what_runs_and_holds_also_over_a_kill() {
+    let (mut cluster, _, after) = with_slow(cluster(&["n1", "n2"]));
+    begun(&cluster, after);
+    let wrong = cluster.http("n1", "POST", "/v1/cancel", "{\"generation\":9}").expect_err("another generation");
+    assert!(wrong.contains("409") && wrong.contains("to generation 2, not to 9"), "{wrong}");
+    let refused = cluster.http("n1", "POST", "/v1/call-off", "{\"generation\":2}").expect_err("go was said");
+    assert!(refused.contains("409") && refused.contains("cobctl cancel"), "{refused}");
+    let done = order(&cluster, "n1", "cancel", "{\"generation\":2,\"who\":\"ann\"}");
+    assert_eq!(done["changed"], true, "{done}");
+    assert!(done["detail"].as_str().is_some_and(|d| d.contains("1 transition asked to end; held")), "{done}");
+
+    let still = |c: &Cluster| {
+        let n1 = c.status("n1");
+        n1.is_some_and(|s| s.held == Some(after) && s.paused && s.cobs.iter().all(|c| c.phase != Phase::Moving))
+    };
+    cluster.until(PATIENCE, || still(&cluster), "it stands still");
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    cluster.until(PATIENCE, || still(&cluster), "it stands still in its next life too");
+    assert_eq!(order(&cluster, "n1", "cancel", "{}")["changed"], false, "once more changes nothing");
+    assert_eq!(told(&cluster, "n1", "cancel").len(), 1);
+    assert!(told(&cluster, "n1", "cancel")[0].contains("\"ann\""));
+
+    std::fs::write(slow_file(&cluster, "go"), "").expect("written");
+    assert_eq!(order(&cluster, "n1", "resume", "{}")["changed"], true);
+    cluster.wait_converged(after, PATIENCE);
+    // Ended on purpose, it has not used up an attempt: there is but one.
+    assert_eq!(std::fs::read_to_string(slow_file(&cluster, "log")).expect("read"), "start 1\nstart 1\n");
+    cluster.until(
+        PATIENCE,
+        || told(&cluster, "n1", "settled").last().is_some_and(|d| d == "generation 2"),
+        "on record",
+    );
+    assert_eq!(order(&cluster, "n1", "cancel", "{}")["changed"], false, "nothing is under way any more");
+}
+
+#[test]
+fn a_cancelled_switch_goes_back_where_the_policy_says_so() {
+    let (cluster, before, after) = with_slow(Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n2"]));
+    begun(&cluster, after);
+    let (code, said) = run(cobctl(&cluster, &["n1", "n2"], &["cancel", "--on-failure", "rollback"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("n1: cancelled (generation 2: 1 transition asked to end; going back to generation 1)"),
+        "{said}"
+    );
+    cluster.wait_converged(before, PATIENCE);
+    assert!(cluster.status("n1").is_some_and(|s| s.held.is_none() && !s.paused && s.cobs.len() == 1));
+    assert!(!slow_file(&cluster, "state").exists());
+}
+
+#[test]
+fn a_generation_that_is_called_off_leaves_no_trace_and_a_limit_is_kept() {
+    let (mut cluster, before, after) = with_slow(cluster(&["n1", "n2"]));
+    order(&cluster, "n1", "prepare", "{\"generation\":2}");
+    assert_eq!(cluster.status("n1").expect("answers").prepared, [after]);
+    let folder = cluster.path("n1/generations/2");
+    assert!(folder.exists());
+    assert_eq!(order(&cluster, "n1", "call-off", "{\"generation\":2}")["changed"], true);
+    assert!(!folder.exists() && cluster.status("n1").expect("answers").prepared.is_empty());
+    assert_eq!(order(&cluster, "n1", "call-off", "{\"generation\":2}")["changed"], false);
+    assert_eq!(told(&cluster, "n1", "call-off").len(), 1);
+    let active = cluster.http("n1", "POST", "/v1/call-off", "{\"generation\":1}").expect_err("active");
+    assert!(active.contains("409") && cluster.is_converged(before), "{active}");
+
+    assert_eq!(order(&cluster, "n1", "limit", "{\"at_most\":1}")["changed"], true);
+    assert_eq!(order(&cluster, "n1", "limit", "{\"at_most\":1}")["changed"], false);
+    let none = cluster.http("n1", "POST", "/v1/limit", "{\"at_most\":0}").expect_err("refused");
+    assert!(none.contains("400"), "{none}");
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    assert_eq!(cluster.status("n1").expect("answers").limit, Some(1));
+    std::fs::create_dir_all(slow_file(&cluster, "")).expect("made");
+    std::fs::write(slow_file(&cluster, "go"), "").expect("written");
+    cluster.switch_all(after);
+    cluster.wait_converged(after, PATIENCE);
+    let (code, said) = run(cobctl(&cluster, &["n1", "n2"], &["limit", "none"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("n1: not limited any more") && said.contains("n2: was not limited"), "{said}");
+}
+
+fn three(content: &str) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+  n3: {{address: "tcp://127.0.0.1:3"}}
+cobs:
+  n1/a: {{kind: quick}}
+  n2/b: {{kind: quick}}
+  n2/of-{content}: {{kind: quick, requires: [n2/b]}}
+  n3/c: {{kind: quick, requires: [n2/b]}}
+"#
+    )
+}
+
+const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+
+/// Three hosts in a first generation; each of the further ones signs the way back to the one before.
+fn cluster_of_three(further: &[&str]) -> Cluster {
+    let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &HOSTS);
+    let generate = |cluster: &mut Cluster, content: &str| {
+        let model = cluster.write_model(content, &[("model.yaml", &three(content)), QUICK, CHECK]);
+        cluster.generate(&model)
+    };
+    let first = generate(&mut cluster, "first");
+    cluster.start_all();
+    cluster.switch_all(first);
+    cluster.wait_converged(first, PATIENCE);
+    for content in further {
+        generate(&mut cluster, content);
+    }
+    cluster
+}
+
+/// The order of a switch that goes forward never leads back from a newer one that was faster.
+#[test]
+fn of_two_switches_the_newer_one_wins_on_every_host_whichever_comes_first() {
+    let cluster = cluster_of_three(&["second", "third"]);
+    order(&cluster, "n1", "switch", "{\"generation\":2,\"seen\":1}");
+    order(&cluster, "n1", "switch", "{\"generation\":3,\"seen\":1}");
+    for host in ["n2", "n3"] {
+        order(&cluster, host, "switch", "{\"generation\":3,\"seen\":1}");
+        let late = cluster.http(host, "POST", "/v1/switch", "{\"generation\":2,\"seen\":1}").expect_err("overtaken");
+        assert!(late.contains("409") && late.contains("superseded") && late.contains("to go to 3"), "{late}");
+    }
+    cluster.wait_converged(GenerationNumber(3), PATIENCE);
+    // Who knows of the newer one and wants back is let.
+    HOSTS.iter().for_each(|host| drop(order(&cluster, host, "switch", "{\"generation\":2,\"seen\":3}")));
+    cluster.wait_converged(GenerationNumber(2), PATIENCE);
+}
+
+#[test]
+fn two_programs_that_switch_at_the_same_moment_leave_all_hosts_in_the_newer_generation() {
+    let cluster = cluster_of_three(&["second", "third"]);
+    let older = cobctl(&cluster, &HOSTS, &["switch", "2", "--wait", "60s"]).spawn().expect("runs");
+    let newer = cobctl(&cluster, &HOSTS, &["switch", "3", "--wait", "60s"]).spawn().expect("runs");
+    let ended = |child: std::process::Child| child.wait_with_output().expect("ends");
+    let (older, newer) = (ended(older), ended(newer));
+    assert_eq!(newer.status.code(), Some(0), "{newer:?}");
+    cluster.wait_converged(GenerationNumber(3), PATIENCE);
+    // It may have been through before the newer one began; else it says what has become of it.
+    let said = String::from_utf8_lossy(&older.stdout).into_owned() + &String::from_utf8_lossy(&older.stderr);
+    let told = ["converged", "superseded", "replaced"].iter().any(|word| said.contains(word));
+    assert!(told && matches!(older.status.code(), Some(0 | 1)), "{older:?}");
+}
+
+#[test]
+fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
+    let cluster = cluster_of_three(&["second"]);
+    let generations = |c: &Cluster| HOSTS.map(|h| c.status(h).and_then(|s| s.generation).map_or(0, |g| g.0));
+    let canary = ["switch", "2", "--canary", "n2", "--wait", "60s", "--gate", "300ms", "--check"];
+    let with = |check: &str| {
+        let words: Vec<&str> = canary.iter().copied().chain([check, "--on-failure", "rollback"]).collect();
+        run(cobctl(&cluster, &HOSTS, &words))
+    };
+    // Only the canary has it when the check runs; that says no, so it goes back and the others forget it.
+    let seen = cluster.path("seen");
+    let look = format!("echo $COB_GENERATION $COB_CANARY > {}; exit 3", seen.display());
+    let (code, said) = with(&look);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("says no") && said.contains("going back: n2 to 1"), "{said}");
+    assert_eq!(std::fs::read_to_string(&seen).expect("the check has run"), "2 n2\n");
+    cluster.wait_converged(GenerationNumber(1), PATIENCE);
+    assert_eq!(generations(&cluster), [1, 1, 1]);
+    assert!(HOSTS.iter().all(|h| cluster.status(h).is_some_and(|s| s.prepared.is_empty() && s.held.is_none())));
+    assert_eq!(told(&cluster, "n2", "only").iter().filter(|d| d.starts_with("for n2 alone")).count(), 2);
+
+    let (code, said) = with("true");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("canary: n2 go first") && said.contains("converged and healthy"), "{said}");
+    assert_eq!(generations(&cluster), [2, 2, 2]);
+    assert!(told(&cluster, "n2", "only").last().is_some_and(|d| d.starts_with("for everybody")));
+
+    // What came of both is in the depot for good, and the hosts tell the same.
+    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
+    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
+    let (code, said) = run(log);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(": rolled back after ") && !said.contains("on 1 host"), "{said}");
+    assert!(said.contains(": converged after ") && said.contains(" s on 3 hosts\n"), "{said}");
+    let (code, said) = run(cobctl(&cluster, &HOSTS, &["outcomes", "2", "--json"]));
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let ends: Vec<_> = told["outcomes"].as_array().expect("a list").iter().map(|o| o["ended"].as_str()).collect();
+    assert_eq!((code, ends), (0, vec![Some("rolled-back"), Some("converged")]), "{said}");
+    assert_eq!(told["outcomes"][1]["hosts"]["n2"]["from"], 1, "{said}");
+}
+
+#[test]
+fn waves_of_hosts_go_one_after_the_other() {
+    let cluster = cluster_of_three(&["second"]);
+    let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(cluster.is_converged(GenerationNumber(2)));
+    let at = |host: &str, event: &str| {
+        let all = cluster.history(host).into_iter();
+        all.filter(|e| e.event == event).map(|e| e.ts_ns).next_back().expect("it happened")
+    };
+    for pair in HOSTS.windows(2) {
+        assert!(at(pair[0], "activate") < at(pair[1], "go"), "{} before {}: {said}", pair[0], pair[1]);
+    }
+}
