@@ -26,17 +26,17 @@ const MAX_STATES: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// Draw the transitions over time into this file, as SVG
-    #[arg(long, value_name = "FILE", requires = "from")]
+    #[arg(long, value_name = "FILE", conflicts_with = "operation")]
     gantt: Option<PathBuf>,
     /// Where change objects are, as `cobctl status --json` prints it, or {"HOST/NAME": STATE}; those that it does not
     /// name are where the active generation wants them
-    #[arg(long, value_name = "FILE", requires = "from")]
+    #[arg(long, value_name = "FILE", conflicts_with = "operation")]
     states: Option<PathBuf>,
     /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
-    #[arg(long, value_name = "K", default_value_t = 20, hide_default_value = true, requires = "from")]
+    #[arg(long, value_name = "K", default_value_t = 20, hide_default_value = true, conflicts_with = "operation")]
     runs: u64,
     /// Chance comes from this number
-    #[arg(long, value_name = "S", default_value_t = 1, hide_default_value = true, requires = "from")]
+    #[arg(long, value_name = "S", default_value_t = 1, hide_default_value = true, conflicts_with = "operation")]
     seed: u64,
     #[command(flatten)]
     keys: Keys,
@@ -187,4 +187,63 @@ fn print(args: &super::Args, planned: &Forecasted, terminal: &mut Terminal<'_>) 
         write!(terminal.out, "{}", show::in_words(plan, difference))?;
     }
     Ok(if plan.forecast.converges { Answer::Done } else { Answer::No })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::super::{Cli, run};
+    use super::*;
+
+    fn told(args: &[&str]) -> (u8, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut terminal = Terminal { out: &mut out, err: &mut err, colour: false };
+        let line = ["cobgen", "plan"].iter().chain(args).map(std::ffi::OsString::from);
+        let status = run(line, &mut terminal);
+        (status, String::from_utf8_lossy(&out).into_owned() + &String::from_utf8_lossy(&err))
+    }
+
+    #[test]
+    fn the_two_forms_are_not_mixed() {
+        Cli::command().debug_assert();
+        for (args, wrong) in [
+            (&["--from", "1", "--to", "2", "--operation", "create"][..], "cannot be used with"),
+            (&["m.yaml", "--from", "1", "--to", "2"], "cannot be used with"),
+            (&["--from", "1", "--depot", "d"], "MODEL"),
+            (&["--from", "active", "--to", "2"], "a depot does not know which one is active"),
+            (&["m.yaml", "--operation", "create", "--gantt", "x"], "cannot be used with"),
+            (&["m.yaml"], "--operation"),
+        ] {
+            let (status, text) = told(args);
+            assert!(status == 2 && text.contains(wrong), "{args:?}: {status} {text}");
+        }
+    }
+
+    #[test]
+    fn generations_of_a_depot_and_a_model_are_planned() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let write = |ms: u64| {
+            let text = format!(
+                "security: loopback-only\nhosts:\n  n1: {{address: \"tcp://127.0.0.1:7301\"}}\n\
+                 cobs:\n  n1/a: {{kind: wait, content: {{ms: {ms}}}}}\n"
+            );
+            std::fs::write(path("model.yaml"), text).expect("written");
+        };
+        write(100);
+        let depot = path("depot");
+        crate::publish(Path::new(&path("model.yaml")), Path::new(&depot), "").expect("published");
+        let (status, text) = told(&["--from", "0", "--to", "latest", "--depot", &depot]);
+        assert!(status == 0 && text.contains("generation 0 -> 1: 1 added"), "{text}");
+        assert!(text.contains("1 transition, all done after 120 ms"), "a check of 20 ms and the wait itself: {text}");
+        write(200);
+        let args = [&path("model.yaml"), "--from", "latest", "--depot", &depot, "--json", "--gantt", &path("plan.svg")];
+        let (status, text) = told(&args);
+        let plan = crate::forecast::SwitchPlan::of_json(&text).expect("a plan");
+        assert_eq!((status, plan.from.0, plan.to.0), (0, 1, 2));
+        assert!(std::fs::read_to_string(path("plan.svg")).expect("drawn").starts_with("<svg"));
+        let (status, text) = told(&["--from", "1", "--to", "7", "--depot", &depot]);
+        assert!(status == 2 && text.contains('7'), "{text}");
+    }
 }
