@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cob_types::GenerationNumber;
 use cob_types::canonical::blob_hash;
 use cob_types::trust::Signed;
+use cob_types::words::count;
 use serde::Serialize;
 
 use crate::depot::{Depot, MAIN};
@@ -78,7 +79,10 @@ impl Depot {
         let manifest = &generation.manifest;
         let cobs: u64 = generation.bundles.values().map(|bundle| bundle.cobs.len() as u64).sum();
         if cobs != manifest.cobs {
-            checking.fault(at, &format!("its bundles have {cobs} change objects, its manifest says {}", manifest.cobs));
+            checking.fault(
+                at,
+                &format!("its bundles have {}, its manifest says {}", count(cobs, "change object"), manifest.cobs),
+            );
         }
         if manifest.parent >= number {
             checking.fault(at, &format!("it says that it was made after {}", manifest.parent));

@@ -1,3 +1,5 @@
+//! What goes when old generations are pruned, what stays, and that nothing else is ever lost.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
