@@ -157,7 +157,6 @@ fn systems_outside_the_conditions_are_safe_and_named() {
 /// back at the end or in the midst: a switch comes to rest, or it is told who waits for whom; nobody goes on while others
 /// still need something of it to leave; nobody is moved for nothing; the way back ends where it began.
 #[test]
-#[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
 fn switches_come_to_rest_and_nobody_goes_on_too_early() {
     let (mut rest, mut refused, mut reported) = (0, 0, 0);
     for seed in Seeds::share(1, 4) {

@@ -1,3 +1,5 @@
+//! Orders of switches between small sketches.
+
 use super::*;
 use crate::testing::{Sketch, id};
 

@@ -431,6 +431,8 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cobd::web::SwitchHow;
+
     use super::*;
     use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
 
@@ -444,6 +446,7 @@ mod tests {
             generation: GenerationNumber(7),
             hosts: hosts.iter().map(target).collect(),
             leaving: Vec::new(),
+            how: SwitchHow::default(),
             expected: Expected {
                 generation: Some(GenerationNumber(7)),
                 cobs: hosts.into_iter().map(|h| (h, 2)).collect(),

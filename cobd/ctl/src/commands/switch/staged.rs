@@ -460,7 +460,14 @@ impl Part {
         let hosts = plan.hosts.iter().filter(|t| set.contains(&t.stand_in())).cloned().collect();
         let mut expected = Expected { generation: Some(plan.generation), ..plan.expected.clone() };
         expected.cobs.retain(|host, _| set.contains(host));
-        let plan = Plan { generation: plan.generation, hosts, leaving: Vec::new(), expected, how: plan.how, newest: plan.newest };
+        let plan = Plan {
+            generation: plan.generation,
+            hosts,
+            leaving: Vec::new(),
+            expected,
+            how: plan.how,
+            newest: plan.newest,
+        };
         Self { plan }
     }
 }
