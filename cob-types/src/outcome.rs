@@ -149,6 +149,13 @@ pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
         match (entry.event.as_str(), open.as_mut()) {
             ("go", _) => {
                 let Some(to) = entry.about() else { continue };
+                // A canary that had converged, and was sent back before the others were told.
+                let canary = |s: &&mut HostOutcome| s.alone && s.widened_ns.is_none() && s.from == Some(to);
+                if open.is_none()
+                    && let Some(before) = all.last_mut().filter(canary)
+                {
+                    (before.ended, before.ended_ns) = (Ended::RolledBack, Some(entry.ts_ns));
+                }
                 all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
                 open = Some(begun(entry, to, Ended::UnderWay));
             }
@@ -303,6 +310,20 @@ mod tests {
 
     fn told(lines: &[&str]) -> Vec<(u64, &'static str, Option<u64>)> {
         of_host(&entries(lines)).iter().map(|s| (s.to.0, s.ended.word(), s.ended_ns)).collect()
+    }
+
+    #[test]
+    fn a_canary_that_is_sent_back_before_the_others_were_told_was_rolled_back() {
+        let lines = [
+            "1 @1 go to generation 2, by ann",
+            "2 @1 only for n1 alone",
+            "3 @2 activate",
+            "4 @2 settled generation 2",
+            "5 @2 go to generation 1, by ann",
+            "6 @1 activate",
+            "7 @1 settled generation 1",
+        ];
+        assert_eq!(told(&lines), [(2, "rolled back", Some(5)), (1, "converged", Some(7))]);
     }
 
     #[test]

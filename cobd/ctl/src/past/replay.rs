@@ -99,6 +99,7 @@ fn end(entries: &[HistoryEntry], generation: GenerationNumber) -> usize {
     let activated = entries.iter().rposition(|e| e.event == "activate" && e.generation == generation);
     let (mut end, mut last, mut running) = (0, None, 0u32);
     for (at, entry) in entries.iter().enumerate() {
+        let was_quiet = running == 0;
         match entry.event.as_str() {
             "start" => running += 1,
             "end" => running = running.saturating_sub(1),
@@ -106,7 +107,6 @@ fn end(entries: &[HistoryEntry], generation: GenerationNumber) -> usize {
             _ => continue,
         }
         let late = last.is_some_and(|last| entry.ts_ns > last + QUIET_NS);
-        let was_quiet = running == u32::from(entry.event == "start");
         if late && was_quiet && activated.is_some_and(|activated| at > activated) {
             break;
         }

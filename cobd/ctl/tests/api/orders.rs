@@ -24,9 +24,12 @@ fn orders(daemon: &Daemon) -> Vec<Command> {
     daemon.look().orders.clone()
 }
 
+const N6: GenerationNumber = GenerationNumber(6);
 const HOW: SwitchHow = SwitchHow { on_failure: None, guard_ms: None, alone: false };
-const TAKEN: [Command; 2] =
-    [Command::Prepare { generation: N7 }, Command::Switch { generation: N7, how: HOW, only: Vec::new(), seen: None }];
+const TAKEN: [Command; 2] = [
+    Command::Prepare { generation: N7 },
+    Command::Switch { generation: N7, how: HOW, only: Vec::new(), seen: Some(N6) },
+];
 
 #[tokio::test]
 async fn a_switch_prepares_everywhere_goes_and_waits() {
@@ -259,7 +262,10 @@ async fn hosts_that_leave_hear_of_it() {
 async fn without_a_depot_a_switch_is_for_the_hosts_named() {
     let n1 = Daemon::tcp("n1", 6, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "switch", "7", "--wait"]).await;
-    assert_eq!((ran.code, orders(&n1)), (0, TAKEN.to_vec()), "{ran:?}");
+    let alone = SwitchHow { alone: true, ..HOW };
+    let seen = Some(N6);
+    let go = Command::Switch { generation: N7, how: alone, only: Vec::new(), seen };
+    assert_eq!((ran.code, orders(&n1)), (0, vec![TAKEN[0].clone(), go]), "{ran:?}");
     let n2 = Daemon::tcp("n2", 7, vec![]).await;
     let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "switch", "7"]).await;
     assert_eq!((ran.code, orders(&n1).len(), orders(&n2).len()), (0, 2, 0), "active on both: {ran:?}");
