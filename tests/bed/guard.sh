@@ -4,7 +4,7 @@
 # shellcheck source=tests/bed/cluster.sh
 source "$here/cluster.sh"
 
-# The network of h3 as a change object, with this address; and one on h1 that needs it, with this content.
+# The network of h3 as a change object, with this address, and a file on h1 with this content.
 write_network() { # ADDRESS VERSION
     put h1 $site/guard.yaml <<MODEL
 cobs:
@@ -22,6 +22,11 @@ cobs:
   h1/other:
     kind: file-tree
     content: {files: {/etc/guard/other: {content: "version $2\n"}}}
+MODEL
+}
+# And one on h1 that needs the network of h3.
+write_needs() { # VERSION
+    cat <<MODEL | on h1 sh -c "cat >> $site/guard.yaml"
   h1/needs:
     kind: script
     requires: [h3/net]
@@ -29,9 +34,9 @@ cobs:
       states: [down, up]
       preferred: up
       pre_remove: down
-      check: {run: "grep -qx $2 /run/needs 2>/dev/null && echo up || echo down"}
+      check: {run: "grep -qx $1 /run/needs 2>/dev/null && echo up || echo down"}
       transitions:
-        - {from: down, to: up, run: "echo $2 > /run/needs"}
+        - {from: down, to: up, run: "echo $1 > /run/needs"}
         - {from: up, to: down, run: "rm -f /run/needs"}
 MODEL
 }
@@ -53,13 +58,17 @@ ctl switch $cluster_generation --guard 20s --on-failure rollback >/dev/null
 soon has_address 10.77.0.33
 patience=180 soon has_address 10.77.0.3
 echo "h3 has its address back after $((SECONDS - began)) s"
+patience=180 soon local_says h3 "has returned from generation $cluster_generation to $good: "
+patience=180 soon on h1 grep -qx "version 1" /etc/guard/other
 patience=180 soon ctl status
-local_says h3 "has returned from generation $cluster_generation to $good: "
-[ "$(on h1 cat /run/needs)" = 1 ]
 on h3 cobctl history | grep -q ' withdraw '
 
 step "without the guard the others go on, and say for whom something waits"
+write_network 10.77.0.3 2
+write_needs 2
+switch_cluster
 write_network 10.77.0.33 3
+write_needs 3
 publish_cluster
 ctl switch $cluster_generation --on-failure hold >/dev/null
 soon has_address 10.77.0.33
@@ -74,6 +83,7 @@ step "mended by hand, h3 follows to the next generation when the others tell it"
 on h3 systemctl stop cobd
 on h3 sh -c "ip -4 addr flush dev eth0; ip addr add 10.77.0.3/24 dev eth0"
 write_network 10.77.0.3 4
+write_needs 4
 publish_cluster
 ctl switch $cluster_generation >/dev/null 2>&1 || true
 on h3 systemctl start cobd
