@@ -171,7 +171,8 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
         match end {
             Ok(End::Rests(_)) => rest += 1,
             Ok(End::Refused(_)) if detaching => refused += 1,
-            Ok(End::Reported(text)) if detaching => {
+            // On the way back from the midst some need, to leave, a content that another host never came to (seed 1308).
+            Ok(End::Reported(text)) if detaching || matches!(plan.back, Some(Some(_))) => {
                 reported += 1;
                 println!("seed {seed}: {text}");
             }

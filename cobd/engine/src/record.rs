@@ -348,7 +348,11 @@ impl Durable {
     pub fn apply(&mut self, record: &Record) {
         self.lamport = self.lamport.max(record.lamport);
         match &record.body {
-            Body::Snapshot(all) => *self = (**all).clone(),
+            Body::Snapshot(all) => {
+                *self = (**all).clone();
+                // The version before did not write it.
+                self.highest = self.highest.max(self.active).max(self.going_to.unwrap_or_default());
+            }
             Body::Life(life) => self.life = Some(*life),
             Body::Go(generation) => {
                 self.going_to = Some(*generation);
