@@ -302,9 +302,6 @@ pub struct Durable {
     /// The active generation has converged once since it was activated.
     #[serde(default, skip_serializing_if = "is_default")]
     pub settled: bool,
-    /// The generation that was active before this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<GenerationNumber>,
     /// The `go` that this host has heard is for these alone; none: for everybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<HostName>,
@@ -363,7 +360,6 @@ impl Durable {
                 self.forget_facts();
             }
             Body::Activated(generation) => {
-                self.previous = Some(self.active).filter(|was| *was != GenerationNumber(0));
                 self.active = *generation;
                 self.going_to = None;
                 self.settled = false;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cob_engine::record::{Body, OrderRecord, Record};
+use cob_engine::record::{Body, OrderRecord};
 use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
@@ -181,12 +181,17 @@ impl Daemon {
             return Ok(Way::Forward);
         }
         let newest = self.newest()?;
-        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
-        let manifest = match at_hand.into_iter().flatten().find(|p| p.manifest.generation == newest) {
-            Some(prepared) => prepared.manifest.clone(),
-            None => self.generations.load(newest)?.manifest,
-        };
+        let manifest = self.manifest_of(newest)?;
         Newest { generation: newest, manifest: Some(&manifest) }.way(here, generation)
+    }
+
+    /// The manifest of a generation that this host has, or has had.
+    pub(super) fn manifest_of(&self, generation: GenerationNumber) -> Result<Arc<Manifest>, FetchError> {
+        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
+        match at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation) {
+            Some(prepared) => Ok(prepared.manifest.clone()),
+            None => Ok(self.generations.load(generation)?.manifest),
+        }
     }
 
     /// Says no to a generation: to the one who asked, and in the log.
@@ -274,7 +279,7 @@ impl Daemon {
     /// A generation is here that nobody goes to yet.
     fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
         if let Some(Asked { who, reply }) = asked {
-            self.note_prepared(generation, who);
+            self.note_order(OrderRecord::Prepare(generation), Some(who));
             let detail = format!("generation {generation} is here and verified");
             self.done(reply, false, detail);
         } else {
@@ -352,20 +357,9 @@ impl Daemon {
     /// The order of the switch from the generation that this host has: of the manifest of the one that it goes to; of
     /// the newest one on the way back. Where none is written down, nobody waits for another host.
     fn order_of(&self, prepared: &Prepared, newest: Option<GenerationNumber>) -> Arc<SwitchOrder> {
-        let loaded = newest.and_then(|newest| self.generations.load(newest).ok());
-        let manifest = loaded.as_ref().unwrap_or(prepared).manifest.clone();
+        let newest = newest.and_then(|newest| self.manifest_of(newest).ok());
+        let manifest = newest.unwrap_or_else(|| prepared.manifest.clone());
         order_in(&manifest, self.engine.generation(), prepared.manifest.generation)
-    }
-
-    /// For the history: the engine has nothing to do with it.
-    fn note_prepared(&mut self, generation: GenerationNumber, who: String) {
-        self.turn.effects.persist.push(Record {
-            at: self.clock.now(),
-            lamport: self.engine.lamport(),
-            generation: self.engine.generation(),
-            body: Body::Ordered(OrderRecord::Prepare(generation)),
-            by: Some(who),
-        });
     }
 
     /// Nothing is active or on its way, and publishers are trusted: what they sign says who may order.

@@ -128,7 +128,7 @@ impl Daemon {
 
     /// Withdraws the generation that was cancelled: by the way back that its publishers have signed.
     fn go_back_from(&mut self, generation: GenerationNumber, who: &str) -> Result<GenerationNumber, String> {
-        let manifest = self.manifest_of(generation).ok_or("it is not at hand")?;
+        let manifest = self.manifest_of(generation).map_err(|_| "it is not at hand")?;
         let to = way_back(&manifest, None).ok_or("it names no way back")?;
         self.way_to(to).map_err(|error| error.to_string())?;
         self.withdraw(generation, to, true, format!("cancelled by {who}"), Some(who));
@@ -252,13 +252,13 @@ impl Daemon {
         (first && self.engine.is_converged()).then(|| self.record(Body::Settled(self.engine.generation()), None))
     }
 
-    fn note_order(&mut self, order: OrderRecord, by: Option<String>) {
+    pub(super) fn note_order(&mut self, order: OrderRecord, by: Option<String>) {
         let record = self.record(Body::Ordered(order), by);
         self.turn.effects.persist.push(record);
     }
 
     /// A record that the engine has nothing to do with.
-    fn record(&self, body: Body, by: Option<String>) -> Record {
+    pub(super) fn record(&self, body: Body, by: Option<String>) -> Record {
         let (lamport, generation) = (self.engine.lamport(), self.engine.generation());
         Record { at: self.clock.now(), lamport, generation, body, by }
     }

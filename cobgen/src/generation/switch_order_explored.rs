@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_engine::sim::Random;
+
 use super::*;
 use crate::testing::Sketch;
 
@@ -11,25 +13,8 @@ const STATES: [&str; 3] = ["s0", "s1", "s2"];
 /// The pre-remove state.
 const OFF: u8 = 0;
 
-/// splitmix64: the same seed gives the same pair.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).expect("small")
-    }
-
-    fn of(&mut self, permille: usize) -> bool {
-        self.below(1000) < permille
-    }
+fn below(draws: &mut Random, n: usize) -> usize {
+    usize::try_from(draws.below(n as u64)).expect("small")
 }
 
 type Need = (usize, Vec<u8>);
@@ -50,42 +35,42 @@ struct Pair {
     after: Vec<Option<Thing>>,
 }
 
-fn draw_thing(me: usize, of: usize, draws: &mut Draws) -> Thing {
-    let need = |draws: &mut Draws| {
-        let on = (me + 1 + draws.below(of - 1)) % of;
+fn draw_thing(me: usize, of: usize, draws: &mut Random) -> Thing {
+    let need = |draws: &mut Random| {
+        let on = (me + 1 + below(draws, of - 1)) % of;
         let first = u8::try_from(draws.below(3)).expect("small");
         let mut states = vec![first];
-        if draws.of(200) {
+        if draws.permille(200) {
             states.push((first + 1) % 3);
         }
         (on, states)
     };
     let mut hops = BTreeMap::new();
     for hop in [(0, 1), (1, 2), (2, 1), (1, 0)] {
-        let needs = if draws.of(350) { vec![need(draws)] } else { Vec::new() };
+        let needs = if draws.permille(350) { vec![need(draws)] } else { Vec::new() };
         hops.insert(hop, needs);
     }
     let mut promises = BTreeMap::new();
-    if draws.of(200) {
+    if draws.permille(200) {
         promises.insert(u8::try_from(1 + draws.below(2)).expect("small"), vec![need(draws)]);
     }
     Thing { content: 0, preferred: u8::try_from(1 + draws.below(2)).expect("small"), hops, promises }
 }
 
 fn draw(seed: u64) -> Pair {
-    let draws = &mut Draws(seed);
-    let (things, hosts) = (3 + draws.below(3), 2 + draws.below(2));
-    let hosts = (0..things).map(|_| draws.below(hosts)).collect();
+    let draws = &mut Random::new(seed);
+    let (things, hosts) = (3 + below(draws, 3), 2 + below(draws, 2));
+    let hosts = (0..things).map(|_| below(draws, hosts)).collect();
     let before: Vec<Option<Thing>> =
-        (0..things).map(|t| (!draws.of(100)).then(|| draw_thing(t, things, draws))).collect();
+        (0..things).map(|t| (!draws.permille(100)).then(|| draw_thing(t, things, draws))).collect();
     let mut after: Vec<Option<Thing>> = before
         .iter()
         .enumerate()
         .map(|(t, thing)| match thing {
             None => Some(draw_thing(t, things, draws)),
-            Some(_) if draws.of(450) => None,
-            Some(thing) if draws.of(350) => Some(Thing { content: 1, ..thing.clone() }),
-            Some(_) if draws.of(200) => Some(draw_thing(t, things, draws)),
+            Some(_) if draws.permille(450) => None,
+            Some(thing) if draws.permille(350) => Some(Thing { content: 1, ..thing.clone() }),
+            Some(_) if draws.permille(200) => Some(draw_thing(t, things, draws)),
             Some(thing) => Some(thing.clone()),
         })
         .collect();

@@ -8,8 +8,7 @@
 //! Much leaner than [`World`](super::World): nothing is judged, compared or recorded, so that a switch of ten thousand
 //! hosts can be looked at.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
@@ -20,6 +19,7 @@ use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, I
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, CheckOutcome, Event};
+use crate::sim::queue::Queue;
 use crate::time::{Span, Time};
 
 /// When `go` is said.
@@ -133,29 +133,6 @@ enum Happens {
     Tick { host: usize },
 }
 
-struct Entry {
-    at: Time,
-    order: u64,
-    what: Happens,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
 /// Where a change object really is.
 struct Place {
     state: StateName,
@@ -179,13 +156,12 @@ struct Running<'a, P> {
     now: Time,
     /// `go` has been said.
     gone: bool,
-    order: u64,
     hosts: Vec<Host>,
     /// Looked up, never iterated.
     host_ix: HashMap<HostName, usize>,
     /// Looked up, never iterated.
     places: HashMap<CobId, Place>,
-    queue: BinaryHeap<Reverse<Entry>>,
+    queue: Queue<Happens>,
     /// Entries of the queue that are no deadlines.
     under_way: usize,
     unsettled: usize,
@@ -199,11 +175,10 @@ pub fn course(switch: &Switch, pace: &mut impl Pace) -> Course {
         pace,
         now: START,
         gone: false,
-        order: 0,
         hosts: Vec::new(),
         host_ix: HashMap::new(),
         places: HashMap::new(),
-        queue: BinaryHeap::new(),
+        queue: Queue::new(),
         under_way: 0,
         unsettled: 0,
         to: switch.order.to,
@@ -236,10 +211,7 @@ impl<P: Pace> Running<'_, P> {
             let Some(bundle) = self.hosts[host].before.clone() else { continue };
             self.event(host, go(&free, bundle), None, false);
         }
-        while let Some(Reverse(entry)) = self.queue.peek() {
-            if entry.at > START {
-                break;
-            }
+        while self.queue.peek().is_some_and(|(at, _)| at <= START) {
             self.step();
         }
     }
@@ -292,11 +264,11 @@ impl<P: Pace> Running<'_, P> {
 
     /// The next thing happens. False: there is none.
     fn step(&mut self) -> bool {
-        let Some(Reverse(entry)) = self.queue.pop() else { return false };
-        self.now = self.now.max(entry.at);
+        let Some((at, what)) = self.queue.pop() else { return false };
+        self.now = self.now.max(at);
         self.course.events += 1;
-        self.under_way -= usize::from(!matches!(entry.what, Happens::Tick { .. }));
-        match entry.what {
+        self.under_way -= usize::from(!matches!(what, Happens::Tick { .. }));
+        match what {
             Happens::Received { to, batch, cause } => self.event(to, Event::Received(batch), cause, false),
             Happens::Checked { host, cob, job, step } => self.checked(host, cob, job, step),
             Happens::Acted { host, job, step } => self.acted(host, job, step),
@@ -435,9 +407,8 @@ impl<P: Pace> Running<'_, P> {
     }
 
     fn push(&mut self, at: Time, what: Happens) {
-        self.order += 1;
         self.under_way += usize::from(!matches!(what, Happens::Tick { .. }));
-        self.queue.push(Reverse(Entry { at, order: self.order, what }));
+        self.queue.push(at, what);
     }
 
     fn conclude(mut self) -> Course {

@@ -8,6 +8,7 @@
 
 pub mod explore;
 pub mod forecast;
+mod queue;
 mod random;
 mod reality;
 mod script;

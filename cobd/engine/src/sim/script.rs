@@ -2,7 +2,6 @@
 //!
 //! For stories with a known course. Everything that a script does not touch goes on as configured.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::{Batch, CobId, HostName};
@@ -63,10 +62,8 @@ impl Script {
 impl World {
     /// The next thing happens. False: there is none.
     pub fn step(&mut self) -> bool {
-        let Some(Reverse(entry)) = self.queue.pop() else { return false };
-        self.now = self.now.max(entry.at);
-        self.outcome.events += 1;
-        self.happen(entry.what);
+        let Some((at, what)) = self.queue.pop() else { return false };
+        self.happen_at(at, what);
         true
     }
 
@@ -83,7 +80,7 @@ impl World {
     /// When the next thing happens.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
-        self.queue.peek().map(|Reverse(entry)| entry.at)
+        self.queue.peek().map(|(at, _)| at)
     }
 
     /// The next `times` actions of a change object fail, without having done anything.

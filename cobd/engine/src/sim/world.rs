@@ -1,7 +1,6 @@
 //! The simulated cluster: hosts, network, the real state of things, and the event queue.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use crate::invariants;
 use crate::record::{Body, Durable, Note, Record};
 use crate::recover::Return;
 use crate::sim::Random;
+use crate::sim::queue::Queue;
 use crate::sim::reality::{Begin, Reality, Thing};
 use crate::sim::script::Script;
 use crate::sim::trace::{describe, describe_note};
@@ -181,40 +181,16 @@ pub(super) enum What {
     Return { host: usize },
 }
 
-pub(super) struct Entry {
-    pub(super) at: Time,
-    order: u64,
-    pub(super) what: What,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
 /// A simulated cluster.
 pub struct World {
     config: Config,
     random: Random,
     pub(super) now: Time,
-    order: u64,
     pub(super) hosts: Vec<Host>,
     /// Looked up, never iterated.
     pub(super) host_ix: HashMap<HostName, usize>,
     pub(super) reality: Reality,
-    pub(super) queue: BinaryHeap<Reverse<Entry>>,
+    pub(super) queue: Queue<What>,
     /// Latest arrival on each link, for first-in-first-out delivery.
     last_arrival: HashMap<(usize, usize), Time>,
     in_process: Vec<String>,
@@ -245,11 +221,10 @@ impl World {
         let mut world = Self {
             random: random.clone(),
             now: Time(1_000_000_000),
-            order: 0,
             hosts: Vec::new(),
             host_ix: HashMap::new(),
             reality: Reality::default(),
-            queue: BinaryHeap::new(),
+            queue: Queue::new(),
             last_arrival: HashMap::new(),
             in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
             orders: BTreeMap::new(),
@@ -427,13 +402,11 @@ impl World {
             if self.crashes_pending == 0 && self.all_converged() {
                 break;
             }
-            let Some(Reverse(entry)) = self.queue.pop() else { break };
-            if entry.at > end {
+            let Some((at, what)) = self.queue.pop() else { break };
+            if at > end {
                 break;
             }
-            self.now = self.now.max(entry.at);
-            self.outcome.events += 1;
-            self.happen(entry.what);
+            self.happen_at(at, what);
         }
         self.conclude()
     }
@@ -461,18 +434,15 @@ impl World {
 
     /// Runs until nothing is under way any more but timers that lie further off than `quiet`.
     pub fn run_until_quiet(&mut self, quiet: Span) -> Outcome {
-        while let Some(Reverse(entry)) = self.queue.peek() {
-            let only_timer = matches!(entry.what, What::Tick { .. });
-            if only_timer && entry.at > self.now + quiet {
+        while let Some((at, what)) = self.queue.peek() {
+            let only_timer = matches!(what, What::Tick { .. });
+            if only_timer && at > self.now + quiet {
                 break;
             }
             if !self.outcome.violations.is_empty() || self.outcome.events >= self.config.max_events {
                 break;
             }
-            let Some(Reverse(entry)) = self.queue.pop() else { break };
-            self.now = self.now.max(entry.at);
-            self.outcome.events += 1;
-            self.happen(entry.what);
+            self.step();
         }
         self.conclude()
     }
@@ -498,8 +468,13 @@ impl World {
     }
 
     fn push(&mut self, at: Time, what: What) {
-        self.order += 1;
-        self.queue.push(Reverse(Entry { at, order: self.order, what }));
+        self.queue.push(at, what);
+    }
+
+    pub(super) fn happen_at(&mut self, at: Time, what: What) {
+        self.now = self.now.max(at);
+        self.outcome.events += 1;
+        self.happen(what);
     }
 
     pub(super) fn happen(&mut self, what: What) {

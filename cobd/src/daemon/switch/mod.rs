@@ -265,7 +265,7 @@ impl Daemon {
     pub(in crate::daemon) fn on_failure(&self, generation: GenerationNumber) -> OnFailure {
         let current = self.switch.state.current.as_ref().filter(|c| c.to == generation && c.left.is_none());
         let policy = current.map(|c| c.terms.policy);
-        policy.or_else(|| self.manifest_of(generation).map(|m| m.policy)).unwrap_or_default().on_failure
+        policy.or_else(|| self.manifest_of(generation).ok().map(|m| m.policy)).unwrap_or_default().on_failure
     }
 
     /// The switch goes on under other terms.
@@ -283,7 +283,7 @@ impl Daemon {
             let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
             return self.done(reply, false, detail);
         }
-        let named = self.manifest_of(left).and_then(|manifest| way_back(&manifest, to));
+        let named = self.manifest_of(left).ok().and_then(|manifest| way_back(&manifest, to));
         let Some(target) = named else {
             let what = match to {
                 Some(to) => format!("generation {left} names no way back to {to}"),

@@ -1,13 +1,11 @@
 //! What hosts tell each other of a switch, and what people are shown of it.
 
-use std::sync::Arc;
-
 use cob_engine::Time;
-use cob_engine::record::{Body, Record};
+use cob_engine::record::Body;
 use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms};
 use cob_types::message::{Going, Withdrawn};
 use cob_types::status::{MadeMove, SwitchStage, SwitchStatus};
-use cob_types::{GenerationNumber, HostName, Item, Manifest};
+use cob_types::{GenerationNumber, HostName, Item};
 use tracing::{info, warn};
 
 use super::{AGAIN, Aim, SETTLED_AFTER, Start, Told, told_withdrawal, way_back};
@@ -81,23 +79,13 @@ impl Daemon {
         if !self.switch.state.follows(generation, round, ordered) {
             return;
         }
-        let named = self.manifest_of(generation).and_then(|manifest| way_back(&manifest, Some(to)));
+        let named = self.manifest_of(generation).ok().and_then(|manifest| way_back(&manifest, Some(to)));
         if named.is_none() {
             warn!(%generation, %to, by = %host, "a withdrawal is not followed: no such way back is named");
             return;
         }
         let why = if why.contains(" (told by ") { why } else { format!("{why} (told by {host})") };
         self.withdraw(generation, to, ordered, why, None);
-    }
-
-    /// The manifest of a generation that this host has, or has had.
-    pub(in crate::daemon) fn manifest_of(&self, generation: GenerationNumber) -> Option<Arc<Manifest>> {
-        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
-        let found = at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation);
-        match found {
-            Some(prepared) => Some(prepared.manifest.clone()),
-            None => self.generations.load(generation).ok().map(|p| p.manifest),
-        }
     }
 
     /// Where the switch forward that the host is in, or was in last, leads.
@@ -113,15 +101,9 @@ impl Daemon {
     }
 
     pub(super) fn note_switch(&mut self, step: SwitchRecord, by: Option<&str>) {
-        let at = self.clock.now();
-        self.switch.state.apply(&step, at);
-        self.turn.effects.persist.push(Record {
-            at,
-            lamport: self.engine.lamport(),
-            generation: self.engine.generation(),
-            body: Body::Switch(step),
-            by: by.map(ToOwned::to_owned),
-        });
+        let record = self.record(Body::Switch(step.clone()), by.map(ToOwned::to_owned));
+        self.switch.state.apply(&step, record.at);
+        self.turn.effects.persist.push(record);
     }
 
     /// The switch for people; none when there is nothing to say of it.

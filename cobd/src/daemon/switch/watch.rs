@@ -136,7 +136,7 @@ impl Daemon {
     /// Withdraws the generation that the host goes to, if there is a way back.
     fn withdraw_by_policy(&mut self, why: String) {
         let Some(left) = self.current_goal() else { return };
-        match self.manifest_of(left).and_then(|manifest| way_back(&manifest, None)) {
+        match self.manifest_of(left).ok().and_then(|manifest| way_back(&manifest, None)) {
             Some(to) => self.withdraw(left, to, false, why, None),
             None => {
                 error!(generation = %left, why, "a generation that names no way back can't be withdrawn");

@@ -1,0 +1,54 @@
+//! What is to happen in simulated time: the earliest first, and of the same time what was put in first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::time::Time;
+
+pub(super) struct Queue<T> {
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    /// How many were put in.
+    order: u64,
+}
+
+struct Entry<T> {
+    at: Time,
+    order: u64,
+    what: T,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new() -> Self {
+        Self { heap: BinaryHeap::new(), order: 0 }
+    }
+
+    pub(super) fn push(&mut self, at: Time, what: T) {
+        self.order += 1;
+        self.heap.push(Reverse(Entry { at, order: self.order, what }));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Time, T)> {
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+    }
+
+    pub(super) fn peek(&self) -> Option<(Time, &T)> {
+        self.heap.peek().map(|Reverse(entry)| (entry.at, &entry.what))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl<T> Eq for Entry<T> {}
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
