@@ -110,6 +110,7 @@ impl Daemon {
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
+            Command::DeclareFinal { cob } => self.declare_final(cob, &who, reply),
             Command::Fence { host } => {
                 if host == self.config.host {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
