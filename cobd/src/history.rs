@@ -39,6 +39,13 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Returned { cob, from, number: n } => {
             HistoryEntry { detail: format!("by {from} ({})", number(*n)), ..of("returned", cob) }
         }
+        Body::Lapsed { cob, from, number: n } => HistoryEntry {
+            detail: format!(
+                "the promise to {from} ({}): its host is out of reach, and the guard has fired",
+                number(*n)
+            ),
+            ..of("lapsed", cob)
+        },
         Body::Begun { cob, begun } => HistoryEntry {
             from: Some(begun.from.clone()),
             to: Some(begun.to.clone()),

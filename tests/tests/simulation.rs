@@ -5,7 +5,7 @@ use cob_engine::sim::{Config, Random};
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
 use cob_tests::leaving;
 use cob_tests::runs::{self, Seeds, Tally};
-use cob_tests::switching::{self, End};
+use cob_tests::switching::{self, End, Pair, Plan};
 use cob_types::status::Wait;
 
 /// The share of the set of systems within P1-P4 that each of their families gets, of ten.
@@ -153,6 +153,31 @@ fn systems_outside_the_conditions_are_safe_and_named() {
     }
 }
 
+/// The switch of a seed: its weather, and whether there are moves that need others to be up still.
+fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
+    let weather = Weather::ALL[(seed % 4) as usize];
+    let mut random = Random::new(seed);
+    let sizes = if seed % 50 == 0 { (20, 60) } else { (2, 12) };
+    let detaching = seed % 3 != 0;
+    let pair = switching::draw(sizes, (2, 8), detaching, &mut random);
+    let plan = switching::draw_plan(&pair, &mut random);
+    (weather, detaching, pair, plan)
+}
+
+/// Each of them was told to be stuck, for a reason that was none: content that would never come (1308, 1729, 1790, 3026), a lost
+/// word of one that had left (242, 818), a lock that was for nobody who leaves any more (8068), a request of one that
+/// had left and came back (37974).
+#[test]
+fn switches_that_got_stuck_for_nothing_come_to_rest() {
+    for seed in [242, 818, 1308, 1729, 1790, 3026, 8068, 37974] {
+        let (weather, _, pair, plan) = drawn_switch(seed);
+        match switching::play(&pair, &plan, weather.config(seed)) {
+            Ok(End::Rests(_)) => {}
+            other => panic!("seed {seed}: {other:?}"),
+        }
+    }
+}
+
 /// Pairs of generations over two to eight hosts, with loss, doubles, crashes, hosts that are away for a while, and the way
 /// back at the end or in the midst: a switch comes to rest, or it is told who waits for whom; nobody goes on while others
 /// still need something of it to leave; nobody is moved for nothing; the way back ends where it began.
@@ -160,19 +185,13 @@ fn systems_outside_the_conditions_are_safe_and_named() {
 fn switches_come_to_rest_and_nobody_goes_on_too_early() {
     let (mut rest, mut refused, mut reported) = (0, 0, 0);
     for seed in Seeds::share(1, 4) {
-        let weather = Weather::ALL[(seed % 4) as usize];
-        let mut random = Random::new(seed);
-        let sizes = if seed % 50 == 0 { (20, 60) } else { (2, 12) };
-        let detaching = seed % 3 != 0;
-        let pair = switching::draw(sizes, (2, 8), detaching, &mut random);
-        let plan = switching::draw_plan(&pair, &mut random);
+        let (weather, detaching, pair, plan) = drawn_switch(seed);
         let end = switching::play(&pair, &plan, weather.config(seed));
         let shown = || format!("seed {seed}, {weather:?}, {plan:?}\nbefore:\n{}\nafter:\n{}", pair.before, pair.after);
         match end {
             Ok(End::Rests(_)) => rest += 1,
             Ok(End::Refused(_)) if detaching => refused += 1,
-            // On the way back from the midst some need, to leave, a content that another host never came to (seed 1308).
-            Ok(End::Reported(text)) if detaching || matches!(plan.back, Some(Some(_))) => {
+            Ok(End::Reported(text)) if detaching => {
                 reported += 1;
                 println!("seed {seed}: {text}");
             }
@@ -182,6 +201,6 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
         }
     }
     println!("{rest} come to rest, {refused} refused, {reported} told to be stuck");
-    // Moves that need others to be up still make some in which what leaves and what stays contradict each other.
-    assert!(reported * 50 <= rest, "{reported} of {rest} are stuck");
+    // Moves that need others to be up still make some in which what leaves and what stays ask each other up and down.
+    assert!(reported * 200 <= rest, "{reported} of {rest} are stuck");
 }

@@ -13,7 +13,7 @@ use cob_types::{Bundle, GenerationNumber, SwitchOrder};
 use crate::engine::Engine;
 use crate::finals::Going;
 use crate::names::{CobRef, StateId};
-use crate::object::{Msg, Object};
+use crate::object::{Mail, Object};
 use crate::record::Body;
 use crate::spec::{self, Spec};
 use crate::time::Time;
@@ -109,7 +109,7 @@ impl Engine {
 
     fn activate(&mut self, going: Going, now: Time) {
         for cob in &going.leaving {
-            self.let_go(*cob);
+            self.let_go(*cob, now);
         }
         self.generation = going.generation;
         for (id, spec) in going.specs {
@@ -148,14 +148,15 @@ impl Engine {
     }
 
     /// Takes a change object that has left out of this host's care; what it held is given back.
-    fn let_go(&mut self, cob: CobRef) {
+    fn let_go(&mut self, cob: CobRef, now: Time) {
         let Some(object) = self.remove(cob) else { return };
         let state = object.spec.kind.id(object.home());
+        self.give_all_back(&object);
+        // Those of this host say what they have asked for once: it is asked of whoever speaks for it now.
+        let waiting = object.requests.iter().filter(|r| r.is_open() && self.names.host_of(r.asker) == self.here);
+        let waiting: Vec<Mail> = waiting.map(|r| r.said_to(cob)).collect();
         self.left.put(cob, object.requests);
-        for lock in &object.locks {
-            let mail = crate::object::Mail { from: cob, to: lock.asked, msg: Msg::Release(lock.number) };
-            self.out.mail.push_back(mail);
-        }
+        self.repeat_for_left(now);
         // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
         self.gone.insert(cob, state);
         let off = object.spec.kind.id(object.spec.kind.pre_remove);
@@ -166,6 +167,7 @@ impl Engine {
         let name = |state: StateId| self.names.state_name(state).clone();
         let (state, kept_from) = (name(state), kept_from.map(name));
         self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
+        self.out.mail.extend(waiting);
     }
 
     pub(crate) fn note_dependencies(&mut self, cob: CobRef, spec: &Spec) {

@@ -345,7 +345,7 @@ impl Engine {
         form.rank(r.rank);
         form.word(form.places.cob(self.names.cob_id(r.origin)));
         form.word(r.granted.map_or(u64::MAX, |s| form.places.state(self.names.state_name(s))));
-        form.flags(&[r.recalled, r.lapsed, r.restored, r.refused]);
+        form.flags(&[r.recalled, r.lapsed, r.restored, r.refused, r.broken.is_some()]);
     }
 
     fn canonical_lock(&self, form: &mut Form<'_>, me: CobRef, l: &Lock) {
@@ -357,7 +357,7 @@ impl Engine {
         form.rank(l.rank);
         form.word(form.places.cob(self.names.cob_id(l.origin)));
         form.word(l.held.map_or(u64::MAX, |s| form.places.state(self.names.state_name(s))));
-        form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.refused.is_some()]);
+        form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.told_leaving, l.refused.is_some()]);
     }
 
     fn canonical_memory(

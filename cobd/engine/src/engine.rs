@@ -81,6 +81,7 @@ pub(crate) enum Timer {
     Object(u32),
     Peer(u32),
     Ask(u32),
+    GivenBack,
 }
 
 /// Faults that tests plant, to show that they would be noticed. Without the feature
@@ -262,6 +263,11 @@ impl Engine {
         self.going.as_ref().map(|g| g.generation)
     }
 
+    /// It is on its way to an older generation than the active one.
+    pub(crate) fn goes_back(&self) -> bool {
+        self.going_to().is_some_and(|to| to < self.generation)
+    }
+
     /// How many events and messages it has handled in this life.
     #[must_use]
     pub fn handled(&self) -> u64 {
@@ -355,6 +361,7 @@ impl Engine {
         }
         self.slot_of[me.0 as usize] = slot;
         object.requests = self.left.take(me);
+        object.given_back = self.left.take_given_back(me);
         self.slots.push(Some(object));
         self.unsettled += 1;
         self.gone.remove(&me);
@@ -400,7 +407,7 @@ impl Engine {
     }
 
     fn with_slot<R>(&mut self, slot: usize, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>) -> R) -> Option<R> {
-        let paused = self.is_paused();
+        let (paused, goes_back) = (self.is_paused(), self.goes_back());
         let object = self.slots[slot].as_mut()?;
         let (before, acted) = (is_settled(object), object.acting());
         let mut cx = Cx {
@@ -409,6 +416,7 @@ impl Engine {
             here: self.here,
             generation: self.generation,
             paused,
+            goes_back,
             limited: self.limit.at_most().is_some(),
             start: self.life.start,
             counter: &mut self.counter,
@@ -470,6 +478,7 @@ impl Engine {
                 cx.record(Body::Ordered(OrderRecord::Retry(cob)));
             }),
             Order::Fence(host) => self.fence(&host, now),
+            Order::LetLapse(hosts) => self.let_lapse(&hosts, now),
             Order::DeclareFinal(cob) => self.declare_final(cob, now),
         }
     }
@@ -571,6 +580,7 @@ impl Engine {
             match timer {
                 Timer::Peer(host) => self.peer_timer(HostRef(host), now),
                 Timer::Ask(host) => self.ask_timer(HostRef(host), at, now),
+                Timer::GivenBack => self.given_back_timer(at, now),
                 Timer::Object(slot) => {
                     let slot = slot as usize;
                     let due = self.slots[slot].as_mut().filter(|o| o.scheduled == at);

@@ -1,5 +1,6 @@
 //! Everything that can happen to a daemon. Nothing else changes its state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_types::message::Values;
@@ -118,4 +119,7 @@ pub enum Order {
     Cancel(GenerationNumber),
     /// At most so many transitions at a time on this host; none: as many as can go.
     Limit(Option<u32>),
+    /// The guard of a switch has brought this host back, and these hosts are out of reach: promises to them that
+    /// are asked back are waited for no longer. They are told as soon as they are there.
+    LetLapse(BTreeSet<HostName>),
 }

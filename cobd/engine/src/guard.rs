@@ -75,10 +75,25 @@ impl Guard {
     /// The same after a restart of the daemon.
     #[must_use]
     pub fn restarted(self) -> Self {
+        if self.has_fired() {
+            return self;
+        }
         let cost = if self.restarts == 0 { 0 } else { self.step_ms() };
         // Links need a moment to come up.
         let left_ms = self.left_ms.saturating_sub(cost).max(LEAST_MS.min(self.ms));
         Self { left_ms, restarts: self.restarts.saturating_add(1), ..self }
+    }
+
+    /// The same, when its time is up and hosts are not reached.
+    #[must_use]
+    pub fn fired(self) -> Self {
+        Self { left_ms: 0, ..self }
+    }
+
+    /// Its time was up, and hosts were not reached.
+    #[must_use]
+    pub fn has_fired(self) -> bool {
+        self.left_ms == 0
     }
 
     /// How often it is put on record what is left.
@@ -92,6 +107,12 @@ impl Watch {
     #[must_use]
     pub fn new(guard: Guard, now: Time) -> Self {
         Self { guard, began: now, since: now, converged: None }
+    }
+
+    /// The guard as it is on record.
+    #[must_use]
+    pub fn guard(&self) -> Guard {
+        self.guard
     }
 
     /// What is left of the guard.

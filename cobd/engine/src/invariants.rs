@@ -101,6 +101,12 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
         if grants(was) != grants(now) {
             differs("a promise")?;
         }
+        let lapsed = |c: &crate::record::DurableCob| -> Vec<(CobId, _)> {
+            c.lapsed.iter().map(|(to, g)| (to.clone(), g.number)).collect()
+        };
+        if lapsed(was) != lapsed(now) {
+            differs("a broken promise")?;
+        }
         if was.failed != now.failed {
             differs("whether it has given up")?;
         }

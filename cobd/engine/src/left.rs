@@ -4,60 +4,99 @@
 //! every promise: should it come back (with a later generation, or on the way back), it finds these promises out
 //! and moves only when they are given back.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cob_types::Number;
 
-use crate::engine::Engine;
-use crate::names::{CobRef, StateId};
-use crate::object::{Mail, Msg, Request};
+use crate::engine::{Engine, Timer};
+use crate::names::{CobRef, HostRef, Names, StateId};
+use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request};
 use crate::record::{Body, DurableCob};
 use crate::spec::Set;
+use crate::time::Time;
 
 /// The most requests that are kept for change objects which this host does not have yet.
 const EARLY_MAX: usize = 100_000;
 
-/// Promises of those that have left, by these and then by who holds them.
+/// What is still open with those that have left.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Left(BTreeMap<CobRef, BTreeMap<CobRef, Request>>);
+pub(crate) struct Left {
+    /// Their promises, by these and then by who holds them.
+    promised: BTreeMap<CobRef, BTreeMap<CobRef, Request>>,
+    /// What they gave back to change objects of other hosts, by these and by whom they had it of: said again until it
+    /// is acknowledged, as nobody else would say it.
+    given_back: BTreeMap<(CobRef, CobRef), Number>,
+    repeat: Repeat,
+}
+
+/// When what was given back is said again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Repeat {
+    /// The timer that counts.
+    at: Option<Time>,
+    times: u32,
+}
 
 impl Left {
     /// One leaves with these promises out.
     pub(crate) fn put(&mut self, cob: CobRef, requests: Vec<Request>) {
-        let granted = requests.into_iter().filter(|r| r.granted.is_some());
+        let out = requests.into_iter().filter(|r| r.granted.is_some() || r.broken.is_some());
         // Whoever it comes back to asks whether they are still meant.
-        let granted: BTreeMap<_, _> =
-            granted.map(|r| (r.asker, Request { restored: true, recalled: false, ..r })).collect();
-        if !granted.is_empty() {
-            self.0.insert(cob, granted);
+        let as_left = |r: Request| {
+            if r.broken.is_some() { r } else { Request { restored: true, recalled: false, ..r } }
+        };
+        let out: BTreeMap<_, _> = out.map(|r| (r.asker, as_left(r))).collect();
+        if !out.is_empty() {
+            self.promised.insert(cob, out);
         }
     }
 
     /// It is back: its promises are its own again, sorted by who holds them.
     pub(crate) fn take(&mut self, cob: CobRef) -> Vec<Request> {
-        self.0.remove(&cob).unwrap_or_default().into_values().collect()
+        self.promised.remove(&cob).unwrap_or_default().into_values().collect()
     }
 
     fn find(&self, cob: CobRef, asker: CobRef) -> Option<&Request> {
-        self.0.get(&cob)?.get(&asker)
+        self.promised.get(&cob)?.get(&asker)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CobRef, &Request)> {
-        self.0.iter().flat_map(|(cob, all)| all.values().map(move |r| (*cob, r)))
+        self.promised.iter().flat_map(|(cob, all)| all.values().map(move |r| (*cob, r)))
     }
 
     fn add(&mut self, cob: CobRef, request: Request) {
-        self.0.entry(cob).or_default().insert(request.asker, request);
+        self.promised.entry(cob).or_default().insert(request.asker, request);
     }
 
     fn remove(&mut self, cob: CobRef, asker: CobRef) -> Option<Request> {
-        let all = self.0.get_mut(&cob)?;
+        let all = self.promised.get_mut(&cob)?;
         let request = all.remove(&asker);
         if all.is_empty() {
-            self.0.remove(&cob);
+            self.promised.remove(&cob);
         }
         request
+    }
+
+    /// Something of theirs is to be said until others have heard it.
+    fn is_open(&self) -> bool {
+        !self.given_back.is_empty() || self.iter().any(|(_, r)| r.broken.is_some())
+    }
+
+    /// It is back: what it gave back before it left is its own to repeat again, sorted by whom it had it of.
+    pub(crate) fn take_given_back(&mut self, cob: CobRef) -> Vec<(CobRef, Number)> {
+        let of = (cob, CobRef(0))..=(cob, CobRef(u32::MAX));
+        let taken: Vec<_> = self.given_back.range(of).map(|((_, asked), number)| (*asked, *number)).collect();
+        taken.iter().for_each(|(asked, _)| _ = self.given_back.remove(&(cob, *asked)));
+        taken
+    }
+
+    /// Somebody has acknowledged what one that has left gave back.
+    fn acknowledged(&mut self, cob: CobRef, asked: CobRef, number: Number) {
+        if self.given_back.get(&(cob, asked)).is_some_and(|n| *n <= number) {
+            self.given_back.remove(&(cob, asked));
+        }
     }
 }
 
@@ -69,8 +108,11 @@ impl Engine {
         let answer = match msg {
             Msg::Request { number, rev, set, rank, origin, fingerprint } => {
                 let known = self.left.find(to, from).map(|r| r.number);
+                let broken = self.left.find(to, from).is_some_and(|r| r.broken.is_some());
                 if known.is_some_and(|k| *number < k) {
                     Some(Msg::Released(*number))
+                } else if broken && known == Some(*number) {
+                    Some(Msg::Lapsed(*number))
                 } else if let Some(state) = self.as_left(to, set, rank.phase) {
                     let fresh = Request {
                         asker: from,
@@ -83,10 +125,11 @@ impl Engine {
                         granted: Some(state),
                         recalled: false,
                         lapsed: false,
+                        broken: None,
                         restored: true,
                         refused: false,
                         beyond: false,
-                        since: crate::time::Time(0),
+                        since: Time(0),
                     };
                     self.grant_as_left(to, fresh, known);
                     Some(Msg::Grant { number: *number, rev: *rev, state, values: Arc::default() })
@@ -107,10 +150,71 @@ impl Engine {
             Msg::Grant { number, .. } | Msg::Recall(number) | Msg::Query(number) | Msg::Lapsed(number) => {
                 Some(Msg::Release(*number))
             }
-            Msg::Released(_) | Msg::Refused { .. } | Msg::Probe { .. } => None,
+            Msg::Released(number) => {
+                self.left.acknowledged(to, from, *number);
+                None
+            }
+            Msg::Refused { .. } | Msg::Probe { .. } => None,
         };
         if let Some(msg) = answer {
             self.out.mail.push_back(Mail { from: to, to: from, msg });
+        }
+    }
+
+    /// One that leaves gives back all that it holds and has asked for.
+    pub(crate) fn give_all_back(&mut self, object: &Object) {
+        let here = self.here;
+        let away = |names: &Names, asked: CobRef| names.host_of(asked) != here;
+        for lock in &object.locks {
+            let mail = Mail { from: object.me, to: lock.asked, msg: Msg::Release(lock.number) };
+            self.out.mail.push_back(mail);
+        }
+        let all = object.given_back.iter().copied().chain(object.locks.iter().map(|l| (l.asked, l.number)));
+        let all: Vec<_> = all.filter(|(asked, _)| away(&self.names, *asked)).collect();
+        if all.is_empty() {
+            return;
+        }
+        for (asked, number) in all {
+            let known = self.left.given_back.entry((object.me, asked)).or_insert(number);
+            *known = number.max(*known);
+        }
+        self.left.repeat = Repeat::default();
+    }
+
+    /// Sees to it that what is open with those that have left is said again.
+    pub(crate) fn repeat_for_left(&mut self, now: Time) {
+        if self.left.repeat.at.is_none() && self.left.is_open() {
+            self.time_repeat(now);
+        }
+    }
+
+    fn time_repeat(&mut self, now: Time) {
+        let at = now + RESEND.doubled(self.left.repeat.times.min(16), RESEND_CAP);
+        self.left.repeat.at = Some(at);
+        self.timers.push(Reverse((at, Timer::GivenBack)));
+    }
+
+    pub(crate) fn given_back_timer(&mut self, at: Time, now: Time) {
+        if self.left.repeat.at != Some(at) {
+            return;
+        }
+        self.left.repeat.at = None;
+        if self.left.is_open() {
+            self.left.repeat.times = self.left.repeat.times.saturating_add(1);
+            self.say_for_left(None);
+            self.time_repeat(now);
+        }
+    }
+
+    /// Says again what those that have left gave back and which promises of theirs are broken, to one host or to all.
+    pub(crate) fn say_for_left(&mut self, host: Option<HostRef>) {
+        let given_back = self.left.given_back.iter().map(|((cob, asked), n)| (*cob, *asked, Msg::Release(*n)));
+        let broken = self.left.iter().filter(|(_, r)| r.broken.is_some());
+        let broken = broken.map(|(cob, r)| (cob, r.asker, Msg::Lapsed(r.number)));
+        for (from, to, msg) in given_back.chain(broken) {
+            if host.is_none_or(|host| self.names.host_of(to) == host) {
+                self.out.mail.push_back(Mail { from, to, msg });
+            }
         }
     }
 
@@ -164,10 +268,11 @@ impl Engine {
     /// What is durable of it, told by the living engine.
     pub(crate) fn durable_left(&self, cobs: &mut BTreeMap<cob_types::CobId, DurableCob>) {
         for (cob, request) in self.left.iter() {
-            let Some(state) = request.granted else { continue };
+            let Some(state) = request.granted.or(request.broken) else { continue };
             let grant = request.grant_out(state, &self.names, Vec::new());
             let of = cobs.entry(self.names.cob_id(cob).clone()).or_default();
-            of.grants.insert(self.names.cob_id(request.asker).clone(), grant);
+            let promises = if request.broken.is_some() { &mut of.lapsed } else { &mut of.grants };
+            promises.insert(self.names.cob_id(request.asker).clone(), grant);
         }
     }
 }

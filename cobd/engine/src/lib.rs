@@ -45,6 +45,10 @@ pub mod time;
 #[cfg(test)]
 mod finals_test;
 #[cfg(test)]
+mod lapse_test;
+#[cfg(test)]
+mod left_test;
+#[cfg(test)]
 mod peers_test;
 #[cfg(test)]
 mod record_test;

@@ -13,7 +13,7 @@ use cob_types::{Batch, HostName, Incarnation, Item, Number};
 
 use crate::engine::Engine;
 use crate::names::{CobRef, HostRef};
-use crate::object::{Mail, Msg};
+use crate::object::{Mail, Msg, Object};
 use crate::record::{Body, OrderRecord};
 use crate::time::{Span, Time};
 
@@ -80,6 +80,30 @@ impl Engine {
         let holds = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.locks.iter().any(|l| away(l.asked)));
         let waits = self.going.as_ref().is_some_and(|g| g.questions.contains_key(&here));
         waits || peer.dependents.iter().any(holds) || self.owes(here, peer)
+    }
+
+    /// Whether a promise to a change object of the host is asked back.
+    #[must_use]
+    pub fn asks_back_from(&self, host: &HostName) -> bool {
+        let Some((named, peer)) = self.find_peer(host) else { return false };
+        peer.asked.iter().any(|cob| self.object(*cob).is_some_and(|o| self.asked_back(o, |h| h == named)))
+    }
+
+    fn asked_back(&self, o: &Object, host: impl Fn(HostRef) -> bool) -> bool {
+        o.requests.iter().any(|r| r.recalled && r.granted.is_some() && host(self.names.host_of(r.asker)))
+    }
+
+    /// Promises that were asked back from these hosts are waited for no longer.
+    pub(crate) fn let_lapse(&mut self, hosts: &BTreeSet<HostName>, now: Time) {
+        let lost: BTreeSet<HostRef> = hosts.iter().map(|host| self.names.host(host)).collect();
+        let asked_back = |o: &&Object| self.asked_back(o, |host| lost.contains(&host));
+        let concerned: Vec<CobRef> = self.objects().filter(asked_back).map(|o| o.me).collect();
+        for cob in concerned {
+            self.with(cob, now, |o, cx| {
+                let names = cx.names;
+                o.let_lapse(cx, |asker| lost.contains(&names.host_of(asker)));
+            });
+        }
     }
 
     /// Whether a fence of the host would change nothing: no life of it counts here, and none of its change
@@ -298,6 +322,7 @@ impl Engine {
             self.greet.insert(host);
         }
         self.repeat_to(host, now);
+        self.say_for_left(Some(host));
         self.ask_anew(host, now);
     }
 

@@ -170,6 +170,9 @@ pub enum Body {
     Settled(GenerationNumber),
     /// A step of the switch that the host is in.
     Switch(SwitchRecord),
+    /// A promise that was asked back is waited for no longer, as its holder's host is out of reach: it is broken. The
+    /// holder is told until it has given it back.
+    Lapsed { cob: CobId, from: CobId, number: Number },
 }
 
 /// An operator's word, as written.
@@ -240,7 +243,8 @@ impl Body {
             | Body::Ordered(_)
             | Body::Final { .. }
             | Body::Turn(_)
-            | Body::Switch(_) => true,
+            | Body::Switch(_)
+            | Body::Lapsed { .. } => true,
             // A state that a check found can be found again; a promise that is not known to be back is asked for, and so
             // is what others have told.
             Body::Checked { .. }
@@ -338,6 +342,9 @@ pub struct DurableCob {
     /// The token of its budget under which it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<HeldLock>,
+    /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lapsed: BTreeMap<CobId, GrantOut>,
 }
 
 impl Durable {
@@ -374,9 +381,9 @@ impl Durable {
             }
             Body::Gone { cob, state, kept_from } => {
                 // Who counts on it as it left goes on doing so.
-                let grants = self.cobs.remove(cob).map(|c| c.grants).unwrap_or_default();
-                if !grants.is_empty() {
-                    self.cobs.insert(cob.clone(), DurableCob { grants, ..DurableCob::default() });
+                let DurableCob { grants, lapsed, .. } = self.cobs.remove(cob).unwrap_or_default();
+                if !grants.is_empty() || !lapsed.is_empty() {
+                    self.cobs.insert(cob.clone(), DurableCob { grants, lapsed, ..DurableCob::default() });
                 }
                 self.gone.insert(cob.clone(), state.clone());
                 match kept_from {
@@ -385,15 +392,25 @@ impl Durable {
                 }
             }
             Body::Granted { cob, to, grant } => {
-                self.cob(cob).grants.insert(to.clone(), grant.clone());
+                let c = self.cob(cob);
+                c.lapsed.remove(to);
+                c.grants.insert(to.clone(), grant.clone());
             }
             Body::Returned { cob, from, number } => {
-                let grants = &mut self.cob(cob).grants;
-                if grants.get(from).is_some_and(|g| g.number <= *number) {
-                    grants.remove(from);
+                let c = self.cob(cob);
+                for promises in [&mut c.grants, &mut c.lapsed] {
+                    if promises.get(from).is_some_and(|g| g.number <= *number) {
+                        promises.remove(from);
+                    }
                 }
                 if self.gone.contains_key(cob) && self.cobs.get(cob) == Some(&DurableCob::default()) {
                     self.cobs.remove(cob);
+                }
+            }
+            Body::Lapsed { cob, from, number } => {
+                let c = self.cob(cob);
+                if let Some(grant) = c.grants.remove(from).filter(|g| g.number == *number) {
+                    c.lapsed.insert(from.clone(), grant);
                 }
             }
             Body::Begun { cob, begun } => {
@@ -449,6 +466,7 @@ impl Durable {
                 self.fenced.insert(host.clone(), *incarnation);
                 for c in self.cobs.values_mut() {
                     c.grants.retain(|asker, _| asker.host_str() != host.as_str());
+                    c.lapsed.retain(|asker, _| asker.host_str() != host.as_str());
                 }
             }
             Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),

@@ -109,6 +109,7 @@ fn one_of_each() -> Vec<Body> {
     all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
     all.push(Body::Settled(GenerationNumber(1)));
     all.extend(steps().into_iter().map(Body::Switch));
+    all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
     all
 }
 
@@ -183,6 +184,7 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Withdrawn(..) => 41,
             SwitchRecord::Stopped { .. } => 42,
         },
+        Body::Lapsed { .. } => 43,
     }
 }
 
@@ -194,7 +196,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=42).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=43).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -247,5 +249,6 @@ fn records_are_written_as_ever() {
     <a1>fSwitch<05>
     <a1>fSwitch<a1>iWithdrawn<82><08><a4><00><07><01><01><02><f4><03>aw
     <a1>fSwitch<a1><07><a1><00>aw
+    <a1><12><a3><00>dn1/a<01>dn2/b<02><a2><00><01><01><02>
     "#);
 }

@@ -97,11 +97,12 @@ impl Engine {
             for (id, was) in &durable.cobs {
                 let cob = self.names.cob(id);
                 if self.slot(cob).is_none() {
-                    let granted = was.grants.iter().map(|(asker, g)| self.restored_request(asker, g, now)).collect();
-                    self.left.put(cob, granted);
+                    let promises = self.restored_promises(was, now);
+                    self.left.put(cob, promises);
                 }
             }
             self.confirm_own_locks();
+            self.repeat_for_left(now);
             self.greet_all();
         }
         if let (Some(generation), Some(bundle)) = (durable.going_to, back.going) {
@@ -125,7 +126,7 @@ impl Engine {
 
     fn restore_object(&mut self, cob: CobRef, was: &DurableCob, same_boot: bool, now: Time) {
         let state = was.state.as_ref().map(|s| self.names.state(s));
-        let grants: Vec<_> = was.grants.iter().map(|(asker, g)| self.restored_request(asker, g, now)).collect();
+        let grants = self.restored_promises(was, now);
         let mut held: Vec<&HeldLock> = was.grants.values().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));
@@ -186,6 +187,14 @@ impl Engine {
         });
     }
 
+    /// Promises that are out, and those that were broken and whose holders have not heard it.
+    fn restored_promises(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
+        let mut all = Vec::with_capacity(was.grants.len() + was.lapsed.len());
+        all.extend(was.grants.iter().map(|(asker, g)| self.restored_request(asker, g, now)));
+        all.extend(was.lapsed.iter().map(|(asker, g)| self.restored_request(asker, g, now).broken()));
+        all
+    }
+
     fn restored_request(&mut self, asker: &CobId, grant: &GrantOut, now: Time) -> Request {
         Request {
             asker: self.names.cob(asker),
@@ -198,6 +207,7 @@ impl Engine {
             granted: Some(self.names.state(&grant.state)),
             recalled: false,
             lapsed: false,
+            broken: None,
             restored: true,
             refused: false,
             beyond: false,
@@ -225,6 +235,7 @@ impl Engine {
             needed: true,
             kept: false,
             untold: true,
+            told_leaving: false,
             refused: None,
             since: now,
         }
@@ -319,10 +330,10 @@ impl Engine {
             }
             Activity::Idle | Activity::Checking { .. } => None,
         };
-        let granted = object.requests.iter().filter_map(|r| {
-            let grant = r.grant_out(r.granted?, &self.names, Vec::new());
-            Some((self.names.cob_id(r.asker).clone(), grant))
-        });
+        let promise =
+            |r: &Request, state| (self.names.cob_id(r.asker).clone(), r.grant_out(state, &self.names, Vec::new()));
+        let granted = object.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
+        let lapsed = object.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));
         DurableCob {
             state: object.state_id().map(|s| self.names.state_name(s).clone()),
             failed: object.failed,
@@ -333,6 +344,7 @@ impl Engine {
             action,
             token: object.left_under.clone(),
             grants: granted.collect(),
+            lapsed: lapsed.collect(),
             since: object.since,
         }
     }

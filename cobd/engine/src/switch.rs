@@ -53,7 +53,8 @@ pub enum SwitchRecord {
         /// The generation that is left, on a return.
         left: Option<GenerationNumber>,
         terms: Terms,
-        /// Under a guard: the hosts that answered before.
+        /// Under a guard: the hosts that answered before. On a return that the guard of this host has begun: those
+        /// that were to be reached.
         peers: BTreeSet<HostName>,
     },
     /// Other terms of the switch that the host is in: an operator's word, or a later round.
@@ -115,7 +116,8 @@ pub struct Current {
     pub why: String,
     /// Moves of it that can't be taken back; on a return, those of the switch that was withdrawn.
     pub made: Vec<(CobId, StateName, StateName)>,
-    /// The hosts that answered before it began.
+    /// The hosts that answered before it began; on a return that the guard of this host has begun, those that were to
+    /// be reached.
     pub peers: BTreeSet<HostName>,
     /// The guard, from the activation until it is satisfied.
     pub guard: Option<Guard>,

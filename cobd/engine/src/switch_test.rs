@@ -128,3 +128,19 @@ fn what_cant_be_taken_back_is_known_after_the_return() {
     switch.apply(&begun(7, 9, None, terms(ROLLBACK, 0)), NOW);
     assert_eq!(switch.current.map(|c| c.made.len()), Some(0));
 }
+
+/// The return may do for it what no other return may.
+#[test]
+fn that_a_guard_has_fired_is_known_on_the_return_and_over_restarts() {
+    let fired = Guard::new(8000).fired();
+    assert!(fired.has_fired() && !Guard::new(8000).has_fired());
+    assert!(fired.restarted().restarted().has_fired(), "a restart gives it no more time");
+    let policy = SwitchPolicy { on_failure: HOLD, guard_ms: Some(8000) };
+    let guarded = Terms { policy, ..terms(HOLD, 0) };
+    let mut switch = after(&[begun(7, 8, None, guarded), SwitchRecord::Guarded(fired), withdrawn(0, false)]);
+    assert!(switch.current.as_ref().is_some_and(|c| !c.confirmed && c.guard.is_some_and(Guard::has_fired)));
+    let peers: BTreeSet<HostName> = [HostName::new("n2").expect("a host")].into();
+    let (from, to, left) = (number(8), number(7), Some(number(8)));
+    switch.apply(&SwitchRecord::Begun { from, to, left, terms: guarded, peers: peers.clone() }, NOW);
+    assert_eq!(switch.current.map(|c| (c.peers, c.guard)), Some((peers, None)));
+}

@@ -227,6 +227,7 @@ fn tell_record(body: &Body) -> String {
         Body::Checked { cob, state: now, drift, .. } => {
             format!("write: {cob} found {}{}", state(now), if *drift { ", drifted" } else { "" })
         }
+        Body::Lapsed { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),
         Body::Note { cob, note } => tell_note(cob, note),
         Body::Unknown { cob } => format!("write: {cob} unknown"),
         Body::Life(life) => format!("write: life {}", life.start),
@@ -280,7 +281,8 @@ fn tell_item(item: &Item) -> String {
         Item::Request(r) => {
             let rank = if r.rank == Rank::LAST { "last".to_owned() } else { r.rank.rank.to_string() };
             let (set, number, rev) = (join(&r.set), num(r.number), r.rev & 0xffff_ffff);
-            format!("request {} of {}@{set} {number} rev {rev} rank {rank} from {}", r.asker, r.asked, r.origin)
+            let any = if r.rank.phase == 0 && r.fingerprint.is_none() { " of any content" } else { "" };
+            format!("request {} of {}@{set} {number} rev {rev} rank {rank} from {}{any}", r.asker, r.asked, r.origin)
         }
         Item::Grant(g) => tell_grant(g),
         Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => about(a),
@@ -339,7 +341,11 @@ fn read(text: &str, here: Incarnation) -> Item {
                     rank,
                 },
                 origin: id(after("from").unwrap_or(words[1])),
-                fingerprint: after("expects").map_or(Some(CONTENT), |_| Some(Fingerprint([8; 16]))),
+                fingerprint: match after("expects") {
+                    None => Some(CONTENT),
+                    Some("anything") => None,
+                    Some(_) => Some(Fingerprint([8; 16])),
+                },
             })
         }
         "grant" => Item::Grant(read_grant(&words[1..])),

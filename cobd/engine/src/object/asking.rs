@@ -80,6 +80,8 @@ impl Object {
     /// The granter asks whether a request is still meant.
     pub(crate) fn on_query(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         match self.lock_ix(asked) {
+            // Somebody waits: what was not worth a word before is told now.
+            Ok(at) if self.locks[at].number == number && self.locks[at].untold => self.revise(cx, at),
             Ok(at) if self.locks[at].number == number => self.say_request(cx, at),
             // A newer request is under way, and replaces the one that is asked about.
             Ok(at) if self.locks[at].number > number => {}

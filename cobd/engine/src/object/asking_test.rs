@@ -172,3 +172,32 @@ fn an_own_wish_is_kept_while_those_who_act_on_it_are_served() {
         ]
     );
 }
+
+const B: &str = "h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1";
+
+/// It holds its lock for somebody with this rank, and then for somebody else alone; tells what is said by then.
+fn holds_for_others(first: &str, second: &str) -> (Bench, String, Vec<String>) {
+    let mut b = Bench::new(&[B]);
+    let told = b.hears(&format!("request a/a of h/b@1 #1.7 {first}"));
+    let asks = told.iter().find(|t| t.starts_with("d: request h/b of d/d@1 ")).unwrap_or_else(|| panic!("{told:?}"));
+    let number = asks.split(' ').find(|w| w.starts_with('#')).expect("a number").to_owned();
+    b.hears(&format!("grant d/d@1 to h/b {number}"));
+    b.hears(&format!("request a/c of h/b@1 #1.8 {second}"));
+    let told = b.hears("release a/a of h/b #1.7");
+    (b, number, told)
+}
+
+/// One that leaves would serve it for ever otherwise.
+#[test]
+fn that_a_lock_is_for_nobody_who_leaves_any_more_is_told_at_once() {
+    let (_, n, told) = holds_for_others("phase 0", "rank 5");
+    assert!(told.contains(&format!("d: request h/b of d/d@1 {n} rev 1 rank 5 from a/c")), "{told:?}");
+}
+
+#[test]
+fn another_rank_of_a_held_lock_is_told_when_its_granter_asks() {
+    let (mut b, n, told) = holds_for_others("rank 3", "rank 5");
+    assert!(!told.iter().any(|t| t.starts_with("d: request")), "{told:?}");
+    let told = b.hears(&format!("query h/b of d/d {n}"));
+    assert_eq!(told, [format!("d: request h/b of d/d@1 {n} rev 1 rank 5 from a/c")]);
+}

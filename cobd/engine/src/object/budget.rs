@@ -97,6 +97,7 @@ impl Object {
             rank: self.goal_rank(cx, aim.target, aim),
             origin: aim.origin.unwrap_or(self.me),
             kept: token == Token::Kept,
+            any_content: aim.any_content,
         });
     }
 

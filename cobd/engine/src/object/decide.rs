@@ -7,14 +7,15 @@
 
 use std::sync::Arc;
 
+use cob_types::cob::Fingerprint;
 use cob_types::{Number, Rank};
 
 use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
-use crate::object::{Activity, Cx, Lock, Msg, Object, View};
+use crate::object::{Activity, Cx, Lock, Msg, Object, Request, View};
 use crate::record::{Body, HeldLock, Note};
-use crate::spec::{NeedSpec, Set, StateIx};
+use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
 /// One lock that is needed now.
 #[derive(Debug, Clone)]
@@ -25,6 +26,15 @@ pub(crate) struct Need {
     pub(super) origin: CobRef,
     /// Asked for, but not waited for.
     pub(super) kept: bool,
+    /// Of whatever content: see [`Aim::any_content`].
+    pub(super) any_content: bool,
+}
+
+impl Need {
+    /// The content that it is to be of; none: any.
+    fn expected(&self, spec: &Spec) -> Option<Fingerprint> {
+        if self.any_content { None } else { spec.expects(self.cob) }
+    }
 }
 
 /// Buffers that outlive one decision.
@@ -131,12 +141,12 @@ impl Object {
         if state == target {
             let served = self.requests.iter().filter(|r| self.serves(r) && r.set.contains(&id));
             if let Some(first) = served.min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
-                add_all(needs, spec.lock_needs(state), first.rank, first.origin);
+                add_all(needs, spec.lock_needs(state), first, cx);
             }
         } else {
             let granted = self.requests.iter().filter(|r| r.granted.is_some());
             if let Some(first) = granted.min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
-                add_all(needs, spec.lock_needs(state), first.rank, first.origin);
+                add_all(needs, spec.lock_needs(state), first, cx);
             }
         }
         if let Some(hop) = hop {
@@ -155,7 +165,8 @@ impl Object {
                         }
                     }
                     Err(_) => {
-                        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: false });
+                        let (set, any_content) = (need.set.clone(), aim.any_content);
+                        needs.add(Need { cob: need.cob, set, rank, origin, kept: false, any_content });
                     }
                 }
             }
@@ -181,7 +192,8 @@ impl Object {
         let rank = self.goal_rank(cx, aim.target, aim);
         let origin = aim.origin.unwrap_or(self.me);
         for need in self.spec.hop_needs(hop) {
-            needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: true });
+            let (set, any_content) = (need.set.clone(), aim.any_content);
+            needs.add(Need { cob: need.cob, set, rank, origin, kept: true, any_content });
         }
         self.view.serves_own_wish = true;
     }
@@ -194,8 +206,10 @@ impl Object {
             if needs.find(lock.asked).is_ok() {
                 continue;
             }
-            let as_it_is =
-                |rank| Need { cob: lock.asked, set: lock.set.clone(), rank, origin: lock.origin, kept: true };
+            let as_it_is = |rank| {
+                let any_content = lock.fingerprint.is_none();
+                Need { cob: lock.asked, set: lock.set.clone(), rank, origin: lock.origin, kept: true, any_content }
+            };
             if lock.held.is_none() && self.request_ix(lock.asked).is_ok() {
                 needs.add(as_it_is(lock.rank));
             } else if state != target {
@@ -229,8 +243,10 @@ impl Object {
             };
             let need = &needs.needs[i];
             let misfit = lock.held.is_some_and(|h| !need.set.contains(&h));
-            // A promise of other content than is expected now is good for nothing new either.
-            lock.recalled |= self.spec.expects(lock.asked) != lock.fingerprint;
+            // A promise of other content than is expected now is good for nothing new either. What is asked for
+            // is asked for anew where any content will do now.
+            let same_content = need.expected(&self.spec) == lock.fingerprint;
+            lock.recalled |= !same_content && (lock.held.is_none() || !need.any_content);
             let recalled = lock.recalled;
             if misfit {
                 // The brake counts this as one more wish of its own.
@@ -273,8 +289,10 @@ impl Object {
             lock.needed = true;
             lock.kept = need.kept;
             let other_set = lock.set != need.set;
-            let differs = other_set || lock.rank != need.rank || lock.origin != need.origin;
-            let at_once = other_set || lock.held.is_none();
+            // One that leaves serves only what is for somebody who leaves: it is told when that is no longer so.
+            let leaves_no_more = lock.told_leaving && !need.kept && need.rank.phase != 0;
+            let differs = other_set || leaves_no_more || lock.rank != need.rank || lock.origin != need.origin;
+            let at_once = other_set || leaves_no_more || lock.held.is_none();
             if differs && (!at_once || self.brake.may_revise(cx, self.me, need.cob)) {
                 lock.set = need.set.clone();
                 lock.rank = need.rank;
@@ -289,10 +307,11 @@ impl Object {
     }
 
     /// Tells the granter what has changed of a request: same number, next revision.
-    fn revise(&mut self, cx: &mut Cx<'_>, at: usize) {
+    pub(crate) fn revise(&mut self, cx: &mut Cx<'_>, at: usize) {
         let lock = &mut self.locks[at];
         lock.rev += 1;
         lock.untold = false;
+        lock.told_leaving = lock.rank.phase == 0;
         self.say_request(cx, at);
     }
 
@@ -315,7 +334,7 @@ impl Object {
             set: need.set.clone(),
             rank: need.rank,
             origin: need.origin,
-            fingerprint: self.spec.expects(need.cob),
+            fingerprint: need.expected(&self.spec),
             held: None,
             values: Arc::default(),
             recalled: false,
@@ -323,6 +342,7 @@ impl Object {
             needed: true,
             kept: need.kept,
             untold: false,
+            told_leaving: need.rank.phase == 0,
             refused: None,
             since: cx.now,
         }
@@ -392,9 +412,9 @@ impl Object {
     /// Rule 5.
     fn grant_all(&mut self, cx: &mut Cx<'_>, state: StateIx) {
         let id = self.spec.kind.id(state);
-        let waiting = |r: &super::Request| r.granted.is_none() && !r.lapsed && r.set.contains(&id);
-        let same_content = |r: &super::Request| r.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
-        let asks = |r: &super::Request| waiting(r) && self.serves(r) && same_content(r);
+        let waiting = |r: &Request| r.granted.is_none() && !r.lapsed && r.set.contains(&id);
+        let same_content = |r: &Request| r.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
+        let asks = |r: &Request| waiting(r) && self.serves(r) && same_content(r);
         let mut chosen: Vec<usize> = (0..self.requests.len()).filter(|i| asks(&self.requests[*i])).collect();
         self.choose(cx, &mut chosen);
         if chosen.is_empty() {
@@ -535,8 +555,10 @@ impl Object {
     }
 }
 
-fn add_all(needs: &mut Scratch, specs: &[NeedSpec], rank: Rank, origin: CobRef) {
+/// Adds what a promise rests on, for the request that it is given for.
+fn add_all(needs: &mut Scratch, specs: &[NeedSpec], request: &Request, cx: &Cx<'_>) {
+    let (rank, origin, any_content) = (request.rank, request.origin, request.takes_any_content(cx));
     for need in specs {
-        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: false });
+        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: false, any_content });
     }
 }

@@ -60,7 +60,9 @@ impl Object {
         }
         let request = &self.requests[at];
         let (asker, number) = (request.asker, request.number);
-        if let Some(state) = request.granted {
+        if request.broken.is_some() {
+            cx.post(self.me, asker, Msg::Lapsed(number));
+        } else if let Some(state) = request.granted {
             let (recalled, lapsed, rev) = (request.recalled, request.lapsed, request.rev);
             cx.post(self.me, asker, Msg::Grant { number, rev, state, values: self.values.clone() });
             if lapsed {
@@ -92,7 +94,7 @@ impl Object {
 
     fn note_return(&self, cx: &mut Cx<'_>, at: usize) {
         let request = &self.requests[at];
-        if request.granted.is_some() {
+        if request.granted.is_some() || request.broken.is_some() {
             let (cob, from) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
             cx.record(Body::Returned { cob, from, number: request.number });
         }
@@ -110,6 +112,23 @@ impl Object {
         match self.returned.binary_search_by_key(&asker, |r| r.0) {
             Ok(i) => self.returned[i].1 = self.returned[i].1.max(number),
             Err(i) => self.returned.insert(i, (asker, number)),
+        }
+    }
+
+    /// What is asked back from those whom `lost` picks is waited for no longer: it is broken, on record, and
+    /// its holders are told as soon as they are there.
+    pub(crate) fn let_lapse(&mut self, cx: &mut Cx<'_>, lost: impl Fn(CobRef) -> bool) {
+        for at in 0..self.requests.len() {
+            let request = &self.requests[at];
+            if !request.recalled || request.granted.is_none() || !lost(request.asker) {
+                continue;
+            }
+            let (asker, number) = (request.asker, request.number);
+            self.requests[at] = request.clone().broken();
+            let (cob, from) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(asker).clone());
+            cx.record(Body::Lapsed { cob, from, number });
+            cx.post(self.me, asker, Msg::Lapsed(number));
+            self.changed();
         }
     }
 
@@ -144,6 +163,7 @@ fn fresh(cx: &Cx<'_>, asked: Asked) -> Request {
         granted: None,
         recalled: false,
         lapsed: false,
+        broken: None,
         restored: false,
         refused: false,
         beyond: false,

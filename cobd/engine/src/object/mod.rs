@@ -165,6 +165,8 @@ pub(crate) struct Request {
     pub(crate) recalled: bool,
     /// The promise is broken, and the holder has been told.
     pub(crate) lapsed: bool,
+    /// The state that was promised, of a promise that is waited for no longer: its holder is out of reach.
+    pub(crate) broken: Option<StateId>,
     /// Restored from records: is it still meant?
     pub(crate) restored: bool,
     pub(crate) refused: bool,
@@ -174,6 +176,33 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Whoever asks leaves on a way back, or serves one who does: what he needs may be of whatever content. A host
+    /// that never came to the generation that is left will never have the one that was expected there.
+    pub(crate) fn takes_any_content(&self, cx: &Cx<'_>) -> bool {
+        self.rank.phase == 0 && (cx.goes_back || self.fingerprint.is_none())
+    }
+
+    /// It has not been answered by a promise.
+    pub(crate) fn is_open(&self) -> bool {
+        self.granted.is_none() && self.broken.is_none()
+    }
+
+    /// The message that it came in.
+    pub(crate) fn said_to(&self, asked: CobRef) -> Mail {
+        let Self { number, rev, rank, origin, fingerprint, .. } = *self;
+        let msg = Msg::Request { number, rev, set: self.set.clone(), rank, origin, fingerprint };
+        Mail { from: self.asker, to: asked, msg }
+    }
+
+    /// The same, its promise broken: the holder is told until he has given it back.
+    pub(crate) fn broken(mut self) -> Self {
+        self.broken = self.granted.take();
+        self.lapsed = true;
+        self.recalled = true;
+        self.restored = false;
+        self
+    }
+
     /// The promise of a state that answers it, as it is written down.
     pub(crate) fn grant_out(&self, state: StateId, names: &Names, rests_on: Vec<HeldLock>) -> GrantOut {
         GrantOut {
@@ -212,6 +241,8 @@ pub(crate) struct Lock {
     /// It is held, and its rank or origin is another than the granter knows: told when a probe says
     /// that somebody waits.
     pub(crate) untold: bool,
+    /// The granter was told last that it is for somebody who leaves.
+    pub(crate) told_leaving: bool,
     pub(crate) refused: Option<Box<str>>,
     pub(crate) since: Time,
 }
@@ -267,6 +298,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) here: HostRef,
     pub(crate) generation: GenerationNumber,
     pub(crate) paused: bool,
+    /// This host is on its way to an older generation than the active one.
+    pub(crate) goes_back: bool,
     /// An action starts only when its turn comes.
     pub(crate) limited: bool,
     /// The start of this life, first half of every number.

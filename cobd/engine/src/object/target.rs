@@ -22,13 +22,16 @@ pub(crate) struct Aim {
     pub(crate) phase: u8,
     /// Of the request that made the target.
     pub(crate) rank: Option<Rank>,
+    /// What it needs on its way may be of whatever content: it goes there for somebody who leaves on the way back.
+    pub(crate) any_content: bool,
 }
 
 impl Object {
     /// The target by all requests but those with this origin.
     pub(crate) fn aim(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>) -> Aim {
         let phase = u8::from(!self.retiring);
-        let own = Aim { target: self.home(), asker: None, origin: None, phase, rank: None };
+        let any_content = self.retiring && cx.goes_back;
+        let own = Aim { target: self.home(), asker: None, origin: None, phase, rank: None, any_content };
         if self.finished || self.declared {
             return own;
         }
@@ -58,7 +61,8 @@ impl Object {
         // What it would do by itself it does in its own name, whoever asks for it too.
         let origin = (target != own.target).then_some(first.origin);
         let phase = if self.retiring { 0 } else { first.rank.phase };
-        Aim { target, asker: Some(first.asker), origin, phase, rank: Some(first.rank) }
+        let any_content = any_content || first.takes_any_content(cx);
+        Aim { target, asker: Some(first.asker), origin, phase, rank: Some(first.rank), any_content }
     }
 
     /// The states of the set that a route leads to, in the set's order.

@@ -54,10 +54,10 @@ impl Object {
             || (self.is_kept_away() && self.requests.iter().any(|r| away(r.asker)))
     }
 
-    /// Only for what it has promised it is not where it would go by itself. A holder that has left its model can't
-    /// repeat a release that got lost: that the promise is still meant is asked about.
+    /// Only for what it has promised it is not where it would go by itself, or has not left as it is. A holder that
+    /// has left its model can't repeat a release that got lost: that the promise is still meant is asked about.
     fn is_kept_away(&self) -> bool {
-        self.state.is_some() && self.state != Some(self.home())
+        self.state.is_some() && (self.leaves_as_it_is() || self.state != Some(self.home()))
     }
 
     /// Says again what has no answer yet, to the hosts that `to` picks.

@@ -1,0 +1,118 @@
+//! Promises to hosts that are out of reach, when the guard of a switch brings this one back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cob_types::{GenerationNumber, HostName};
+
+use crate::event::{Event, Order};
+use crate::testing::{Bench, bundle, free};
+use crate::time::Span;
+
+const X: &str = "h/x: 0 1, is 1, prefers 1";
+const NET: &str = "h/net: 0 1, is 1, prefers 1";
+
+fn switch(back: bool, cobs: &[&str]) -> Event {
+    let (bundle, in_process) = (Arc::new(bundle(cobs)), Vec::new());
+    if back {
+        Event::Back { generation: GenerationNumber(1), bundle, in_process, order: free(1) }
+    } else {
+        Event::Go { generation: GenerationNumber(2), bundle, in_process, order: free(2) }
+    }
+}
+
+fn let_lapse(hosts: &[&str]) -> Event {
+    let hosts: BTreeSet<HostName> = hosts.iter().map(|h| HostName::new(h).expect("a host")).collect();
+    Event::Order(Order::LetLapse(hosts))
+}
+
+fn link_up(b: &mut Bench, host: &str) -> Vec<String> {
+    b.event(Event::LinkUp(HostName::new(host).expect("a host")))
+}
+
+/// Generation 2 has brought a change object that was promised to another host; this one goes back from it.
+fn on_the_way_back() -> Bench {
+    let mut b = Bench::new(&[X]);
+    b.event(switch(false, &[X, NET]));
+    b.found("h/net", "1");
+    let granted = b.hears("request a/a of h/net@1 #1.7");
+    assert_eq!(granted, ["write: h/net@1 granted to a/a #1.7", "a: grant h/net@1 to a/a #1.7 rev 0"]);
+    let told = b.event(switch(true, &[X]));
+    assert!(told.contains(&"a: recall a/a of h/net #1.7".to_owned()), "{told:?}");
+    assert!(!told.iter().any(|t| t.starts_with("act")), "its promise is out: {told:?}");
+    b
+}
+
+const LAPSED: &str = "a: lapsed a/a of h/net #1.7";
+
+#[test]
+fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
+    let mut b = on_the_way_back();
+    let a = HostName::new("a").expect("a host");
+    assert!(b.engine.asks_back_from(&a));
+    assert_eq!(
+        b.event(let_lapse(&["a"])),
+        ["write: h/net lets a/a #1.7 lapse", "write: h/net begins 1 -> 0", LAPSED, "act h/net 1 -> 0, attempt 1",]
+    );
+    assert!(!b.engine.asks_back_from(&a));
+    assert_eq!(b.event(let_lapse(&["a"])), [""; 0], "it is doubled");
+    b.ended("h/net", true);
+    assert_eq!((b.engine.generation().0, b.engine.going_to()), (1, None));
+}
+
+/// Also when the change object has left, and after a restart.
+#[test]
+fn the_holder_is_told_until_it_has_given_the_promise_back() {
+    let mut b = on_the_way_back();
+    b.event(let_lapse(&["a"]));
+    b.ended("h/net", true);
+    let said = |b: &mut Bench| (0..3).any(|_| b.after(Span::secs(1)).contains(&LAPSED.to_owned()));
+    assert!(said(&mut b));
+    b.returns();
+    assert!(said(&mut b) && link_up(&mut b, "a").contains(&LAPSED.to_owned()));
+    b.meet("a");
+    assert_eq!(b.hears("request a/a of h/net@1 #1.7"), [LAPSED], "it is not promised again under this number");
+    // A new number is the release: it waits for one that is not there.
+    assert_eq!(b.hears("request a/a of h/net@1 #1.9"), ["write: h/net back from a/a #1.7"]);
+    assert!(!(0..100).any(|_| b.after(Span::secs(1)).contains(&LAPSED.to_owned())));
+}
+
+#[test]
+fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
+    let mut b = on_the_way_back();
+    b.event(let_lapse(&["a"]));
+    b.returns();
+    let told = b.ended("h/net", true);
+    assert!(told.contains(&"write: Activated(GenerationNumber(1))".to_owned()), "{told:?}");
+    assert!(link_up(&mut b, "a").contains(&LAPSED.to_owned()));
+}
+
+#[test]
+fn only_what_is_asked_back_lapses_and_only_of_these_hosts() {
+    let mut b = on_the_way_back();
+    b.meet("c");
+    b.hears("request c/c of h/x@1 #1.8");
+    assert_eq!(b.event(let_lapse(&["c", "d"])), [""; 0]);
+    assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, Some(GenerationNumber(1))));
+    assert!(!b.after(Span::secs(2)).contains(&LAPSED.to_owned()));
+}
+
+#[test]
+fn what_stays_promises_it_again_under_a_new_number_alone() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.meet("c");
+    let told = b.hears("request c/c of h/b@0 #1.8");
+    assert!(told.contains(&"a: recall a/a of h/b #1.7".to_owned()), "{told:?}");
+    let told = b.event(let_lapse(&["a"]));
+    assert_eq!(told.last().map(String::as_str), Some("act h/b 1 -> 0, attempt 1"), "{told:?}");
+    b.ended("h/b", true);
+    b.hears("release c/c of h/b #1.8");
+    let told = b.ended("h/b", true);
+    assert!(!told.iter().any(|t| t.contains("granted to a/a")), "{told:?}");
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["a: lapsed a/a of h/b #1.7"]);
+    assert_eq!(
+        b.hears("request a/a of h/b@1 #1.9"),
+        ["write: h/b back from a/a #1.7", "write: h/b@1 granted to a/a #1.9", "a: grant h/b@1 to a/a #1.9 rev 0",]
+    );
+}

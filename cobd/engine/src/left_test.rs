@@ -1,0 +1,117 @@
+//! What is still open with those that have left, and what those need who leave on a way back: one engine, the other
+//! hosts by hand.
+
+use std::sync::Arc;
+
+use cob_types::{GenerationNumber, HostName};
+
+use crate::event::Event;
+use crate::testing::{Bench, bundle, free};
+use crate::time::Span;
+
+const X: &str = "h/x: 0 1, is 1, prefers 1";
+/// It leaves only while another one is up.
+const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
+
+fn go(generation: u64, cobs: &[&str]) -> Event {
+    let bundle = Arc::new(bundle(cobs));
+    Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
+}
+
+fn back(cobs: &[&str]) -> Event {
+    let bundle = Arc::new(bundle(cobs));
+    Event::Back { generation: GenerationNumber(1), bundle, in_process: Vec::new(), order: free(1) }
+}
+
+/// The number of the first request that is said.
+fn number(told: &[String]) -> String {
+    let request = told.iter().find(|t| t.contains(": request ")).unwrap_or_else(|| panic!("{told:?}"));
+    request.split(' ').find(|w| w.starts_with('#')).expect("a number").to_owned()
+}
+
+/// Y has left with generation 2, and has given back what it held under this number.
+fn left() -> (Bench, String) {
+    let mut b = Bench::new(&[X, Y]);
+    let n = number(&b.event(go(2, &[X])));
+    let told = b.hears(&format!("grant a/a@1 to h/y {n}"));
+    assert_eq!(told.last().map(String::as_str), Some("act h/y 1 -> 0, attempt 1"), "{told:?}");
+    let told = b.ended("h/y", true);
+    assert!(told.contains(&format!("a: release h/y of a/a {n}")), "{told:?}");
+    assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, None));
+    (b, n)
+}
+
+#[test]
+fn what_one_that_has_left_gave_back_is_said_again_until_it_is_acknowledged() {
+    let (mut b, n) = left();
+    let release = format!("a: release h/y of a/a {n}");
+    let mut times = Vec::new();
+    for second in 1..=20 {
+        if b.after(Span::secs(1)).contains(&release) {
+            times.push(second);
+        }
+    }
+    assert_eq!(times, [1, 3, 7, 15]);
+    assert!(b.event(Event::LinkUp(HostName::new("a").expect("a host"))).contains(&release));
+    assert_eq!(b.hears(&format!("released h/y of a/a {n}")), [""; 0]);
+    assert!(!(0..100).any(|_| b.after(Span::secs(1)).contains(&release)));
+}
+
+#[test]
+fn one_that_is_back_repeats_itself_what_it_gave_back_before() {
+    let (mut b, n) = left();
+    b.event(back(&[X, Y]));
+    b.found("h/y", "1");
+    let release = format!("a: release h/y of a/a {n}");
+    assert!((0..5).any(|_| b.after(Span::secs(1)).contains(&release)));
+    b.hears(&format!("released h/y of a/a {n}"));
+    assert!(!(0..100).any(|_| b.after(Span::secs(1)).contains(&release)));
+}
+
+/// Its holder may be gone, and nobody else says that the promise is back.
+#[test]
+fn one_that_leaves_as_it_is_asks_whether_a_promise_is_still_meant() {
+    let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1, kept"]);
+    b.hears("request a/a of h/y@1 #1.7 phase 0");
+    b.event(go(2, &[X]));
+    assert_eq!(b.engine.going_to(), Some(GenerationNumber(2)));
+    let query = "a: query a/a of h/y #1.7".to_owned();
+    assert!((0..20).any(|_| b.after(Span::secs(1)).contains(&query)));
+    b.hears("release a/a of h/y #1.7");
+    assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, None));
+}
+
+/// The other host may never have come to the generation that is left.
+#[test]
+fn who_leaves_on_the_way_back_asks_for_any_content() {
+    let mut b = Bench::new(&[X]);
+    let told = b.event(go(2, &[X, Y]));
+    assert!(told.contains(&"check h/y".to_owned()), "{told:?}");
+    b.found("h/y", "1");
+    let told = b.event(back(&[X]));
+    let asks = told.iter().find(|t| t.contains(": request h/y of a/a@1 ")).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(asks.ends_with(" of any content"), "{asks}");
+    let told = b.hears(&format!("grant a/a@1 to h/y {}", number(&told)));
+    assert_eq!(told.last().map(String::as_str), Some("act h/y 1 -> 0, attempt 1"), "{told:?}");
+}
+
+#[test]
+fn who_leaves_on_the_way_forward_asks_for_the_content_that_it_was_made_for() {
+    let mut b = Bench::new(&[X, Y]);
+    let told = b.event(go(2, &[X]));
+    assert!(number(&told).starts_with('#') && !told.iter().any(|t| t.ends_with("of any content")), "{told:?}");
+}
+
+#[test]
+fn any_content_serves_who_leaves_and_is_passed_on() {
+    let mut b = Bench::new(&["h/b: 0 1, is 0, prefers 0, hop 0 1 <- d/d@1"]);
+    let told = b.hears("request a/a of h/b@1 #1.7 phase 0 expects another");
+    assert!(told.iter().all(|t| !t.ends_with("of any content")), "{told:?}");
+    let n = number(&told);
+    let told = b.hears("request a/a of h/b@1 #1.8 phase 0 expects anything");
+    let asks = told.iter().find(|t| t.contains(": request h/b of d/d@1 ")).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(asks.ends_with(" of any content") && number(&told) != n, "{told:?}");
+    b.hears(&format!("grant d/d@1 to h/b {}", number(&told)));
+    let told = b.ended("h/b", true);
+    assert!(told.contains(&"write: h/b@1 granted to a/a #1.8".to_owned()), "{told:?}");
+}
