@@ -3,7 +3,7 @@
 //! ```text
 //! system                    the lines below it are generation 1, and `go` is said everywhere
 //! generation                the lines below it are the next generation, and `go` is said everywhere
-//! back                      everywhere the way back to the generation before it is said
+//! back [HOST]               everywhere, or on this host alone, the way back to the generation before it is said
 //! show WORD...              of: actions (default), messages, probes, hellos, nothing
 //! run                       until everybody has come to rest and nothing is under way
 //! run for 30 s | 20 ms      so long
@@ -61,7 +61,7 @@ impl Play {
         match word {
             "system" => extra = self.start(notation::parse(body)?),
             "generation" => extra = self.next(notation::parse(body)?)?,
-            "back" => self.back()?,
+            "back" => self.back(rest)?,
             "show" => self.shown = rest.split_whitespace().map(str::to_owned).collect(),
             "run" => extra = self.run(rest)?,
             "fail" => {
@@ -188,10 +188,12 @@ impl Play {
         Ok(format!("{conditions}\n"))
     }
 
-    fn back(&mut self) -> Result<(), String> {
+    /// All hosts go back, or one alone.
+    fn back(&mut self, alone: &str) -> Result<(), String> {
         let order = switching::order((&self.system, self.generation), (&self.before, self.generation - 1));
         let order = order.map_err(|circle| format!("there is no order: {circle:?}"))?;
-        let bundles = switching::all_bundles(&self.before, &self.system);
+        let mut bundles = switching::all_bundles(&self.before, &self.system);
+        bundles.retain(|host, _| alone.is_empty() || host.as_str() == alone);
         self.world()?.switch(&order, &bundles, true);
         std::mem::swap(&mut self.system, &mut self.before);
         self.generation -= 1;
@@ -329,6 +331,7 @@ fn read_order(text: &str) -> Result<Order, String> {
         ["retry", cob] => Ok(Order::Retry(CobId::new(cob).map_err(|e| e.to_string())?)),
         ["declare-final", cob] => Ok(Order::DeclareFinal(CobId::new(cob).map_err(|e| e.to_string())?)),
         ["fence", host] => Ok(Order::Fence(read_host(host)?)),
+        ["let-lapse", hosts @ ..] => Ok(Order::LetLapse(hosts.iter().map(|h| read_host(h)).collect::<Result<_, _>>()?)),
         _ => Err("no such order".to_owned()),
     }
 }

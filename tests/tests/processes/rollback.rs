@@ -239,6 +239,89 @@ fn a_host_that_does_not_reach_the_others_goes_back_by_itself_also_over_a_restart
     shop.serves(1);
 }
 
+/// Two hosts; in a second generation n2/app acts, for as long as a file is there, under a promise of n1/net, and n1/late
+/// keeps n1 from having converged, as long as another one is.
+fn two_hosts(more: bool, folder: &str) -> String {
+    let added = r#"
+  n1/net: {kind: plain, content: {}}
+  n1/late: {kind: slow, content: {}}
+  n2/app:
+    kind: slow
+    content: {}
+    transitions:
+      - {from: down, to: up, needs: [n1/net@up]}
+"#;
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+kinds:
+  plain:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
+    transitions:
+      - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+  slow:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
+    transitions:
+      - {{from: down, to: up, run: "echo acts > {folder}/acts-$COB_HOST; while [ -e {folder}/wait-$COB_HOST ]; do sleep 0.05; done; echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+cobs:
+  n1/base: {{kind: plain, content: {{}}}}
+  n2/base: {{kind: plain, content: {{}}}}
+{}"#,
+        if more { added } else { "" }
+    )
+}
+
+/// What the host out of reach was promised is waited for no longer, and it hears of that when it is back.
+#[test]
+fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let folder = cluster.path("two");
+    fs::create_dir(&folder).expect("a folder");
+    let publish = |cluster: &mut Cluster, more| {
+        let text = two_hosts(more, &folder.display().to_string());
+        let model = cluster.write_model("model", &[("model.yaml", &text)]);
+        cluster.generate(&model)
+    };
+    let one = publish(&mut cluster, false);
+    cluster.start_all();
+    cluster.switch_all(one);
+    cluster.wait_converged(one, PATIENCE);
+    publish(&mut cluster, true);
+    let (acts, waits, late) = (folder.join("acts-n2"), folder.join("wait-n2"), folder.join("wait-n1"));
+    fs::write(&waits, "").expect("written");
+    fs::write(&late, "").expect("written");
+    cluster.until(PATIENCE, || cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.up)), "links");
+    let body = "{\"generation\": 2, \"guard_ms\": 3000, \"on_failure\": \"rollback\"}";
+    cluster.http("n1", "POST", "/v1/switch", body).expect("ordered");
+    cluster.until(PATIENCE, || acts.exists(), "n2/app acts under a promise of n1/net");
+    cluster.kill("n2");
+    fs::remove_file(&late).expect("removed");
+    let back = || cluster.status("n1").is_some_and(|s| s.generation == Some(one) && s.converged);
+    cluster.until(PATIENCE, back, "n1 is back, without n2");
+    let told = |cluster: &Cluster, event: &str| -> Vec<String> {
+        let all = cluster.history("n1").into_iter().filter(|e| e.event == event);
+        all.map(|e| e.detail).collect()
+    };
+    let lapsed = told(&cluster, "lapsed");
+    assert!(lapsed.len() == 1 && lapsed[0].contains("the promise to n2/app"), "{lapsed:?}");
+    cluster.start("n2");
+    fs::remove_file(&waits).expect("removed");
+    cluster.wait_converged(one, PATIENCE);
+    let given_back = || told(&cluster, "returned").iter().any(|d| d.contains("n2/app"));
+    cluster.until(PATIENCE, given_back, "n2 has heard it");
+}
+
 #[test]
 fn a_guard_that_is_satisfied_lets_the_switch_settle() {
     let mut shop = Shop::new();

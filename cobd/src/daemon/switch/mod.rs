@@ -15,8 +15,8 @@ mod watch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cob_engine::guard::Watch;
-use cob_engine::switch::{Act, Stage, SwitchRecord, Switching, Terms, Withdrawal};
+use cob_engine::guard::{Guard, Watch};
+use cob_engine::switch::{Act, Current, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
 use cob_types::message::{Going, MAX_WHY, Withdrawn};
@@ -69,6 +69,8 @@ pub(in crate::daemon) struct SwitchWatch {
     due: Time,
     /// What is on its way because of a return, or of a step.
     fetching: Option<GenerationNumber>,
+    /// Since when a return that the guard of this host has begun was seen to have hosts out of reach, in this life.
+    cut_off: Option<Time>,
     /// What another host has told of and is not here yet.
     told: Option<Told>,
     /// Since when the host has been converged without a break.
@@ -93,7 +95,16 @@ impl SwitchWatch {
         let state = durable.switching.clone();
         let failed = durable.cobs.iter().filter(|(_, c)| c.failed).max_by_key(|(_, c)| c.since);
         let failed_before = failed.map(|(cob, c)| (cob.clone(), c.since));
-        Self { state, guard: None, due: Time(0), fetching: None, told: None, converged: None, failed_before }
+        Self {
+            state,
+            guard: None,
+            due: Time(0),
+            fetching: None,
+            cut_off: None,
+            told: None,
+            converged: None,
+            failed_before,
+        }
     }
 
     /// When it is to be looked after next.
@@ -200,11 +211,18 @@ impl Daemon {
         }
         let guarded = left.is_none() && terms.policy.guard_ms.is_some();
         let up = self.links.status().into_iter().filter(|p| guarded && p.up).map(|p| p.host);
-        let peers = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some())).collect();
+        let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
+        let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
         self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, None);
         self.switch.guard = None;
         self.tell_all_of_switch();
         Ok(())
+    }
+
+    /// The hosts that had to be reached, when it was the guard of this host that fired.
+    fn lost_under_guard(&self) -> BTreeSet<HostName> {
+        let fired = |c: &&Current| !c.confirmed && c.guard.is_some_and(Guard::has_fired);
+        self.switch.state.current.as_ref().filter(fired).map(|c| c.peers.clone()).unwrap_or_default()
     }
 
     /// The generation could not be gone to.

@@ -1,18 +1,23 @@
 //! Looking after the switch: it settles, is withdrawn, stops, goes on to the next generation.
 
+use std::collections::BTreeSet;
+
+use cob_engine::event::{Event, Order};
 use cob_engine::guard::{Heard, Judgement, Watch};
 use cob_engine::record::Body;
-use cob_engine::switch::{Act, Failing, Stage, SwitchRecord};
+use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord};
 use cob_engine::{Time, time::Span};
 use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{Aim, SETTLED_AFTER, Start, short, way_back};
 use crate::daemon::Daemon;
 
 /// How often a guard is looked at.
 const LOOK: Span = Span::millis(500);
+/// How long hosts must be out of reach on a return before promises to them lapse, at most: half of the guard.
+const CUT_OFF: Span = Span::secs(7);
 
 impl Daemon {
     /// Takes up what an earlier life was at.
@@ -39,6 +44,7 @@ impl Daemon {
         }
         self.hear_of_the_turn();
         self.look_at_guard(now);
+        self.let_lapse(now);
         let told = self.switch.told.as_mut().filter(|t| t.at <= now);
         if let Some(told) = told {
             told.at = Time::NEVER;
@@ -78,7 +84,8 @@ impl Daemon {
     }
 
     fn next_look(&self, now: Time) -> Time {
-        let guard = if self.switch.guard.is_some() { now + LOOK } else { Time::NEVER };
+        let looks = self.switch.guard.is_some() || self.switch.cut_off.is_some();
+        let guard = if looks { now + LOOK } else { Time::NEVER };
         let told = self.switch.told.as_ref().map_or(Time::NEVER, |told| told.at);
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
@@ -162,11 +169,37 @@ impl Daemon {
                 self.note_switch(SwitchRecord::Confirmed, None);
             }
             Judgement::Lost(_) => {
+                // What the return may do for it is known by this, also after a restart.
+                self.note_switch(SwitchRecord::Guarded(watch.guard().fired()), None);
                 let lost: Vec<_> = self.unreached(&required, now);
                 let of = count(required.len(), "host");
                 let lost: Vec<&str> = lost.iter().map(HostName::as_str).collect();
                 self.withdraw_by_policy(format!("the guard: not reached of {of}: {}", lost.join(", ")));
             }
+        }
+    }
+
+    /// On a return that the guard of this host has begun: promises that are asked back from hosts out of reach are
+    /// waited for no longer. Without that, what others *require* could never be taken back, and with it the network.
+    fn let_lapse(&mut self, now: Time) {
+        let returns = |c: &&Current| c.left.is_some() && c.stage == Stage::UnderWay && !c.peers.is_empty();
+        let Some(current) = self.switch.state.current.as_ref().filter(returns) else {
+            self.switch.cut_off = None;
+            return;
+        };
+        let peers: Vec<HostName> = current.peers.iter().cloned().collect();
+        let lost: BTreeSet<HostName> = self.unreached(&peers, now).into_iter().collect();
+        if lost.is_empty() {
+            self.switch.cut_off = None;
+            return;
+        }
+        // Links need a moment to come up after a start, and what is brought back may bring them.
+        let pause = current.terms.policy.guard_ms.map_or(CUT_OFF, |ms| CUT_OFF.min(Span::millis(ms / 2)));
+        let since = *self.switch.cut_off.get_or_insert(now);
+        if now >= since + pause && lost.iter().any(|host| self.engine.asks_back_from(host)) {
+            let hosts: Vec<&str> = lost.iter().map(HostName::as_str).collect();
+            warn!(hosts = hosts.join(", "), "out of reach: what they were promised and is asked back lapses");
+            self.feed(Event::Order(Order::LetLapse(lost)));
         }
     }
 
