@@ -31,6 +31,8 @@ pub enum CauseKind {
     Absent,
     /// Its host was not among those that could be asked.
     NotAsked,
+    /// Its daemon is newer than this program, which does not know the reason.
+    Newer,
     /// An operator has paused its host, or has cancelled the switch.
     Paused,
     /// An operator's limit lets no more go at a time on its host.
@@ -123,7 +125,7 @@ impl Cause {
                 )
                 .hint("change one of these dependencies in the model; `cobgen check` finds such circles"),
             ),
-            Trouble::Chase { .. } | Trouble::Flap { .. } => None,
+            Trouble::Chase { .. } | Trouble::Flap { .. } | Trouble::Other => None,
         })
     }
 
@@ -175,6 +177,11 @@ impl Cause {
         let moving: Vec<_> = host.cobs.iter().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect();
         let words = format!("waits for its turn: {} lets {at_most} go at a time; now {}", host.name, list(&moving, 3));
         Self::new(CauseKind::Limit, words).hint("`cobctl limit none` lets all go that can")
+    }
+
+    pub(super) fn newer(host: &HostStatus) -> Self {
+        let words = format!("waits for something that this cobctl does not know: the daemon of {} is newer", host.name);
+        Self::new(CauseKind::Newer, words).hint("ask with a cobctl of the daemon's version")
     }
 
     pub(super) fn rest(cob: &CobStatus, now_ns: u64, until_ns: u64) -> Self {

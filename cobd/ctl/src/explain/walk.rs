@@ -267,6 +267,7 @@ impl<'a> Walk<'a, '_> {
             Wait::Leaving => found.causes.push(Cause::leaving(cob)),
             Wait::Observed { to } => found.causes.push(Cause::observed(cob, to)),
             Wait::Limit { at_most } => found.causes.push(Cause::limit(host, *at_most)),
+            Wait::Other => found.causes.push(Cause::newer(host)),
         }
     }
 
