@@ -13,7 +13,10 @@ use crate::words::parse_span;
 
 mod words;
 
-pub use words::{AtMost, CallOffArgs, CancelArgs, LimitArgs, OnFailureArg, OutcomesArgs, SwitchArgs};
+pub use words::{
+    AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RollbackArgs,
+    SwitchArgs,
+};
 
 /// Shows what the hosts are doing, explains why, and gives them orders.
 #[derive(Debug, Parser)]
@@ -161,15 +164,7 @@ Examples:
 On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each change is a line.")]
     Watch(WatchArgs),
     /// Explain why a change object is where it is, or what a host waits for, down to the first cause
-    #[command(after_help = "\
-Examples:
-  $ cobctl explain n3/lb
-  n3/lb up waits for n2/app up, which waits for n1/db up, which has been moving from down to up for 3.2 s
-  $ cobctl explain n1
-  n1 goes on to generation 8 when this has left for good: n2/old
-
-Of a host: what keeps it from activating the generation that it goes to; else its change objects that are not where
-they should be.")]
+    #[command(after_help = words::EXPLAIN)]
     Explain(ExplainArgs),
     /// Show what happened, merged over the hosts
     #[command(after_help = "\
@@ -445,45 +440,12 @@ pub struct FactsArgs {
     pub only: Vec<HostName>,
 }
 
-/// Arguments of `rollback`.
-#[derive(Debug, ClapArgs)]
-pub struct RollbackArgs {
-    /// The generation to return to [default: the newest to which the last one names a way back]
-    #[arg(value_name = "N", value_parser = generation)]
-    pub generation: Option<GenerationNumber>,
-    /// Wait until it has converged, at most so long; without a DURATION, at most 10 minutes
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
-    pub wait: Option<Duration>,
-}
-
 /// Arguments of `retry`.
 #[derive(Debug, ClapArgs)]
 pub struct RetryArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,
-}
-
-/// Arguments of `fence`.
-#[derive(Debug, ClapArgs)]
-pub struct FenceArgs {
-    /// The host that will not come back as it was
-    #[arg(value_name = "HOST")]
-    pub fenced: HostName,
-    /// Do it without asking
-    #[arg(long, short)]
-    pub yes: bool,
-}
-
-/// Arguments of `declare-final`.
-#[derive(Debug, ClapArgs)]
-pub struct DeclareFinalArgs {
-    /// The change object that leaves with the switch
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
-    /// Do it without asking
-    #[arg(long, short)]
-    pub yes: bool,
 }
 
 /// Arguments of `output`.

@@ -3,10 +3,20 @@
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use cob_types::{GenerationNumber, HostName};
+use cob_types::{CobId, GenerationNumber, HostName};
 
 use super::{Wanted, generation};
 use crate::words::parse_span;
+
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  $ cobctl explain n3/lb
+  n3/lb up waits for n2/app up, which waits for n1/db up, which has been moving from down to up for 3.2 s
+  $ cobctl explain n1
+  n1 goes on to generation 8 when this has left for good: n2/old
+
+Of a host: what keeps it from activating the generation that it goes to; else its change objects that are not where
+they should be.";
 
 pub(super) const CANCEL: &str = "\
 Examples:
@@ -181,4 +191,37 @@ pub struct OutcomesArgs {
     /// Write the newest into the depot
     #[arg(long)]
     pub record: bool,
+}
+
+/// Arguments of `declare-final`.
+#[derive(Debug, ClapArgs)]
+pub struct DeclareFinalArgs {
+    /// The change object that leaves with the switch
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+    /// Do it without asking
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Arguments of `fence`.
+#[derive(Debug, ClapArgs)]
+pub struct FenceArgs {
+    /// The host that will not come back as it was
+    #[arg(value_name = "HOST")]
+    pub fenced: HostName,
+    /// Do it without asking
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Arguments of `rollback`.
+#[derive(Debug, ClapArgs)]
+pub struct RollbackArgs {
+    /// The generation to return to [default: the newest to which the last one names a way back]
+    #[arg(value_name = "N", value_parser = generation)]
+    pub generation: Option<GenerationNumber>,
+    /// Wait until it has converged, at most so long; without a DURATION, at most 10 minutes
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
 }
