@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::kind::PayloadFile;
-use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest};
+use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, SmallMap};
 use cob_types::{canonical, codec};
 use rayon::prelude::*;
 
@@ -128,7 +128,7 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
     let origin = Origin { place, restarts_on: value.restarts_on, arrows: merged.arrows };
     let Some(print) = prints.get(&id) else { return MadeCob { id, cob: None, origin, faults } };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
-    let expects: BTreeMap<CobId, Fingerprint> =
+    let expects: SmallMap<CobId, Fingerprint> =
         named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
     let cob = Cob {
         id: id.clone(),
@@ -139,7 +139,7 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
         rests_on: print.rests_on,
         transitions: merged.transitions,
         locks: merged.locks,
-        ranks: BTreeMap::new(),
+        ranks: SmallMap::new(),
         expects,
         budget: value.budget.map(|budget| budget.value),
         at_most: value.at_most,
