@@ -152,10 +152,10 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
 
 /// Puts every change object into its host's bundle, with the kinds and contents that it uses.
 fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
-    let mut bundles: BTreeMap<HostName, Bundle> =
-        draft.hosts.keys().map(|host| (host.clone(), Bundle::empty(host.clone()))).collect();
+    let empty = |host: &HostName| (host.clone(), (Bundle::empty(host.clone()), Vec::new()));
+    let mut bundles: BTreeMap<HostName, (Bundle, Vec<(CobId, Cob)>)> = draft.hosts.keys().map(empty).collect();
     for (id, cob) in cobs {
-        let Some(bundle) = bundles.get_mut(id.host_str()) else { continue };
+        let Some((bundle, own)) = bundles.get_mut(id.host_str()) else { continue };
         let kind = &draft.kinds[&cob.kind].value;
         for payload in kind.files.values().chain(cob.files.values()) {
             if let Some(bytes) = draft.blobs.get(&payload.blob) {
@@ -168,9 +168,13 @@ fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
             bundle.secrets.entry(secret).or_insert_with(|| sealed.unwrap_or_default().into());
         }
         bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
-        bundle.cobs.insert(id, cob);
+        own.push((id, cob));
     }
-    bundles
+    // All at once: a map that is filled in order, one after the other, is half empty.
+    let whole = |(host, (bundle, own)): (HostName, (Bundle, Vec<(CobId, Cob)>))| {
+        (host, Bundle { cobs: own.into_iter().collect(), ..bundle })
+    };
+    bundles.into_iter().map(whole).collect()
 }
 
 fn manifest_hosts(
