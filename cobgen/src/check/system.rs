@@ -112,7 +112,7 @@ impl<'a> System<'a> {
         }
         // They are nearly in their order. Of one that is in two bundles the later one counts.
         all.reverse();
-        all.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        all.sort_by_key(|(a, ..)| *a);
         all.dedup_by(|(a, ..), (b, ..)| a == b);
         let mut first = 0;
         for (i, (_, cob, kind)) in all.into_iter().enumerate() {
