@@ -457,6 +457,9 @@ pub enum Wait {
         /// So many may.
         at_most: u32,
     },
+    /// A reason that a newer daemon knows, and this program does not.
+    #[serde(other)]
+    Other,
 }
 
 /// What keeps a host from activating the generation that it goes to: a change object that leaves, here or elsewhere.
@@ -525,4 +528,21 @@ pub enum Trouble {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because_of: Option<CobId>,
     },
+    /// Trouble that a newer daemon knows, and this program does not.
+    #[serde(other)]
+    Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_newer_daemon_gives_as_a_reason_is_read_as_something_else() {
+        let wait = r#"{"reason": "moon-phase", "until": "new moon"}"#;
+        assert_eq!(serde_json::from_str::<Wait>(wait).expect("read"), Wait::Other);
+        let trouble = r#"{"trouble": "tides", "high": [1, 2]}"#;
+        assert_eq!(serde_json::from_str::<Trouble>(trouble).expect("read"), Trouble::Other);
+        serde_json::from_str::<Wait>(r#"{"until": 3}"#).expect_err("no reason at all");
+    }
 }

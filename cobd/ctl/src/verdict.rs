@@ -198,7 +198,8 @@ fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
         | Wait::NoRoute { .. }
         | Wait::Leaving
         | Wait::Observed { .. }
-        | Wait::Limit { .. } => None,
+        | Wait::Limit { .. }
+        | Wait::Other => None,
     })
 }
 

@@ -289,6 +289,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
         Wait::Failed => "gave up: retry by hand".to_owned(),
         Wait::Paused => "paused: resume by hand".to_owned(),
         Wait::Limit { at_most } => format!("its turn: {at_most} at a time"),
+        Wait::Other => "something that a newer daemon knows".to_owned(),
         Wait::Rest { until_ns } => format!("rests for {}", span(until_ns.saturating_sub(now_ns))),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "leaving: others wait for the switch".to_owned(),
@@ -307,6 +308,7 @@ pub fn trouble(trouble: &Trouble) -> String {
             format!("left {state} {} for {cob}", count(*times, "time"))
         }
         Trouble::Flap { state, times, because_of: None } => format!("left {state} {} by itself", count(*times, "time")),
+        Trouble::Other => "trouble that a newer daemon knows".to_owned(),
     }
 }
 

@@ -127,5 +127,6 @@ fn words(trouble: &Trouble) -> String {
             let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
             format!("left {state} {}, last because of {why}", count(*times, "time"))
         }
+        Trouble::Other => "other trouble".to_owned(),
     }
 }

@@ -372,6 +372,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::Failed => "has given up".to_owned(),
         Wait::Paused => "paused".to_owned(),
         Wait::Limit { at_most } => format!("a place, of {at_most}"),
+        Wait::Other => "something unknown".to_owned(),
         Wait::Rest { .. } => "rests".to_owned(),
         Wait::NoRoute { to } => format!("no route to {to}"),
         Wait::Leaving => "is leaving".to_owned(),
@@ -390,6 +391,7 @@ fn trouble_text(trouble: &Trouble) -> String {
             let because_of = because_of.as_ref().map(|c| format!(" because of {c}")).unwrap_or_default();
             format!("flap: leaves {state} again and again{because_of}")
         }
+        Trouble::Other => "other trouble".to_owned(),
     }
 }
 
@@ -399,6 +401,7 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         Trouble::Stuck { .. } => "stuck",
         Trouble::Chase { .. } => "chase",
         Trouble::Flap { .. } => "flap",
+        Trouble::Other => "other",
     });
     let waits = status.waits_for.iter().filter_map(|w| match w {
         Wait::NoRoute { .. } | Wait::Lock { refused: Some(_), .. } => Some("no-route"),
@@ -412,7 +415,8 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         | Wait::Leaving
         | Wait::After { .. }
         | Wait::Observed { .. }
-        | Wait::Limit { .. } => None,
+        | Wait::Limit { .. }
+        | Wait::Other => None,
     });
     troubles.chain(waits).collect()
 }

@@ -26,7 +26,7 @@ const FREE: usize = 8;
 fn flap(status: &CobStatus) -> Option<(u32, Option<&str>)> {
     status.trouble.iter().find_map(|t| match t {
         Trouble::Flap { times, because_of, .. } => Some((*times, because_of.as_ref().map(|c| c.as_str()))),
-        Trouble::Stuck { .. } | Trouble::Chase { .. } => None,
+        Trouble::Stuck { .. } | Trouble::Chase { .. } | Trouble::Other => None,
     })
 }
 

@@ -31,6 +31,8 @@ pub enum CauseKind {
     Absent,
     /// Its host was not among those that could be asked.
     NotAsked,
+    /// Its daemon is newer than this program, which does not know the reason.
+    Newer,
     /// An operator has paused its host, or has cancelled the switch.
     Paused,
     /// An operator's limit lets no more go at a time on its host.
@@ -87,7 +89,7 @@ impl Cause {
 
     pub(super) fn checking(cob: &CobStatus, now_ns: u64) -> Self {
         match &cob.action {
-            Some(action) if !action.error.is_empty() => Self::check_failing(cob, action),
+            Some(action) if action.to.is_none() && !action.error.is_empty() => Self::check_failing(cob, action),
             Some(_) | None => Self::new(
                 CauseKind::Checking,
                 format!("has been checked for its state for {}", ago(now_ns, cob.since_ns)),
@@ -123,7 +125,7 @@ impl Cause {
                 )
                 .hint("change one of these dependencies in the model; `cobgen check` finds such circles"),
             ),
-            Trouble::Chase { .. } | Trouble::Flap { .. } => None,
+            Trouble::Chase { .. } | Trouble::Flap { .. } | Trouble::Other => None,
         })
     }
 
@@ -177,6 +179,11 @@ impl Cause {
         Self::new(CauseKind::Limit, words).hint("`cobctl limit none` lets all go that can")
     }
 
+    pub(super) fn newer(host: &HostStatus) -> Self {
+        let words = format!("waits for something that this cobctl does not know: the daemon of {} is newer", host.name);
+        Self::new(CauseKind::Newer, words).hint("ask with a cobctl of the daemon's version")
+    }
+
     pub(super) fn rest(cob: &CobStatus, now_ns: u64, until_ns: u64) -> Self {
         let why: Vec<String> = cob.trouble.iter().map(trouble).collect();
         let why = if why.is_empty() { "it asks or moves again and again".to_owned() } else { why.join("; ") };
@@ -215,6 +222,20 @@ impl Cause {
         } else {
             cause
         }
+    }
+
+    pub(super) fn leaves_unreachable(cob: &CobId, error: &str) -> Self {
+        let host = cob.host_str();
+        Self::unreachable(cob, error, false).hint(format!(
+            "bring {host} back; or, if it is surely off, `cobctl declare-final {cob}`: the others go on without it"
+        ))
+    }
+
+    pub(super) fn not_told(host: &HostStatus) -> Self {
+        let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
+        let words = format!("has not begun to leave: {} has {active} active and is not switching", host.name);
+        Self::new(CauseKind::OtherGeneration, words)
+            .hint(format!("`cobctl status {}` shows what it was told; `cobctl switch` tells all hosts", host.name))
     }
 
     pub(super) fn not_asked(cob: &CobId) -> Self {

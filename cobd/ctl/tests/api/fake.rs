@@ -172,6 +172,7 @@ impl Inside {
             | Command::CallOff { .. }
             | Command::Limit { .. }
             | Command::Retry { .. }
+            | Command::DeclareFinal { .. }
             | Command::Fence { .. } => done(true),
         }
     }

@@ -169,7 +169,8 @@ fn who_waits_for_a_token_tells_it_apart_from_its_other_locks() {
         | Wait::Leaving
         | Wait::After { .. }
         | Wait::Observed { .. }
-        | Wait::Limit { .. } => None,
+        | Wait::Limit { .. }
+        | Wait::Other => None,
     };
     let mut told: Vec<_> = status.waits_for.iter().map(of).collect();
     told.sort();
