@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CobId, KindName, StateName};
 use crate::kind::PayloadFile;
+use crate::small::SmallMap;
 
 /// Hash of a change object's kind and content (and of the content that it rests on through
 /// `restarts_on`). Dependencies are not part of it: they are adopted in place.
@@ -49,10 +50,10 @@ pub struct Cob {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<LockNeeds>,
     /// The rank of the goal (this, state), for every state of the kind.
-    pub ranks: BTreeMap<StateName, u64>,
+    pub ranks: SmallMap<StateName, u64>,
     /// The fingerprint that each depended-on change object has in this generation.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub expects: BTreeMap<CobId, Fingerprint>,
+    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
+    pub expects: SmallMap<CobId, Fingerprint>,
     /// Files of its own that travel with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, PayloadFile>,

@@ -126,6 +126,7 @@ pub struct Bundle {
     /// The kinds of its change objects, by name.
     pub kinds: BTreeMap<KindName, Kind>,
     /// Its change objects, by id.
+    #[serde(deserialize_with = "crate::small::dense")]
     pub cobs: BTreeMap<CobId, Cob>,
     /// Contents of the files that travel with kinds and change objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -172,6 +173,26 @@ impl Manifest {
             switches: Vec::new(),
             policy: SwitchPolicy::default(),
         }
+    }
+
+    /// Whether the two differ in nothing but their numbers, and the ways and orders that follow from these.
+    #[must_use]
+    pub fn asks_for_the_same(&self, other: &Self) -> bool {
+        let Self {
+            format,
+            generation: _,
+            parent: _,
+            security,
+            hosts,
+            cobs,
+            revoked,
+            operators,
+            back: _,
+            switches: _,
+            policy,
+        } = self;
+        (*format, *security, *cobs) == (other.format, other.security, other.cobs)
+            && (hosts, revoked, operators, policy) == (&other.hosts, &other.revoked, &other.operators, &other.policy)
     }
 
     /// The order of the switch between two generations, if this manifest has it.
@@ -263,16 +284,23 @@ impl Bundle {
     }
 }
 
+/// So many needs are compared with each other, which for a few is quicker than to sort them.
+const FEW: usize = 16;
+
 fn validate_needs(id: &CobId, needs: &[crate::cob::Need]) -> Result<(), String> {
     let mut seen = std::collections::BTreeSet::new();
-    for need in needs {
+    for (at, need) in needs.iter().enumerate() {
         if need.cob == *id {
             return Err("depends on itself".to_owned());
         }
         if need.states.is_empty() {
             return Err(format!("needs {} in no state at all", need.cob));
         }
-        if !seen.insert(&need.cob) {
+        let again = match needs.len() <= FEW {
+            true => needs[..at].iter().any(|other| other.cob == need.cob),
+            false => !seen.insert(&need.cob),
+        };
+        if again {
             return Err(format!("names {} twice in one dependency", need.cob));
         }
     }

@@ -190,7 +190,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     if !new {
         (difference.from, difference.to) = (number, number);
     }
-    Ok(Published {
+    let published = Published {
         generation: number,
         new,
         hosts: generation.bundles.len(),
@@ -201,7 +201,10 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         security: generation.manifest.security,
         signers,
         new_keys: if new { new_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
-    })
+    };
+    // Millions of small parts: nobody waits until all are let go.
+    rayon::spawn(move || drop((before, assembled)));
+    Ok(published)
 }
 
 fn new_keys(before: &Manifest, after: &Manifest) -> Vec<(HostName, PublicKey)> {

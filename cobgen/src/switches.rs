@@ -24,6 +24,10 @@ pub fn give_orders(
     depot: Option<&Depot>,
 ) -> Result<Vec<Diagnostic>, DepotError> {
     let (from, to) = (before.manifest.generation, generation.manifest.generation);
+    if from != GenerationNumber(0) && before.manifest.asks_for_the_same(&generation.manifest) {
+        // It will not be published.
+        return Ok(Vec::new());
+    }
     let mut said = Vec::new();
     let mut orders = Vec::new();
     if from != GenerationNumber(0) {
@@ -64,7 +68,8 @@ fn from_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> 
     while earlier != GenerationNumber(0) && orders.len() + 1 < DIRECTLY {
         // One that is not kept any more is nowhere active that could still be reached.
         let Ok(manifest) = depot.read_manifest(earlier) else { break };
-        match switch_order(&Side::in_depot(depot, &manifest), &Side::of(generation), false) {
+        let side = Side::near(depot, &manifest, before, &generation.manifest)?;
+        match switch_order(&side, &Side::of(generation), false) {
             Ok(order) => orders.push(order),
             Err(NoOrder::Circle(_)) => {}
             Err(NoOrder::Depot(error)) => return Err(error),

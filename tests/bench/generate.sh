@@ -4,7 +4,9 @@
 # Writes a model of one template with ten services of five `noop` change objects each, which need each
 # other in a chain on every node, for NODES nodes; then checks it and makes its generation in a new
 # depot, each as a process of its own. Then a tenth of the change objects, on every node, is of another kind, and the
-# switch to that generation is planned. COBGEN: the program, by default the release build.
+# switch to that generation is planned, in which nothing moves, and the switch back, in which that tenth does. Beside
+# the time that passes stands that of the processors, which says more where others use them too.
+# COBGEN: the program, by default the release build.
 set -eu
 
 nodes=${1:?usage: generate.sh NODES [COBGEN]}
@@ -54,7 +56,7 @@ model noop >"$work/model.yaml"
 timed() {
     name=$1
     shift
-    /usr/bin/time -f "$name: %e s, %M KiB" "$@" >"$work/out" || { cat "$work/out"; exit 1; }
+    /usr/bin/time -f "$name: %e s (%U s + %S s), %M KiB" "$@" >"$work/out" || { cat "$work/out"; exit 1; }
 }
 timed "$nodes nodes x 50, check" "$cobgen" check "$work/model.yaml"
 timed "$nodes nodes x 50, generate" "$cobgen" generate "$work/model.yaml" --depot "$work/depot"
@@ -62,3 +64,4 @@ timed "$nodes nodes x 50, generate again" "$cobgen" generate "$work/model.yaml" 
 model wait >"$work/model.yaml"
 timed "$nodes nodes x 50, generate, a tenth changed" "$cobgen" generate "$work/model.yaml" --depot "$work/depot"
 timed "$nodes nodes x 50, plan of that" "$cobgen" plan --from 1 --to 2 --depot "$work/depot" --json
+timed "$nodes nodes x 50, plan of the way back" "$cobgen" plan --from 2 --to 1 --depot "$work/depot" --json

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use cob_engine::sim::Random;
 use cob_types::kind::Check;
 use cob_types::{
-    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds, canonical,
+    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, SmallMap, StateName, Transition, TransitionNeeds,
+    canonical,
 };
 
 /// What is made.
@@ -110,8 +111,8 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             rests_on: None,
             transitions,
             locks,
-            ranks: BTreeMap::from([(name("up"), (n + i) as u64), (name("down"), (n - i) as u64)]),
-            expects: BTreeMap::new(),
+            ranks: SmallMap::from([(name("up"), (n + i) as u64), (name("down"), (n - i) as u64)]),
+            expects: SmallMap::new(),
             budget: None,
             at_most: None,
             keep: false,
@@ -145,8 +146,8 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             rests_on: None,
             transitions: if i == 0 { Vec::new() } else { vec![before] },
             locks: Vec::new(),
-            ranks: BTreeMap::from([(name("up"), i as u64), (name("down"), 0)]),
-            expects: BTreeMap::new(),
+            ranks: SmallMap::from([(name("up"), i as u64), (name("down"), 0)]),
+            expects: SmallMap::new(),
             budget: None,
             at_most: None,
             keep: false,

@@ -19,7 +19,7 @@ use cob_types::kind::Check;
 use cob_types::message::{About, Finals, Grant, Hello, HelloAck, Probe, Request, Values};
 use cob_types::{
     Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need, Number,
-    Rank, StateName, SwitchOrder, Transition, TransitionNeeds,
+    Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
 };
 
 use crate::effect::{Effects, Run};
@@ -470,7 +470,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         files: BTreeMap::new(),
         states,
     };
-    let mut expects = BTreeMap::new();
+    let mut expects = SmallMap::new();
     let mut needs = |text: &str| -> Vec<Need> {
         let read = |need: &str| {
             let (cob, set) = need.split_once('@').expect("a set");

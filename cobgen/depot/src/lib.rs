@@ -26,6 +26,7 @@ mod integrity;
 mod lock;
 mod objects;
 mod outcomes;
+mod pack;
 pub mod pins;
 pub mod prune;
 mod publish;

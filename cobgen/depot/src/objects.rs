@@ -1,25 +1,22 @@
 //! Writing objects: each by itself when they are few, all in one pack when they are many.
 //!
 //! A file and an fsync for each of ten thousand bundles take ten seconds and more; one pack takes
-//! one. Compressing takes most of that, so that bundles are written as a few packs at the same time.
+//! one. Bundles are a pack of their own ([`pack`]); what is made beside them is written as another.
 //! Either way everything is durable when [`Objects::finish`] returns.
 
 use std::collections::BTreeMap;
 
-use git2::{ObjectType, Oid, Repository};
-use rayon::prelude::*;
+use git2::{Oid, Repository};
 
 use crate::depot::{Depot, sync_folder};
 use crate::integrity::Integrity;
+use crate::pack;
 
 /// From this many new bundles on they are written as one pack.
 pub(crate) const PACK_FROM: usize = 200;
-/// The most packs that one generation's bundles are written as: whoever reads looks into all packs of a depot.
-const MOST_PACKS: usize = 4;
+const PACKS: &str = "objects/pack";
 const FILE_MODE: i32 = 0o100_644;
 const FOLDER_MODE: i32 = 0o040_000;
-/// Packs are never changed.
-const PACK_MODE: u32 = 0o444;
 
 /// The largest object for which libgit2 looks for a similar one, by the name under which it reads it.
 const DELTAS_UP_TO: &str = "pack.deltaCacheSize";
@@ -59,7 +56,7 @@ impl<'d> Objects<'d> {
 
     /// Writes a blob, unless it is there.
     pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
-        let id = Oid::hash_object(ObjectType::Blob, bytes)?;
+        let id = pack::blob_id(bytes)?;
         self.integrity.check_for_git(id)?;
         if !self.repo.odb()?.exists(id) {
             self.repo.blob(bytes)?;
@@ -68,20 +65,12 @@ impl<'d> Objects<'d> {
         Ok(id)
     }
 
-    /// Writes blobs that are not there. Of many, each processor writes a pack of its own, [`MOST_PACKS`] at most; these are
-    /// durable at once.
-    pub(crate) fn new_blobs(&mut self, blobs: &[&[u8]]) -> Result<(), git2::Error> {
+    /// Writes blobs that are not there. Many are durable at once.
+    pub(crate) fn new_blobs(&mut self, blobs: &[(Oid, &[u8])]) -> Result<(), git2::Error> {
         if self.gathered.is_none() {
-            return blobs.iter().try_for_each(|bytes| self.repo.blob(bytes).map(drop));
+            return blobs.iter().try_for_each(|(_, bytes)| self.repo.blob(bytes).map(drop));
         }
-        let path = self.repo.path();
-        let packs = rayon::current_num_threads().min(blobs.len() / PACK_FROM).clamp(1, MOST_PACKS);
-        blobs.par_chunks(blobs.len().div_ceil(packs).max(1)).try_for_each(|blobs| {
-            let repo = Repository::open_bare(path)?;
-            gather_in_memory(&repo)?;
-            let written = blobs.iter().map(|bytes| repo.blob(bytes)).collect::<Result<_, _>>()?;
-            write_pack(&repo, written)
-        })
+        pack::write(&self.repo.path().join(PACKS), blobs).map_err(as_git)
     }
 
     /// Writes one folder: files and folders by name.
@@ -128,9 +117,7 @@ impl<'d> Objects<'d> {
     pub(crate) fn finish(self) -> Result<(), git2::Error> {
         let Some(gathered) = self.gathered else {
             // Git makes each object and its folder durable, but not the entry of a folder made for it.
-            return sync_folder(&self.repo.path().join("objects")).map_err(|error| {
-                git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Os, error.to_string())
-            });
+            return sync_folder(&self.repo.path().join("objects")).map_err(as_git);
         };
         write_pack(&self.repo, gathered)
     }
@@ -140,6 +127,10 @@ impl<'d> Objects<'d> {
             gathered.push(id);
         }
     }
+}
+
+fn as_git(error: std::io::Error) -> git2::Error {
+    git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Os, error.to_string())
 }
 
 /// Keeps what is written in memory, for [`write_pack`].
@@ -152,5 +143,5 @@ pub(crate) fn write_pack(repo: &Repository, objects: Vec<Oid>) -> Result<(), git
     for id in objects {
         pack.insert_object(id, None)?;
     }
-    pack.write(&repo.path().join("objects/pack"), PACK_MODE)
+    pack.write(&repo.path().join(PACKS), pack::PACK_MODE)
 }

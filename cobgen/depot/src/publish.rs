@@ -7,15 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use cob_types::generation::FORMAT;
 use cob_types::trust::Signed;
-use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
+use cob_types::{Bundle, Generation, GenerationNumber, HostName};
 use cob_types::{canonical, codec};
-use git2::{ErrorCode, ObjectType, Oid, Signature};
+use git2::{ErrorCode, Oid, Signature};
 use rayon::prelude::*;
 
 use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
 use crate::lock::{ObjectsLock, PublisherLock};
 use crate::objects::{Objects, PACK_FROM};
+use crate::pack::blob_id;
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
 /// How long one publisher waits for others: each holds the lock for a few milliseconds.
@@ -68,10 +69,11 @@ impl Depot {
     /// made after; others when it does not fit together or the depot can't be written. Nothing of it
     /// can be seen then, unless the disk failed at the very last step: ask [`Depot::latest`].
     pub fn publish(&self, publication: &Publication<'_>) -> Result<Published, PublishError> {
-        let encoded = Encoded::of(publication)?;
+        fits_together(publication)?;
         if let Some(unchanged) = self.standing(publication)? {
             return Ok(unchanged);
         }
+        let encoded = Encoded::of(publication)?;
         // Until the refs are set nothing leads to what is written: nobody may prune it meanwhile.
         let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
         let commit = self.write_objects(publication, &encoded)?;
@@ -129,7 +131,7 @@ impl Depot {
         let latest = self.latest()?;
         if let Some(number) = latest {
             let old = self.read_manifest(number)?;
-            if asks_for_the_same(&old, new) {
+            if old.asks_for_the_same(new) {
                 return Ok(Some(Published::Unchanged(number)));
             }
         }
@@ -160,8 +162,13 @@ impl Depot {
         };
         let counts = Counts { hosts: manifest.hosts.len() as u64, cobs: manifest.cobs };
         let message = write_message(publication.message, manifest.generation, counts);
-        let new = encoded.new_bundles(self).map_err(failed())?;
-        let mut objects = Objects::open(self, new.len() >= PACK_FROM).map_err(failed())?;
+        let mut new = encoded.new_bundles(self).map_err(failed())?;
+        let many = new.len() >= PACK_FROM;
+        if many && !publication.provenance.is_empty() {
+            // It is nearly as long as they are together, and compressed beside them.
+            new.push((blob_id(publication.provenance).map_err(failed())?, publication.provenance));
+        }
+        let mut objects = Objects::open(self, many).map_err(failed())?;
         objects.new_blobs(&new).map_err(failed())?;
         let model = Folder::of(publication.model)?;
         let model = (!publication.model.is_empty()).then(|| model.write(&mut objects, MODEL)).transpose()?;
@@ -191,17 +198,25 @@ impl Depot {
     }
 }
 
-/// Whether two manifests differ in nothing but their numbers, and the ways and orders that follow from these.
-fn asks_for_the_same(old: &Manifest, new: &Manifest) -> bool {
-    let Manifest { generation, parent, .. } = *new;
-    let (back, switches) = (new.back.clone(), new.switches.clone());
-    let numbered = Manifest { generation, parent, back, switches, ..old.clone() };
-    numbered == *new
-}
-
 fn left_behind(lock: &Path) -> bool {
     let written = fs::metadata(lock).and_then(|found| found.modified());
     written.is_ok_and(|written| SystemTime::now().duration_since(written).is_ok_and(|age| age > LEFT_BEHIND))
+}
+
+/// Whether the manifest is one that could be published, and of the same hosts as the bundles.
+fn fits_together(publication: &Publication<'_>) -> Result<(), PublishError> {
+    let Generation { manifest, bundles } = publication.generation;
+    let unfit = |why: String| PublishError::Unfit { number: manifest.generation, why };
+    if manifest.format != FORMAT {
+        return Err(unfit(format!("its manifest has format {}, not {FORMAT}", manifest.format)));
+    }
+    if manifest.generation <= manifest.parent {
+        return Err(unfit(format!("its number is not above that of {}, after which it was made", manifest.parent)));
+    }
+    if !manifest.hosts.keys().eq(bundles.keys()) {
+        return Err(unfit("its manifest and its bundles are not of the same hosts".to_owned()));
+    }
+    Ok(())
 }
 
 /// Manifest and bundles as bytes, found to fit together.
@@ -222,23 +237,13 @@ impl Encoded {
         let Generation { manifest, bundles } = publication.generation;
         let number = manifest.generation;
         let unfit = |why: String| PublishError::Unfit { number, why };
-        if manifest.format != FORMAT {
-            return Err(unfit(format!("its manifest has format {}, not {FORMAT}", manifest.format)));
-        }
-        if number <= manifest.parent {
-            return Err(unfit(format!("its number is not above that of {}, after which it was made", manifest.parent)));
-        }
-        if !manifest.hosts.keys().eq(bundles.keys()) {
-            return Err(unfit("its manifest and its bundles are not of the same hosts".to_owned()));
-        }
         let encode = |buffer: &mut Vec<u8>, (host, bundle): (&HostName, &Bundle)| {
             codec::encode_into(bundle, buffer).map_err(|error| unfit(format!("the bundle of {host}: {error}")))?;
             let bytes = buffer.clone();
             if manifest.hosts.get(host).map(|entry| entry.bundle) != Some(canonical::blob_hash(&bytes)) {
                 return Err(unfit(format!("the bundle of {host} does not have the hash that the manifest says")));
             }
-            let id = Oid::hash_object(ObjectType::Blob, &bytes);
-            let id = id.map_err(|error| unfit(format!("the bundle of {host}: {}", error.message())))?;
+            let id = blob_id(&bytes).map_err(|error| unfit(format!("the bundle of {host}: {}", error.message())))?;
             Ok(Blob { name: bundle_name(host), bytes, id })
         };
         let encoded: Vec<Result<Blob, PublishError>> = bundles.par_iter().map_init(Vec::new, encode).collect();
@@ -248,13 +253,13 @@ impl Encoded {
     }
 
     /// The bundles that the depot does not hold yet.
-    fn new_bundles(&self, depot: &Depot) -> Result<Vec<&[u8]>, git2::Error> {
+    fn new_bundles(&self, depot: &Depot) -> Result<Vec<(Oid, &[u8])>, git2::Error> {
         let odb = depot.repo.odb()?;
         let mut new = Vec::new();
         for Blob { id, bytes, .. } in &self.bundles {
             depot.integrity.check_for_git(*id)?;
             if !odb.exists(*id) {
-                new.push(&bytes[..]);
+                new.push((*id, &bytes[..]));
             }
         }
         Ok(new)

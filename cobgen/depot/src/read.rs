@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::generation::{BlobHash, FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ObjectType, Oid, Tree};
@@ -80,15 +80,7 @@ impl Depot {
             return Ok(BTreeMap::new());
         }
         let view = View::of(self, number)?;
-        let manifest = view.manifest()?;
-        let tree = view.tree(view.entry(&view.root, BUNDLES)?, BUNDLES)?;
-        let read = |host: &HostName| Ok((host.clone(), view.bundle(&manifest, &tree, host)?));
-        let bytes: Vec<(HostName, Vec<u8>)> = hosts.iter().map(read).collect::<Result<_, DepotError>>()?;
-        let decode = |(host, bytes): (HostName, Vec<u8>)| {
-            let bundle = decode_bundle(number, &host, &bytes)?;
-            Ok((host, bundle))
-        };
-        bytes.into_par_iter().map(decode).collect()
+        view.bundles(&view.manifest()?, hosts.iter())
     }
 
     /// A whole generation.
@@ -98,12 +90,7 @@ impl Depot {
     pub fn read(&self, number: GenerationNumber) -> Result<Generation, DepotError> {
         let view = View::of(self, number)?;
         let manifest = view.manifest()?;
-        let tree = view.tree(view.entry(&view.root, BUNDLES)?, BUNDLES)?;
-        let mut bundles = BTreeMap::new();
-        for host in manifest.hosts.keys() {
-            let bytes = view.bundle(&manifest, &tree, host)?;
-            bundles.insert(host.clone(), decode_bundle(number, host, &bytes)?);
-        }
+        let bundles = view.bundles(&manifest, manifest.hosts.keys())?;
         Ok(Generation { manifest, bundles })
     }
 
@@ -176,31 +163,92 @@ impl<'d> View<'d> {
     }
 
     fn blob(&self, id: Oid, what: &str, max: usize) -> Result<Vec<u8>, DepotError> {
-        let failed = |error| DepotError::object(self.number, what, error);
-        check_length(self.depot, self.number, id, what, ObjectType::Blob, max)?;
-        let odb = self.depot.repo.odb().map_err(failed)?;
-        // Git compares the object's hash while it reads.
-        Ok(odb.read(id).map_err(failed)?.data().to_vec())
+        blob(self.depot, self.number, id, what, max)
     }
 
     fn manifest(&self) -> Result<Manifest, DepotError> {
         decode_manifest(self.number, &self.blob(self.entry(&self.root, MANIFEST)?, MANIFEST, MAX_MANIFEST)?)
     }
 
-    fn bundle(&self, manifest: &Manifest, bundles: &Tree<'_>, host: &HostName) -> Result<Vec<u8>, DepotError> {
-        let entry = manifest
-            .hosts
-            .get(host)
-            .ok_or_else(|| DepotError::NoHost { generation: self.number, host: host.clone() })?;
-        let what = format!("the bundle of {host}");
+    /// Where the bundle of a host is.
+    fn found<'h>(&self, manifest: &Manifest, bundles: &Tree<'_>, host: &'h HostName) -> Result<Found<'h>, DepotError> {
+        let number = self.number;
+        let entry =
+            manifest.hosts.get(host).ok_or_else(|| DepotError::NoHost { generation: number, host: host.clone() })?;
         let id = bundles.get_name(&bundle_name(host)).map(|entry| entry.id());
-        let id = id.ok_or_else(|| self.damaged(&what, "the commit does not hold it"))?;
-        let bytes = self.blob(id, &what, MAX_BUNDLE)?;
-        if canonical::blob_hash(&bytes) != entry.bundle {
-            return Err(self.damaged(&what, "it has another hash than the manifest says"));
+        let id = id.ok_or_else(|| self.damaged(&what_of(host), "the commit does not hold it"))?;
+        Ok(Found { number, host, id, hash: entry.bundle })
+    }
+
+    fn bundle(&self, manifest: &Manifest, bundles: &Tree<'_>, host: &HostName) -> Result<Vec<u8>, DepotError> {
+        self.found(manifest, bundles, host)?.read(self.depot)
+    }
+
+    /// The bundles of many hosts, read and decoded on all processors: each thread opens the depot for itself.
+    fn bundles<'h>(
+        &self,
+        manifest: &Manifest,
+        hosts: impl Iterator<Item = &'h HostName>,
+    ) -> Result<BTreeMap<HostName, Bundle>, DepotError> {
+        let tree = self.tree(self.entry(&self.root, BUNDLES)?, BUNDLES)?;
+        let found: Vec<Found<'_>> =
+            hosts.map(|host| self.found(manifest, &tree, host)).collect::<Result<_, DepotError>>()?;
+        let read = |depot: &Depot, found: &Found<'_>| Ok((found.host.clone(), found.decoded(depot)?));
+        if found.len() < ALONE {
+            return found.iter().map(|found| read(self.depot, found)).collect();
+        }
+        let path = &self.depot.path;
+        let part = found.len().div_ceil(PARTS * rayon::current_num_threads()).max(ALONE);
+        let parts = found.par_chunks(part).map(|part| -> Result<Vec<(HostName, Bundle)>, DepotError> {
+            let depot = Depot::open(path)?;
+            part.iter().map(|found| read(&depot, found)).collect()
+        });
+        // Of several that are damaged the first one is told.
+        let parts: Vec<Result<Vec<(HostName, Bundle)>, DepotError>> = parts.collect();
+        let parts: Vec<Vec<(HostName, Bundle)>> = parts.into_iter().collect::<Result<_, DepotError>>()?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+/// So few bundles are read by one thread.
+const ALONE: usize = 16;
+/// Into so many parts for each thread many bundles are cut: some are larger than others.
+const PARTS: usize = 4;
+
+/// A bundle, where it is, and the hash that it should have.
+struct Found<'h> {
+    number: GenerationNumber,
+    host: &'h HostName,
+    id: Oid,
+    hash: BlobHash,
+}
+
+impl Found<'_> {
+    fn read(&self, depot: &Depot) -> Result<Vec<u8>, DepotError> {
+        let what = what_of(self.host);
+        let bytes = blob(depot, self.number, self.id, &what, MAX_BUNDLE)?;
+        if canonical::blob_hash(&bytes) != self.hash {
+            let why = "it has another hash than the manifest says".to_owned();
+            return Err(DepotError::Damaged { generation: self.number, what, why });
         }
         Ok(bytes)
     }
+
+    fn decoded(&self, depot: &Depot) -> Result<Bundle, DepotError> {
+        decode_bundle(self.number, self.host, &self.read(depot)?)
+    }
+}
+
+fn what_of(host: &HostName) -> String {
+    format!("the bundle of {host}")
+}
+
+fn blob(depot: &Depot, number: GenerationNumber, id: Oid, what: &str, max: usize) -> Result<Vec<u8>, DepotError> {
+    let failed = |error| DepotError::object(number, what, error);
+    check_length(depot, number, id, what, ObjectType::Blob, max)?;
+    let odb = depot.repo.odb().map_err(failed)?;
+    // Git compares the object's hash while it reads.
+    Ok(odb.read(id).map_err(failed)?.data().to_vec())
 }
 
 fn tree<'d>(depot: &'d Depot, number: GenerationNumber, id: Oid, what: &str) -> Result<Tree<'d>, DepotError> {
@@ -245,7 +293,7 @@ fn decode_manifest(number: GenerationNumber, bytes: &[u8]) -> Result<Manifest, D
 }
 
 fn decode_bundle(number: GenerationNumber, host: &HostName, bytes: &[u8]) -> Result<Bundle, DepotError> {
-    let what = format!("the bundle of {host}");
+    let what = what_of(host);
     let bundle: Bundle = decode(number, &what, bytes, MAX_BUNDLE)?;
     let damaged = |why: String| DepotError::Damaged { generation: number, what: what.clone(), why };
     if bundle.host != *host {
@@ -255,13 +303,25 @@ fn decode_bundle(number: GenerationNumber, host: &HostName, bytes: &[u8]) -> Res
     Ok(bundle)
 }
 
+/// What says its format.
+trait Formatted: DeserializeOwned {
+    fn format(&self) -> u32;
+}
+
+impl Formatted for Bundle {
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
+impl Formatted for Manifest {
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
 /// The format comes first: what a newer program wrote may have any shape.
-fn decode<T: DeserializeOwned>(
-    number: GenerationNumber,
-    what: &str,
-    bytes: &[u8],
-    max: usize,
-) -> Result<T, DepotError> {
+fn decode<T: Formatted>(number: GenerationNumber, what: &str, bytes: &[u8], max: usize) -> Result<T, DepotError> {
     #[derive(Deserialize)]
     struct FormatOnly {
         format: u32,
@@ -271,10 +331,15 @@ fn decode<T: DeserializeOwned>(
         what: what.to_owned(),
         why: error.to_string(),
     };
-    let FormatOnly { format: found } = codec::decode(bytes, max).map_err(damaged)?;
+    // What is understood says it beside all else: nothing is gone through twice.
+    let decoded: Result<T, codec::CodecError> = codec::decode(bytes, max);
+    let found = match &decoded {
+        Ok(value) => value.format(),
+        Err(_) => codec::decode::<FormatOnly>(bytes, max).map_err(damaged)?.format,
+    };
     if found > FORMAT {
         let what = format!("{what} of generation {number}");
         return Err(DepotError::Newer { what, found, known: FORMAT });
     }
-    codec::decode(bytes, max).map_err(damaged)
+    decoded.map_err(damaged)
 }

@@ -1,8 +1,9 @@
 //! Ranks and expected fingerprints: do they say what follows from the rest of the generation?
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 use cob_types::CobId;
+use cob_types::cob::Fingerprint;
 
 use super::circles::Arrows;
 use super::finding::{Finding, Findings, Severity, Step};
@@ -54,20 +55,17 @@ pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
 
 /// Each change object expects, of everything that it names, the fingerprint that this has.
 pub(super) fn report_expects(system: &System<'_>, findings: &mut Findings) {
-    let prints = |id: &CobId| {
-        let place = system.cobs.binary_search_by(|cob| cob.cob.id.cmp(id)).ok()?;
-        Some(system.cobs[place].cob.fingerprint)
-    };
+    let all: HashMap<&CobId, Fingerprint> = system.cobs.iter().map(|c| (&c.cob.id, c.cob.fingerprint)).collect();
+    let prints = |id: &CobId| all.get(id).copied();
     for (number, view) in system.cobs.iter().enumerate() {
         let cob = view.cob;
         let needs = cob.transitions.iter().flat_map(|t| &t.needs).chain(cob.locks.iter().flat_map(|l| &l.needs));
-        let mut named: BTreeSet<&CobId> = needs.map(|need| &need.cob).collect();
-        named.extend(cob.expects.keys());
+        let mut named: Vec<&CobId> = needs.map(|need| &need.cob).chain(cob.expects.keys()).collect();
+        named.sort_unstable();
+        named.dedup();
         let wrong = named.into_iter().filter(|id| cob.expects.get(*id).copied() != prints(id));
         for on in wrong {
-            let shown = |print: Option<cob_types::cob::Fingerprint>| {
-                print.map_or_else(|| "none".to_owned(), |print| print.to_string())
-            };
+            let shown = |print: Option<Fingerprint>| print.map_or_else(|| "none".to_owned(), |print| print.to_string());
             let (expected, found) = (shown(cob.expects.get(on).copied()), shown(prints(on)));
             let text = format!("{} expects {expected} of {on}", cob.id);
             findings.push(Finding {

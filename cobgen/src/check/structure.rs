@@ -3,13 +3,14 @@
 //! Reports all that is wrong, with places where the provenance knows them; what daemons check when
 //! they read a bundle (`Bundle::validate`) is the last net.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use cob_types::generation::{FORMAT, Security};
 use cob_types::words::count;
-use cob_types::{Bundle, Cob, CobId, Generation, Kind, Need, StateName};
+use cob_types::{BlobHash, Bundle, Cob, CobId, Generation, HostName, Kind, Need, StateName};
 use cob_types::{canonical, codec};
+use rayon::prelude::*;
 
 use super::finding::{Finding, Findings, Severity, Step};
 use crate::draft::{Place, When};
@@ -71,6 +72,12 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
     for host in manifest.hosts.keys().filter(|host| !generation.bundles.contains_key(*host)) {
         fault(format!("the host {host} has no bundle"));
     }
+    let hash = |buffer: &mut Vec<u8>, (host, bundle)| {
+        let encoded = codec::encode_into(bundle, buffer);
+        (host, encoded.is_ok().then(|| canonical::blob_hash(buffer)))
+    };
+    let hashes: BTreeMap<&HostName, Option<BlobHash>> =
+        generation.bundles.par_iter().map_init(Vec::new, hash).collect();
     for (host, bundle) in &generation.bundles {
         if bundle.host != *host {
             fault(format!("the bundle filed under {host} is of {}", bundle.host));
@@ -86,8 +93,7 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
                 bundle.cobs.len()
             ));
         }
-        let hash = codec::encode(bundle).map(|bytes| canonical::blob_hash(&bytes));
-        if hash.ok() != Some(entry.bundle) {
+        if hashes.get(host).copied().flatten() != Some(entry.bundle) {
             fault(format!("the bundle of {host} does not have the hash that the manifest says"));
         }
     }
@@ -190,7 +196,9 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
 
 /// All names that exist, and what was found wrong with those that are used.
 struct Names<'a> {
-    kinds: BTreeMap<&'a CobId, Option<&'a Kind>>,
+    /// Looked up, never walked.
+    kinds: HashMap<&'a CobId, Option<&'a Kind>>,
+    generation: &'a Generation,
     provenance: Option<&'a Provenance>,
     suggestions: BTreeMap<CobId, Option<&'a CobId>>,
     found: usize,
@@ -200,7 +208,7 @@ impl<'a> Names<'a> {
     fn of(generation: &'a Generation, provenance: Option<&'a Provenance>) -> Self {
         let bundles = generation.bundles.values();
         let kinds = bundles.flat_map(|b| b.cobs.iter().map(|(id, cob)| (id, b.kinds.get(&cob.kind)))).collect();
-        Self { kinds, provenance, suggestions: BTreeMap::new(), found: 0 }
+        Self { kinds, generation, provenance, suggestions: BTreeMap::new(), found: 0 }
     }
 
     fn place(&self, cob: &CobId) -> Option<Place> {
@@ -221,12 +229,11 @@ impl<'a> Names<'a> {
     }
 
     fn cob(&mut self, cob: &Cob, kind: &Kind, findings: &mut Findings) {
-        let place = self.place(&cob.id);
         let known = |state: &StateName| kind.has_state(state);
         let states = || format!("{} has {}", kind.name, joined(&kind.states));
         if !known(&cob.preferred) {
             let message = format!("{} prefers {}, a state that {} does not have", cob.id, cob.preferred, kind.name);
-            self.fault(findings, message, place.clone(), None, states());
+            self.fault(findings, message, self.place(&cob.id), None, states());
         }
         let mut moves = BTreeSet::new();
         for t in &cob.transitions {
@@ -238,7 +245,13 @@ impl<'a> Names<'a> {
                 );
                 let step = t.needs.first().map(|need| self.step(cob, &when, need));
                 let moves: Vec<String> = kind.transitions.iter().map(|k| format!("{} -> {}", k.from, k.to)).collect();
-                self.fault(findings, message, place.clone(), step, format!("{} has {}", kind.name, moves.join(", ")));
+                self.fault(
+                    findings,
+                    message,
+                    self.place(&cob.id),
+                    step,
+                    format!("{} has {}", kind.name, moves.join(", ")),
+                );
             }
             if !moves.insert((&t.from, &t.to)) {
                 findings.push(damaged(format!("{} has two entries for {} -> {}", cob.id, t.from, t.to)));
@@ -254,7 +267,7 @@ impl<'a> Names<'a> {
                     cob.id, l.state, kind.name
                 );
                 let step = l.needs.first().map(|need| self.step(cob, &when, need));
-                self.fault(findings, message, place.clone(), step, states());
+                self.fault(findings, message, self.place(&cob.id), step, states());
             }
             if !promised.insert(&l.state) {
                 findings.push(damaged(format!("{} has two entries for the promise of {}", cob.id, l.state)));
@@ -308,14 +321,17 @@ impl<'a> Names<'a> {
         if self.suggestions.len() >= MOST_SUGGESTIONS {
             return None;
         }
-        let all = self.kinds.keys().copied();
+        let mut all: Vec<&CobId> = self.generation.bundles.values().flat_map(|bundle| bundle.cobs.keys()).collect();
+        all.sort_unstable();
         let near = all
+            .iter()
+            .copied()
             .filter(|id| id.as_str().len().abs_diff(unknown.as_str().len()) <= 2)
             .map(|id| (edits(id.as_str(), unknown.as_str()), id))
             .filter(|(edits, _)| *edits <= 2)
             .min_by_key(|(edits, _)| *edits)
             .map(|(_, id)| id);
-        let elsewhere = || self.kinds.keys().copied().find(|id| id.name() == unknown.name());
+        let elsewhere = || all.iter().copied().find(|id| id.name() == unknown.name());
         let near = near.or_else(elsewhere);
         self.suggestions.insert(unknown.clone(), near);
         near

@@ -94,7 +94,7 @@ impl<'a> System<'a> {
         let mut system =
             Self { provenance, kinds: Vec::new(), cobs: Vec::new(), owners: Vec::new(), content: Vec::new() };
         let mut known: BTreeMap<&KindName, Vec<usize>> = BTreeMap::new();
-        let mut all: BTreeMap<&CobId, (&Cob, usize)> = BTreeMap::new();
+        let mut all: Vec<(&CobId, &Cob, usize)> = Vec::new();
         for bundle in generation.bundles.values() {
             let mut here: BTreeMap<&KindName, usize> = BTreeMap::new();
             for (name, kind) in &bundle.kinds {
@@ -107,11 +107,15 @@ impl<'a> System<'a> {
                 });
                 here.insert(name, view);
             }
-            let resolved = bundle.cobs.iter().filter_map(|(id, cob)| Some((id, (cob, *here.get(&cob.kind)?))));
+            let resolved = bundle.cobs.iter().filter_map(|(id, cob)| Some((id, cob, *here.get(&cob.kind)?)));
             all.extend(resolved);
         }
+        // They are nearly in their order. Of one that is in two bundles the later one counts.
+        all.reverse();
+        all.sort_by_key(|(a, ..)| *a);
+        all.dedup_by(|(a, ..), (b, ..)| a == b);
         let mut first = 0;
-        for (i, (cob, kind)) in all.into_values().enumerate() {
+        for (i, (_, cob, kind)) in all.into_iter().enumerate() {
             let view = &system.kinds[kind];
             let preferred = view.place(&cob.preferred);
             let states = view.states();

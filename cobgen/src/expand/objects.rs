@@ -153,7 +153,7 @@ impl Objects {
         report: &Report<'_>,
     ) -> (BTreeMap<KindName, At<Kind>>, BTreeMap<CobId, At<DraftCob>>) {
         let mut kinds = BTreeMap::new();
-        let mut cobs = BTreeMap::new();
+        let mut cobs = Vec::with_capacity(self.all.len());
         for (id, object) in self.all {
             let (Some(known), Some(preferred)) = (object.kind, object.preferred) else { continue };
             let place = report.place(object.mark);
@@ -174,9 +174,9 @@ impl Objects {
                 observe: object.observe,
                 arrows: arrows.remove(&id).unwrap_or_default(),
             };
-            cobs.insert(id, At { value, place });
+            cobs.push((id, At { value, place }));
         }
-        (kinds, cobs)
+        (kinds, cobs.into_iter().collect())
     }
 }
 

@@ -80,7 +80,10 @@ pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrde
         &plan.transitions,
     );
     let (simulated, events) = (concerned.cobs.len(), first.events);
-    Ok(Forecasted { plan, difference: diff(&sides.from.looked_at(), &sides.to.looked_at()), simulated, events })
+    let difference = diff(sides.from.looked_at(), sides.to.looked_at());
+    sides.let_go();
+    rayon::spawn(move || drop(parts));
+    Ok(Forecasted { plan, difference, simulated, events })
 }
 
 fn gather(durations: &mut Durations, sides: &Sides<'_>) {

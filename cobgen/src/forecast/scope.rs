@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use cob_depot::DepotError;
 use cob_types::{Bundle, CobId, HostName, Kind, Need, StateName, SwitchOrder};
+use rayon::prelude::*;
 
-use super::sides::{Known, Side, Sides};
+use super::sides::{Known, Side, Sides, home_after, home_before};
 
 /// What is concerned.
 #[derive(Debug, Default)]
@@ -22,19 +23,54 @@ pub(super) struct Scope {
     pub(super) seeds: BTreeSet<CobId>,
 }
 
+/// A state by its number in [`States`].
+type At = u16;
+
+/// Names of states; there are a handful.
+#[derive(Debug, Default)]
+struct States(Vec<StateName>);
+
+impl States {
+    fn number(&mut self, name: &StateName) -> At {
+        let known = self.0.iter().position(|other| other == name).unwrap_or_else(|| {
+            self.0.push(name.clone());
+            self.0.len() - 1
+        });
+        At::try_from(known).unwrap_or(At::MAX)
+    }
+
+    fn name(&self, number: At) -> StateName {
+        self.0[usize::from(number)].clone()
+    }
+}
+
 /// Where a change object may be, and where it may have to go.
 #[derive(Debug, Default)]
 struct Reach {
-    places: BTreeSet<StateName>,
-    targets: BTreeSet<StateName>,
-    done: BTreeSet<(StateName, StateName)>,
-    promised: BTreeSet<StateName>,
+    /// Where it rests before the switch and after it; none: it has not been asked for.
+    homes: Option<(At, At)>,
+    places: Vec<At>,
+    targets: Vec<At>,
+    done: Vec<(At, At)>,
+    promised: Vec<At>,
     queued: bool,
 }
 
-struct Walk<'s, 'a> {
-    sides: &'s mut Sides<'a>,
-    reach: HashMap<CobId, Reach>,
+/// Puts it in, if it is not there.
+fn note(list: &mut Vec<At>, state: At) -> bool {
+    let new = !list.contains(&state);
+    if new {
+        list.push(state);
+    }
+    new
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Walk {
+    states: States,
+    number: HashMap<CobId, usize>,
+    reach: Vec<Reach>,
     open: Vec<CobId>,
     /// Named, and on hosts that were not looked at.
     unseen: BTreeMap<HostName, Vec<Need>>,
@@ -43,24 +79,24 @@ struct Walk<'s, 'a> {
 /// Finds them; looks at further hosts where they are concerned.
 pub(super) fn scope(sides: &mut Sides<'_>, order: &SwitchOrder) -> Result<Scope, DepotError> {
     let seeds = seeds(sides);
-    let mut walk = Walk { sides, reach: HashMap::new(), open: Vec::new(), unseen: BTreeMap::new() };
+    let mut walk = Walk::default();
     for seed in &seeds {
-        walk.sow(seed, order.taken_back.contains(seed));
+        walk.sow(sides, seed, order.taken_back.contains(seed));
     }
     loop {
         while let Some(id) = walk.open.pop() {
-            walk.follow(&id);
+            walk.follow(sides, &id);
         }
         if walk.unseen.is_empty() {
             break;
         }
         let unseen = std::mem::take(&mut walk.unseen);
-        walk.sides.look_at(&unseen.keys().cloned().collect())?;
+        sides.look_at(&unseen.keys().cloned().collect())?;
         for need in unseen.values().flatten() {
-            walk.ask(need);
+            walk.ask(sides, need);
         }
     }
-    Ok(Scope { cobs: walk.reach.into_keys().collect(), seeds })
+    Ok(Scope { cobs: walk.number.into_keys().collect(), seeds })
 }
 
 /// Everything, with all hosts looked at.
@@ -102,97 +138,125 @@ fn seeds(sides: &Sides<'_>) -> BTreeSet<CobId> {
     seeds
 }
 
-impl Walk<'_, '_> {
-    fn sow(&mut self, id: &CobId, is_taken_back: bool) {
-        let (before, after) = (self.sides.home_before(id).cloned(), self.sides.home_after(id).cloned());
-        let (old, new) = (self.sides.from.find(id), self.sides.to.find(id));
-        let off = old.map(|known| known.kind.pre_remove.clone());
-        let outdated = new.and_then(|known| known.kind.outdated().cloned());
-        let leaves = new.is_none() || is_taken_back;
-        let reach = self.reach.entry(id.clone()).or_default();
-        reach.places.extend(before.into_iter().chain(outdated));
-        reach.targets.extend(after.into_iter().chain(off.filter(|_| leaves)));
-        self.queue(id);
+impl Walk {
+    fn sow(&mut self, sides: &Sides<'_>, id: &CobId, is_taken_back: bool) {
+        let both = sides.in_both(id);
+        let off = both[0].map(|known| &known.kind.pre_remove);
+        let outdated = both[1].and_then(|known| known.kind.outdated());
+        let leaves = both[1].is_none() || is_taken_back;
+        let at = self.reached(id);
+        let Self { states, reach, .. } = self;
+        let reach = &mut reach[at];
+        for place in home_before(&both).into_iter().chain(outdated) {
+            note(&mut reach.places, states.number(place));
+        }
+        for target in home_after(&both).into_iter().chain(off.filter(|_| leaves)) {
+            note(&mut reach.targets, states.number(target));
+        }
+        self.queue(at, id);
     }
 
-    fn queue(&mut self, id: &CobId) {
-        let reach = self.reach.entry(id.clone()).or_default();
-        if !reach.queued {
-            reach.queued = true;
+    fn reached(&mut self, id: &CobId) -> usize {
+        if let Some(at) = self.number.get(id) {
+            return *at;
+        }
+        self.number.insert(id.clone(), self.reach.len());
+        self.reach.push(Reach::default());
+        self.reach.len() - 1
+    }
+
+    fn queue(&mut self, at: usize, id: &CobId) {
+        if !std::mem::replace(&mut self.reach[at].queued, true) {
             self.open.push(id.clone());
         }
     }
 
     /// All hops that it may have to make, and all promises that it may have to give.
-    fn follow(&mut self, id: &CobId) {
-        let Some(reach) = self.reach.get_mut(id) else { return };
+    fn follow(&mut self, sides: &Sides<'_>, id: &CobId) {
+        let Some(at) = self.number.get(id).copied() else { return };
+        let both = sides.in_both(id);
+        let Self { states, reach, .. } = self;
+        let reach = &mut reach[at];
         reach.queued = false;
-        let mut needs = Vec::new();
+        let mut needs: Vec<&Need> = Vec::new();
         loop {
-            let pairs = reach.places.iter().flat_map(|p| reach.targets.iter().map(move |t| (p.clone(), t.clone())));
-            let fresh: Vec<(StateName, StateName)> = pairs.filter(|pair| !reach.done.contains(pair)).collect();
+            let pairs = reach.places.iter().flat_map(|p| reach.targets.iter().map(move |t| (*p, *t)));
+            let fresh: Vec<(At, At)> = pairs.filter(|pair| !reach.done.contains(pair)).collect();
             if fresh.is_empty() {
                 break;
             }
             for (place, target) in fresh {
-                for side in [&self.sides.from, &self.sides.to] {
-                    if let Some(known) = side.find(id) {
-                        hops(known, &place, &target, &mut reach.places, &mut needs);
+                let (from, to) = (states.name(place), states.name(target));
+                for known in both.into_iter().flatten().filter(|_| place != target) {
+                    for entered in hops(known, &from, &to, &mut needs) {
+                        note(&mut reach.places, states.number(entered));
                     }
                 }
-                reach.done.insert((place, target));
+                reach.done.push((place, target));
             }
         }
-        let promised: Vec<StateName> = reach.targets.difference(&reach.promised).cloned().collect();
-        for state in promised {
-            promises([&self.sides.from, &self.sides.to], id, &state, &mut needs);
-            reach.promised.insert(state);
+        for target in 0..reach.targets.len() {
+            let state = reach.targets[target];
+            if note(&mut reach.promised, state) {
+                promises(both, &states.name(state), &mut needs);
+            }
         }
-        for need in &needs {
-            self.ask(need);
+        for need in needs {
+            self.ask(sides, need);
         }
     }
 
     /// Somebody may ask for this.
-    fn ask(&mut self, need: &Need) {
+    fn ask(&mut self, sides: &Sides<'_>, need: &Need) {
         let id = &need.cob;
-        if self.sides.is_unseen(id) {
-            self.unseen.entry(id.host()).or_default().push(need.clone());
-            return;
+        let known = self.number.get(id).copied().and_then(|at| Some((at, self.reach[at].homes?)));
+        let (at, (before, after)) = match known {
+            Some(known) => known,
+            None => {
+                if sides.is_unseen(id) {
+                    self.unseen.entry(id.host()).or_default().push(need.clone());
+                    return;
+                }
+                let both = sides.in_both(id);
+                let Some((before, after)) = home_before(&both).zip(home_after(&both)) else { return };
+                let homes = (self.states.number(before), self.states.number(after));
+                let at = self.reached(id);
+                self.reach[at].homes = Some(homes);
+                (at, homes)
+            }
+        };
+        let Self { states, reach, .. } = self;
+        let reach = &mut reach[at];
+        let stays = before == after && need.states.iter().any(|state| states.number(state) == before);
+        let mut grown = note(&mut reach.places, before);
+        grown |= note(&mut reach.targets, after);
+        if let Some(first) = need.states.first().filter(|_| !stays) {
+            grown |= note(&mut reach.targets, states.number(first));
         }
-        let Some(before) = self.sides.home_before(id).cloned() else { return };
-        let Some(after) = self.sides.home_after(id).cloned() else { return };
-        let first = need.states.first().cloned();
-        let stays = need.states.contains(&before) && before == after;
-        let reach = self.reach.entry(id.clone()).or_default();
-        let known = (reach.places.len(), reach.targets.len());
-        reach.places.insert(before);
-        reach.targets.insert(after);
-        reach.targets.extend(first.filter(|_| !stays));
-        if known != (reach.places.len(), reach.targets.len()) {
-            self.queue(id);
+        if grown {
+            self.queue(at, id);
         }
     }
 }
 
-/// The hops of the shortest way, and what they need.
-fn hops(known: Known<'_>, from: &StateName, to: &StateName, places: &mut BTreeSet<StateName>, needs: &mut Vec<Need>) {
-    let mut moved = false;
+/// The hops of the shortest way: the states that are entered, and what the hops need.
+fn hops<'k>(known: Known<'k>, from: &StateName, to: &StateName, needs: &mut Vec<&'k Need>) -> Vec<&'k StateName> {
+    let mut places = Vec::new();
     for (left, entered) in route(known.kind, from, to) {
-        moved = true;
-        places.insert(entered.clone());
+        places.push(entered);
         let of_hop = known.cob.transitions.iter().filter(|t| t.from == *left && t.to == *entered);
-        needs.extend(of_hop.flat_map(|t| &t.needs).cloned());
+        needs.extend(of_hop.flat_map(|t| &t.needs));
     }
-    if moved {
-        needs.extend(known.cob.budget.clone());
+    if !places.is_empty() {
+        needs.extend(&known.cob.budget);
     }
+    places
 }
 
-fn promises(sides: [&Side; 2], id: &CobId, state: &StateName, needs: &mut Vec<Need>) {
-    for known in sides.into_iter().filter_map(|side| side.find(id)) {
+fn promises<'k>(both: [Option<Known<'k>>; 2], state: &StateName, needs: &mut Vec<&'k Need>) {
+    for known in both.into_iter().flatten() {
         let locks = known.cob.locks.iter().filter(|lock| lock.state == *state);
-        needs.extend(locks.flat_map(|lock| &lock.needs).cloned());
+        needs.extend(locks.flat_map(|lock| &lock.needs));
     }
 }
 
@@ -225,18 +289,32 @@ pub(super) fn route<'k>(kind: &'k Kind, from: &StateName, to: &StateName) -> Vec
 
 /// The parts of the concerned, without what a forecast has no use for.
 pub(super) fn parts(side: &Side, cobs: &BTreeSet<CobId>) -> BTreeMap<HostName, Arc<Bundle>> {
-    let mut parts: BTreeMap<HostName, Bundle> = BTreeMap::new();
-    for id in cobs {
-        let Some(known) = side.find(id) else { continue };
-        let host = id.host();
-        let part = parts.entry(host.clone()).or_insert_with(|| Bundle::empty(host));
-        part.kinds.entry(known.cob.kind.clone()).or_insert_with(|| {
-            let mut kind = known.kind.clone();
-            // Nobody looks for drift in a forecast.
+    let cobs: Vec<&CobId> = cobs.iter().collect();
+    // In their order those of one host stand together: the host comes first in a name, and `/` in no host's.
+    let hosts: Vec<&[&CobId]> = cobs.chunk_by(|a, b| a.host_str() == b.host_str()).collect();
+    let parts: Vec<Option<Arc<Bundle>>> = hosts.into_par_iter().map(|cobs| part(side, cobs)).collect();
+    parts.into_iter().flatten().map(|part| (part.host.clone(), part)).collect()
+}
+
+/// The part of one host; none where it has none of these.
+fn part(side: &Side, cobs: &[&CobId]) -> Option<Arc<Bundle>> {
+    let bundle = side.bundles.get(cobs.first()?.host_str())?;
+    let known: Vec<(&CobId, Known<'_>)> = cobs.iter().filter_map(|id| Some((*id, side.find(id)?))).collect();
+    if known.is_empty() {
+        return None;
+    }
+    // Nobody looks for drift in a forecast.
+    if known.len() == bundle.cobs.len() && bundle.kinds.values().all(|kind| kind.check.interval_ms.is_none()) {
+        return Some(bundle.clone());
+    }
+    let mut part = Bundle::empty(bundle.host.clone());
+    for (_, Known { cob, kind }) in &known {
+        part.kinds.entry(cob.kind.clone()).or_insert_with(|| {
+            let mut kind = (*kind).clone();
             kind.check.interval_ms = None;
             kind
         });
-        part.cobs.insert(id.clone(), known.cob.clone());
     }
-    parts.into_iter().map(|(host, part)| (host, Arc::new(part))).collect()
+    part.cobs = known.into_iter().map(|(id, Known { cob, .. })| (id.clone(), cob.clone())).collect();
+    Some(Arc::new(part))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cob_depot::{Depot, DepotError};
 use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, Manifest, StateName, SwitchOrder};
 
-use crate::generation::{self, NoOrder};
+use crate::generation::{self, Compared, NoOrder};
 
 /// One of the two.
 #[derive(Debug)]
@@ -68,10 +68,10 @@ impl Side {
         Some(Known { cob, kind: bundle.kinds.get(&cob.kind)? })
     }
 
-    /// As a generation with the parts that were looked at.
-    pub(super) fn looked_at(&self) -> Generation {
-        let bundles = self.bundles.iter().map(|(host, bundle)| (host.clone(), bundle.as_ref().clone())).collect();
-        Generation { manifest: self.manifest.clone(), bundles }
+    /// What was looked at, to be compared.
+    pub(super) fn looked_at(&self) -> Compared<'_> {
+        let bundles = self.bundles.iter().map(|(host, bundle)| (host, bundle.as_ref())).collect();
+        Compared { manifest: &self.manifest, bundles }
     }
 }
 
@@ -154,6 +154,12 @@ impl<'a> Sides<'a> {
         Ok(())
     }
 
+    /// Lets go of everything, beside what is done next: there are millions of small parts.
+    pub(super) fn let_go(self) {
+        let Self { from, to, .. } = self;
+        rayon::spawn(move || drop((from, to)));
+    }
+
     /// Hosts that were not looked at.
     pub(super) fn not_looked_at(&self) -> &BTreeSet<HostName> {
         &self.alike
@@ -162,6 +168,11 @@ impl<'a> Sides<'a> {
     /// Whether a change object may be on a host that was not looked at.
     pub(super) fn is_unseen(&self, id: &CobId) -> bool {
         self.alike.contains(id.host_str())
+    }
+
+    /// As it is in the active generation, and in the one that is switched to.
+    pub(super) fn in_both(&self, id: &CobId) -> [Option<Known<'_>>; 2] {
+        [self.from.find(id), self.to.find(id)]
     }
 
     /// As it is in the generation that is switched to, or where that lacks it in the active one.
@@ -176,24 +187,32 @@ impl<'a> Sides<'a> {
 
     /// Where it rests before the switch.
     pub(super) fn home_before(&self, id: &CobId) -> Option<&StateName> {
-        match self.from.find(id) {
-            Some(known) => Some(&known.cob.preferred),
-            None => {
-                let known = self.to.find(id)?;
-                Some(if known.cob.observe { &known.cob.preferred } else { &known.kind.pre_remove })
-            }
-        }
+        home_before(&self.in_both(id))
     }
 
     /// Where it rests after the switch.
     pub(super) fn home_after(&self, id: &CobId) -> Option<&StateName> {
-        match self.to.find(id) {
-            Some(known) => Some(&known.cob.preferred),
-            None => {
-                let known = self.from.find(id)?;
-                let kept = known.cob.leaves_as_it_is();
-                Some(if kept { &known.cob.preferred } else { &known.kind.pre_remove })
-            }
+        home_after(&self.in_both(id))
+    }
+}
+
+/// Where one rests before the switch.
+pub(super) fn home_before<'a>([old, new]: &[Option<Known<'a>>; 2]) -> Option<&'a StateName> {
+    match (old, new) {
+        (Some(known), _) => Some(&known.cob.preferred),
+        (None, Some(known)) => Some(if known.cob.observe { &known.cob.preferred } else { &known.kind.pre_remove }),
+        (None, None) => None,
+    }
+}
+
+/// Where one rests after the switch.
+pub(super) fn home_after<'a>([old, new]: &[Option<Known<'a>>; 2]) -> Option<&'a StateName> {
+    match (old, new) {
+        (_, Some(known)) => Some(&known.cob.preferred),
+        (Some(known), None) => {
+            let kept = known.cob.leaves_as_it_is();
+            Some(if kept { &known.cob.preferred } else { &known.kind.pre_remove })
         }
+        (None, None) => None,
     }
 }

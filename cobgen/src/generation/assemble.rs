@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::kind::PayloadFile;
-use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest};
+use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, SmallMap};
 use cob_types::{canonical, codec};
 use rayon::prelude::*;
 
@@ -128,7 +128,7 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
     let origin = Origin { place, restarts_on: value.restarts_on, arrows: merged.arrows };
     let Some(print) = prints.get(&id) else { return MadeCob { id, cob: None, origin, faults } };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
-    let expects: BTreeMap<CobId, Fingerprint> =
+    let expects: SmallMap<CobId, Fingerprint> =
         named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
     let cob = Cob {
         id: id.clone(),
@@ -139,7 +139,7 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
         rests_on: print.rests_on,
         transitions: merged.transitions,
         locks: merged.locks,
-        ranks: BTreeMap::new(),
+        ranks: SmallMap::new(),
         expects,
         budget: value.budget.map(|budget| budget.value),
         at_most: value.at_most,
@@ -152,10 +152,10 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
 
 /// Puts every change object into its host's bundle, with the kinds and contents that it uses.
 fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
-    let mut bundles: BTreeMap<HostName, Bundle> =
-        draft.hosts.keys().map(|host| (host.clone(), Bundle::empty(host.clone()))).collect();
+    let empty = |host: &HostName| (host.clone(), (Bundle::empty(host.clone()), Vec::new()));
+    let mut bundles: BTreeMap<HostName, (Bundle, Vec<(CobId, Cob)>)> = draft.hosts.keys().map(empty).collect();
     for (id, cob) in cobs {
-        let Some(bundle) = bundles.get_mut(id.host_str()) else { continue };
+        let Some((bundle, own)) = bundles.get_mut(id.host_str()) else { continue };
         let kind = &draft.kinds[&cob.kind].value;
         for payload in kind.files.values().chain(cob.files.values()) {
             if let Some(bytes) = draft.blobs.get(&payload.blob) {
@@ -168,9 +168,13 @@ fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
             bundle.secrets.entry(secret).or_insert_with(|| sealed.unwrap_or_default().into());
         }
         bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
-        bundle.cobs.insert(id, cob);
+        own.push((id, cob));
     }
-    bundles
+    // All at once: a map that is filled in order, one after the other, is half empty.
+    let whole = |(host, (bundle, own)): (HostName, (Bundle, Vec<(CobId, Cob)>))| {
+        (host, Bundle { cobs: own.into_iter().collect(), ..bundle })
+    };
+    bundles.into_iter().map(whole).collect()
 }
 
 fn manifest_hosts(

@@ -9,7 +9,10 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use cob_types::trust::Operator;
-use cob_types::{Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, PublicKey, StateName};
+use cob_types::{
+    Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, PublicKey, StateName,
+};
+use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -112,31 +115,62 @@ pub struct ContentChange {
     pub lines: Option<String>,
 }
 
+/// A generation, or the bundles of it that may differ from those of another one.
+#[derive(Debug, Clone)]
+pub struct Compared<'g> {
+    /// What all hosts share.
+    pub manifest: &'g Manifest,
+    /// Who is looked at.
+    pub bundles: BTreeMap<&'g HostName, &'g Bundle>,
+}
+
+impl<'g> From<&'g Generation> for Compared<'g> {
+    fn from(generation: &'g Generation) -> Self {
+        Self { manifest: &generation.manifest, bundles: generation.bundles.iter().collect() }
+    }
+}
+
+impl<'g> Compared<'g> {
+    /// The bundle of a host. Change objects have their host in their names, so each is in the same bundle in both.
+    fn bundle(&self, host: &HostName) -> Option<&'g Bundle> {
+        self.bundles.get(host).copied()
+    }
+
+    fn kinds(&self) -> BTreeMap<&'g KindName, &'g Kind> {
+        let mut kinds = BTreeMap::new();
+        for (name, kind) in self.bundles.values().flat_map(|bundle| &bundle.kinds) {
+            kinds.insert(name, kind);
+        }
+        kinds
+    }
+}
+
 /// Compares two generations.
 #[must_use]
-pub fn diff(old: &Generation, new: &Generation) -> Difference {
-    let (old_kinds, new_kinds) = (kinds(old), kinds(new));
-    let kinds_changed = old_kinds
-        .iter()
-        .filter_map(|(name, kind)| {
-            let to = new_kinds.get(name).filter(|to| *to != kind)?;
-            Some(KindChange { name: (*name).clone(), changes: content_changes(&shape(kind), &shape(to)) })
-        })
-        .collect();
-    let (old_cobs, new_cobs) = (cobs(old), cobs(new));
-    let only = |here: &BTreeMap<&CobId, &Cob>, there: &BTreeMap<&CobId, &Cob>| {
-        let missing = here.iter().filter(|(id, _)| !there.contains_key(*id));
-        missing.map(|(id, cob)| ((*id).clone(), cob.kind.clone())).collect()
-    };
-    let changed = old_cobs
-        .iter()
-        .filter_map(|(id, from)| {
-            let to = new_cobs.get(id)?;
-            let kind_changed = from.kind == to.kind && old_kinds.get(&from.kind) != new_kinds.get(&to.kind);
-            let change = cob_change(from, to, kind_changed);
-            (change != CobChange::default()).then(|| ((*id).clone(), change))
-        })
-        .collect();
+pub fn diff<'g>(old: impl Into<Compared<'g>>, new: impl Into<Compared<'g>>) -> Difference {
+    let (old, new) = (old.into(), new.into());
+    let (old_kinds, new_kinds) = (old.kinds(), new.kinds());
+    let differing = old_kinds.iter().filter_map(|(name, kind)| {
+        let to = new_kinds.get(name).filter(|to| *to != kind)?;
+        Some((*name, *kind, *to))
+    });
+    let differing: Vec<(&KindName, &Kind, &Kind)> = differing.collect();
+    let kinds_changed = differing.iter().map(|(name, kind, to)| KindChange {
+        name: (*name).clone(),
+        changes: content_changes(&shape(kind), &shape(to)),
+    });
+    let kinds_changed = kinds_changed.collect();
+    let kinds: BTreeSet<&KindName> = differing.iter().map(|(name, _, _)| *name).collect();
+    let hosts: BTreeSet<&HostName> = old.bundles.keys().chain(new.bundles.keys()).copied().collect();
+    let hosts: Vec<&HostName> = hosts.into_iter().collect();
+    let found: Vec<HostChange> =
+        hosts.into_par_iter().map(|host| host_change(old.bundle(host), new.bundle(host), &kinds)).collect();
+    let mut all = HostChange::default();
+    for HostChange { added, removed, changed } in found {
+        all.added.extend(added);
+        all.removed.extend(removed);
+        all.changed.extend(changed);
+    }
     let (old_hosts, new_hosts) = (&old.manifest.hosts, &new.manifest.hosts);
     Difference {
         from: old.manifest.generation,
@@ -150,12 +184,45 @@ pub fn diff(old: &Generation, new: &Generation) -> Difference {
                 Some((name.clone(), Swap { from: host.address.clone(), to: to.address.clone() }))
             })
             .collect(),
-        trust: content_changes(&trust(&old.manifest), &trust(&new.manifest)),
+        trust: content_changes(&trust(old.manifest), &trust(new.manifest)),
         kinds_changed,
-        added: only(&new_cobs, &old_cobs),
-        removed: only(&old_cobs, &new_cobs),
-        changed,
+        added: all.added.into_iter().collect(),
+        removed: all.removed.into_iter().collect(),
+        changed: all.changed.into_iter().collect(),
     }
+}
+
+/// What differs on one host.
+#[derive(Default)]
+struct HostChange {
+    added: Vec<(CobId, KindName)>,
+    removed: Vec<(CobId, KindName)>,
+    changed: Vec<(CobId, CobChange)>,
+}
+
+/// Compares a host's parts; `kinds` are those whose definition differs.
+fn host_change(old: Option<&Bundle>, new: Option<&Bundle>, kinds: &BTreeSet<&KindName>) -> HostChange {
+    let mut change = HostChange::default();
+    if let (Some(old), Some(new)) = (old, new)
+        && std::ptr::eq(old, new)
+    {
+        return change;
+    }
+    let of = |bundle: Option<&Bundle>, id: &CobId| bundle.is_some_and(|bundle| bundle.cobs.contains_key(id));
+    for (id, from) in old.into_iter().flat_map(|bundle| &bundle.cobs) {
+        let Some(to) = new.and_then(|new| new.cobs.get(id)) else {
+            change.removed.push((id.clone(), from.kind.clone()));
+            continue;
+        };
+        let kind_changed = from.kind == to.kind && kinds.contains(&from.kind);
+        if from != to || kind_changed {
+            let differs = cob_change(from, to, kind_changed);
+            change.changed.extend((differs != CobChange::default()).then(|| (id.clone(), differs)));
+        }
+    }
+    let added = new.into_iter().flat_map(|bundle| &bundle.cobs).filter(|(id, _)| !of(old, id));
+    change.added.extend(added.map(|(id, cob)| (id.clone(), cob.kind.clone())));
+    change
 }
 
 impl Difference {
@@ -192,14 +259,6 @@ fn trust(manifest: &Manifest) -> Value {
     trust
 }
 
-fn kinds(generation: &Generation) -> BTreeMap<&KindName, &Kind> {
-    generation.bundles.values().flat_map(|bundle| &bundle.kinds).collect()
-}
-
-fn cobs(generation: &Generation) -> BTreeMap<&CobId, &Cob> {
-    generation.bundles.values().flat_map(|bundle| &bundle.cobs).collect()
-}
-
 /// A kind as a JSON value, hashes as text.
 fn shape(kind: &Kind) -> Value {
     let mut plain = kind.clone();
@@ -217,7 +276,8 @@ fn shape(kind: &Kind) -> Value {
 fn cob_change(from: &Cob, to: &Cob, kind_changed: bool) -> CobChange {
     let parsed = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
     let files: BTreeSet<&String> = from.files.keys().chain(to.files.keys()).collect();
-    let (before, after) = (dependencies(from), dependencies(to));
+    let same = (&from.transitions, &from.locks, &from.budget) == (&to.transitions, &to.locks, &to.budget);
+    let (before, after) = if same { Default::default() } else { (dependencies(from), dependencies(to)) };
     CobChange {
         outdated: from.fingerprint != to.fingerprint,
         kind: swap(&from.kind, &to.kind),

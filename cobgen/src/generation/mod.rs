@@ -18,6 +18,6 @@ mod routes;
 mod switch_order;
 
 pub use assemble::{Assembled, assemble};
-pub use diff::{CobChange, ContentChange, Difference, KindChange, Swap, diff};
+pub use diff::{CobChange, Compared, ContentChange, Difference, KindChange, Swap, diff};
 pub use fault::{Fault, Refusal, RestartStep};
 pub use switch_order::{NoOrder, Side, switch_order};

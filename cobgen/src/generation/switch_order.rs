@@ -31,7 +31,12 @@ pub struct Side<'a> {
 #[derive(Debug)]
 enum Bundles<'a> {
     Here(&'a BTreeMap<HostName, Bundle>),
-    Depot { depot: &'a Depot, read: RefCell<BTreeMap<HostName, Arc<Bundle>>> },
+    Depot {
+        depot: &'a Depot,
+        read: RefCell<BTreeMap<HostName, Arc<Bundle>>>,
+        /// One in memory that may have the same bundles.
+        near: Option<&'a Generation>,
+    },
 }
 
 /// Why a switch has no order.
@@ -59,13 +64,34 @@ impl<'a> Side<'a> {
     /// A generation of a depot, of which no more is read than is needed.
     #[must_use]
     pub fn in_depot(depot: &'a Depot, manifest: &'a Manifest) -> Self {
-        Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::default() } }
+        Self::partly_read(depot, manifest, BTreeMap::new())
+    }
+
+    /// As [`Side::in_depot`], for the order of the switch to `after`: what differs from there is read at once, but for
+    /// what a generation in memory has too.
+    ///
+    /// # Errors
+    /// When the depot can't be read.
+    pub fn near(
+        depot: &'a Depot,
+        manifest: &'a Manifest,
+        near: &'a Generation,
+        after: &Manifest,
+    ) -> Result<Self, DepotError> {
+        let hash = |manifest: &Manifest, host: &HostName| manifest.hosts.get(host).map(|entry| entry.bundle);
+        let here = manifest.hosts.keys().filter(|host| {
+            let own = hash(manifest, host);
+            own != hash(after, host) && own != hash(&near.manifest, host)
+        });
+        let read = depot.read_bundles(manifest.generation, &here.cloned().collect())?;
+        let read = read.into_iter().map(|(host, bundle)| (host, Arc::new(bundle))).collect();
+        Ok(Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read), near: Some(near) } })
     }
 
     /// As [`Side::in_depot`], with what has been read of it already.
     #[must_use]
     pub fn partly_read(depot: &'a Depot, manifest: &'a Manifest, read: BTreeMap<HostName, Arc<Bundle>>) -> Self {
-        Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read) } }
+        Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read), near: None } }
     }
 
     /// Its number.
@@ -88,7 +114,11 @@ impl<'a> Side<'a> {
         match &self.bundles {
             Bundles::Here(bundles) => Ok(look(bundles.get(host))),
             Bundles::Depot { .. } if !self.has(host) => Ok(look(None)),
-            Bundles::Depot { depot, read } => {
+            Bundles::Depot { depot, read, near } => {
+                let entry = |manifest: &Manifest| manifest.hosts.get(host).map(|entry| entry.bundle);
+                if let Some(near) = near.filter(|near| entry(&near.manifest) == entry(self.manifest)) {
+                    return Ok(look(near.bundles.get(host)));
+                }
                 let known = read.borrow().get(host).cloned();
                 let bundle = match known {
                     Some(bundle) => bundle,

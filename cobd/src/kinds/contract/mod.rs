@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::BlobHash;
-use cob_types::{Cob, CobId, Kind, StateName, canonical};
+use cob_types::{Cob, CobId, Kind, SmallMap, StateName, canonical};
 use serde_bytes::ByteBuf;
 
 pub use report::{Report, Rule, Trial, Verdict};
@@ -67,8 +67,8 @@ impl Case {
             rests_on: None,
             transitions: Vec::new(),
             locks: Vec::new(),
-            ranks: BTreeMap::new(),
-            expects: BTreeMap::new(),
+            ranks: SmallMap::new(),
+            expects: SmallMap::new(),
             budget: None,
             at_most: None,
             keep: false,

@@ -1,0 +1,221 @@
+//! A map for a few entries, as each change object has several of.
+//!
+//! A `BTreeMap` takes room for eleven entries as soon as it has one: of a generation with a hundred thousand change
+//! objects that was a third of the memory.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Index;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The most entries for which room is made before they are seen: bytes that were altered may promise any number.
+const TRUSTED: usize = 64;
+
+/// A sorted map that has its entries one after the other. Written and read as any other map.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SmallMap<K, V>(Vec<(K, V)>);
+
+impl<K, V> SmallMap<K, V> {
+    /// Without entries.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The number of its entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes all entries out.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The entries by their keys.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The keys in their order.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator {
+        self.0.iter().map(|(key, _)| key)
+    }
+
+    /// The values in the order of their keys.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator {
+        self.0.iter().map(|(_, value)| value)
+    }
+}
+
+impl<K: Ord, V> SmallMap<K, V> {
+    fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.binary_search_by(|(known, _)| known.borrow().cmp(key))
+    }
+
+    /// The value of a key.
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.find(key).ok().map(|at| &self.0[at].1)
+    }
+
+    /// Whether it has a key.
+    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.find(key).is_ok()
+    }
+
+    /// Gives a key a value; the one that it had is returned.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self.find(&key) {
+            Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
+            Err(at) => {
+                self.0.insert(at, (key, value));
+                None
+            }
+        }
+    }
+}
+
+impl<K, V> Default for SmallMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
+    /// Of entries with the same key the last one counts, as in other maps.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut entries: Vec<(K, V)> = entries.into_iter().collect();
+        if !entries.is_sorted_by(|(a, _), (b, _)| a < b) {
+            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+            entries.dedup_by(|later, kept| {
+                let same = later.0 == kept.0;
+                if same {
+                    std::mem::swap(later, kept);
+                }
+                same
+            });
+        }
+        entries.shrink_to_fit();
+        Self(entries)
+    }
+}
+
+impl<K: Ord, V, const N: usize> From<[(K, V); N]> for SmallMap<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+impl<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V> Index<&Q> for SmallMap<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        self.get(key).expect("no entry found for key")
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for SmallMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<K: Serialize, V: Serialize> Serialize for SmallMap<K, V> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
+    }
+}
+
+impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for SmallMap<K, V> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Entries::<K, V, Self>(PhantomData))
+    }
+}
+
+/// Reads a map of many entries without room between them: one that is filled entry by entry, in their order, is half
+/// empty.
+///
+/// # Errors
+/// As any map.
+pub(crate) fn dense<'de, D, K, V>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Ord + Deserialize<'de>,
+    V: Deserialize<'de>,
+{
+    from.deserialize_map(Entries::<K, V, BTreeMap<K, V>>(PhantomData))
+}
+
+/// Gathers entries, and makes a map of them when all are there.
+struct Entries<K, V, M>(PhantomData<(K, V, M)>);
+
+impl<'de, K: Deserialize<'de>, V: Deserialize<'de>, M: FromIterator<(K, V)>> Visitor<'de> for Entries<K, V, M> {
+    type Value = M;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<M, A::Error> {
+        let mut entries = Vec::with_capacity(map.size_hint().unwrap_or(0).min(TRUSTED));
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(entries.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec;
+
+    proptest! {
+        /// It is what a `BTreeMap` is, also as bytes, whatever the order of the entries and however often a key comes.
+        #[test]
+        fn it_is_as_other_maps(entries in prop::collection::vec((0_u8..20, any::<u16>()), 0..40)) {
+            let (small, other): (SmallMap<u8, u16>, BTreeMap<u8, u16>) =
+                (entries.iter().copied().collect(), entries.iter().copied().collect());
+            prop_assert!(small.iter().eq(other.iter()) && small.len() == other.len());
+            prop_assert!((0..20).all(|key| small.get(&key) == other.get(&key)));
+            let mut filled = SmallMap::new();
+            for (key, value) in &entries {
+                filled.insert(*key, *value);
+            }
+            prop_assert_eq!(&filled, &small);
+            let bytes = codec::encode(&small).expect("CBOR");
+            prop_assert_eq!(&bytes, &codec::encode(&other).expect("CBOR"));
+            prop_assert_eq!(&codec::decode::<SmallMap<u8, u16>>(&bytes, 1 << 20).expect("the same"), &small);
+            prop_assert_eq!(format!("{small:?}"), format!("{other:?}"));
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_not_true_takes_no_memory() {
+        // A map of 2^40 entries, and nothing behind it.
+        let bytes = [0xbb, 0, 0, 1, 0, 0, 0, 0, 0];
+        assert!(codec::decode::<SmallMap<u8, u16>>(&bytes, 100).is_err());
+    }
+}
