@@ -38,6 +38,8 @@ pub struct After {
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
     /// The layouts of its clusters with templates: what is there stays where it is.
     pub layouts: Layouts,
+    /// Layouts that are not to be found again: they have failed.
+    pub excluded: Vec<Layouts>,
 }
 
 /// What came of a model.
@@ -88,6 +90,36 @@ impl After {
         let layouts = layouts_of(depot, generation)?;
         Ok(Self { enrolled, back, layouts, ..Self::of(before) })
     }
+
+    /// These generations have failed: what was there before the first of them is what is there, and the layouts that
+    /// they changed are not to be found again.
+    ///
+    /// # Errors
+    /// When the depot can't be read, or has no such generation; the last of these that changed no layout.
+    pub fn instead_of(&mut self, depot: &Depot, failed: &[GenerationNumber]) -> Result<(), NotInstead> {
+        let Some(first) = failed.iter().min() else { return Ok(()) };
+        self.layouts = layouts_of(depot, depot.read_manifest(*first)?.parent)?;
+        for number in failed {
+            let mut layouts = layouts_of(depot, depot.read_manifest(*number)?.generation)?;
+            layouts.retain(|cluster, nodes| self.layouts.get(cluster) != Some(nodes));
+            if layouts.is_empty() {
+                return Err(NotInstead::NoLayout(*number));
+            }
+            self.excluded.push(layouts);
+        }
+        Ok(())
+    }
+}
+
+/// Why the layouts of a generation can't be excluded.
+#[derive(Debug, thiserror::Error)]
+pub enum NotInstead {
+    /// The depot can't be read.
+    #[error(transparent)]
+    Depot(#[from] DepotError),
+    /// It has the layouts that there were before.
+    #[error("generation {0} has no layout of its own that could be excluded: its clusters are laid out as before it")]
+    NoLayout(GenerationNumber),
 }
 
 /// The layouts that a generation remembers; none, when its number is zero.
@@ -121,7 +153,7 @@ pub fn make(model: &Path, after: &After) -> Made {
 /// Makes and checks the generation that a model asks for, with the secrets that the vault finds.
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
-    let given = Given { existing: after.layouts.clone(), excluded: Vec::new() };
+    let given = Given { existing: after.layouts.clone(), excluded: after.excluded.clone() };
     let known = Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys, given: &given };
     let Expansion { draft, mut diagnostics, sources, beside, layouts } = expand::load_knowing(model, &known);
     let nothing = |diagnostics, sources| Made {

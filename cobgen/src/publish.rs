@@ -17,7 +17,7 @@ use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 use crate::diagnostic::{Diagnostic, Severity, render, summary};
 use crate::expand::Enrolled;
 use crate::generation::{Difference, diff};
-use crate::make::{After, Made, make_with};
+use crate::make::{After, Made, NotInstead, make_with};
 use crate::model::Sources;
 use crate::secrets::Vault;
 use crate::solve;
@@ -62,6 +62,8 @@ pub struct Options<'a> {
     pub way_back: bool,
     /// Where the values of its secrets are found.
     pub vault: &'a Vault,
+    /// Generations that have failed, whose layouts are not to be found again.
+    pub instead_of: &'a [GenerationNumber],
 }
 
 /// Why nothing was published.
@@ -83,7 +85,11 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`]; nothing has changed then, and nobody saw anything of it.
 pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
-    publish_with(model, depot, &Options { message, signer: None, way_back: true, vault: &Vault::new(None, None) })
+    publish_with(
+        model,
+        depot,
+        &Options { message, signer: None, way_back: true, vault: &Vault::new(None, None), instead_of: &[] },
+    )
 }
 
 /// As [`publish`], with a signature or without a way back.
@@ -130,6 +136,18 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     };
     if !options.way_back {
         after.back = None;
+    }
+    let not_instead = match &earlier {
+        Some(depot) => after.instead_of(depot, options.instead_of).err(),
+        None => options.instead_of.first().map(|number| NotInstead::NoLayout(*number)),
+    };
+    match not_instead {
+        None => {}
+        Some(NotInstead::Depot(error)) => return Err(Refused::depot(error)),
+        Some(error @ NotInstead::NoLayout(_)) => {
+            let diagnostics = vec![Diagnostic::error("no-layout-to-exclude", error.to_string())];
+            return Err(Refused::Model { diagnostics, sources: Sources::default() });
+        }
     }
     let made = make_with(model, &after, Some(options.vault));
     let mut refused = made.is_refused();

@@ -84,3 +84,58 @@ fn nobody_moves_who_is_not_concerned() {
     assert_eq!(status, 0, "{less}");
     assert_eq!(nodes(&less), nodes(&seven));
 }
+
+/// The layout of a generation, as it stands in the depot.
+fn remembered(depot: &std::path::Path, generation: u64) -> Nodes {
+    let depot = cobgen::depot::Depot::open(depot).expect("a depot");
+    let model = depot.read_model(cob_types::GenerationNumber(generation)).expect("a generation");
+    nodes(&serde_json::from_slice(&model[".cobgen-layouts.json"]).expect("JSON"))
+}
+
+#[test]
+fn a_layout_that_has_failed_is_not_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().join("depot");
+    let publish = |model: &str, more: &[&str]| {
+        let file = folder.path().join(model);
+        let args = ["cobgen", "generate", file.to_str().expect("UTF-8"), "--depot", depot.to_str().expect("UTF-8")];
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = args.iter().chain(more).map(Into::into);
+        let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false });
+        (status, String::from_utf8_lossy(&[out, err].concat()).into_owned())
+    };
+    let generate = |nodes: u32, more: &[&str]| {
+        let model = model(nodes, "app, cache, db").replace(
+            &format!("nodes: {nodes}}}"),
+            &format!("nodes: {nodes}, address: \"tcp://127.0.0.1:{{{{ 7000 + index }}}}\"}}"),
+        );
+        std::fs::write(folder.path().join("model.yaml"), model).expect("written");
+        publish("model.yaml", more)
+    };
+    assert_eq!(generate(5, &[]).0, 0);
+    assert_eq!(generate(6, &[]).0, 0);
+    let (five, six) = (remembered(&depot, 1), remembered(&depot, 2));
+    // Once more without a word is the same again, and no generation.
+    let (status, said) = generate(6, &[]);
+    assert!(status == 0 && depot_has(&depot) == 2, "{said}");
+    let (status, said) = generate(6, &["--instead-of", "2"]);
+    assert_eq!((status, depot_has(&depot)), (0, 3), "{said}");
+    let other = remembered(&depot, 3);
+    assert!(stay(&five, &other) && other.len() == 6 && other != six, "{other:#?}");
+    // There is no third one, and the answer says what stands in the way.
+    let (status, said) = generate(6, &["--instead-of", "2", "--instead-of", "3"]);
+    assert!(status == 2 && said.contains("a layout is excluded"), "{said}");
+    // One that is not there can't have failed, nor can one that has left all as it was.
+    let (status, said) = generate(6, &["--instead-of", "99"]);
+    assert!(status == 2 && said.contains("99"), "{status} {said}");
+    let plain = "security: loopback-only\nhosts: {a: {address: \"tcp://127.0.0.1:1\"}}\ncobs: {a/b: {kind: noop}}\n";
+    std::fs::write(folder.path().join("plain.yaml"), plain).expect("written");
+    let (status, said) = publish("plain.yaml", &[]);
+    assert_eq!(status, 0, "{said}");
+    let (status, said) = publish("plain.yaml", &["--instead-of", "4"]);
+    assert!(status == 2 && said.contains("generation 4 has no layout of its own"), "{status} {said}");
+}
+
+fn depot_has(depot: &std::path::Path) -> u64 {
+    cobgen::depot::Depot::open(depot).expect("a depot").latest().expect("readable").expect("one").0
+}

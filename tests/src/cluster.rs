@@ -27,6 +27,7 @@ use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
+use cobgen::switches::give_orders;
 
 use crate::processes;
 use crate::wait::comes_true;
@@ -278,16 +279,22 @@ impl Cluster {
         (depot, latest)
     }
 
-    /// Publishes a generation as it is, with the way back to the one before; with identities it gets the signatures.
+    /// Publishes a generation as it is, with the orders of switches to it and the way back to the one before; with
+    /// identities it gets the signatures.
     ///
     /// # Panics
-    /// When the depot refuses it.
+    /// When the depot refuses it, or hosts could not get there.
     pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
         let parent = generation.manifest.parent;
         if parent != GenerationNumber(0) && generation.manifest.back.is_empty() {
             let bytes = depot.read_manifest_bytes(parent).expect("the generation before");
             let way = WayBack { generation: parent, manifest: canonical::blob_hash(&bytes) };
             generation.manifest.back.push(way);
+        }
+        if parent != GenerationNumber(0) && generation.manifest.switches.is_empty() {
+            let before = depot.read(parent).expect("the generation before");
+            let said = give_orders(&mut generation, &before, Some(depot)).expect("a depot that can be read");
+            assert!(said.is_empty(), "{said:#?}");
         }
         let bytes = codec::encode(&generation.manifest).expect("encodes");
         let signatures: Vec<Signed> = self.signers.iter().map(|key| publishers::sign(key, &bytes)).collect();

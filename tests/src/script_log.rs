@@ -93,6 +93,19 @@ pub fn judge(log: &[Line], generations: &Generations) -> Vec<String> {
     judge.faults
 }
 
+/// What is not where the last generation wants it, by the ends of the log alone; how it came there is not asked.
+#[must_use]
+pub fn unfinished(log: &[Line], generations: &Generations) -> Vec<String> {
+    let mut judge = Judge { generations, things: BTreeMap::new(), faults: Vec::new() };
+    for line in log {
+        let state = if line.begins { judge.state(&line.cob) } else { line.to.clone() };
+        let action = line.begins.then(|| Action { begun: line.clone(), rests_on: Vec::new() });
+        judge.things.insert(line.cob.clone(), Thing { state, content: line.generation, action });
+    }
+    judge.rests();
+    judge.faults
+}
+
 struct Judge<'a> {
     generations: &'a Generations,
     things: BTreeMap<CobId, Thing>,
@@ -360,6 +373,22 @@ mod tests {
             let found = faults(&lines);
             assert!(found.iter().any(|f| f.contains(fault)), "{fault:?} is not among {found:#?}");
         }
+    }
+
+    #[test]
+    fn what_is_unfinished_is_told_from_the_ends_alone() {
+        let left = |lines: &[String]| {
+            unfinished(&read(&lines.join("\n"), GenerationNumber(1)).expect("a log"), &generations())
+        };
+        assert_eq!(left(&good()), [""; 0]);
+        assert_eq!(left(&one_by_one(&SECOND)).len(), 4, "four have not come up");
+        assert_eq!(
+            left(&good()[..17]),
+            [
+                "at the end an action of oss1/ost0 runs: start oss1/ost0 down up (2)",
+                "at the end oss1/ost0 is in down, not in up",
+            ]
+        );
     }
 
     #[test]

@@ -160,11 +160,16 @@ Examples:
     #[command(after_help = "\
 On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each change is a line.")]
     Watch(WatchArgs),
-    /// Explain why a change object is where it is, down to the first cause
+    /// Explain why a change object is where it is, or what a host waits for, down to the first cause
     #[command(after_help = "\
-Example:
+Examples:
   $ cobctl explain n3/lb
-  n3/lb up waits for n2/app up, which waits for n1/db up, which has been moving from down to up for 3.2 s")]
+  n3/lb up waits for n2/app up, which waits for n1/db up, which has been moving from down to up for 3.2 s
+  $ cobctl explain n1
+  n1 goes on to generation 8 when this has left for good: n2/old
+
+Of a host: what keeps it from activating the generation that it goes to; else its change objects that are not where
+they should be.")]
     Explain(ExplainArgs),
     /// Show what happened, merged over the hosts
     #[command(after_help = "\
@@ -237,6 +242,9 @@ is, and `cobctl status` names it. The generation that was left is gone to again 
     #[command(after_help = "\
 Fence a host only when it is surely off: what it holds keeps others from changing what it may still use.")]
     Fence(FenceArgs),
+    /// Let a switch go on as if a change object had left for good that can't leave
+    #[command(after_help = words::DECLARE_FINAL)]
+    DeclareFinal(DeclareFinalArgs),
     /// Show what came of switches: who started them, when, from and to where, and how they ended on each host
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),
@@ -396,9 +404,9 @@ pub struct WatchArgs {
 /// Arguments of `explain`.
 #[derive(Debug, ClapArgs)]
 pub struct ExplainArgs {
-    /// The change object
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
+    /// The change object, or the host
+    #[arg(value_name = "HOST|COB")]
+    pub what: Which,
 }
 
 /// Arguments of `history`.
@@ -462,6 +470,17 @@ pub struct FenceArgs {
     /// The host that will not come back as it was
     #[arg(value_name = "HOST")]
     pub fenced: HostName,
+    /// Do it without asking
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Arguments of `declare-final`.
+#[derive(Debug, ClapArgs)]
+pub struct DeclareFinalArgs {
+    /// The change object that leaves with the switch
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
     /// Do it without asking
     #[arg(long, short)]
     pub yes: bool,

@@ -50,13 +50,11 @@ impl Indexing {
             self.at_last = now + AT_LAST;
         }
         self.waiting.push((seq, record, measured));
-        self.due = (now + QUIET).min(self.at_last);
-        if self.waiting.len() >= LONG {
-            self.feed();
-        }
+        self.due = if self.waiting.len() >= LONG { now } else { (now + QUIET).min(self.at_last) };
     }
 
-    /// Feeds what waits. The index can be rebuilt, so its faults stop nothing.
+    /// Feeds what waits, which must be committed: an index that knows of more than the journal is put aside. It can be
+    /// rebuilt, so its faults stop nothing.
     pub(super) fn feed(&mut self) {
         self.due = Time::NEVER;
         let waiting = std::mem::take(&mut self.waiting);
@@ -72,7 +70,7 @@ impl Indexing {
         }
     }
 
-    /// A part of the history; none when there is no index.
+    /// A part of the history, of committed records; none when there is no index.
     pub(super) fn history(&mut self, query: &Query) -> Option<Result<Vec<HistoryEntry>, IndexError>> {
         self.feed();
         self.index.as_ref().map(|i| i.history(query))

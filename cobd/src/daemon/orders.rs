@@ -27,16 +27,17 @@ impl Daemon {
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
             Ask::History { since, cob, limit, newest, reply } => {
                 let query = Query { since, cob, limit, newest };
-                let found = self.index.history(&query);
                 // An empty history would say that nothing has happened.
                 let unavailable = |why: String| {
                     let hint = "restart the daemon: the index is made anew from the journal";
                     Refusal::new(RefusalKind::Unavailable, why, hint)
                 };
-                let entries = match found {
-                    Some(Ok(entries)) => Ok(entries),
-                    Some(Err(error)) => Err(unavailable(format!("the history can't be read: {error}"))),
-                    None => Err(unavailable("there is no index of the history".to_owned())),
+                // What was noted just now is to be found, too.
+                let entries = match self.commit().map(|()| self.index.history(&query)) {
+                    Err(error) => Err(unavailable(format!("the history can't be told: {error}"))),
+                    Ok(Some(Ok(entries))) => Ok(entries),
+                    Ok(Some(Err(error))) => Err(unavailable(format!("the history can't be read: {error}"))),
+                    Ok(None) => Err(unavailable("there is no index of the history".to_owned())),
                 };
                 let _ = reply.send(entries);
             }
@@ -109,6 +110,7 @@ impl Daemon {
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
+            Command::DeclareFinal { cob } => self.declare_final(cob, &who, reply),
             Command::Fence { host } => {
                 if host == self.config.host {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");

@@ -13,8 +13,8 @@ use tracing::{error, info, warn};
 
 use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
 use crate::generations::Prepared;
-use crate::journal::Journal as _;
 use crate::journal::index::Measured;
+use crate::journal::{Journal as _, JournalError};
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
 use crate::run::{Sealed, payload};
@@ -53,7 +53,7 @@ impl Daemon {
         for job in turn.finished {
             self.kinds.remove(job);
         }
-        self.index(persist, written);
+        self.index(persist, written)?;
         if !quiet {
             self.changes.send_modify(|n| *n += 1);
             let soon = self.clock.now() + cob_engine::time::Span::millis(BUSY_EVERY.as_millis() as u64);
@@ -80,12 +80,17 @@ impl Daemon {
         }
         let now = self.clock.now();
         if records.iter().any(|r| r.body.must_be_durable()) || now >= self.commit_at {
-            self.journal.commit()?;
-            self.commit_at = Time::NEVER;
+            self.commit()?;
         } else if !records.is_empty() {
             self.commit_at = self.commit_at.min(now + COMMIT_WITHIN);
         }
         Ok(first)
+    }
+
+    pub(super) fn commit(&mut self) -> Result<(), JournalError> {
+        self.journal.commit()?;
+        self.commit_at = Time::NEVER;
+        Ok(())
     }
 
     fn snapshot(&mut self) -> Result<(), RunError> {
@@ -277,15 +282,17 @@ impl Daemon {
     }
 
     /// Puts what people may ask for on the index's list.
-    fn index(&mut self, records: Vec<Record>, first: u64) {
+    fn index(&mut self, records: Vec<Record>, first: u64) -> Result<(), RunError> {
         let now = self.clock.now();
         for (record, seq) in records.into_iter().zip(first..) {
             let measured = measured(self.active.as_ref(), &record);
             self.index.add(seq, record, measured, now);
         }
         if now >= self.index.due() {
+            self.commit()?;
             self.index.feed();
         }
+        Ok(())
     }
 
     /// Ends of jobs that never began.

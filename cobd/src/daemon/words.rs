@@ -73,6 +73,24 @@ impl Daemon {
         self.engine.going_to().or(converging.then_some(active))
     }
 
+    /// A change object that this host waits for, so as to activate, counts as left.
+    pub(super) fn declare_final(&mut self, cob: CobId, who: &str, reply: Reply) {
+        let next = self.engine.going_to();
+        let waits = self.engine.switch_waits().iter().any(|wait| wait.cob == cob);
+        if waits {
+            self.feed_ordered(Event::Order(Order::DeclareFinal(cob.clone())), who);
+        }
+        self.done(
+            reply,
+            waits,
+            match next {
+                Some(next) if waits => format!("the switch to generation {next} goes on without it"),
+                Some(next) => format!("the switch to generation {next} does not wait for {cob} here"),
+                None => "no switch is under way here".to_owned(),
+            },
+        );
+    }
+
     pub(super) fn cancel(
         &mut self,
         wanted: Option<GenerationNumber>,

@@ -21,7 +21,7 @@ use crate::peer::HttpStream;
 const TOKEN: &str = "open-sesame";
 
 /// Every path, the method and body that it takes, and the role that it needs.
-const ROUTES: [(&str, &str, Role); 13] = [
+const ROUTES: [(&str, &str, Role); 14] = [
     ("GET /v1/version", "", Role::Look),
     ("GET /v1/whoami", "", Role::Look),
     ("GET /v1/status", "", Role::Look),
@@ -35,6 +35,7 @@ const ROUTES: [(&str, &str, Role); 13] = [
     ("POST /v1/pause", "{}", Role::Operate),
     ("POST /v1/resume", "{}", Role::Operate),
     ("POST /v1/fence", "{\"host\":\"n2\"}", Role::Administer),
+    ("POST /v1/declare-final", "{\"cob\":\"n1/a\"}", Role::Administer),
 ];
 
 /// Somebody who asks: a name, a key, further headers, the highest role that is let in, and the refusal.

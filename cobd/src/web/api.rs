@@ -139,6 +139,11 @@ pub enum Command {
     Pause,
     /// They may start again.
     Resume,
+    /// A change object that leaves with the switch counts as left for good, though it is not, or nobody can tell.
+    DeclareFinal {
+        /// Which, of whatever host.
+        cob: CobId,
+    },
     /// The host will not come back as it was: free what its change objects hold here.
     Fence {
         /// Which.

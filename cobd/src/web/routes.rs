@@ -65,6 +65,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/pause", post(pause))
         .route("/v1/resume", post(resume))
         .route("/v1/fence", post(fence))
+        .route("/v1/declare-final", post(declare_final))
         .route("/v1/cancel", post(cancel))
         .route("/v1/call-off", post(call_off))
         .route("/v1/limit", post(limit))
@@ -223,6 +224,11 @@ async fn resume(State(api): State<Api>, Extension(author): Extension<Who>, reque
 async fn fence(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let HostOrder { host, who } = body(&api, request).await?;
     order(&api, Command::Fence { host }, &author, who).await
+}
+
+async fn declare_final(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let CobOrder { cob, who } = body(&api, request).await?;
+    order(&api, Command::DeclareFinal { cob }, &author, who).await
 }
 
 async fn order(api: &Api, order: Command, author: &Who, who: Option<String>) -> Answer {

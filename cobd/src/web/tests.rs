@@ -83,6 +83,7 @@ pub(super) fn fake() -> Fake {
                         | Command::Cancel { .. }
                         | Command::CallOff { .. }
                         | Command::Limit { .. }
+                        | Command::DeclareFinal { .. }
                         | Command::Fence { .. } => Ok(Done { changed: true, detail: String::new() }),
                     };
                     told.send((order, who)).await.expect("the test listens");
@@ -209,6 +210,7 @@ async fn orders_reach_the_loop_with_their_author() {
     assert_eq!(served.post("/v1/switch", "{\"generation\":8}").await.0, 200);
     assert_eq!(served.post("/v1/retry", "{\"cob\":\"n1/a/b\"}").await.0, 200);
     assert_eq!(served.post("/v1/fence", "{\"host\":\"n2\"}").await.0, 200);
+    assert_eq!(served.post("/v1/declare-final", "{\"cob\":\"n2/old\"}").await.0, 200);
     assert_eq!(
         served.post("/v1/prepare", "{\"generation\":9}").await,
         (404, "{\"error\":\"no generation 9\",\"hint\":\"wait\"}".to_owned())
@@ -235,6 +237,7 @@ async fn orders_reach_the_loop_with_their_author() {
             ),
             (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
             (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
+            (Command::DeclareFinal { cob: CobId::new("n2/old").expect("an id") }, me.clone()),
             (Command::Prepare { generation: GenerationNumber(9) }, me),
         ]
     );
@@ -252,6 +255,7 @@ async fn bodies_that_are_not_orders_change_nothing() {
         ("/v1/switch", "8", 400),
         ("/v1/retry", "{\"cob\":\"n1\"}", 400),
         ("/v1/fence", "{\"host\":\"a/b\"}", 400),
+        ("/v1/declare-final", "{\"cob\":\"n1\"}", 400),
     ] {
         let (found, answer) = served.post(path, body).await;
         assert!(found == code && answer.contains("\"error\":"), "{path} {body}: {found} {answer}");

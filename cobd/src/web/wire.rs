@@ -117,11 +117,11 @@ pub struct RollbackOrder {
     pub who: Option<String>,
 }
 
-/// Body of `retry`.
+/// Body of `retry` and `declare-final`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CobOrder {
-    /// The change object meant, one of this host.
+    /// The change object meant; for `retry` one of this host.
     pub cob: CobId,
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,10 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cob_trust::SecretKey;
-use cob_types::CobId;
-use cob_types::PublicKey;
 use cob_types::generation::Security;
 use cob_types::words::count;
+use cob_types::{CobId, GenerationNumber, PublicKey};
 use serde_json::json;
 
 use super::key::tell_key;
@@ -31,6 +30,7 @@ Examples:
   cobgen generate models/ --depot depot --message 'more memory for the database'
   cobgen generate models/ --depot depot --sign-with publisher.key
   cobgen generate models/ --depot depot --json | jq .generation
+  cobgen generate models/ --depot depot --instead-of 8    the next best layout, after 8 was rolled back
 
 Nothing happens on any host until the generation is switched to: `cobctl switch N`.
 
@@ -53,6 +53,10 @@ pub struct Args {
     /// with the way forward
     #[arg(long)]
     no_way_back: bool,
+    /// The model's clusters are laid out otherwise than in this generation, which has failed and was left: the next
+    /// best layout, seen from what was there before it. May be given several times
+    #[arg(long, value_name = "GENERATION")]
+    instead_of: Vec<u64>,
     #[command(flatten)]
     keys: Keys,
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
@@ -70,8 +74,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Err(error) => return tell_key(&error, args.json, terminal),
     };
     let vault = args.keys.vault();
-    let options =
-        Options { message: &args.message, signer: signer.as_ref(), way_back: !args.no_way_back, vault: &vault };
+    let instead_of: Vec<GenerationNumber> = args.instead_of.iter().copied().map(GenerationNumber).collect();
+    let options = Options {
+        message: &args.message,
+        signer: signer.as_ref(),
+        way_back: !args.no_way_back,
+        vault: &vault,
+        instead_of: &instead_of,
+    };
     let published = match publish_with(&args.model, &args.depot, &options) {
         Ok(published) => published,
         Err(Refused::Model { diagnostics, .. }) if args.json => {

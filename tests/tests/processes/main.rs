@@ -25,6 +25,7 @@ mod service;
 mod setup;
 mod siege;
 mod signed;
+mod switches;
 mod words;
 
 use std::time::Duration;

@@ -37,6 +37,14 @@ It holds over restarts and generations. Checks go on; who waits for its turn is 
 could move the one with the lowest rank goes first. Nothing can come to a stand for it: what moves waits for nobody.
 How many *hosts* switch at a time: `cobctl switch --limit-hosts`. Exit status and --json: as of `cobctl cancel`.";
 
+pub(super) const DECLARE_FINAL: &str = "\
+Example:
+  cobctl declare-final n4/old
+
+For what leaves with a switch and can't: what it needs has failed, or its host is off for good. The hosts that wait for it
+(`cobctl explain HOST`) go on as if it had left, whatever it really does, and write down who said so; its own host, if it
+is reached, leaves it where it is. Exit status and --json: as of `cobctl cancel`.";
+
 pub(super) const OUTCOMES: &str = "\
 Examples:
   cobctl outcomes                        every switch that the hosts tell of

@@ -5,27 +5,38 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, HostStatus};
-use cob_types::{CobId, HostName};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase};
+use cob_types::{CobId, GenerationNumber, HostName};
+use serde::Serialize;
 
 use super::Context;
-use crate::args::ExplainArgs;
-use crate::explain::{CauseKind, Explanation, Seen, explain};
+use crate::args::{ExplainArgs, Which};
+use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
-use crate::words::{clean, list};
+use crate::words::{clean, count, list};
+
+/// So many change objects are explained of a host that waits for more.
+const SHOWN: usize = 3;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainArgs) -> Result<Exit, Failure> {
-    let hosts = fetch(context, &args.cob).await;
-    let explanation = over(&hosts, &args.cob, &mut |_| {});
-    let unknown = explanation.first.kind == CauseKind::Absent && explanation.culprit() == &args.cob;
+    match &args.what {
+        Which::Cob(cob) => of_cob(context, screen, cob).await,
+        Which::Host(host) => of_host(context, screen, host).await,
+    }
+}
+
+async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<Exit, Failure> {
+    let hosts = fetch(context, cob, BTreeMap::new(), explain).await;
+    let explanation = over(&hosts, cob, explain, &mut |_| {});
+    let unknown = explanation.first.kind == CauseKind::Absent && explanation.culprit() == cob;
     if context.json {
         screen.json(&explanation.told())?;
     } else {
         print(screen, &explanation)?;
         if unknown {
-            let near = near(&hosts, &args.cob);
+            let near = near(&hosts, cob);
             if !near.is_empty() {
                 screen.problem("hint", &format!("did you mean {}?", list(near, 3)));
             }
@@ -40,18 +51,97 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainAr
     })
 }
 
+/// What a host waits for: the JSON of `cobctl explain HOST`. Fields are only added.
+#[derive(Debug, Serialize)]
+struct ExplainedHost {
+    host: HostName,
+    answer: String,
+    generation: Option<GenerationNumber>,
+    switching_to: Option<GenerationNumber>,
+    /// Each that is waited for.
+    waits: Vec<Explained>,
+}
+
+async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Result<Exit, Failure> {
+    let target = context.locate(name).await?;
+    let mut hosts: BTreeMap<HostName, HostStatus> = BTreeMap::new();
+    for host in gather::cluster(&context.client, &[target]).await.hosts {
+        hosts.insert(name.clone(), host);
+    }
+    let Some(host) = hosts.get(name).filter(|h| h.reachable).cloned() else {
+        let error = hosts.get(name).and_then(|h| h.error.clone()).unwrap_or_default();
+        return Err(Failure::environment(anyhow::anyhow!("{name} can't be reached: {}", clean(&error))));
+    };
+    let leaving: Vec<CobId> = host.switch_waits.iter().map(|wait| wait.cob.clone()).collect();
+    let (ask, cobs): (Ask, Vec<CobId>) = match leaving.is_empty() {
+        true => (explain, host.cobs.iter().filter(|c| is_away(c)).map(|c| c.id.clone()).collect()),
+        false => (explain_leaving, leaving.clone()),
+    };
+    let shown = if context.json { &cobs[..] } else { &cobs[..cobs.len().min(SHOWN)] };
+    for cob in shown {
+        hosts = fetch(context, cob, hosts, ask).await;
+    }
+    let explanations: Vec<_> = shown.iter().map(|cob| over(&hosts, cob, ask, &mut |_| {})).collect();
+    let answer = answer(&host, &cobs, !leaving.is_empty());
+    if context.json {
+        screen.json(&ExplainedHost {
+            host: name.clone(),
+            answer,
+            generation: host.generation,
+            switching_to: host.switching_to,
+            waits: explanations.iter().map(Explanation::told).collect(),
+        })?;
+    } else {
+        let answer = screen.paint(Paint::Strong, &answer);
+        screen.line(&answer)?;
+        for explanation in &explanations {
+            screen.line("")?;
+            print(screen, explanation)?;
+        }
+    }
+    let incomplete = explanations.iter().any(Explanation::is_incomplete);
+    Ok(if incomplete { Exit::Unreached } else { Exit::Yes })
+}
+
+/// Not where it should be, or with something that is to be told.
+fn is_away(cob: &CobStatus) -> bool {
+    cob.phase != Phase::Settled || cob.failed || cob.state.as_ref() != Some(&cob.preferred)
+}
+
+fn answer(host: &HostStatus, cobs: &[CobId], leaving: bool) -> String {
+    let name = &host.name;
+    let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
+    let these = if cobs.len() == 1 { "this" } else { "these" };
+    let have = if cobs.len() == 1 { "has" } else { "have" };
+    match host.switching_to {
+        Some(next) if leaving => {
+            format!("{name} goes on to generation {next} when {these} {have} left for good: {}", list(cobs, 8))
+        }
+        _ if cobs.is_empty() => format!("{name} waits for nothing: it has converged in {active}"),
+        _ => format!(
+            "{name}, in {active}: {} not where it should be: {}",
+            count(cobs.len(), "change object"),
+            list(cobs, 8)
+        ),
+    }
+}
+
 /// Explains from the statuses of a cluster that was fetched already.
 pub(super) fn from_cluster<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Explanation<'a> {
     explain(cob, &|id: &CobId| seen(cluster.hosts.iter().find(|h| h.name.as_str() == id.host_str()), id))
 }
 
+/// One of the questions that can be asked of a change object.
+type Ask = for<'a> fn(&CobId, &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a>;
+
 fn over<'a>(
     hosts: &'a BTreeMap<HostName, HostStatus>,
     cob: &CobId,
+    ask: Ask,
     missing: &mut dyn FnMut(HostName),
 ) -> Explanation<'a> {
     let missing = RefCell::new(missing);
-    explain(cob, &|id: &CobId| {
+    ask(cob, &|id: &CobId| {
         let host = hosts.get(id.host_str());
         if host.is_none() {
             missing.borrow_mut()(id.host());
@@ -71,10 +161,14 @@ fn seen<'a>(host: Option<&'a HostStatus>, id: &CobId) -> Seen<'a> {
     }
 }
 
-/// Asks the hosts on the way.
-async fn fetch(context: &Context, cob: &CobId) -> BTreeMap<HostName, HostStatus> {
+/// Asks the hosts on the way, beyond those that have answered already.
+async fn fetch(
+    context: &Context,
+    cob: &CobId,
+    mut hosts: BTreeMap<HostName, HostStatus>,
+    ask: Ask,
+) -> BTreeMap<HostName, HostStatus> {
     let (named, unnamed): (Vec<_>, Vec<_>) = context.targets.all.iter().cloned().partition(|t| t.name.is_some());
-    let mut hosts = BTreeMap::new();
     let take = |hosts: &mut BTreeMap<HostName, HostStatus>, cluster: ClusterStatus| {
         for host in cluster.hosts {
             hosts.entry(host.name.clone()).or_insert(host);
@@ -91,7 +185,7 @@ async fn fetch(context: &Context, cob: &CobId) -> BTreeMap<HostName, HostStatus>
     }
     loop {
         let mut missing = BTreeSet::new();
-        over(&hosts, cob, &mut |host| {
+        over(&hosts, cob, ask, &mut |host| {
             missing.insert(host);
         });
         let wanted: Vec<_> =

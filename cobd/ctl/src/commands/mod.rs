@@ -88,6 +88,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::CallOff(args) => cancel::call_off(&context(global, screen)?, screen, &args).await,
         Command::Limit(args) => cancel::limit(&context(global, screen)?, screen, &args).await,
         Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
+        Command::DeclareFinal(args) => orders::declare_final(&context(global, screen)?, screen, &args).await,
         Command::Outcomes(args) => outcomes::run(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
         Command::Diff(args) => files::diff(&context(global, screen)?, screen, &args).await,

@@ -1,4 +1,4 @@
-//! `cobctl retry`, `pause`, `resume`, `fence`: an operator's word to one daemon, or to each.
+//! `cobctl retry`, `pause`, `resume`, `fence`, `declare-final`: an operator's word to one daemon, or to each.
 //!
 //! A daemon answers when the word is durable. Giving it again does no harm.
 
@@ -10,7 +10,7 @@ use cobd::web::{CobOrder, Done, HostOrder, PlainOrder};
 use serde::Serialize;
 
 use super::Context;
-use crate::args::{FenceArgs, RetryArgs};
+use crate::args::{DeclareFinalArgs, FenceArgs, RetryArgs};
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
@@ -72,12 +72,45 @@ pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceAr
     }
     warn(screen, host, &cluster);
     if !args.yes {
-        confirm(screen, host)?;
+        confirm(screen, host.as_str(), &format!("Is {host} surely off? Type its name to fence it:"), "fenced")?;
     }
     let others: Vec<Target> = context.targets.all.iter().filter(|t| t.name.as_ref() != Some(host)).cloned().collect();
     let order = HostOrder { host: host.clone(), who: context.client.who() };
     let words = ("what it held is free", "it held nothing, or was fenced already");
     to_all(context, screen, &others, "/v1/fence", &order, words).await
+}
+
+pub(super) async fn declare_final(
+    context: &Context,
+    screen: &mut Screen,
+    args: &DeclareFinalArgs,
+) -> Result<Exit, Failure> {
+    let cob = &args.cob;
+    let cluster = gather::cluster(&context.client, &context.targets.all).await;
+    let waits = |name: &HostName| {
+        let host = cluster.hosts.iter().find(|h| h.name == *name);
+        host.is_some_and(|h| h.switch_waits.iter().any(|wait| wait.cob == *cob))
+    };
+    let waiting: Vec<Target> =
+        context.targets.all.iter().filter(|t| t.name.as_ref().is_some_and(waits)).cloned().collect();
+    if waiting.is_empty() {
+        let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
+        let error = anyhow::anyhow!("no host that answered waits for {cob} to leave");
+        return Err(if silent.is_empty() {
+            Failure::refused(error).hint("`cobctl explain HOST` tells what a host waits for")
+        } else {
+            Failure::environment(error).hint(format!("not reached: {}", list(silent, 6)))
+        });
+    }
+    let names: Vec<_> = waiting.iter().filter_map(|t| t.name.as_ref()).collect();
+    let label = screen.paint(Paint::Bad, "warning:");
+    screen.say(&format!("{label} {} will go on as if {cob} had left, whatever it really does", list(names, 6)));
+    if !args.yes {
+        confirm(screen, cob.as_str(), &format!("Type {cob} to declare it final:"), "declared final")?;
+    }
+    let order = CobOrder { cob: cob.clone(), who: context.client.who() };
+    let words = ("counts as left", "did not wait for it");
+    to_all(context, screen, &waiting, "/v1/declare-final", &order, words).await
 }
 
 /// Says what a fence frees, as far as the reachable hosts know.
@@ -109,15 +142,16 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
     }
 }
 
-fn confirm(screen: &mut Screen, host: &HostName) -> Result<(), Failure> {
-    let not_confirmed = |why: &str| Err(Failure::usage(anyhow::anyhow!("{host} is not fenced: {why}")));
+/// Has a name typed before something is done that can't be taken back.
+fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Result<(), Failure> {
+    let not_confirmed = |why: &str| Err(Failure::usage(anyhow::anyhow!("{name} is not {done}: {why}")));
     if !io::stdin().is_terminal() {
         return not_confirmed("nobody is there to confirm it").map_err(|f| f.hint("--yes does it without asking"));
     }
-    screen.say(&format!("Is {host} surely off? Type its name to fence it:"));
+    screen.say(question);
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
-    if line.trim() == host.as_str() { Ok(()) } else { not_confirmed("its name was not typed") }
+    if line.trim() == name { Ok(()) } else { not_confirmed("its name was not typed") }
 }
 
 /// Gives an order to each, and says what each has answered.

@@ -87,7 +87,7 @@ impl Cause {
 
     pub(super) fn checking(cob: &CobStatus, now_ns: u64) -> Self {
         match &cob.action {
-            Some(action) if !action.error.is_empty() => Self::check_failing(cob, action),
+            Some(action) if action.to.is_none() && !action.error.is_empty() => Self::check_failing(cob, action),
             Some(_) | None => Self::new(
                 CauseKind::Checking,
                 format!("has been checked for its state for {}", ago(now_ns, cob.since_ns)),
@@ -215,6 +215,20 @@ impl Cause {
         } else {
             cause
         }
+    }
+
+    pub(super) fn leaves_unreachable(cob: &CobId, error: &str) -> Self {
+        let host = cob.host_str();
+        Self::unreachable(cob, error, false).hint(format!(
+            "bring {host} back; or, if it is surely off, `cobctl declare-final {cob}`: the others go on without it"
+        ))
+    }
+
+    pub(super) fn not_told(host: &HostStatus) -> Self {
+        let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
+        let words = format!("has not begun to leave: {} has {active} active and is not switching", host.name);
+        Self::new(CauseKind::OtherGeneration, words)
+            .hint(format!("`cobctl status {}` shows what it was told; `cobctl switch` tells all hosts", host.name))
     }
 
     pub(super) fn not_asked(cob: &CobId) -> Self {

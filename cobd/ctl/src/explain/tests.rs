@@ -1,9 +1,9 @@
 //! Each kind of first cause, over clusters of a few change objects.
 
-use cob_types::status::{CobStatus, Holder, HostStatus, PeerStatus, Phase, Trouble, Wait};
+use cob_types::status::{CobStatus, Holder, HostStatus, PeerStatus, Phase, SwitchWait, Trouble, Wait};
 use cob_types::{CobId, GenerationNumber, HostName};
 
-use super::{CauseKind, Explanation, Seen, explain};
+use super::{CauseKind, Explanation, Seen, explain, explain_leaving};
 use crate::testing::{NOW, failed, grant, host, id, lock, moving, s, settled, state, waiting};
 
 /// What a walk sees of these hosts. A host that is not reachable is one that was asked in vain.
@@ -58,6 +58,48 @@ fn a_chain_ends_at_what_runs() {
     ]);
     insta::assert_snapshot!(told(&all, "n3/lb").2, @"n3/lb up waits for n2/app2 up, which waits for n1/db up, which has been moving from down to up for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     assert_eq!(told(&all, "n1/db").0, CauseKind::Moving);
+}
+
+/// A host that waits for these to leave before it goes on to generation 8.
+fn switching(host: HostStatus, waits: &[&str]) -> HostStatus {
+    let wait = |cob: &&str| SwitchWait { cob: id(cob), since_ns: NOW - s(40), asked: 3 };
+    HostStatus {
+        switching_to: Some(GenerationNumber(8)),
+        switch_waits: waits.iter().map(wait).collect(),
+        converged: false,
+        ..host
+    }
+}
+
+#[test]
+fn a_check_after_a_failed_move_has_not_failed_itself() {
+    let mut cob = failed("n1/db", "down", "up");
+    (cob.phase, cob.state) = (Phase::Checking, None);
+    assert_eq!(told(&hosts(vec![cob]), "n1/db").0, CauseKind::Checking);
+}
+
+#[test]
+fn what_keeps_a_host_from_going_on_is_explained() {
+    let old = CobStatus { retiring: true, ..waiting("n1/old", "up", "down", vec![lock("n3/lb", "down")]) };
+    let mut all = vec![
+        switching(host("n1", 7, vec![old, settled("n1/ip", "up")]), &["n1/old"]),
+        switching(host("n2", 7, vec![settled("n2/app", "up")]), &["n1/old"]),
+        host("n3", 8, vec![moving("n3/lb", "up", "down"), up("n3/web", vec![lock("n2/app", "up")])]),
+    ];
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    insta::assert_snapshot!(told(&all, "n3/web").2, @"n3/web up waits for n2/app up, which waits for n2 to go on to generation 8, for which n1/old must have left for good, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    insta::assert_snapshot!(explain_leaving(&id("n1/old"), &see(&all)).sentence(), @"n1/old down waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    // Who leaves is where it should be, and somebody has not given back what it promised.
+    all[0].cobs[0] = held(CobStatus { retiring: true, ..settled("n1/old", "down") }, "n3/lb", true);
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which needs n3/lb to give back the promise of down first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    all[0].cobs[0].held_by.clear();
+    assert_eq!(told(&all, "n2/app").0, CauseKind::OnItsWay);
+    // Its host has not heard of the switch, or is away.
+    all[0] = host("n1", 7, vec![settled("n1/old", "up")]);
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which has not begun to leave: n1 has generation 7 active and is not switching");
+    all[0] = HostStatus { reachable: false, error: Some("Connection refused".to_owned()), ..all[0].clone() };
+    let lost = of(&all, "n2/app");
+    assert!(lost.is_incomplete() && lost.first.hint.contains("cobctl declare-final n1/old"), "{}", lost.first.hint);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Explanation<'_> {
                 tree.lines.push(format!("{} is paused{why}", host.name));
             }
         }
-        tree.below(&(self.cob.clone(), Why::Away), &mut String::new(), 0);
+        tree.below(&(self.cob.clone(), self.why), &mut String::new(), 0);
         if tree.lines.len() >= LINES || self.cut {
             tree.lines.truncate(LINES);
             tree.lines.push("… (more: --json)".to_owned());
@@ -152,7 +152,8 @@ impl Explanation<'_> {
             Some(Seen::Absent(host)) => (Some(*host), None),
             Some(Seen::Unreachable(_) | Seen::NotAsked) | None => (None, None),
         };
-        let places = [Why::Away, Why::Holding, Why::Drained].map(|why| self.places.get(&(id.clone(), why)));
+        let places =
+            [Why::Away, Why::Holding, Why::Drained, Why::Leaving].map(|why| self.places.get(&(id.clone(), why)));
         let found = || places.iter().flatten();
         let waits = found().flat_map(|f| &f.edges).map(|e| ExplainedWait {
             cob: e.to.clone(),

@@ -38,6 +38,8 @@ pub(super) enum Why {
     Holding,
     /// Why has it, a budget, no token left?
     Drained,
+    /// Why has it not left for good?
+    Leaving,
 }
 
 pub(super) type Place = (CobId, Why);
@@ -100,16 +102,27 @@ pub struct Explanation<'a> {
     pub first: Cause,
     /// There was more to look at than [`MOST`].
     pub(super) cut: bool,
+    /// The question that was asked.
+    pub(super) why: Why,
 }
 
 /// Explains why a change object is where it is. `see` is asked for each change object on the way, once.
 pub fn explain<'a>(cob: &CobId, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
+    answer(cob, Why::Away, see)
+}
+
+/// Explains why a change object that leaves with a switch has not left for good.
+pub fn explain_leaving<'a>(cob: &CobId, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
+    answer(cob, Why::Leaving, see)
+}
+
+fn answer<'a>(cob: &CobId, why: Why, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
     let mut walk = Walk { see, seen: BTreeMap::new(), places: BTreeMap::new(), order: Vec::new() };
-    let root = (cob.clone(), Why::Away);
+    let root = (cob.clone(), why);
     let cut = walk.collect(&root);
     walk.name_circles();
     let (chain, first) = walk.first_cause(&root);
-    Explanation { cob: cob.clone(), places: walk.places, seen: walk.seen, chain, first, cut }
+    Explanation { cob: cob.clone(), places: walk.places, seen: walk.seen, chain, first, cut, why }
 }
 
 impl Explanation<'_> {
@@ -156,13 +169,30 @@ impl<'a> Walk<'a, '_> {
         let only = |cause| Found { edges: Vec::new(), causes: vec![cause] };
         match (self.look(id), why) {
             (Seen::NotAsked, _) => only(Cause::not_asked(id)),
+            (Seen::Unreachable(error), Why::Leaving) => only(Cause::leaves_unreachable(id, error)),
             (Seen::Unreachable(error), why) => only(Cause::unreachable(id, error, *why == Why::Holding)),
             (Seen::Absent(host), Why::Away | Why::Drained) => only(Cause::absent(id, host)),
+            (Seen::Absent(_), Why::Leaving) => only(Cause::on_its_way("has left: word of it is on the way")),
             (Seen::Absent(_), Why::Holding) => only(Cause::on_its_way("is gone: what it held comes back with that")),
             (Seen::Found(host, cob), Why::Away) => self.away(host, cob),
             (Seen::Found(host, cob), Why::Holding) => holding(host, cob),
             (Seen::Found(host, cob), Why::Drained) => drained(host, cob),
+            (Seen::Found(host, cob), Why::Leaving) => self.leaving(host, cob),
         }
+    }
+
+    fn leaving(&mut self, host: &'a HostStatus, cob: &'a CobStatus) -> Found {
+        let is_at_rest = cob.phase == Phase::Settled && cob.waits_for.is_empty() && !cob.failed;
+        if !cob.retiring && host.switching_to.is_none() {
+            return Found { edges: Vec::new(), causes: vec![Cause::not_told(host)] };
+        }
+        if is_at_rest && cob.retiring {
+            let held: Vec<Edge> = holders(host, cob).collect();
+            let causes =
+                if held.is_empty() { vec![Cause::on_its_way("has left: word of it is on the way")] } else { vec![] };
+            return Found { edges: held, causes };
+        }
+        self.away(host, cob)
     }
 
     fn away(&mut self, host: &'a HostStatus, cob: &'a CobStatus) -> Found {
@@ -173,7 +203,10 @@ impl<'a> Walk<'a, '_> {
             Phase::Moving => found.causes.push(Cause::moving(cob, now)),
             Phase::Checking => found.causes.push(Cause::checking(cob, now)),
             Phase::Settled if cob.failed => found.causes.push(flagged(cob)),
-            Phase::Settled => found.causes.push(Cause::settled(cob, now)),
+            Phase::Settled if host.switch_waits.is_empty() || cob.retiring => {
+                found.causes.push(Cause::settled(cob, now));
+            }
+            Phase::Settled => found.edges.extend(activation(host, &cob.id)),
             Phase::Waiting => {}
         }
         for wait in &cob.waits_for {
@@ -199,6 +232,9 @@ impl<'a> Walk<'a, '_> {
                     return;
                 }
                 found.causes.extend(link_down(host, asked));
+                if self.is_ahead_of(host, asked) {
+                    found.edges.extend(activation(host, &cob.id));
+                }
                 let then = self.between(host, asked, wanted).map_or(Then::Ask(Why::Away), Then::Stop);
                 found.edges.push(Edge { words: format!("waits for {wanted_words}"), for_ns, to: asked.clone(), then });
             }
@@ -234,6 +270,14 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
+    /// Whether the host of a change object has gone on already, and this one waits to.
+    fn is_ahead_of(&mut self, asking: &HostStatus, asked: &CobId) -> bool {
+        match self.look(asked) {
+            Seen::Found(host, _) | Seen::Absent(host) => host.generation > asking.generation,
+            Seen::Unreachable(_) | Seen::NotAsked => false,
+        }
+    }
+
     /// What keeps a change object that is at rest from giving a promise: nothing of its own.
     fn between(&mut self, asking: &'a HostStatus, asked: &CobId, wanted: &[StateName]) -> Option<Cause> {
         let (host, cob) = match self.look(asked) {
@@ -245,6 +289,9 @@ impl<'a> Walk<'a, '_> {
         }
         match (host.generation, asking.generation) {
             (Some(active), Some(wanted)) if active != wanted => {
+                if active < wanted && !host.switch_waits.is_empty() {
+                    return None;
+                }
                 return Some(Cause::other_generation(host, active, asking, wanted));
             }
             (Some(_) | None, _) => {}
@@ -358,6 +405,17 @@ impl<'a> Walk<'a, '_> {
 fn link_down(asking: &HostStatus, asked: &CobId) -> Option<Cause> {
     let link = asking.peers.iter().find(|p| p.host.as_str() == asked.host_str() && !p.up)?;
     Some(Cause::link_down(asking, asked, link))
+}
+
+/// Who must have left for good before a host goes on to its next generation.
+pub(super) fn activation<'a>(host: &'a HostStatus, of: &'a CobId) -> impl Iterator<Item = Edge> + 'a {
+    let next = host.switching_to.map_or_else(String::new, |next| format!(" to generation {next}"));
+    host.switch_waits.iter().filter(move |wait| wait.cob != *of).map(move |wait| Edge {
+        words: format!("waits for {} to go on{next}, for which {} must have left for good", host.name, wait.cob),
+        for_ns: host.now_ns.saturating_sub(wait.since_ns),
+        to: wait.cob.clone(),
+        then: Then::Ask(Why::Leaving),
+    })
 }
 
 /// Why a change object that holds something does not give it back.

@@ -174,6 +174,7 @@ impl Inside {
             | Command::CallOff { .. }
             | Command::Limit { .. }
             | Command::Retry { .. }
+            | Command::DeclareFinal { .. }
             | Command::Fence { .. } => done(true),
         }
     }

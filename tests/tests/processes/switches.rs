@@ -1,0 +1,277 @@
+//! One switch after the other between random generations, while daemons are killed all the time: nothing is lost,
+//! and the scripts' own log agrees with the order.
+//!
+//! `COB_SWITCHES` says how many switches (3 by default), `COB_SEED` which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cob_engine::sim::Random;
+use cob_tests::cluster::Cluster;
+use cob_tests::script_log::{self, Line};
+use cob_types::GenerationNumber;
+use cob_types::status::Phase;
+
+use crate::kills::{from_environment, pause};
+use crate::{CHECK, PATIENCE, QUICK, cluster};
+
+const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
+/// Change objects a host.
+const EACH: usize = 12;
+/// From one kill to the next.
+const PAUSE_MS: u64 = 200;
+
+/// What one generation has at a place: its content, and the places that it requires.
+type Things = BTreeMap<usize, (u64, BTreeSet<usize>)>;
+
+/// Generations of change objects at fixed places, which require only places before their own, in an order that
+/// leads all over the hosts.
+struct Drawer {
+    places: Vec<String>,
+    things: Things,
+    contents: u64,
+}
+
+impl Drawer {
+    fn new(random: &mut Random) -> Self {
+        let mut places: Vec<_> =
+            HOSTS.iter().flat_map(|host| (0..EACH).map(move |number| format!("{host}/c{number}"))).collect();
+        random.shuffle(&mut places);
+        let mut new = Self { places, things: Things::new(), contents: 0 };
+        for place in 0..new.places.len() {
+            new.put(place, random);
+        }
+        new
+    }
+
+    fn put(&mut self, place: usize, random: &mut Random) {
+        self.contents += 1;
+        let mut requires = BTreeSet::new();
+        if place > 0 {
+            for _ in 0..random.below(3) {
+                requires.insert(random.below(place as u64) as usize);
+            }
+        }
+        self.things.insert(place, (self.contents, requires));
+    }
+
+    /// Some go, come back (there or at another place, which is a move), get another content or other requirements.
+    fn next(&mut self, random: &mut Random) {
+        for place in 0..self.places.len() {
+            let is_there = self.things.contains_key(&place);
+            match random.below(1000) {
+                0..80 if is_there => _ = self.things.remove(&place),
+                80..180 if is_there => self.put(place, random),
+                0..500 if !is_there => self.put(place, random),
+                _ => {}
+            }
+        }
+    }
+
+    fn model(&self, head: &str, log: &str) -> String {
+        let mut text = format!("{head}\ncobs:\n");
+        for (place, (content, requires)) in &self.things {
+            let needed: Vec<_> =
+                requires.iter().filter(|r| self.things.contains_key(r)).map(|r| self.places[*r].as_str()).collect();
+            let (id, needed) = (&self.places[*place], needed.join(", "));
+            let _ = writeln!(text, "  {id}:\n    kind: simple\n    content: {{log: {log}, v: {content}}}");
+            let _ = writeln!(text, "    requires: [{needed}]");
+        }
+        text
+    }
+}
+
+struct Field {
+    cluster: Cluster,
+    drawer: Drawer,
+    head: String,
+    model: PathBuf,
+    log: PathBuf,
+    kills: u64,
+}
+
+impl Field {
+    fn new(random: &mut Random) -> Self {
+        let cluster = cluster(&HOSTS);
+        let model = cluster.copy_example("simple");
+        let lib = fs::read_to_string(model.join("lib.sh")).expect("a text");
+        let lib = lib.replace("$(date +%s%N)\"", "$(date +%s%N) $COB_GENERATION\"");
+        fs::write(model.join("lib.sh"), lib).expect("written");
+        let text = fs::read_to_string(model.join("model.yaml")).expect("a text");
+        let kinds = text.split_once("\nkinds:").and_then(|(_, rest)| rest.split_once("\ncobs:")).expect("kinds").0;
+        let mut head = String::from("security: loopback-only\nhosts:\n");
+        for (host, port) in HOSTS.iter().zip(1..) {
+            let _ = writeln!(head, "  {host}: {{address: \"tcp://127.0.0.1:{port}\"}}");
+        }
+        let head = format!("{head}kinds:{kinds}");
+        let log = cluster.path("actions.log");
+        Self { cluster, drawer: Drawer::new(random), head, model, log, kills: 0 }
+    }
+
+    fn publish(&mut self) -> GenerationNumber {
+        let text = self.drawer.model(&self.head, &self.log.display().to_string());
+        fs::write(self.model.join("model.yaml"), text).expect("written");
+        self.cluster.generate(&self.model)
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        // The last line may be on its way.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        script_log::read(whole, GenerationNumber(1)).expect("whole lines")
+    }
+
+    /// Says `go` to whoever answers: the others hear of it over their links.
+    fn go(&self, generation: GenerationNumber) {
+        let body = format!("{{\"generation\": {generation}}}");
+        let told = || HOSTS.iter().filter(|h| self.cluster.http(h, "POST", "/v1/switch", &body).is_ok()).count() > 0;
+        self.cluster.until(PATIENCE, told, "some host is told");
+    }
+
+    /// Kills one daemon after the other and starts it again until everything is as the generation wants it and every
+    /// host was seen to have it.
+    fn kill_until_it_is_so(&mut self, generation: GenerationNumber, random: &mut Random) {
+        let (began, mut seen) = (Instant::now(), BTreeSet::new());
+        loop {
+            let host = HOSTS[random.below(HOSTS.len() as u64) as usize];
+            self.cluster.kill(host);
+            self.cluster.start(host);
+            self.kills += 1;
+            let next = Instant::now() + Duration::from_millis(PAUSE_MS);
+            let has_it = |h: &&str| self.cluster.status(h).is_some_and(|s| s.generation == Some(generation));
+            let news: Vec<_> = HOSTS.iter().copied().filter(|h| !seen.contains(h)).filter(has_it).collect();
+            seen.extend(news);
+            let unfinished = script_log::unfinished(&self.lines(), self.cluster.generations());
+            if unfinished.is_empty() && seen.len() == HOSTS.len() {
+                return;
+            }
+            if began.elapsed() > PATIENCE * 3 {
+                // What it comes to without kills is shown with statuses and logs.
+                self.cluster.wait_converged(generation, PATIENCE);
+                panic!("under kills it does not end; seen {seen:?}, unfinished {unfinished:#?}");
+            }
+            pause(next.saturating_duration_since(Instant::now()).as_millis() as u64);
+        }
+    }
+}
+
+#[test]
+fn switches_in_a_row_while_daemons_are_killed_keep_the_order() {
+    let (switches, seed) = (from_environment("COB_SWITCHES", 3), from_environment("COB_SEED", 1));
+    // What is drawn for the models does not depend on how many kills there was time for.
+    let (mut random, mut kills) = (Random::new(seed ^ 0x50), Random::new(seed ^ 0x51));
+    let mut field = Field::new(&mut random);
+    let first = field.publish();
+    field.cluster.start_all();
+    field.go(first);
+    field.kill_until_it_is_so(first, &mut kills);
+    for switch in 1..=switches {
+        field.drawer.next(&mut random);
+        let (next, killed, began) = (field.publish(), field.kills, Instant::now());
+        field.go(next);
+        field.kill_until_it_is_so(next, &mut kills);
+        let (killed, took) = (field.kills - killed, began.elapsed());
+        println!("switch {switch} of {switches}: {took:.1?}, {killed} kills, {} lines", field.lines().len());
+    }
+    let (last, _) = field.cluster.generations().last_key_value().expect("one");
+    field.cluster.wait_converged(*last, PATIENCE);
+    // What the index knows the journal knows, so no kill makes it worthless.
+    let aside: Vec<_> = HOSTS.iter().filter(|h| field.cluster.log(h).contains("the index was put aside")).collect();
+    assert!(aside.is_empty(), "of {aside:?}");
+    let faults = script_log::judge(&field.lines(), field.cluster.generations());
+    assert!(faults.is_empty(), "COB_SEED={seed}:\n{}", faults.join("\n"));
+    println!("{switches} switches under {} kills: {} actions in order", field.kills, field.lines().len() / 2);
+}
+
+/// `n1/old` leaves only while `n2/dep` is up as it was, and its stop fails.
+fn stubborn(has_old: bool) -> String {
+    let old = "  n1/old: {kind: stubborn, transitions: [{from: up, to: down, needs: [n2/dep@up]}]}";
+    let old = if has_old { old } else { "" };
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+kinds:
+  stubborn:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {{run: ./check.sh}}
+    transitions:
+      - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "exit 1"}}
+cobs:
+{old}
+  n1/other: {{kind: quick}}
+  n2/dep: {{kind: quick, content: {{old: {has_old}}}}}
+"#
+    )
+}
+
+/// Both hosts have it, and the generation without it is there.
+fn with_stubborn() -> (Cluster, GenerationNumber) {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let before = cluster.write_model("before", &[("model.yaml", &stubborn(true)), QUICK, CHECK]);
+    let after = cluster.write_model("after", &[("model.yaml", &stubborn(false)), QUICK, CHECK]);
+    let one = cluster.generate(&before);
+    cluster.start_all();
+    cluster.switch_all(one);
+    cluster.wait_converged(one, PATIENCE);
+    let two = cluster.generate(&after);
+    (cluster, two)
+}
+
+fn ctl(cluster: &Cluster, words: &[&str]) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+    command.arg("cobctl").args(words).arg("--depot").arg(cluster.path("depot"));
+    let output = command.stdin(Stdio::null()).output().expect("runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("ends by itself"), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_final() {
+    let (cluster, two) = with_stubborn();
+    cluster.switch_all(two);
+    let gave_up = || cluster.cob("n1/old").is_some_and(|c| c.failed && c.phase != Phase::Checking);
+    cluster.until(PATIENCE, gave_up, "the old one can't leave");
+    let (code, said) = ctl(&cluster, &["explain", "n2"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.starts_with("n2 goes on to generation 2 when this has left for good: n1/old\n"), "{said}");
+    assert!(said.contains("n1/old down has given up moving from up to down after 1 attempt"), "{said}");
+    let (code, said) = ctl(&cluster, &["explain", "n2/dep"]);
+    assert!(code == 0 && said.contains("waits for n2 to go on to generation 2, for which n1/old must"), "{said}");
+    let (code, said) = ctl(&cluster, &["declare-final", "n2/dep", "--yes"]);
+    assert!(code == 1 && said.contains("no host that answered waits for n2/dep"), "{said}");
+    let (code, said) = ctl(&cluster, &["declare-final", "n1/old"]);
+    assert!(code == 2 && said.contains("nobody is there to confirm it"), "{said}");
+    let (code, said) = ctl(&cluster, &["declare-final", "n1/old", "--yes"]);
+    assert!(code == 0 && said.contains("n2: counts as left (the switch to generation 2 goes on without it)"), "{said}");
+    cluster.wait_converged(two, PATIENCE);
+    assert!(cluster.cob("n1/old").is_none(), "it is no part of the generation");
+    let declared = cluster.history("n2").into_iter().filter(|e| e.event == "declare-final");
+    assert_eq!(declared.map(|e| e.cob.expect("named").to_string()).collect::<Vec<_>>(), ["n1/old"]);
+    let (code, said) = ctl(&cluster, &["explain", "n2"]);
+    assert_eq!((code, said.as_str()), (0, "n2 waits for nothing: it has converged in generation 2\n"));
+}
+
+#[test]
+fn who_waits_for_a_lost_host_goes_on_when_what_it_has_is_declared_final() {
+    let (mut cluster, two) = with_stubborn();
+    cluster.kill("n1");
+    cluster.switch("n2", two);
+    let waits = || cluster.status("n2").is_some_and(|s| !s.switch_waits.is_empty());
+    cluster.until(PATIENCE, waits, "n2 waits");
+    let (code, said) = ctl(&cluster, &["explain", "n2"]);
+    assert!(code == 3 && said.contains("cobctl declare-final n1/old"), "{said}");
+    let (code, said) = ctl(&cluster, &["declare-final", "n1/old", "--yes"]);
+    assert_eq!(code, 0, "{said}");
+    cluster.until(PATIENCE, || cluster.status("n2").is_some_and(|s| s.generation == Some(two)), "n2 goes on");
+}
