@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cob_trust::{Publishers, Untrusted};
 use cob_types::generation::MAX_BUNDLE;
 use cob_types::trust::{PublicKey, Signed};
-use cob_types::{BlobHash, Bundle, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
+use cob_types::{BlobHash, Bundle, Cob, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -392,17 +392,22 @@ fn return_note(from: GenerationNumber) -> String {
 }
 
 impl Prepared {
-    /// Looks at every kind and change object with the eyes of the back ends.
+    /// Looks at every kind and change object with the eyes of the back ends, but for those that stand so in a generation that
+    /// was accepted before.
     ///
     /// # Errors
     /// Every fault found, in words.
-    pub fn accept(&self, kinds: &Kinds) -> Result<(), FetchError> {
+    pub fn accept(&self, kinds: &Kinds, before: Option<&Self>) -> Result<(), FetchError> {
+        let same = |cob: &Cob, kind: &Kind| {
+            let bundle = before.map(|b| &b.bundle);
+            bundle.is_some_and(|b| b.cobs.get(&cob.id) == Some(cob) && b.kinds.get(&cob.kind) == Some(kind))
+        };
         let mut faults = Vec::new();
         for kind in self.bundle.kinds.values() {
             faults.extend(kinds.accept(kind).err().map(|e| e.to_string()));
         }
         for cob in self.bundle.cobs.values() {
-            if let Some(kind) = self.bundle.kinds.get(&cob.kind) {
+            if let Some(kind) = self.bundle.kinds.get(&cob.kind).filter(|kind| !same(cob, kind)) {
                 faults.extend(kinds.accept_cob(kind, cob).err().map(|e| e.to_string()));
             }
         }

@@ -17,8 +17,10 @@ use crate::client::Client;
 use crate::gather::{picture, status, unreachable, why_silent};
 use crate::targets::Target;
 
-/// The least time between two questions to one daemon.
-const PACE: Duration = Duration::from_millis(100);
+/// The least and the most time between an answer of one daemon and the next question to it.
+const PACE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+/// So many times as long as it took to answer a daemon is left alone: asking must not hold up what is asked about.
+const REST: u32 = 4;
 /// When a daemon that said nothing is asked all the same.
 const REFRESH: Duration = Duration::from_secs(5);
 
@@ -90,7 +92,9 @@ async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(u
     loop {
         let news = match client.watch(&target.endpoint).await {
             Ok(mut changes) => loop {
+                let asked = Instant::now();
                 let news = status(&client, &target).await;
+                let pause = (asked.elapsed() * REST).clamp(PACE.0, PACE.1);
                 let reachable = news.reachable;
                 if reachable {
                     backoff.answered();
@@ -98,7 +102,7 @@ async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(u
                 if tell.send((at, news)).await.is_err() || !reachable {
                     break None;
                 }
-                tokio::time::sleep(PACE).await;
+                tokio::time::sleep(pause).await;
                 if let Ok(None) = tokio::time::timeout(REFRESH, changes.next()).await {
                     break None;
                 }

@@ -20,7 +20,7 @@ use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
 use crate::object::granting::Asked;
-use crate::object::probe::Probed;
+use crate::object::probe::{Probed, Probing};
 use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord, Record};
@@ -73,6 +73,7 @@ pub struct Engine {
     pub(crate) greet: BTreeSet<HostRef>,
     pub(crate) faults: Faults,
     unsettled: usize,
+    probing: Probing,
     activated: bool,
 }
 
@@ -194,6 +195,7 @@ impl Engine {
             greet: BTreeSet::new(),
             faults: Faults::default(),
             unsettled: 0,
+            probing: Probing::default(),
             activated: false,
         }
     }
@@ -418,6 +420,8 @@ impl Engine {
             paused,
             goes_back,
             limited: self.limit.at_most().is_some(),
+            unsettled: self.unsettled,
+            probing: &mut self.probing,
             start: self.life.start,
             counter: &mut self.counter,
             faults: &self.faults,

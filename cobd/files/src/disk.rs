@@ -125,6 +125,11 @@ impl Disk {
         Ok(Some(at))
     }
 
+    /// Whether a path, and so each on the way to it, is a folder; false: it is not, or that is not known.
+    pub(crate) fn leads_to(&self, path: &TreePath) -> bool {
+        matches!(self.folder(path), Ok(Some(_)))
+    }
+
     /// What was opened is opened anew: folders may have been made, removed or exchanged.
     pub(crate) fn forget(&self) {
         self.last.borrow_mut().take();

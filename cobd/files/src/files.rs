@@ -187,6 +187,24 @@ impl Files {
         })
     }
 
+    /// Looks at some paths of a tree, of which nothing else has changed since it was found to be as wanted; changes nothing.
+    /// None: that can't be told from these paths alone, and the whole tree has to be looked at.
+    ///
+    /// # Errors
+    /// When the disk or the store can't be read.
+    pub fn check_only<'p>(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        paths: impl IntoIterator<Item = &'p Path>,
+    ) -> Result<Option<Checked>, FilesError> {
+        let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
+        if current.is_none_or(|c| c.info.spec.as_deref() != Some(&wanted.spec)) {
+            return Ok(None);
+        }
+        wanted.only(paths).map(|some| self.check(cob, &some)).transpose()
+    }
+
     /// Brings the tree about.
     ///
     /// # Errors

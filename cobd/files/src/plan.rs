@@ -119,10 +119,12 @@ impl Planner<'_> {
                 self.strangers(path, &mut plan, &mut strangers)?;
             }
         }
+        let on_the_way = self.folders_on_the_way(wanted);
         for (path, entry) in wanted {
             let target = self.target(path, entry)?;
-            let live = self.disk.look(path)?;
-            if target.implied && matches!(live, Found::Folder { .. }) && !plan.before.contains_key(path) {
+            let only_there = target.implied && !plan.before.contains_key(path);
+            let live = if only_there && on_the_way.contains(path) { None } else { Some(self.disk.look(path)?) };
+            if only_there && matches!(live, None | Some(Found::Folder { .. })) {
                 if self.same || !self.store.was_absent_for_another(path, self.cob)? {
                     continue;
                 }
@@ -130,6 +132,7 @@ impl Planner<'_> {
                 plan.before.insert(path.clone(), absent());
                 plan.before_is_new = true;
             }
+            let live = live.map_or_else(|| self.disk.look(path), Ok)?;
             self.settle(path, &target, &live, &mut plan)?;
             let node = match &target.node {
                 TargetNode::File(_) if target.secret => KeptNode::Secret,
@@ -173,6 +176,23 @@ impl Planner<'_> {
             }
         }
         Ok(plan)
+    }
+
+    /// Folders that are there, and of which nothing more is to be known: something is wanted below them, and they were
+    /// walked through to its folder.
+    fn folders_on_the_way(&self, wanted: &BTreeMap<TreePath, Entry>) -> BTreeSet<TreePath> {
+        let mut there = BTreeSet::new();
+        for parent in wanted.iter().filter(|(_, e)| !e.is_implied()).filter_map(|(path, _)| path.parent()) {
+            if there.contains(&parent) || !wanted.get(&parent).is_some_and(Entry::is_implied) {
+                continue;
+            }
+            // What is in the way is found when the path itself is looked at.
+            if self.disk.leads_to(&parent) {
+                there.extend(parent.ancestors());
+                there.insert(parent);
+            }
+        }
+        there
     }
 
     /// What has no place in a folder that is managed as a whole.

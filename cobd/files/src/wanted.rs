@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -192,6 +193,41 @@ impl Wanted {
     /// The name beside the model of a file that travels.
     pub(crate) fn beside_the_model<'p>(&self, file: &'p Path) -> Option<&'p Path> {
         file.strip_prefix(&self.folder).ok()
+    }
+
+    /// These paths of it alone; none: one of them is no file, link or folder of its own that is named, or is a folder
+    /// that is managed as a whole.
+    #[must_use]
+    pub fn only<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Option<Self> {
+        let mut entries = BTreeMap::new();
+        for path in paths {
+            let below_root = path.as_os_str().as_bytes().strip_prefix(b"/")?;
+            let (path, entry) = self.entries.get_key_value(below_root)?;
+            if matches!(entry.node, Node::Folder { implied: true, .. } | Node::Folder { whole: true, .. }) {
+                return None;
+            }
+            entries.insert(path.clone(), entry.clone());
+        }
+        let (folder, spec) = (self.folder.clone(), self.spec.clone());
+        Some(Self { entries, on_drift: self.on_drift, folder, spec })
+    }
+
+    /// How many paths it has, folders on the way among them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The text that changes with everything that is asked for.
+    #[must_use]
+    pub fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    /// Whether any file holds a secret.
+    #[must_use]
+    pub fn has_secrets(&self) -> bool {
+        self.entries.values().any(|e| e.secret)
     }
 
     /// Every path that is named.

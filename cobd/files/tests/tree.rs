@@ -365,3 +365,50 @@ fn a_folder_that_several_have_files_in_goes_with_the_last_of_them() {
     assert!(!bench.host("new").exists(), "it was not there before the first");
     assert_eq!(fs::read_dir(bench.host("old")).expect("there").count(), 0, "it was there before, and is empty again");
 }
+
+#[test]
+fn a_look_at_some_paths_is_a_look_at_these_alone() {
+    let bench = Bench::new();
+    let json = r#"{"files": {"@/a/x": {"content": "x\n"}, "@/a/y": {"content": "y\n"}, "@/own": {"folder": true, "whole": true}}}"#;
+    let wanted = bench.wanted(json);
+    let only = |wanted: &Wanted, names: &[&str]| {
+        let paths: Vec<PathBuf> = names.iter().map(|name| bench.host(name)).collect();
+        bench.files.check_only(COB, wanted, paths.iter().map(PathBuf::as_path)).expect("looked")
+    };
+    assert!(only(&wanted, &["a/x"]).is_none(), "it was never brought about");
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(only(&wanted, &["a/x", "a/y"]).expect("known").state, State::Present);
+    bench.write("a/x", "other\n");
+    let seen = only(&wanted, &["a/x"]).expect("known");
+    assert_eq!((seen.state, seen.paths), (State::Outdated, vec![bench.tree_path("a/x")]));
+    assert!(seen.difference.contains("-other\n+x\n") && seen.drifted, "{}", seen.difference);
+    assert_eq!(only(&wanted, &["a/y"]).expect("known").state, State::Present, "nothing is said of the other one");
+    fs::remove_file(bench.host("a/y")).expect("removed");
+    assert_eq!(only(&wanted, &["a/y"]).expect("known").state, State::Outdated);
+    for all in [["own"], ["a"], ["a/z"], ["own/stranger"]] {
+        assert!(only(&wanted, &all).is_none(), "{all:?} needs the whole tree");
+    }
+    let other = bench.wanted(&json.replace("x\\n", "new\\n"));
+    assert!(only(&other, &["a/x"]).is_none(), "another content was brought about");
+    bench.retire(&wanted).expect("taken back");
+    assert!(only(&wanted, &["a/x"]).is_none());
+}
+
+#[test]
+fn a_folder_on_the_way_that_is_a_link_or_a_file_is_in_the_way_all_the_same() {
+    let bench = Bench::new();
+    let wanted = bench.wanted(r#"{"files": {"@/way/in/x": {"content": "x\n"}, "@/way/y": {"content": "y\n"}}}"#);
+    fs::create_dir_all(bench.host("elsewhere/in")).expect("made");
+    symlink(bench.host("elsewhere"), bench.host("way")).expect("linked");
+    assert!(bench.apply(&wanted).is_err());
+    fs::remove_file(bench.host("way")).expect("removed");
+    bench.write("way", "a file\n");
+    assert!(bench.apply(&wanted).is_err());
+    assert_eq!(bench.read("way"), "a file\n");
+    fs::remove_file(bench.host("way")).expect("removed");
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(bench.state(&wanted), State::Present);
+    fs::remove_dir_all(bench.host("way/in")).expect("removed");
+    assert_eq!(bench.state(&wanted), State::Outdated);
+    assert_eq!(fs::read_dir(bench.host("elsewhere/in")).expect("listed").count(), 0);
+}

@@ -19,7 +19,7 @@ const QUIET: Span = Span::millis(50);
 /// So long a list waits at most, however busy the daemon is.
 const AT_LAST: Span = Span::secs(2);
 /// A list of this length goes in at once: it costs memory.
-const LONG: usize = 256;
+const LONG: usize = 1024;
 
 /// The index and what it has yet to be fed.
 pub(super) struct Indexing {

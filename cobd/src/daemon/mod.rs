@@ -271,7 +271,9 @@ impl Daemon {
 
     fn job_ended(&mut self, ended: JobEnded) {
         let JobEnded { job, cob, end, last_lines, began_ns, ended_ns } = ended;
-        if self.running.get(&cob).is_some_and(|(running, _)| *running == job) {
+        let mut leaves_a_folder = true;
+        if let Some((_, handle)) = self.running.get(&cob).filter(|(running, _)| *running == job) {
+            leaves_a_folder = handle.leaves_a_folder();
             self.running.remove(&cob);
         }
         let number = job_number(job);
@@ -295,7 +297,7 @@ impl Daemon {
                 };
                 let span = (began_ns, ended_ns);
                 self.feed(Event::ActionEnded { cob, job: number, outcome, span });
-                self.turn.finished.push(job);
+                self.turn.finished.extend(leaves_a_folder.then_some(job));
             }
         }
     }

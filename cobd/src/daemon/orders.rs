@@ -25,8 +25,8 @@ impl Daemon {
         match ask {
             Ask::Status { reply } => drop(reply.send(self.host_status())),
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
-            Ask::History { since, cob, limit, reply } => {
-                let query = Query { since, cob, limit, newest: false };
+            Ask::History { since, cob, limit, newest, reply } => {
+                let query = Query { since, cob, limit, newest };
                 // An empty history would say that nothing has happened.
                 let unavailable = |why: String| {
                     let hint = "restart the daemon: the index is made anew from the journal";
@@ -214,6 +214,7 @@ impl Daemon {
     fn fetch_on(&mut self, generation: GenerationNumber, aim: Aim, terms: Terms, asked: Option<Asked>) {
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
+        let accepted = self.active.as_ref().map(|a| a.prepared.clone());
         let withdrawn = self.switch.withdrawn();
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
@@ -222,7 +223,7 @@ impl Daemon {
                 let leaving = active != GenerationNumber(0);
                 let take = |generation| {
                     let prepared = generations.fetch(generation, leaving)?;
-                    prepared.accept(&kinds)?;
+                    prepared.accept(&kinds, accepted.as_ref())?;
                     crate::identity::check(&prepared.manifest, &host, &key_file)
                         .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
                     Ok(prepared)

@@ -1,6 +1,7 @@
 //! The second half of a turn: what the engine wants done, in its fixed order.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -173,15 +174,22 @@ impl Daemon {
         let bundle = prepared.bundle.clone();
         let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
         let mut cobs = BTreeMap::new();
+        // Most have no files of their own: those of their kind are put in place, or looked at, once for all of them.
+        let mut of_kinds: BTreeMap<_, Result<PathBuf, String>> = BTreeMap::new();
         for (id, cob) in &bundle.cobs {
             let Some(kind) = kinds.get(&cob.kind) else { continue };
-            let mut files = kind.files.clone();
-            files.extend(cob.files.clone());
-            let folder = payload::materialise(&self.payload_root, &files, &bundle.blobs);
-            if let Err(error) = &folder {
-                error!(cob = %id, %error, "its files can't be put in place; its jobs will fail");
+            let known = of_kinds.get(&cob.kind).filter(|_| cob.files.is_empty());
+            let folder = known.cloned().unwrap_or_else(|| {
+                let mut files = kind.files.clone();
+                files.extend(cob.files.clone());
+                payload::materialise(&self.payload_root, &files, &bundle.blobs).map_err(|e| e.to_string())
+            });
+            if cob.files.is_empty() && known.is_none() {
+                of_kinds.insert(&cob.kind, folder.clone());
             }
-            let folder = folder.map_err(|e| e.to_string());
+            if let Err(error) = &folder {
+                error!(cob = %id, error, "its files can't be put in place; its jobs will fail");
+            }
             cobs.insert(id.clone(), Ready { cob: Arc::new(cob.clone()), kind: kind.clone(), folder });
         }
         self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)));

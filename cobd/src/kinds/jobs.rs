@@ -71,6 +71,8 @@ pub enum JobEnd {
 #[derive(Debug)]
 pub struct JobHandle {
     cancel: watch::Sender<bool>,
+    /// It has a folder, which is there until it is [removed](Kinds::remove).
+    folder: bool,
 }
 
 /// What a job that is found was about.
@@ -368,6 +370,12 @@ impl JobHandle {
     pub fn cancel(&self) {
         self.cancel.send_replace(true);
     }
+
+    /// Whether something is kept of it that is to be [removed](Kinds::remove): what is done inside the daemon leaves nothing.
+    #[must_use]
+    pub fn leaves_a_folder(&self) -> bool {
+        self.folder
+    }
 }
 
 /// What a job is about.
@@ -451,6 +459,7 @@ impl Hands {
     fn begin<T: End>(&self, job: JobId, about: About, context: &Context, work: Work<T>) -> JobHandle {
         let (cancel, cancelled) = watch::channel(false);
         let hands = self.clone();
+        let folder = matches!(work, Work::Process(_));
         match work {
             Work::Process(process) => {
                 let (spec, read) = self.spec(job, &about.label, context, process);
@@ -471,7 +480,7 @@ impl Hands {
                 });
             }
         }
-        JobHandle { cancel }
+        JobHandle { cancel, folder }
     }
 
     fn adopt<T: End>(&self, job: JobId, about: About, work: Work<T>) -> JobHandle {
@@ -488,7 +497,8 @@ impl Hands {
                 }
             }
         });
-        JobHandle { cancel }
+        // Found by its folder, whatever its kind says now.
+        JobHandle { cancel, folder: true }
     }
 
     fn spec<T>(

@@ -51,6 +51,8 @@ pub enum Ask {
         cob: Option<CobId>,
         /// At most so many entries; fewer in the answer: there are no more.
         limit: usize,
+        /// If there are more, the newest of them.
+        newest: bool,
         /// The answer.
         reply: oneshot::Sender<Result<Vec<HistoryEntry>, Refusal>>,
     },

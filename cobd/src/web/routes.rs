@@ -108,6 +108,8 @@ struct HistoryQuery {
     since: u64,
     cob: Option<String>,
     limit: Option<usize>,
+    #[serde(default)]
+    newest: bool,
 }
 
 async fn history(
@@ -115,11 +117,12 @@ async fn history(
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(query) = query.map_err(|e| {
-        Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `since`, `cob` and `limit`, each once")
+        Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `since`, `cob`, `limit` and `newest`, each once")
     })?;
     let limit = query.limit.unwrap_or(HISTORY).clamp(1, MAX_HISTORY);
     let cob = query.cob.as_deref().map(cob_id).transpose()?;
-    let mut entries = api.ask(|reply| Ask::History { since: query.since, cob, limit, reply }).await??;
+    let mut entries =
+        api.ask(|reply| Ask::History { since: query.since, cob, limit, newest: query.newest, reply }).await??;
     entries.truncate(limit);
     let mut lines = Vec::new();
     for entry in &entries {

@@ -19,6 +19,8 @@ use crate::words::{clean, count, list, span, utc};
 
 /// The entries that are asked for at once.
 const PAGE: usize = 10_000;
+/// So many of the newest entries are looked at first for the beginning of a switch, and so many times as many next.
+const NEWEST: (usize, usize) = (500, 8);
 /// How long a switch that has ended waits for the histories.
 const RECORD: Duration = Duration::from_secs(10);
 
@@ -29,7 +31,7 @@ struct Told {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
-    let (mut outcomes, complete) = gathered(context, screen, &context.targets.all).await;
+    let (mut outcomes, complete) = gathered(context, screen, &context.targets.all, None).await;
     outcomes.retain(|o| args.generation.is_none_or(|g| g == o.to));
     if args.record
         && let Some(newest) = outcomes.last()
@@ -60,11 +62,21 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
     Ok(exit)
 }
 
-/// The outcomes that these hosts tell of, and whether all of them told.
-async fn gathered(context: &Context, screen: &mut Screen, targets: &[Target]) -> (Vec<SwitchOutcome>, bool) {
+/// The outcomes that these hosts tell of, and whether all of them told: of all switches, or of the last one to a generation.
+async fn gathered(
+    context: &Context,
+    screen: &mut Screen,
+    targets: &[Target],
+    only: Option<GenerationNumber>,
+) -> (Vec<SwitchOutcome>, bool) {
     let answers = gather::each(targets, |target| {
         let client = context.client.clone();
-        async move { history(&client, &target).await }
+        async move {
+            match only {
+                Some(generation) => since_go(&client, &target, generation).await,
+                None => history(&client, &target).await,
+            }
+        }
     })
     .await;
     let (mut hosts, mut complete) = (BTreeMap::new(), true);
@@ -99,10 +111,33 @@ async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, 
     }
 }
 
+/// A host's history since it was last told to go to a generation; all of it, if it was not, or that is not told.
+async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Result<Vec<HistoryEntry>, AskError> {
+    let mut limit = NEWEST.0;
+    while limit < PAGE {
+        let path = format!("/v1/history?newest=true&limit={limit}");
+        let mut newest: Vec<HistoryEntry> = match client.lines(&target.endpoint, &path).await {
+            Ok(newest) => newest,
+            // A daemon that knows no newest ones.
+            Err(AskError::Refused { status: 400, .. }) => break,
+            Err(error) => return Err(error),
+        };
+        if newest.len() < limit {
+            return Ok(newest);
+        }
+        if let Some(go) = newest.iter().rposition(|e| e.event == "go" && e.about() == Some(to)) {
+            return Ok(newest.split_off(go));
+        }
+        limit *= NEWEST.1;
+    }
+    history(client, target).await
+}
+
 /// Writes what came of a switch that was waited for into the depot, if there is one that may be written.
 pub(super) async fn record(context: &Context, screen: &mut Screen, targets: &[Target], generation: GenerationNumber) {
     let Ok(Some(depot)) = context.targets.open_depot() else { return };
-    let Ok((outcomes, _)) = tokio::time::timeout(RECORD, gathered(context, screen, targets)).await else {
+    let Ok((outcomes, _)) = tokio::time::timeout(RECORD, gathered(context, screen, targets, Some(generation))).await
+    else {
         screen.problem(
             "note",
             "the outcome is not in the depot: the histories are long; `cobctl outcomes --record` does it",

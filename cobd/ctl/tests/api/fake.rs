@@ -124,9 +124,11 @@ impl Inside {
                 drop(reply.send(self.status.clone()));
             }
             Ask::Cob { id, reply } => drop(reply.send(self.status.cobs.iter().find(|c| c.id == id).cloned())),
-            Ask::History { since, cob, limit, reply } => {
+            Ask::History { since, cob, limit, newest, reply } => {
                 let wanted = |e: &&HistoryEntry| e.seq >= since && (cob.is_none() || e.cob == cob);
-                drop(reply.send(self.history.iter().filter(wanted).take(limit).cloned().map(Ok).collect()));
+                let all = self.history.iter().filter(wanted);
+                let before = if newest { all.clone().count().saturating_sub(limit) } else { 0 };
+                drop(reply.send(all.skip(before).take(limit).cloned().map(Ok).collect()));
             }
             Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),
             Ask::Watch { reply } => drop(reply.send(self.changes.subscribe())),

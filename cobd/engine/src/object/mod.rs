@@ -302,6 +302,10 @@ pub(crate) struct Cx<'a> {
     pub(crate) goes_back: bool,
     /// An action starts only when its turn comes.
     pub(crate) limited: bool,
+    /// How many change objects of this host are not where they should be.
+    pub(crate) unsettled: usize,
+    /// The narrow probes that were sent of late.
+    pub(crate) probing: &'a mut probe::Probing,
     /// The start of this life, first half of every number.
     pub(crate) start: u32,
     /// Second half of the last number given out.

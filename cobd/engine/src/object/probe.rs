@@ -12,7 +12,9 @@
 //! only want a circle that nothing can dissolve to be named; they send a *narrow* one, along one thing
 //! each. When nothing moves any more, every waiter waits for a waiter, so one edge each leads into a
 //! circle whose members all hear their own probes. Narrow probes keep a large cluster that waits for one
-//! slow action from flooding itself: they cost a path each, not a cone.
+//! slow action from flooding itself: they cost a path each, not a cone. A thousand waiters in a row would send a
+//! thousand probes along a thousand steps each; so the narrow probes of a host come in turn, as many at a time as
+//! may go so far ([`Probing`]), and whoever a probe passes twice, which is in a circle, has its turn at once.
 //!
 //! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank
 //! order in place of an abort.
@@ -33,6 +35,29 @@ const SEEN_FOR: Span = Span::secs(600);
 const RETURNS_UNTIL_STUCK: u32 = 3;
 /// The most initiators that are remembered; the oldest goes first.
 const SEEN_MAX: usize = 4096;
+
+/// So many steps may the narrow probes take that a host sends within [`WAIT`], if each goes as far as it can. So up to
+/// 64 waiters on a host never wait for a turn.
+const STEPS: usize = 4096;
+
+/// The turns of a host's narrow probes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Probing {
+    since: Time,
+    sent: usize,
+}
+
+impl Probing {
+    /// Takes a turn, if there is one.
+    fn turn(&mut self, now: Time, waiters: usize) -> bool {
+        if self.since + WAIT <= now {
+            *self = Self { since: now, sent: 0 };
+        }
+        let free = self.sent < (STEPS / waiters.max(1)).max(1);
+        self.sent += usize::from(free);
+        free
+    }
+}
 
 /// A probe as it came in.
 pub(crate) struct Probed {
@@ -57,6 +82,10 @@ pub(crate) struct ProbeState {
     /// Highest number seen, by initiator (sorted), and when.
     seen: Vec<(CobRef, Number, Time)>,
     circle: Option<(Vec<CobRef>, bool)>,
+    /// Its own is put off until its turn.
+    put_off: bool,
+    /// It has a turn, whoever else has: it is in a circle.
+    first: bool,
 }
 
 impl ProbeState {
@@ -66,6 +95,8 @@ impl ProbeState {
         self.sent = 0;
         self.returns = 0;
         self.circle = None;
+        self.put_off = false;
+        self.first = false;
     }
 
     pub(crate) fn forget(&mut self) {
@@ -115,6 +146,13 @@ impl Object {
         if self.probe.at.is_none_or(|at| cx.now < at) || !self.waits() {
             return;
         }
+        let narrow = !self.view.drained && !self.view.conflict;
+        let first = std::mem::take(&mut self.probe.first);
+        self.probe.put_off = narrow && !first && !cx.probing.turn(cx.now, cx.unsettled);
+        if self.probe.put_off {
+            self.probe.at = Some(cx.now + WAIT);
+            return;
+        }
         self.probe.at = None;
         self.probe.sent = self.probe.sent.saturating_add(1);
         if !self.probe.home {
@@ -146,7 +184,14 @@ impl Object {
             return;
         }
         self.tell_untold(cx);
-        if self.failed || !self.is_news(cx, probe.initiator, probe.number) {
+        if self.failed {
+            return;
+        }
+        if !self.is_news(cx, probe.initiator, probe.number) {
+            if std::mem::take(&mut self.probe.put_off) {
+                self.probe.first = true;
+                self.probe.at = Some(cx.now);
+            }
             return;
         }
         self.pass_on(cx, probe);

@@ -124,3 +124,26 @@ fn the_last_of_a_path_is_its_sender_however_long_it_is() {
     let full = format!("probe of a/a to h/c #1.9 via {}", path(32));
     assert_eq!(b.hears(&full), [format!("d: probe of a/a to d/d #1.9 via {} h/c wide", path(31))]);
 }
+
+#[test]
+fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
+    let specs: Vec<String> = (0..200).map(|i| format!("h/c{i:03}: 0 1, prefers 1, hop 0 1 <- d/d@1")).collect();
+    let mut b = Bench::new(&specs.iter().map(String::as_str).collect::<Vec<_>>());
+    let initiator = |line: &String| line.strip_prefix("d: probe of ").map(|l| l[..6].to_owned());
+    let first: Vec<String> = b.after(Span::millis(200)).iter().filter_map(initiator).collect();
+    assert_eq!(first.len(), 4096 / 200, "they would take 200 steps each");
+    let late = (0..200).map(|i| format!("h/c{i:03}")).find(|id| !first.contains(id)).expect("not all had a turn");
+    // A probe of another one comes by twice: it leads in a circle through this one.
+    b.hears(&format!("probe of a/a to {late} #1.9 via a/a"));
+    let own = b.hears(&format!("probe of a/a to {late} #1.9 via a/a"));
+    let own = [own, b.after(Span::millis(0))].concat();
+    assert_eq!(own.iter().filter_map(initiator).collect::<Vec<_>>(), [late.clone()]);
+    // Those who had none come to it, though the others are there again.
+    let mut seen: std::collections::BTreeSet<String> = first.into_iter().chain([late]).collect();
+    let mut rounds = 0;
+    while seen.len() < 200 {
+        rounds += 1;
+        assert!(rounds < 100, "only {} had a turn", seen.len());
+        seen.extend(b.after(Span::millis(200)).iter().filter_map(initiator));
+    }
+}

@@ -11,9 +11,9 @@ use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, Stat
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
 use cob_types::{CobId, Kind, StateName, canonical, secret};
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
+use super::pool::Pool;
 use super::query::{self, FilesAnswer, FilesQuery};
 use super::vault::OwnKey;
 use super::watch::{Watch, real};
@@ -25,17 +25,18 @@ use crate::run::{Opener, Sealed, now_ns};
 
 /// The states that it has.
 const STATES: [&str; 4] = ["absent", "outdated", "present", "conflict"];
-/// Jobs at the same time: enough to fill the disk's queue, and to share what is recorded.
-const PARALLEL: usize = 256;
 /// Older versions of files are deleted when the daemon starts, but for the newest of each change object.
 const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
+/// Trees of so many paths are remembered, so that a change of one path is not a look at all.
+const LARGE: usize = 64;
 /// Paths that are named in what a change object exports.
 const NAMED: usize = 10;
 
 /// The back end `file-tree`.
+#[derive(Default)]
 pub(in crate::kinds) struct FileTree {
     shared: Arc<Shared>,
-    places: Arc<Semaphore>,
+    pool: Pool,
 }
 
 /// What all jobs share.
@@ -46,6 +47,9 @@ pub(super) struct Shared {
     busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
     /// What the last check has found that others have changed.
     drifted: Mutex<BTreeMap<CobId, Vec<FileDrift>>>,
+    /// Large trees that were as wanted when they were last looked at or brought about. What has happened to them since is
+    /// known by its paths.
+    clean: Mutex<BTreeMap<CobId, Arc<Wanted>>>,
     watch: Watch,
 }
 
@@ -74,12 +78,6 @@ impl Drop for Asks {
     }
 }
 
-impl Default for FileTree {
-    fn default() -> Self {
-        Self { shared: Arc::default(), places: Arc::new(Semaphore::new(PARALLEL)) }
-    }
-}
-
 impl FileTree {
     fn need(&self, tools: &Tools, context: &Context) -> Need {
         Need {
@@ -96,25 +94,26 @@ impl FileTree {
         }
     }
 
-    /// Does something in a thread of its own.
+    /// Does something in another thread. What nobody waits for any more is not begun.
     fn work<T: Send + 'static>(
         &self,
         timeout: Option<Duration>,
         failed: fn(String) -> T,
         job: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
     ) -> Work<T> {
-        let places = self.places.clone();
+        let pool = self.pool.clone();
         let future = async move {
-            // It is never closed; without a place, more would wait for the same disk.
-            let _place = places.acquire_owned().await;
             let cancelled = Arc::new(AtomicBool::new(false));
             let _asks = Asks(cancelled.clone());
-            let done = tokio::task::spawn_blocking(move || job(&cancelled)).await;
-            match done {
-                Ok(Ok(done)) => done,
-                Ok(Err(reason)) => failed(reason),
-                Err(error) => failed(error.to_string()),
-            }
+            let begun = pool.run(move || match cancelled.load(Ordering::Relaxed) {
+                true => Err("nobody waits for it any more".to_owned()),
+                false => job(&cancelled),
+            });
+            let done = match begun {
+                Ok(done) => done.await.unwrap_or_else(|_| Err("its thread has panicked".to_owned())),
+                Err(why) => Err(why),
+            };
+            done.unwrap_or_else(failed)
         };
         Work::Inside { future: Box::pin(future), timeout }
     }
@@ -176,6 +175,7 @@ impl Backend for FileTree {
         self.shared.watch.forget(cob);
         self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
         self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
+        self.shared.clean.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
     }
 
     fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
@@ -227,9 +227,28 @@ impl Need {
                 }
             }
         }
+        Wanted::new(content, &self.folder, &self.spec())
+    }
+
+    /// A text that changes with everything that is asked for.
+    fn spec(&self) -> String {
         let files = self.folder.file_name().unwrap_or_default().as_encoded_bytes();
-        let spec = canonical::fingerprint(&[self.content.as_bytes(), files]).to_string();
-        Wanted::new(content, &self.folder, &spec)
+        canonical::fingerprint(&[self.content.as_bytes(), files]).to_string()
+    }
+
+    /// The tree as it is wanted, if it is large and was so when it was last looked at. It is not so any more until that is
+    /// [said again](Self::is_clean).
+    fn take_clean(&self) -> Option<Arc<Wanted>> {
+        let clean = self.shared.clean.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.cob)?;
+        (clean.spec() == self.spec()).then_some(clean)
+    }
+
+    /// The tree is as it is wanted.
+    fn is_clean(&self, wanted: Arc<Wanted>) {
+        // Values of secrets are not kept; and a patch for the model is made of everything.
+        if wanted.size() >= LARGE && !wanted.has_secrets() && !wanted.adopts() && !self.observed {
+            self.shared.clean.lock().unwrap_or_else(PoisonError::into_inner).insert(self.cob.clone(), wanted);
+        }
     }
 
     /// Makes the daemon look again.
@@ -254,9 +273,24 @@ impl Need {
 
     fn check(&self, states: &[StateName]) -> Result<CheckOutcome, String> {
         let look = || {
-            let (wanted, files) = (self.wanted()?, self.files()?);
+            let files = self.files()?;
+            let (hint, clean) = (self.shared.watch.take_hint(&self.cob), self.take_clean());
+            if let Some(wanted) = clean.filter(|_| !hint.is_empty())
+                && let Some(mut checked) = files.check_only(self.cob(), &wanted, hint.iter().map(PathBuf::as_path))?
+            {
+                // What is known by paths is told at once; then all is looked at, unless that comes with an action.
+                if checked.state == State::Present {
+                    self.look_again();
+                }
+                self.note_drift(&wanted, &mut checked);
+                return Ok(self.judge(states, &wanted, checked));
+            }
+            let wanted = Arc::new(self.wanted()?);
             let mut checked = files.check(self.cob(), &wanted)?;
             let as_wanted = checked.difference.is_empty() && checked.paths.is_empty() && checked.conflicts.is_empty();
+            if as_wanted && checked.state == State::Present {
+                self.is_clean(wanted.clone());
+            }
             if self.observed && checked.state == State::Absent && as_wanted {
                 checked.state = State::Present;
             }
@@ -332,7 +366,8 @@ impl Need {
 
     fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {
         self.alone(|| {
-            let (wanted, files) = (self.wanted()?, self.files()?);
+            let (wanted, files) = (Arc::new(self.wanted()?), self.files()?);
+            drop(self.take_clean());
             let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, cancelled };
             let _moving = self.shared.watch.moving(&self.cob);
             self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.cob);
@@ -343,6 +378,9 @@ impl Need {
             let done = files.apply(&job)?;
             self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
             self.shared.watch.ours(&done.stamps);
+            if !wanted.tolerates() && done.left.is_empty() {
+                self.is_clean(wanted);
+            }
             Ok(done)
         })
     }

@@ -244,3 +244,49 @@ async fn what_others_have_changed_is_told_until_it_is_gone() {
         assert!(!kept.exists());
     }
 }
+
+/// Waits for word that a tree may have been changed.
+async fn hint(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) {
+    let word = tokio::time::timeout(std::time::Duration::from_secs(30), drifts.recv()).await;
+    assert!(word.expect("somebody noticed").is_some());
+}
+
+#[tokio::test]
+async fn a_change_in_a_large_tree_is_found_by_its_path_and_what_comes_later_too() {
+    let mut bench = Bench::new();
+    let mut drifts = bench.kinds.take_drifts().expect("it is there once");
+    let path = |n: usize| bench.path(&format!("host/f{n:03}"));
+    let paths: Vec<_> = (0..100).map(path).collect();
+    let text = |n: usize| format!("file {n}\n");
+    let files: serde_json::Map<_, _> = (0..100)
+        .map(|n| (paths[n].to_str().expect("text").to_owned(), serde_json::json!({"content": text(n)})))
+        .collect();
+    let context = bench.context(&file_tree(), &serde_json::json!({ "files": files }).to_string());
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    for n in [7, 8] {
+        fs::write(&paths[n], "by somebody\n").expect("written");
+        // A word about the change before may still be on its way.
+        let found = loop {
+            hint(&mut drifts).await;
+            let found = bench.check(&context).await;
+            if found.state == Ok(state("outdated")) {
+                break found;
+            }
+        };
+        assert!(found.difference.contains(&format!("f00{n}")), "{}", found.difference);
+        assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
+        assert_eq!(fs::read_to_string(&paths[n]).expect("read"), text(n));
+    }
+    while drifts.try_recv().is_ok() {}
+    // Written by somebody, with the same content: it is as it should be, and all the others are looked at afterwards.
+    fs::write(&paths[9], text(9)).expect("written");
+    hint(&mut drifts).await;
+    assert_eq!(bench.state(&context).await, "present");
+    hint(&mut drifts).await;
+    fs::remove_file(&paths[99]).expect("removed");
+    hint(&mut drifts).await;
+    assert_eq!(bench.state(&context).await, "outdated");
+    // Whoever asks again while nothing new is known has the whole tree looked at.
+    fs::write(&paths[99], text(99)).expect("written");
+    assert_eq!(bench.state(&context).await, "present");
+}

@@ -14,6 +14,7 @@
 mod backend;
 #[cfg(test)]
 mod file_tree_test;
+mod pool;
 mod query;
 mod vault;
 mod watch;

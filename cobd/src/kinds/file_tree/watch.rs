@@ -53,6 +53,8 @@ struct Watched {
     /// The folders of each change object, with its names in each.
     of: BTreeMap<CobId, BTreeMap<PathBuf, Vec<OsString>>>,
     pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
+    /// What has led to the looks that are to be made, by paths; empty: everything counts.
+    hints: BTreeMap<CobId, BTreeSet<PathBuf>>,
     moving: BTreeMap<CobId, usize>,
     ours: BTreeMap<PathBuf, Stamp>,
 }
@@ -152,6 +154,11 @@ impl Watch {
         state.ours.extend(stamps.iter().map(|(path, stamp)| (real(path), *stamp)));
     }
 
+    /// What a look at a change object was asked for, since the last one; empty: that is not known.
+    pub(super) fn take_hint(&self, cob: &CobId) -> BTreeSet<PathBuf> {
+        self.inner.lock().hints.remove(cob).unwrap_or_default()
+    }
+
     /// An action begins.
     pub(super) fn moving(&self, cob: &CobId) -> Moving {
         *self.inner.lock().moving.entry(cob.clone()).or_default() += 1;
@@ -162,6 +169,7 @@ impl Watch {
     pub(super) fn forget(&self, cob: &CobId) {
         let mut state = self.inner.lock();
         state.pending.remove(cob);
+        state.hints.remove(cob);
         let mut gone = Vec::new();
         for (path, names) in state.of.remove(cob).unwrap_or_default() {
             for name in &names {
@@ -260,6 +268,11 @@ impl Inner {
             let paths = state.pending.remove(&cob).unwrap_or_default();
             let by_others = |path: &PathBuf| stamp(path) != state.ours.get(path).copied();
             if paths.is_empty() || paths.iter().any(by_others) {
+                match state.hints.get_mut(&cob) {
+                    Some(hints) if hints.is_empty() || paths.is_empty() => hints.clear(),
+                    Some(hints) => hints.extend(paths),
+                    None => drop(state.hints.insert(cob.clone(), paths)),
+                }
                 drifted.push(cob);
             }
         }

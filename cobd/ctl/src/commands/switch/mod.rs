@@ -55,6 +55,8 @@ struct Plan {
     how: SwitchHow,
     /// The newest generation that a host has, or goes to, when the switch begins.
     newest: GenerationNumber,
+    /// It had ended well on every host before it was ordered: there is no outcome to be written down.
+    had_ended: bool,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
@@ -96,6 +98,7 @@ async fn run_within(
     plan.newest = known.max().unwrap_or_default();
     add_leaving(context, &mut plan, &first)?;
     let stages = staged::find(context, screen, args, &plan, &first)?;
+    plan.had_ended = plan.hosts.iter().all(|t| is_there(&first, t, plan.generation) && has_settled(&first, t));
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
     if due.is_empty() {
@@ -245,7 +248,8 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
         Some(manifest) if !targets.narrowed => {
             let hosts = named(endpoints(&manifest, &targets.socket)?);
             let expected = Expected::of(&manifest);
-            Ok(Plan { generation, hosts, leaving: Vec::new(), expected, how: SwitchHow::default(), newest: generation })
+            let how = SwitchHow::default();
+            Ok(Plan { generation, hosts, leaving: Vec::new(), expected, how, newest: generation, had_ended: false })
         }
         manifest => {
             // Only the hosts that were named; what the manifest says of them still holds.
@@ -259,6 +263,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 expected,
                 how: SwitchHow::default(),
                 newest: generation,
+                had_ended: false,
             })
         }
     }
@@ -301,6 +306,11 @@ async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
         }
     }
     gather::picture(answers.into_iter().map(|(_, status)| status))
+}
+
+/// Whether a host has been where it should be since its generation was activated.
+fn has_settled(cluster: &ClusterStatus, target: &Target) -> bool {
+    cluster.hosts.iter().any(|h| h.settled && target.name.as_ref() == Some(&h.name))
 }
 
 /// Whether a host has the generation active, with no switch under way.

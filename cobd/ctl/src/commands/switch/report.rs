@@ -452,6 +452,7 @@ mod tests {
                 cobs: hosts.into_iter().map(|h| (h, 2)).collect(),
             },
             newest: GenerationNumber(6),
+            had_ended: false,
         }
     }
 

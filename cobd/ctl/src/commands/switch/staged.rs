@@ -467,6 +467,7 @@ impl Part {
             expected,
             how: plan.how,
             newest: plan.newest,
+            had_ended: false,
         };
         Self { plan }
     }

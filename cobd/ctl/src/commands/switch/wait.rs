@@ -93,7 +93,9 @@ pub(super) async fn until_ended(
         }
     };
     progress.clear(screen);
-    outcomes::record(context, screen, &targets, plan.generation).await;
+    if !plan.had_ended {
+        outcomes::record(context, screen, &targets, plan.generation).await;
+    }
     report.ended(context, screen, plan, &cluster, &ended)
 }
 
