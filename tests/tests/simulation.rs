@@ -157,8 +157,8 @@ fn systems_outside_the_conditions_are_safe_and_named() {
 fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
     let weather = Weather::ALL[(seed % 4) as usize];
     let mut random = Random::new(seed);
-    let sizes = if seed % 50 == 0 { (20, 60) } else { (2, 12) };
-    let detaching = seed % 3 != 0;
+    let sizes = if seed.is_multiple_of(50) { (20, 60) } else { (2, 12) };
+    let detaching = !seed.is_multiple_of(3);
     let pair = switching::draw(sizes, (2, 8), detaching, &mut random);
     let plan = switching::draw_plan(&pair, &mut random);
     (weather, detaching, pair, plan)
