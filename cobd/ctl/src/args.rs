@@ -684,7 +684,7 @@ mod tests {
         assert_eq!(wait("cobctl switch latest --wait"), (Wanted::Latest, Some(Duration::from_secs(600))));
         assert_eq!(wait("cobctl switch latest --wait 5s"), (Wanted::Latest, Some(Duration::from_secs(5))));
         for bad in
-            ["cobctl switch 0", "cobctl switch newest", "cobctl switch", "cobctl switch --wait 7", "cobctl explain n1"]
+            ["cobctl switch 0", "cobctl switch newest", "cobctl switch", "cobctl switch --wait 7", "cobctl explain n1/"]
         {
             assert!(parse(bad).is_err(), "{bad}");
         }

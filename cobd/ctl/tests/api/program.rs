@@ -31,7 +31,7 @@ fn help_shows_examples_and_goes_to_the_standard_output() {
 
 #[test]
 fn bad_usage_is_2_and_an_absent_daemon_is_3() {
-    for bad in [&["stat"][..], &["switch"], &["explain", "n1"], &["--host", "http://x", "status"]] {
+    for bad in [&["stat"][..], &["switch"], &["explain", "n1/"], &["--host", "http://x", "status"]] {
         let ran = cobctl(bad);
         assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(2), ""), "{bad:?}");
         assert!(text(&ran.stderr).contains("error:"), "{bad:?}");

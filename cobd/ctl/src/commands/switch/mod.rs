@@ -19,7 +19,7 @@ mod wait;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cob_types::status::ClusterStatus;
+use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::{GenerationNumber, HostName};
 use cobd::web::{RollbackOrder, SwitchHow};
 use tokio::time::Instant;
@@ -41,6 +41,8 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 
 /// How long a host that answers may take to get ready when nothing is said.
 const PREPARE: Duration = Duration::from_secs(30);
+/// Between two looks whether hosts have set out on their way back.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often it is said who is waited for.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -73,9 +75,9 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     let words = ("goes back", "is back already, or on its way");
     let told = super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await?;
     let Some(limit) = args.wait.filter(|_| told != Exit::No) else { return Ok(told) };
-    let now = gather::cluster(&context.client, &context.targets.all).await;
-    let Some(switch) = now.hosts.iter().find_map(|host| host.switch.clone().filter(|s| s.left.is_some())) else {
-        return Ok(told);
+    let Some((now, switch)) = return_begun(context, began + limit).await else {
+        screen.problem("error", "the word was taken, and no host was seen to set out on its way back in that time");
+        return Ok(Exit::No);
     };
     let mut plan = plan(context, Wanted::Number(switch.to))?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
@@ -83,6 +85,21 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
     // Who is away follows when it is back: the others tell it.
     wait::until_ended(context, screen, &plan, Vec::new(), report, began + limit).await
+}
+
+/// Waits until a host is on its way back: it has to find the generation first, after it has taken the word.
+async fn return_begun(context: &Context, deadline: Instant) -> Option<(ClusterStatus, SwitchStatus)> {
+    loop {
+        let now = gather::cluster(&context.client, &context.targets.all).await;
+        let returns = |host: &HostStatus| host.switch.clone().filter(|switch| switch.left.is_some());
+        if let Some(switch) = now.hosts.iter().find_map(returns) {
+            return Some((now, switch));
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 async fn run_within(
