@@ -186,7 +186,8 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
     let (mut rest, mut refused, mut reported) = (0, 0, 0);
     for seed in Seeds::share(1, 4) {
         let (weather, detaching, pair, plan) = drawn_switch(seed);
-        let end = switching::play(&pair, &plan, weather.config(seed));
+        let trace = std::env::var_os("COB_TRACE").is_some();
+        let end = switching::play(&pair, &plan, Config { trace, ..weather.config(seed) });
         let shown = || format!("seed {seed}, {weather:?}, {plan:?}\nbefore:\n{}\nafter:\n{}", pair.before, pair.after);
         match end {
             Ok(End::Rests(_)) => rest += 1,

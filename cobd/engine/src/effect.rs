@@ -14,17 +14,32 @@ pub struct Effects {
     pub persist: Vec<Record>,
     /// Then: say these.
     pub send: Vec<(HostName, Item)>,
+    /// Then: start these, which were decided on before a generation was activated in this turn, and so are of the one
+    /// before.
+    pub run_first: Vec<Run>,
+    /// Then: a generation was activated in this turn; older ones need not be kept for this host.
+    pub activated: bool,
     /// Then: start these.
     pub run: Vec<Run>,
-    /// This generation was activated in this turn: older ones need not be kept for this host.
-    pub activated: bool,
 }
 
 impl Effects {
     /// Nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.persist.is_empty() && self.send.is_empty() && self.run.is_empty()
+        self.persist.is_empty() && self.send.is_empty() && self.run_first.is_empty() && self.run.is_empty()
+    }
+
+    /// Adds what an event of the same turn has caused after all this.
+    pub fn extend(&mut self, then: Effects) {
+        self.persist.extend(then.persist);
+        self.send.extend(then.send);
+        if then.activated {
+            self.run_first.append(&mut self.run);
+            self.run_first.extend(then.run_first);
+            self.activated = true;
+        }
+        self.run.extend(then.run);
     }
 }
 

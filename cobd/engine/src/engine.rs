@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
 
 use crate::adopt::Way;
-use crate::effect::Effects;
+use crate::effect::{Effects, Run};
 use crate::event::{Event, Order};
 use crate::finals::{Going, Owed};
 use crate::left::Left;
@@ -75,6 +75,8 @@ pub struct Engine {
     unsettled: usize,
     probing: Probing,
     activated: bool,
+    /// Jobs that were decided on before the activation of this turn.
+    runs_first: Vec<Run>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,6 +199,7 @@ impl Engine {
             unsettled: 0,
             probing: Probing::default(),
             activated: false,
+            runs_first: Vec::new(),
         }
     }
 
@@ -614,13 +617,15 @@ impl Engine {
         Effects {
             persist,
             send: send.into_iter().map(|(host, item)| (self.names.host_name(host).clone(), item)).collect(),
-            run: std::mem::take(&mut self.out.runs),
+            run_first: std::mem::take(&mut self.runs_first),
             activated: std::mem::take(&mut self.activated),
+            run: std::mem::take(&mut self.out.runs),
         }
     }
 
     pub(crate) fn note_activation(&mut self) {
         self.activated = true;
+        self.runs_first.append(&mut self.out.runs);
     }
 }
 

@@ -179,7 +179,7 @@ impl Bench {
         for record in &effects.persist {
             self.durable.apply(record);
         }
-        for run in &effects.run {
+        for run in effects.run_first.iter().chain(&effects.run) {
             let (Run::Check { cob, job } | Run::Action { cob, job, .. }) = run;
             self.jobs.insert(cob.clone(), *job);
         }
@@ -196,7 +196,7 @@ pub(crate) fn free(to: u64) -> Arc<SwitchOrder> {
 pub(crate) fn tell(effects: &Effects) -> Vec<String> {
     let persist = effects.persist.iter().map(|r| tell_record(&r.body));
     let send = effects.send.iter().map(|(host, item)| format!("{host}: {}", tell_item(item)));
-    let run = effects.run.iter().map(|run| match run {
+    let run = effects.run_first.iter().chain(&effects.run).map(|run| match run {
         Run::Check { cob, .. } => format!("check {cob}"),
         Run::Action { cob, from, to, attempt, .. } => format!("act {cob} {from} -> {to}, attempt {attempt}"),
     });

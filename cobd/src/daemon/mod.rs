@@ -246,11 +246,7 @@ impl Daemon {
     /// Hands the engine an event; what it wants done waits for the end of the turn.
     fn feed(&mut self, event: Event) {
         let effects = self.engine.handle(event, self.clock.now());
-        let all = &mut self.turn.effects;
-        all.persist.extend(effects.persist);
-        all.send.extend(effects.send);
-        all.run.extend(effects.run);
-        all.activated |= effects.activated;
+        self.turn.effects.extend(effects);
     }
 
     fn link_event(&mut self, event: LinkEvent) {

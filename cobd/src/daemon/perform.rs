@@ -39,6 +39,9 @@ impl Daemon {
             let _ = reply.send(answer);
         }
         self.send(effects.send);
+        for run in effects.run_first {
+            self.start_job(run);
+        }
         if effects.activated {
             self.activated();
         }
@@ -246,7 +249,7 @@ impl Daemon {
         Ok(Context {
             cob: ready.cob.clone(),
             kind: ready.kind.clone(),
-            generation: self.engine.generation(),
+            generation: self.active.as_ref().map_or(cob_types::GenerationNumber(0), |a| a.prepared.manifest.generation),
             folder: ready.folder.clone()?,
             imports,
             secrets: self.secrets_of(&ready.cob),

@@ -137,7 +137,7 @@ fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
     b.hears(&format!("probe of a/a to {late} #1.9 via a/a"));
     let own = b.hears(&format!("probe of a/a to {late} #1.9 via a/a"));
     let own = [own, b.after(Span::millis(0))].concat();
-    assert_eq!(own.iter().filter_map(initiator).collect::<Vec<_>>(), [late.clone()]);
+    assert_eq!(own.iter().filter_map(initiator).collect::<Vec<_>>(), std::slice::from_ref(&late));
     // Those who had none come to it, though the others are there again.
     let mut seen: std::collections::BTreeSet<String> = first.into_iter().chain([late]).collect();
     let mut rounds = 0;

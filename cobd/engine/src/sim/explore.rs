@@ -447,7 +447,8 @@ impl Search<'_> {
     }
 
     fn perform(&self, cluster: &mut Cluster, host: usize, effects: Effects, cut: u8) -> Result<bool, String> {
-        let Effects { persist, send, run, .. } = effects;
+        let Effects { persist, send, run_first, mut run, .. } = effects;
+        run.splice(0..0, run_first);
         let pointless = match cut {
             0 => false,
             1 => send.is_empty() && run.is_empty(),

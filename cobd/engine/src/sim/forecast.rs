@@ -326,13 +326,13 @@ impl<P: Pace> Running<'_, P> {
 
     /// One turn of a daemon.
     fn event(&mut self, host: usize, event: Event, cause: Cause, rested: bool) {
-        let Effects { send, run, activated, .. } = self.hosts[host].engine.handle(event, self.now);
+        let Effects { send, run_first, run, activated, .. } = self.hosts[host].engine.handle(event, self.now);
         if activated && self.gone {
             let (host, at) = (self.hosts[host].name.clone(), self.since());
             self.course.activations.push(Activation { host, at, cause });
         }
         self.send(host, send, cause);
-        for run in run {
+        for run in run_first.into_iter().chain(run) {
             self.start(host, run, cause, rested);
         }
         if let Some(at) = self.hosts[host].engine.next_wakeup().map(|at| at.max(self.now))

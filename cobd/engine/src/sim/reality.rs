@@ -123,14 +123,6 @@ impl Reality {
         outdated().unwrap_or_else(|| state.clone())
     }
 
-    /// Whether an action may start, as far as it is what it needs that decides.
-    pub(super) fn suits<'b>(&self, begin: &Begin<'_>, active: impl Fn(usize) -> Option<&'b Bundle>) -> bool {
-        let mut breaches = Vec::new();
-        self.relies_on(begin, &active, &mut breaches);
-        let Thing { host, .. } = &self.things[begin.thing];
-        breaches.is_empty() && self.judged(begin.thing, active(*host)) == *begin.from
-    }
-
     /// An action starts. `active` is the bundle that a host lives by.
     ///
     /// # Errors

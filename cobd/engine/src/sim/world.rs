@@ -559,8 +559,11 @@ impl World {
             self.crash(host);
             return;
         }
+        for run in effects.run_first {
+            self.start(host, Some(was), run);
+        }
         for run in effects.run {
-            self.start(host, was, run);
+            self.start(host, None, run);
         }
         if cut.is_some() {
             self.crash(host);
@@ -704,7 +707,8 @@ impl World {
         }
     }
 
-    fn start(&mut self, host: usize, was: GenerationNumber, run: Run) {
+    /// `was`: the generation by which it goes, if that is not the active one any more.
+    fn start(&mut self, host: usize, was: Option<GenerationNumber>, run: Run) {
         match run {
             Run::Check { cob, job } => {
                 let (low, high) = self.config.check_us;
@@ -716,20 +720,18 @@ impl World {
         }
     }
 
-    fn start_action(&mut self, was: GenerationNumber, cob: CobId, job: Number, from: StateName, to: StateName) {
+    fn start_action(&mut self, was: Option<GenerationNumber>, cob: CobId, job: Number, from: StateName, to: StateName) {
         let Some(thing) = self.reality.find(&cob) else { return };
         self.line(|_| format!("start {cob} {from} -> {to}"));
         self.outcome.actions.push((self.now, cob, from.clone(), to.clone()));
         let begin = Begin { thing, job, from: &from, to: &to, deep: self.deep };
-        let active = |host: usize| self.hosts[host].active_bundle();
         // What a turn starts before it activates a generation goes by the one before.
         let here = self.reality.things[thing].host;
-        let before =
-            |host: usize| if host == here { self.hosts[host].bundles.get(&was).map(|b| &**b) } else { active(host) };
-        let begun = match self.reality.suits(&begin, active) {
-            false if self.reality.suits(&begin, before) => self.reality.begin(&begin, before),
-            _ => self.reality.begin(&begin, active),
+        let active = |host: usize| match was.filter(|_| host == here) {
+            Some(was) => self.hosts[host].bundles.get(&was).map(|bundle| &**bundle),
+            None => self.hosts[host].active_bundle(),
         };
+        let begun = self.reality.begin(&begin, active);
         for breach in begun.err().unwrap_or_default() {
             self.violation(breach);
         }
