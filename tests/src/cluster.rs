@@ -361,6 +361,13 @@ impl Cluster {
         }
     }
 
+    /// Starts all of them, says `go` on every one, and waits until they have converged.
+    pub fn bring_up(&mut self, generation: GenerationNumber, limit: Duration) {
+        self.start_all();
+        self.switch_all(generation);
+        self.wait_converged(generation, limit);
+    }
+
     /// Waits until a daemon answers.
     pub fn wait_answers(&self, host: &str) {
         self.until(Duration::from_secs(20), || self.status(host).is_some(), &format!("{host} answers"));

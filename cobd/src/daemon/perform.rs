@@ -244,12 +244,13 @@ impl Daemon {
     }
 
     fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
-        let ready = self.active.as_ref().and_then(|a| a.cobs.get(cob));
-        let ready = ready.ok_or_else(|| "it is not in the active generation".to_owned())?;
+        let found = self.active.as_ref().and_then(|active| Some((active, active.cobs.get(cob)?)));
+        let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
         Ok(Context {
             cob: ready.cob.clone(),
             kind: ready.kind.clone(),
-            generation: self.active.as_ref().map_or(cob_types::GenerationNumber(0), |a| a.prepared.manifest.generation),
+            // A job that was decided on before an activation begins under the generation before: the engine is ahead.
+            generation: active.prepared.manifest.generation,
             folder: ready.folder.clone()?,
             imports,
             secrets: self.secrets_of(&ready.cob),

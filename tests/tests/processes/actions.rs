@@ -245,9 +245,7 @@ else echo outdated; fi
     let scripts = [("check.sh", CHECK), ("start.sh", START), ("stop.sh", STOP)];
     let model = cluster.write_model("model", &[&[("model.yaml", MODEL)], &scripts[..]].concat());
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     assert_eq!(read(&cluster, "n1/db", "imports"), "{}");
     assert_eq!(read(&cluster, "n2/app", "imports"), IMPORTS);
 
@@ -283,9 +281,7 @@ fn what_is_kept_is_still_there_when_its_change_object_has_left() {
     let mut cluster = cluster(&["n1", "n2"]);
     let model = cluster.write_model("model", &[("model.yaml", KEPT), QUICK, CHECK]);
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     let made =
         |cluster: &Cluster, cob: &str| std::fs::read_to_string(cluster.path(&format!("n1/cobs/{cob}/state"))).ok();
     assert_eq!(made(&cluster, "n1+db+schema").as_deref(), Some("up\n"));

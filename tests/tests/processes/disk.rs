@@ -40,9 +40,7 @@ fn one_host() -> (Cluster, GenerationNumber) {
 
 fn converged() -> (Cluster, GenerationNumber) {
     let (mut cluster, generation) = one_host();
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     (cluster, generation)
 }
 
@@ -106,9 +104,7 @@ impl Drop for SmallDisk {
 fn on_a_full_disk_the_daemon_stops_and_loses_nothing() {
     let (mut cluster, generation) = one_host();
     let Some(disk) = SmallDisk::mount(&cluster.path("n1"), "4m") else { return };
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
 
     let filler = disk.fill();
     // What is answered is durable; the first word that can't be made so is not answered.
@@ -247,9 +243,7 @@ fn an_ordinary_end_loses_nothing_that_was_told() {
     let model = MODEL.replace("check: {run: ./check.sh}", blind);
     let model = cluster.write_model("model", &[("model.yaml", &model), CHECK]);
     let generation = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     // What a check could not tell is worth a line of the history, but no wait for the disk.
     fs::write(cluster.path("n1/cobs/n1+a/blind"), "").expect("written");
     let failed = |all: &[HistoryEntry]| all.iter().any(|e| e.event == "check" && e.detail.contains("exit status 1"));

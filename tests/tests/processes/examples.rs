@@ -12,9 +12,7 @@ fn hadoop_comes_up_on_three_hosts_in_the_order_of_its_services() {
     let text = fs::read_to_string(&file).expect("text").replace("nodes: 5\n", "nodes: 3\n");
     fs::write(&file, &text).expect("written");
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     let done = cluster.ended_actions();
     let so_far = done.len();
     let of = |done: &[String], service: &str, to: &str| -> Vec<usize> {
@@ -54,9 +52,7 @@ fn figure_1_restarts_in_order_across_hosts() {
     let mut cluster = cluster(&["n1", "n2"]);
     let model = cluster.copy_example("fig1");
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     assert_eq!(cluster.ended_actions(), ["n1/cfg-a down -> up", "n1/svc-a down -> up", "n2/svc-b down -> up"]);
 
     let file = model.join("model.yaml");

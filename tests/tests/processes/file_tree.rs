@@ -60,9 +60,7 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
     // The model is known before the daemon starts.
     let model = write(&cluster, &shared(1));
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     assert_eq!(read(&conf), "one\n");
 
@@ -105,9 +103,7 @@ fn the_example_is_brought_about() {
     let text = fs::read_to_string(&file).expect("text").replace("/tmp/cob-example-files", root.to_str().expect("text"));
     fs::write(&file, text).expect("written");
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(read("www/index.html"), "<h1>It works</h1>\n");
     assert_eq!(read("www/robots.txt"), "User-agent: *\n");
@@ -137,9 +133,7 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
     let first = write(&cluster, &content(1));
     let first = cluster.generate(&first);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     assert_eq!(ctl(&cluster, &["diff", "n1/files"], None), (0, String::new()));
     let path = cluster.path("host/x.conf");
     let read = || fs::read_to_string(&path).unwrap_or_default();
@@ -243,9 +237,7 @@ fn hundreds_of_trees_are_brought_about_at_the_same_time() {
     }
     let model = cluster.write_model("model", &[("model.yaml", &model)]);
     let generation = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     let all = tree(&root);
     assert_eq!(all.len(), 400);
     assert!(all.iter().all(|(_, text)| text.starts_with(b"text ")));

@@ -31,9 +31,7 @@ fn converged() -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1", "n2"]);
     let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
     let generation = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     (cluster, generation)
 }
 

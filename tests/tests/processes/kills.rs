@@ -114,9 +114,7 @@ fn daemons_killed_during_a_switch_converge_in_order() {
     let one = cluster.load(&model);
     let drafts = [other(&one), one.clone()];
     let first = cluster.publish_draft(&one);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     for round in 0..kills.div_ceil(4) {
         let next = cluster.publish_draft(&drafts[round as usize % 2]);
         cluster.switch_all(next);

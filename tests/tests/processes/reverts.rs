@@ -43,9 +43,7 @@ fn who_leaves_is_taken_back_in_the_reverse_order_with_what_was_saved() {
     let text = MODEL.replace("PLACE", &place.display().to_string());
     let model = cluster.write_model("model", &[("model.yaml", &text)]);
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     assert_eq!((read("a").as_str(), read("b").as_str()), ("one\n", "two\n"));
 
     // What was saved outlives the daemon.

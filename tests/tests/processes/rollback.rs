@@ -9,7 +9,7 @@ use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
 use cob_types::status::{SwitchStage, SwitchStatus};
 
-use crate::{PATIENCE, cluster};
+use crate::{CHECK, PATIENCE, QUICK, cluster, words};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -58,9 +58,7 @@ impl Shop {
         fs::create_dir(&folder).expect("a folder");
         let mut shop = Self { cluster, folder };
         let one = shop.publish(1);
-        shop.cluster.start_all();
-        shop.cluster.switch_all(one);
-        shop.cluster.wait_converged(one, PATIENCE);
+        shop.cluster.bring_up(one, PATIENCE);
         let conf = shop.folder.join("etc/app.conf");
         fs::write(&conf, format!("{}mine\n", fs::read_to_string(&conf).expect("read"))).expect("edited");
         shop
@@ -109,8 +107,7 @@ impl Shop {
     }
 
     fn told(&self, host: &str, event: &str) -> Vec<String> {
-        let all = self.cluster.history(host).into_iter().filter(|e| e.event == event);
-        all.map(|e| e.detail).collect()
+        words::told(&self.cluster, host, event)
     }
 
     /// `cobctl` with all hosts: exit status and what it printed.
@@ -243,7 +240,7 @@ fn a_host_that_does_not_reach_the_others_goes_back_by_itself_also_over_a_restart
 /// keeps n1 from having converged, as long as another one is.
 fn two_hosts(more: bool, folder: &str) -> String {
     let added = r#"
-  n1/net: {kind: plain, content: {}}
+  n1/net: {kind: quick}
   n1/late: {kind: slow, content: {}}
   n2/app:
     kind: slow
@@ -258,25 +255,17 @@ hosts:
   n1: {{address: "tcp://127.0.0.1:1"}}
   n2: {{address: "tcp://127.0.0.1:2"}}
 kinds:
-  plain:
-    states: [down, up]
-    preferred: up
-    pre_remove: down
-    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
-    transitions:
-      - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
-      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
   slow:
     states: [down, up]
     preferred: up
     pre_remove: down
-    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
+    check: {{run: ./check.sh}}
     transitions:
       - {{from: down, to: up, run: "echo acts > {folder}/acts-$COB_HOST; while [ -e {folder}/wait-$COB_HOST ]; do sleep 0.05; done; echo up > $COB_STATE_DIR/state"}}
       - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
 cobs:
-  n1/base: {{kind: plain, content: {{}}}}
-  n2/base: {{kind: plain, content: {{}}}}
+  n1/base: {{kind: quick}}
+  n2/base: {{kind: quick}}
 {}"#,
         if more { added } else { "" }
     )
@@ -290,13 +279,11 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     fs::create_dir(&folder).expect("a folder");
     let publish = |cluster: &mut Cluster, more| {
         let text = two_hosts(more, &folder.display().to_string());
-        let model = cluster.write_model("model", &[("model.yaml", &text)]);
+        let model = cluster.write_model("model", &[("model.yaml", &text), QUICK, CHECK]);
         cluster.generate(&model)
     };
     let one = publish(&mut cluster, false);
-    cluster.start_all();
-    cluster.switch_all(one);
-    cluster.wait_converged(one, PATIENCE);
+    cluster.bring_up(one, PATIENCE);
     publish(&mut cluster, true);
     let (acts, waits, late) = (folder.join("acts-n2"), folder.join("wait-n2"), folder.join("wait-n1"));
     fs::write(&waits, "").expect("written");
@@ -309,16 +296,12 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     fs::remove_file(&late).expect("removed");
     let back = || cluster.status("n1").is_some_and(|s| s.generation == Some(one) && s.converged);
     cluster.until(PATIENCE, back, "n1 is back, without n2");
-    let told = |cluster: &Cluster, event: &str| -> Vec<String> {
-        let all = cluster.history("n1").into_iter().filter(|e| e.event == event);
-        all.map(|e| e.detail).collect()
-    };
-    let lapsed = told(&cluster, "lapsed");
+    let lapsed = words::told(&cluster, "n1", "lapsed");
     assert!(lapsed.len() == 1 && lapsed[0].contains("the promise to n2/app"), "{lapsed:?}");
     cluster.start("n2");
     fs::remove_file(&waits).expect("removed");
     cluster.wait_converged(one, PATIENCE);
-    let given_back = || told(&cluster, "returned").iter().any(|d| d.contains("n2/app"));
+    let given_back = || words::told(&cluster, "n1", "returned").iter().any(|d| d.contains("n2/app"));
     cluster.until(PATIENCE, given_back, "n2 has heard it");
 }
 

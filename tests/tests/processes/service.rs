@@ -42,9 +42,7 @@ fn a_service_outlives_its_daemon_and_is_stopped_by_the_next() {
     let mut cluster = cluster(&["n1"]);
     let model = model(&cluster);
     let first = cluster.generate(&model);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     let pid = service(&cluster).expect("it runs");
     cluster.kill("n1");
     assert!(processes::lives(pid));
@@ -70,9 +68,7 @@ fn a_service_that_died_is_found_and_started_again() {
     let mut draft = cluster.load(&model);
     draft.kinds.get_mut("service").expect("built in").value.check.interval_ms = Some(100);
     let generation = cluster.publish_draft(&draft);
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     for round in 2..4 {
         let pid = service(&cluster).expect("it runs");
         processes::signal(pid, Signal::KILL);
@@ -99,9 +95,7 @@ fn a_service_whose_keeper_died_too_is_not_left_running_twice() {
     let mut draft: cobgen::draft::Draft = cluster.load(&model);
     draft.kinds.get_mut("service").expect("built in").value.check.interval_ms = Some(100);
     let generation: GenerationNumber = cluster.publish_draft(&draft);
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     let pid = service(&cluster).expect("it runs");
     let keeper = keeper(&cluster.path("n1/services/n1+server"));
     cluster.kill("n1");

@@ -39,9 +39,7 @@ fn assert_refused(cluster: &Cluster, host: &str, code: i32, words: &[&str]) {
 #[test]
 fn a_second_daemon_on_a_state_folder_is_refused() {
     let (mut cluster, generation) = published(&["n1", "n2"]);
-    cluster.start_all();
-    cluster.switch_all(generation);
-    cluster.wait_converged(generation, PATIENCE);
+    cluster.bring_up(generation, PATIENCE);
     let pid = cluster.pid("n1").expect("runs").to_string();
     assert_refused(&cluster, "n1", 1, &["n1/journal is in use by another daemon", &pid, "state_dir"]);
     assert!(cluster.is_converged(generation), "the first one does not mind");
@@ -116,9 +114,7 @@ fn a_daemon_that_follows_switches_by_itself() {
 #[test]
 fn a_host_that_moves_to_another_port_is_told_to_be_restarted() {
     let (mut cluster, first) = published(&["n1", "n2"]);
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     let mut draft = cluster.load(&cluster.path("model"));
     let port = cluster.address("n1").port() + 50;
     let moved = format!("{}:{port}", cluster.address("n1").ip());

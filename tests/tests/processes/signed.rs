@@ -48,9 +48,7 @@ fn assert_refused(cluster: &Cluster, host: &str, order: &str, generation: u64, w
 fn only_what_a_trusted_publisher_has_signed_is_switched_to() {
     let mut cluster = cluster();
     let one = generate(&mut cluster, "one");
-    cluster.start_all();
-    cluster.switch_all(one);
-    cluster.wait_converged(one, PATIENCE);
+    cluster.bring_up(one, PATIENCE);
 
     cluster.signers.clear();
     let unsigned = generate(&mut cluster, "unsigned");

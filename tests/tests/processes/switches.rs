@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cob_engine::sim::Random;
@@ -17,7 +16,7 @@ use cob_types::GenerationNumber;
 use cob_types::status::Phase;
 
 use crate::kills::{from_environment, pause};
-use crate::{CHECK, PATIENCE, QUICK, cluster};
+use crate::{CHECK, PATIENCE, QUICK, cluster, words};
 
 const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
 /// Change objects a host.
@@ -221,19 +220,13 @@ fn with_stubborn() -> (Cluster, GenerationNumber) {
     let before = cluster.write_model("before", &[("model.yaml", &stubborn(true)), QUICK, CHECK]);
     let after = cluster.write_model("after", &[("model.yaml", &stubborn(false)), QUICK, CHECK]);
     let one = cluster.generate(&before);
-    cluster.start_all();
-    cluster.switch_all(one);
-    cluster.wait_converged(one, PATIENCE);
+    cluster.bring_up(one, PATIENCE);
     let two = cluster.generate(&after);
     (cluster, two)
 }
 
-fn ctl(cluster: &Cluster, words: &[&str]) -> (i32, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
-    command.arg("cobctl").args(words).arg("--depot").arg(cluster.path("depot"));
-    let output = command.stdin(Stdio::null()).output().expect("runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().expect("ends by itself"), text(&output.stdout) + &text(&output.stderr))
+fn ctl(cluster: &Cluster, said: &[&str]) -> (i32, String) {
+    words::run(words::cobctl(cluster, &[], said))
 }
 
 #[test]

@@ -55,9 +55,7 @@ fn with_slow(mut cluster: Cluster) -> (Cluster, GenerationNumber, GenerationNumb
     let before = cluster.write_model("before", &[("model.yaml", BEFORE), QUICK, CHECK]);
     let before = cluster.generate(&before);
     let after = cluster.write_model("after", &[("model.yaml", SLOW), QUICK, CHECK, ("start.sh", START)]);
-    cluster.start_all();
-    cluster.switch_all(before);
-    cluster.wait_converged(before, PATIENCE);
+    cluster.bring_up(before, PATIENCE);
     let after = cluster.generate(&after);
     (cluster, before, after)
 }
@@ -72,11 +70,11 @@ fn order(cluster: &Cluster, host: &str, word: &str, body: &str) -> serde_json::V
     serde_json::from_str(&answer).expect("an answer")
 }
 
-fn told(cluster: &Cluster, host: &str, event: &str) -> Vec<String> {
+pub(crate) fn told(cluster: &Cluster, host: &str, event: &str) -> Vec<String> {
     cluster.history(host).into_iter().filter(|e| e.event == event).map(|e| e.detail).collect()
 }
 
-fn cobctl(cluster: &Cluster, hosts: &[&str], words: &[&str]) -> Command {
+pub(crate) fn cobctl(cluster: &Cluster, hosts: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
     command.arg("cobctl").args(words).arg("--depot").arg(cluster.path("depot"));
     for host in hosts {
@@ -87,7 +85,7 @@ fn cobctl(cluster: &Cluster, hosts: &[&str], words: &[&str]) -> Command {
     command
 }
 
-fn run(mut command: Command) -> (i32, String) {
+pub(crate) fn run(mut command: Command) -> (i32, String) {
     let Output { status, stdout, stderr } = command.output().expect("runs");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.code().expect("ends by itself"), text(stdout) + &text(stderr))
@@ -204,9 +202,7 @@ fn cluster_of_three(further: &[&str]) -> Cluster {
         cluster.generate(&model)
     };
     let first = generate(&mut cluster, "first");
-    cluster.start_all();
-    cluster.switch_all(first);
-    cluster.wait_converged(first, PATIENCE);
+    cluster.bring_up(first, PATIENCE);
     for content in further {
         generate(&mut cluster, content);
     }
