@@ -112,6 +112,9 @@ pub struct HostStatus {
     /// The switch that it is in; or the last one, where it did not simply end well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchStatus>,
+    /// Budgets of this host that have so many tokens and no more: an operator's limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<CobId, u32>,
 }
 
 /// A switch, as one host sees it.
@@ -190,6 +193,7 @@ impl HostStatus {
             settled: false,
             prepared: Vec::new(),
             switch: None,
+            limits: BTreeMap::new(),
         }
     }
 }

@@ -132,6 +132,10 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             let detail = at_most.map_or("none".to_owned(), |k| format!("{} at a time", count(k, "transition")));
             HistoryEntry { event: "limit".to_owned(), detail, ..base }
         }
+        OrderRecord::LimitBudget(budget, at_most) => {
+            let detail = at_most.map_or("none".to_owned(), |k| count(k, "token"));
+            HistoryEntry { event: "limit".to_owned(), cob: Some(budget.clone()), detail, ..base }
+        }
         OrderRecord::Only(hosts) => {
             let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();
             let detail =

@@ -66,6 +66,8 @@ pub struct Engine {
     /// The switch to this generation was cancelled: nothing starts.
     pub(crate) held: Option<GenerationNumber>,
     pub(crate) limit: Limit,
+    /// Budgets of this host that an operator lets have so many tokens and no more.
+    pub(crate) limited: BTreeMap<CobRef, u32>,
     pub(crate) out: Out,
     scratch: Scratch,
     pub(crate) send: Vec<(HostRef, Item)>,
@@ -191,6 +193,7 @@ impl Engine {
             paused: false,
             held: None,
             limit: Limit::default(),
+            limited: BTreeMap::new(),
             out: Out::default(),
             scratch: Scratch::default(),
             send: Vec::new(),
@@ -315,6 +318,20 @@ impl Engine {
         self.limit.at_most()
     }
 
+    /// How many tokens the model gives a budget of this host; none: it has no such budget.
+    #[must_use]
+    pub fn tokens_of(&self, budget: &CobId) -> Option<u32> {
+        self.objects().find(|o| self.names.cob_id(o.me) == budget)?.spec.at_most
+    }
+
+    /// Budgets of this host that an operator lets have so many tokens and no more.
+    #[must_use]
+    pub fn limited_budgets(&self) -> BTreeMap<CobId, u32> {
+        let is_here = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.spec.at_most.is_some());
+        let here = self.limited.iter().filter(|(cob, _)| is_here(cob));
+        here.map(|(cob, tokens)| (self.names.cob_id(*cob).clone(), *tokens)).collect()
+    }
+
     /// Every change object is settled in its preferred state, under a generation, and no switch is
     /// under way; of those that are observed the state is known.
     #[must_use]
@@ -423,6 +440,7 @@ impl Engine {
             paused,
             goes_back,
             limited: self.limit.at_most().is_some(),
+            tokens: &self.limited,
             unsettled: self.unsettled,
             probing: &mut self.probing,
             start: self.life.start,
@@ -475,6 +493,16 @@ impl Engine {
                 self.limit.set(at_most);
                 self.out.records.push(Body::Ordered(OrderRecord::Limit(self.limit.at_most())));
                 self.touch_all();
+            }
+            Order::LimitBudget(budget, at_most) => {
+                let at_most = at_most.map(|k| k.max(1));
+                let cob = self.names.cob(&budget);
+                match at_most {
+                    Some(tokens) => self.limited.insert(cob, tokens),
+                    None => self.limited.remove(&cob),
+                };
+                self.out.records.push(Body::Ordered(OrderRecord::LimitBudget(budget, at_most)));
+                self.touch(cob);
             }
             Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
                 o.renew();

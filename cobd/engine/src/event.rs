@@ -122,4 +122,7 @@ pub enum Order {
     /// The guard of a switch has brought this host back, and these hosts are out of reach: promises to them that
     /// are asked back are waited for no longer. They are told as soon as they are there.
     LetLapse(BTreeSet<HostName>),
+    /// A budget of this host has so many tokens and no more, however many the model gives it; none: as many as that.
+    /// Tokens that are out stay out.
+    LimitBudget(CobId, Option<u32>),
 }

@@ -198,6 +198,8 @@ pub enum OrderRecord {
     Limit(Option<u32>),
     /// The `go` just said is for these hosts alone, and is not to be carried to others; none: for everybody.
     Only(Vec<HostName>),
+    /// A budget has so many tokens and no more; none: as many as the model gives it.
+    LimitBudget(CobId, Option<u32>),
 }
 
 /// What is written for people alone.
@@ -312,6 +314,9 @@ pub struct Durable {
     /// The switch that the host is in, and what was withdrawn.
     #[serde(default, skip_serializing_if = "Switching::is_new")]
     pub switching: Switching,
+    /// Budgets that have so many tokens and no more: an operator's limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limited: BTreeMap<CobId, u32>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -456,6 +461,12 @@ impl Durable {
             }
             Body::Ordered(OrderRecord::Cancel(generation)) => self.held = Some(*generation),
             Body::Ordered(OrderRecord::Limit(limit)) => self.limit = *limit,
+            Body::Ordered(OrderRecord::LimitBudget(budget, limit)) => {
+                match limit {
+                    Some(tokens) => self.limited.insert(budget.clone(), *tokens),
+                    None => self.limited.remove(budget),
+                };
+            }
             Body::Ordered(OrderRecord::Only(hosts)) => self.only.clone_from(hosts),
             Body::Ordered(OrderRecord::Retry(cob)) => {
                 let c = self.cob(cob);

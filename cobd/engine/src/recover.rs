@@ -71,6 +71,10 @@ impl Engine {
         self.highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
         self.held = durable.held;
         self.limit.set(durable.limit);
+        for (budget, tokens) in &durable.limited {
+            let budget = self.names.cob(budget);
+            self.limited.insert(budget, *tokens);
+        }
         for (cob, state) in &durable.gone {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);

@@ -105,7 +105,7 @@ impl Daemon {
             }
             Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
             Command::CallOff { generation } => self.call_off(generation, who, reply),
-            Command::Limit { at_most } => self.limit(at_most, &who, reply),
+            Command::Limit { at_most, budget } => self.limit(at_most, budget, &who, reply),
             Command::Rollback { generation } => self.rollback(generation, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),

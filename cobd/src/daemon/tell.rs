@@ -43,6 +43,7 @@ impl Daemon {
             settled: self.durable.settled,
             prepared: self.prepared(),
             switch: self.switch_status(),
+            limits: self.engine.limited_budgets(),
         }
     }
 

@@ -200,10 +200,14 @@ impl Daemon {
         self.generations.kept().into_iter().filter(|g| *g > newest).collect()
     }
 
-    pub(super) fn limit(&mut self, at_most: Option<u32>, who: &str, reply: Reply) {
+    pub(super) fn limit(&mut self, at_most: Option<u32>, budget: Option<CobId>, who: &str, reply: Reply) {
         if at_most == Some(0) {
             let hint = "`cobctl pause` lets none start; `cobctl limit none` takes the limit away";
             self.refuse(reply, RefusalKind::Invalid, "a limit of 0 would stop everything", hint);
+            return;
+        }
+        if let Some(budget) = budget {
+            self.limit_budget(budget, at_most, who, reply);
             return;
         }
         let changed = self.engine.limit() != at_most;
@@ -213,6 +217,23 @@ impl Daemon {
         let detail = match at_most {
             Some(k) => format!("at most {} at a time", count(k, "transition")),
             None => "as many transitions at a time as can go".to_owned(),
+        };
+        self.done(reply, changed, detail);
+    }
+
+    fn limit_budget(&mut self, budget: CobId, at_most: Option<u32>, who: &str, reply: Reply) {
+        let Some(tokens) = self.engine.tokens_of(&budget) else {
+            let unknown = format!("this host has no budget {budget}");
+            self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them: HOST/budget/NAME");
+            return;
+        };
+        let changed = self.engine.limited_budgets().get(&budget).copied() != at_most;
+        if changed {
+            self.feed_ordered(Event::Order(Order::LimitBudget(budget.clone(), at_most)), who);
+        }
+        let detail = match at_most {
+            Some(k) if k < tokens => format!("{budget}: {} instead of {tokens}", count(k, "token")),
+            Some(_) | None => format!("{budget}: {}, as the model says", count(tokens, "token")),
         };
         self.done(reply, changed, detail);
     }

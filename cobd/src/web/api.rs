@@ -124,6 +124,8 @@ pub enum Command {
     Limit {
         /// So many.
         at_most: Option<u32>,
+        /// This budget has so many tokens and no more, instead; none: as many as the model gives it.
+        budget: Option<CobId>,
     },
     /// Leave the generation that was gone to last, and return.
     Rollback {

@@ -197,8 +197,8 @@ async fn call_off(State(api): State<Api>, Extension(author): Extension<Who>, req
 }
 
 async fn limit(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let LimitOrder { at_most, who } = body(&api, request).await?;
-    order(&api, Command::Limit { at_most }, &author, who).await
+    let LimitOrder { at_most, budget, who } = body(&api, request).await?;
+    order(&api, Command::Limit { at_most, budget }, &author, who).await
 }
 
 async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

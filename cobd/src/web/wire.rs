@@ -95,6 +95,9 @@ pub struct CancelOrder {
 pub struct LimitOrder {
     /// At most so many transitions at a time; null: as many as can go.
     pub at_most: Option<u32>,
+    /// This budget has so many tokens and no more, instead; null: as many as the model gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<CobId>,
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,

@@ -98,8 +98,8 @@ fn other(draft: &Draft) -> Draft {
     moved.value.content["new"] = true.into();
     other.cobs.insert("oss2/ost1".parse().expect("an id"), moved);
     for cob in other.cobs.values_mut() {
-        for arrow in cob.value.arrows.iter_mut().filter(|a| a.need.cob.as_str() == "oss2/ost0") {
-            arrow.need.cob = "oss2/ost1".parse().expect("an id");
+        for arrow in cob.value.arrows.iter_mut().filter(|a| a.on.as_str() == "oss2/ost0") {
+            arrow.on = "oss2/ost1".parse().expect("an id");
         }
     }
     other

@@ -42,10 +42,12 @@ Examples:
   cobctl limit 1                one at a time on each host, until told otherwise
   cobctl limit 3 --host n1      only on n1
   cobctl limit none
+  cobctl limit 1 --budget web   of those that take tokens of the budget `web` one at a time, on all hosts together
 
 It holds over restarts and generations. Checks go on; who waits for its turn is shown by `cobctl status`, and of those who
 could move the one with the lowest rank goes first. Nothing can come to a stand for it: what moves waits for nobody.
-How many *hosts* switch at a time: `cobctl switch --limit-hosts`. Exit status and --json: as of `cobctl cancel`.";
+How many *hosts* switch at a time: `cobctl switch --limit-hosts`. With --budget the budget has so many tokens, and never
+more than the model gives it; who has one keeps it until it is back. Exit status and --json: as of `cobctl cancel`.";
 
 pub(super) const DECLARE_FINAL: &str = "\
 Example:
@@ -167,6 +169,9 @@ pub struct LimitArgs {
     /// How many, from 1; `none`: as many as can go
     #[arg(value_name = "K|none", value_parser = at_most)]
     pub at_most: AtMost,
+    /// The tokens of this budget, by its name in the model or as HOST/budget/NAME, instead of all transitions
+    #[arg(long, value_name = "NAME")]
+    pub budget: Option<String>,
 }
 
 /// A limit, or none.

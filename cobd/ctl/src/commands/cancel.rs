@@ -2,8 +2,8 @@
 //!
 //! Each goes to every daemon, which answers what it has changed when that is durable. Given again they change nothing.
 
-use cob_types::GenerationNumber;
 use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::{CobId, GenerationNumber};
 use cobd::web::{CancelOrder, GenerationOrder, LimitOrder};
 
 use super::Context;
@@ -42,8 +42,53 @@ pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &Call
 
 pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitArgs) -> Result<Exit, Failure> {
     let AtMost(at_most) = args.at_most;
-    let order = LimitOrder { at_most, who: context.client.who() };
+    if let Some(name) = &args.budget {
+        return limit_budget(context, screen, name, at_most).await;
+    }
+    let order = LimitOrder { at_most, budget: None, who: context.client.who() };
     let words = ("limited", "as it was");
     let words = if at_most.is_none() { ("not limited any more", "was not limited") } else { words };
     to_all(context, screen, &context.targets.all, "/v1/limit", &order, words).await
+}
+
+async fn limit_budget(
+    context: &Context,
+    screen: &mut Screen,
+    name: &str,
+    at_most: Option<u32>,
+) -> Result<Exit, Failure> {
+    let budget = match CobId::new(name) {
+        Ok(budget) => budget,
+        Err(_) => named_budget(&gather::cluster(&context.client, &context.targets.all).await, name)?,
+    };
+    let target = context.locate(&budget.host()).await?;
+    let order = LimitOrder { at_most, budget: Some(budget), who: context.client.who() };
+    let done = context.client.order(&target.endpoint, "/v1/limit", &order).await?;
+    match context.json {
+        true => screen.json(&done)?,
+        false => screen.line(&if done.changed { done.detail } else { format!("{} (it was so)", done.detail) })?,
+    }
+    Ok(Exit::Yes)
+}
+
+/// The budget of this name: one host has it.
+fn named_budget(cluster: &ClusterStatus, name: &str) -> Result<CobId, Failure> {
+    let all = || cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| c.id.name().starts_with("budget/"));
+    let found: Vec<&CobId> = all().map(|c| &c.id).filter(|id| id.name() == format!("budget/{name}")).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let known: Vec<&str> = all().map(|c| c.id.as_str()).collect();
+            let silent = cluster.hosts.iter().filter(|h| !h.reachable).count();
+            let known =
+                if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+            let asked = if silent == 0 { String::new() } else { format!("; {silent} hosts have not answered") };
+            Err(Failure::refused(anyhow::anyhow!("no host has a budget `{name}`")).hint(format!("{known}{asked}")))
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|id| id.as_str()).collect();
+            let what = anyhow::anyhow!("which budget `{name}` is meant? There are {}", names.join(", "));
+            Err(Failure::refused(what).hint("name it in full: HOST/budget/NAME"))
+        }
+    }
 }

@@ -195,6 +195,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     if let Some(limit) = host.limit {
         parts.push(format!("{limit} at a time"));
     }
+    parts.extend(host.limits.iter().map(|(budget, tokens)| format!("{}: {tokens} at a time", budget.name())));
     if !host.prepared.is_empty() {
         parts.push(format!("{} prepared", list(host.prepared.iter(), 3)));
     }

@@ -436,8 +436,10 @@ fn holding(host: &HostStatus, cob: &CobStatus) -> Found {
 
 /// Why a budget has no token left: those who have them are not back.
 fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
+    let limited = host.limits.get(&cob.id).map(|tokens| format!(" ({tokens} at a time, by an operator's limit)"));
+    let limited = limited.unwrap_or_default();
     let edges = cob.held_by.iter().map(|h| Edge {
-        words: format!("has given a token to {}", h.cob),
+        words: format!("has given a token to {}{limited}", h.cob),
         for_ns: host.now_ns.saturating_sub(cob.since_ns),
         to: h.cob.clone(),
         then: Then::Ask(Why::Away),

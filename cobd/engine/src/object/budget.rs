@@ -106,10 +106,16 @@ impl Object {
         self.spec.budget.as_ref().is_some_and(|b| b.cob == cob)
     }
 
+    /// How many tokens it has, as a budget: those of the model, or fewer if an operator says so.
+    fn at_most(&self, cx: &Cx<'_>) -> Option<u32> {
+        let limit = cx.tokens.get(&self.me).copied().unwrap_or(u32::MAX);
+        self.spec.at_most.map(|at_most| at_most.min(limit))
+    }
+
     /// Of those who wait for a promise of a budget the first, by rank and name, as long as there are
     /// tokens; all, of what is no budget.
     pub(super) fn choose(&mut self, cx: &Cx<'_>, waiting: &mut Vec<usize>) {
-        let Some(at_most) = self.spec.at_most.filter(|_| !cx.faults.gives_any_number()) else { return };
+        let Some(at_most) = self.at_most(cx).filter(|_| !cx.faults.gives_any_number()) else { return };
         let given = self.requests.iter().filter(|r| r.granted.is_some()).count();
         let mut left = (at_most as usize).saturating_sub(given);
         let by_rank = |a: &Request, b: &Request| a.rank.cmp(&b.rank).then_with(|| cx.names.cmp(a.asker, b.asker));
@@ -148,7 +154,7 @@ impl Object {
             return false;
         }
         self.requests[at].beyond = true;
-        let (by, at_most) = (cx.names.cob_id(from).clone(), self.spec.at_most.unwrap_or(u32::MAX));
+        let (by, at_most) = (cx.names.cob_id(from).clone(), self.at_most(cx).unwrap_or(u32::MAX));
         cx.note(self.me, Note::Overdrawn { by, at_most });
         true
     }

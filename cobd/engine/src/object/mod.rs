@@ -37,7 +37,7 @@ mod observe_test;
 #[cfg(test)]
 mod probe_test;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
@@ -302,6 +302,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) goes_back: bool,
     /// An action starts only when its turn comes.
     pub(crate) limited: bool,
+    /// How many tokens budgets of this host have where an operator has said so.
+    pub(crate) tokens: &'a BTreeMap<CobRef, u32>,
     /// How many change objects of this host are not where they should be.
     pub(crate) unsettled: usize,
     /// The narrow probes that were sent of late.
