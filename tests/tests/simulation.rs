@@ -178,6 +178,20 @@ fn switches_that_got_stuck_for_nothing_come_to_rest() {
     }
 }
 
+/// Each of them was called wrong, and was not: hosts that die in the turn in which they go on (74826, 75830: judged when they
+/// came back, by what others had done since); one that is kept, and was promised to be as good as gone before it was
+/// sent back, or before its host was back (50221, 52783, 62548, 77057).
+#[test]
+fn switches_that_were_called_wrong_for_nothing_are_right() {
+    for seed in [50221, 52783, 62548, 74826, 75830, 77057] {
+        let (weather, _, pair, plan) = drawn_switch(seed);
+        match switching::play(&pair, &plan, weather.config(seed)) {
+            Ok(End::Rests(_)) => {}
+            other => panic!("seed {seed}: {other:?}"),
+        }
+    }
+}
+
 /// Pairs of generations over two to eight hosts, with loss, doubles, crashes, hosts that are away for a while, and the way
 /// back at the end or in the midst: a switch comes to rest, or it is told who waits for whom; nobody goes on while others
 /// still need something of it to leave; nobody is moved for nothing; the way back ends where it began.
@@ -195,6 +209,9 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
             Ok(End::Reported(text)) if detaching => {
                 reported += 1;
                 println!("seed {seed}: {text}");
+                if trace {
+                    println!("{}\n{:#?}", shown(), pair.order(false));
+                }
             }
             Ok(End::Refused(circle)) => panic!("refused: {circle:?}, {}", shown()),
             Ok(End::Reported(text)) => panic!("does not come to rest: {text}, {}", shown()),
