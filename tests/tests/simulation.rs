@@ -167,10 +167,11 @@ fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
 /// Each of them was told to be stuck, for a reason that was none: content that would never come (1308, 1729, 1790, 3026), a lost
 /// word of one that had left (242, 818), a lock that was for nobody who leaves any more (8068), a request of one that
 /// had left and came back (37974); what was done for one that leaves and was done in one's own name (5297, 4937), or had the same rank
-/// as what it was done for (8666).
+/// as what it was done for (8345, 8666, 13043); one that leaves and one that moves for it, each asked to give back what the other
+/// had kept (802, 1534).
 #[test]
 fn switches_that_got_stuck_for_nothing_come_to_rest() {
-    for seed in [242, 818, 1308, 1729, 1790, 3026, 4937, 5297, 8068, 8666, 37974] {
+    for seed in [242, 802, 818, 1308, 1534, 1729, 1790, 3026, 4937, 5297, 8068, 8345, 8666, 13043, 37974] {
         let (weather, _, pair, plan) = drawn_switch(seed);
         match switching::play(&pair, &plan, weather.config(seed)) {
             Ok(End::Rests(_)) => {}

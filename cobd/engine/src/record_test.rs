@@ -110,6 +110,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Settled(GenerationNumber(1)));
     all.extend(steps().into_iter().map(Body::Switch));
     all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
+    all.push(Body::Note { cob: cob(), note: Note::Broken { of: cob() } });
     all
 }
 
@@ -169,6 +170,7 @@ fn place(body: &Body) -> usize {
             Note::Flap { .. } => 28,
             Note::Ordered => 29,
             Note::Overdrawn { .. } => 30,
+            Note::Broken { .. } => 44,
         },
         Body::Final { .. } => 31,
         Body::Told { .. } => 32,
@@ -196,7 +198,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=43).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=44).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -250,5 +252,6 @@ fn records_are_written_as_ever() {
     <a1>fSwitch<a1>iWithdrawn<82><08><a4><00><07><01><01><02><f4><03>aw
     <a1>fSwitch<a1><07><a1><00>aw
     <a1><12><a3><00>dn1/a<01>dn2/b<02><a2><00><01><01><02>
+    <a1><0c><a2><00>dn1/a<01><a1><0a><a1><00>dn1/a
     "#);
 }

@@ -43,6 +43,8 @@ impl Daemon {
             settled: self.durable.settled,
             prepared: self.prepared(),
             switch: self.switch_status(),
+            lapses: self.engine.lapses(),
+            says_final: true,
         }
     }
 

@@ -44,9 +44,11 @@ impl Object {
         };
         wishes.sort_by(|a, b| {
             let by_state = if self.ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
-            // All that is done for one wish of another generation has that wish's rank. In which order it comes, the own
-            // ranks say.
-            let by_rank = || a.rank.cmp(&b.rank).then_with(|| self.own_rank(a).cmp(&self.own_rank(b)));
+            // All that is done for one wish of another generation has that wish's rank. What others need for it comes
+            // before the wish itself, and among those the own ranks say what comes first.
+            let of_another = a.rank.generation != cx.generation;
+            let in_one = |r: &Request| of_another.then(|| (r.asker == r.origin, self.own_rank(r)));
+            let by_rank = || a.rank.cmp(&b.rank).then_with(|| in_one(a).cmp(&in_one(b)));
             by_state.then_with(by_rank).then_with(|| cx.names.cmp(a.asker, b.asker))
         });
         let Some(first) = wishes.first() else { return own };
