@@ -613,10 +613,11 @@ impl World {
             {
                 self.line(|w| format!("{} activates {generation}", w.hosts[host].name));
             }
-            match &record.body {
-                Body::Granted { cob, to, grant } => self.reality.granted(cob, to, &grant.state),
-                Body::Returned { cob, from, .. } => self.reality.returned(cob, from),
-                _ => {}
+            if let Body::Granted { cob, to, grant } = &record.body {
+                self.reality.granted(cob, to, &grant.state);
+            }
+            if let Body::Returned { cob, from, .. } = &record.body {
+                self.reality.returned(cob, from);
             }
             if let Body::Note { cob, note } = &record.body {
                 self.outcome.ordered += u64::from(*note == Note::Ordered);
