@@ -307,7 +307,6 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     cluster.until(PATIENCE, given_back, "n2 has heard it");
     let over = || ["n1", "n2"].iter().all(|host| cluster.status(host).is_some_and(|s| s.lapses.is_empty()));
     cluster.until(PATIENCE, over, "nothing is broken any more");
-    assert!(words::told(&cluster, "n2", "broken").iter().any(|d| d.contains("the promise of n1/net")));
 }
 
 #[test]
