@@ -22,7 +22,7 @@ pub struct HistoryEntry {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cob: Option<CobId>,
     /// `check`, `start`, `end`, `request`, `grant`, `release`, `recall`, `activate`, `drift`, `lapsed`,
-    /// `stuck`, `chase`, `flap`, `order` …
+    /// `broken`, `stuck`, `chase`, `flap`, `order` …
     pub event: String,
     /// The state left, where the event has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -115,6 +115,41 @@ pub struct HostStatus {
     /// Budgets of this host that have so many tokens and no more: an operator's limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<CobId, u32>,
+    /// Promises that are broken and that somebody still counted on: its own that it let lapse, until their holders have
+    /// given them back; and those of others that it held, until it has them anew. By who gave them, and who held them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lapses: Vec<Lapse>,
+    /// It answers hosts that ask which change objects have left for good. Daemons of the version before do not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub says_final: bool,
+}
+
+/// A promise that is broken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lapse {
+    /// Who gave it.
+    pub of: CobId,
+    /// Who held it.
+    pub held_by: CobId,
+    /// Since when the host that tells this knows of it.
+    pub since_ns: u64,
+    /// Why.
+    pub cause: LapseCause,
+}
+
+/// Why a promise is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LapseCause {
+    /// The guard of a switch brought the giver's host back while the holder's was out of reach.
+    Guard,
+    /// A check found the giver elsewhere than promised.
+    Drift,
+    /// Its giver has said so: why, the giver's host tells.
+    Told,
+    /// A cause that a newer daemon knows, and this program does not.
+    #[serde(other)]
+    Other,
 }
 
 /// A switch, as one host sees it.
@@ -194,6 +229,8 @@ impl HostStatus {
             prepared: Vec::new(),
             switch: None,
             limits: BTreeMap::new(),
+            lapses: Vec::new(),
+            says_final: false,
         }
     }
 }
@@ -548,5 +585,6 @@ mod tests {
         let trouble = r#"{"trouble": "tides", "high": [1, 2]}"#;
         assert_eq!(serde_json::from_str::<Trouble>(trouble).expect("read"), Trouble::Other);
         serde_json::from_str::<Wait>(r#"{"until": 3}"#).expect_err("no reason at all");
+        assert_eq!(serde_json::from_str::<LapseCause>(r#""full-moon""#).expect("read"), LapseCause::Other);
     }
 }

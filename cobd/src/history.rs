@@ -203,6 +203,7 @@ fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
         Note::Holds { of, state } => with("hold", Some(state.clone()), of.to_string()),
         Note::Recalled { from } => with("recall", None, format!("from {from}")),
         Note::Lapsed { from } => with("lapsed", None, format!("told to {from}")),
+        Note::Broken { of } => with("broken", None, format!("the promise of {of}: what ran under it is checked")),
         Note::Stuck { circle, more } => {
             let names: Vec<_> = circle.iter().map(CobId::as_str).collect();
             with("stuck", None, format!("{}{}", names.join(" -> "), if *more { " -> …" } else { "" }))

@@ -231,10 +231,11 @@ impl Story<'_> {
         self.note_generations();
     }
 
+    /// Also of a host that dies in the turn in which it goes on: later others may have gone back.
     fn note_generations(&mut self) -> Vec<(HostName, GenerationNumber, GenerationNumber)> {
         let mut changed = Vec::new();
         for (host, known) in &mut self.generations {
-            let Some(now) = self.world.engine(host).map(cob_engine::Engine::generation) else { continue };
+            let Some(now) = self.world.generation_of(host) else { continue };
             let was = std::mem::replace(known, now);
             if was != now {
                 changed.push((host.clone(), was, now));
@@ -248,7 +249,7 @@ impl Story<'_> {
         let stepped = self.world.step();
         for (host, was, now) in self.note_generations() {
             if (was, now) == (GenerationNumber(1), GenerationNumber(2)) {
-                self.is_not_too_early(&host)?;
+                self.is_not_too_early(&host).map_err(|wrong| format!("{wrong}\n{}", self.world.trace()))?;
             }
         }
         let violations = &self.world.outcome().violations;

@@ -24,6 +24,7 @@ pub(crate) fn host(name: &str, generation: u64, cobs: Vec<CobStatus>) -> HostSta
         reachable: true,
         generation: Some(GenerationNumber(generation)),
         converged: true,
+        says_final: true,
         now_ns: NOW,
         cobs,
         ..HostStatus::unknown(HostName::new(name).expect("a name"))

@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cob_types::StateName;
-use cob_types::status::{CobStatus, FileDrift, HostStatus, MadeMove, Phase, SwitchStage, Trouble, Wait};
+use cob_types::status::{
+    CobStatus, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
+};
 pub use cob_types::words::count;
 
 /// The longest text of a host that is shown in a line.
@@ -179,6 +181,32 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
     };
     lines.extend(switch.remains.iter().map(remains));
     lines
+}
+
+/// A promise that is broken, and what to do, as the host tells it that knows of it.
+#[must_use]
+pub fn lapse(host: &HostStatus, lapse: &Lapse) -> String {
+    let Lapse { of, held_by, since_ns, cause } = lapse;
+    let (since, holder) = (ago(host.now_ns, *since_ns), held_by.host_str());
+    let hears = format!("{held_by} gives it back, checks what it did under it, and asks again");
+    match cause {
+        LapseCause::Guard => format!(
+            "{of} has let its promise to {held_by} lapse {since} ago, as the guard brought {} back and {holder} was out of reach: as \
+             soon as there is a link {hears}; if {holder} is off for good, `cobctl fence {holder}`",
+            host.name
+        ),
+        LapseCause::Drift => format!(
+            "{of} was found {since} ago elsewhere than it had promised to {held_by}: {hears}; `cobctl history --cob {of}` \
+             shows what was found"
+        ),
+        LapseCause::Told => format!(
+            "{held_by} was told {since} ago that the promise of {of} is broken: what it did under it is checked, and it asks for \
+             it again; why, `cobctl explain {of}` and `cobctl history --cob {of}` tell"
+        ),
+        LapseCause::Other => format!(
+            "the promise of {of} to {held_by} has been broken for {since}, for a reason that this cobctl does not know: its daemon is newer"
+        ),
+    }
 }
 
 /// `up`, `up or degraded`.

@@ -116,3 +116,46 @@ fn what_stays_promises_it_again_under_a_new_number_alone() {
         ["write: h/b back from a/a #1.7", "write: h/b@1 granted to a/a #1.9", "a: grant h/b@1 to a/a #1.9 rev 0",]
     );
 }
+
+/// What people are shown of broken promises.
+fn lapses(b: &Bench) -> Vec<String> {
+    b.engine.lapses().iter().map(|l| format!("{} to {}: {:?}", l.of, l.held_by, l.cause)).collect()
+}
+
+#[test]
+fn what_has_lapsed_is_shown_by_its_host_until_it_is_back() {
+    let mut b = on_the_way_back();
+    assert_eq!(lapses(&b), [""; 0]);
+    b.event(let_lapse(&["a"]));
+    let shown = ["h/net to a/a: Guard"];
+    assert_eq!(lapses(&b), shown);
+    b.ended("h/net", true);
+    assert_eq!(lapses(&b), shown, "it has left");
+    b.returns();
+    assert_eq!(lapses(&b), shown, "after a return");
+    b.meet("a");
+    b.hears("request a/a of h/net@1 #1.9");
+    assert_eq!(lapses(&b), [""; 0]);
+}
+
+#[test]
+fn what_has_drifted_is_shown_until_it_is_back() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    b.hears("request a/a of h/b@1 #1.7");
+    b.event(Event::CheckWanted(cob_types::CobId::new("h/b").expect("an id")));
+    b.found("h/b", "0");
+    assert_eq!(lapses(&b), ["h/b to a/a: Drift"]);
+    b.hears("release a/a of h/b #1.7");
+    assert_eq!(lapses(&b), [""; 0]);
+}
+
+#[test]
+fn what_is_broken_is_shown_by_the_holder_until_it_has_it_anew() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1"]);
+    b.hears("grant d/d@1 to h/c #1.2");
+    assert_eq!(lapses(&b), [""; 0]);
+    b.hears("lapsed h/c of d/d #1.2");
+    assert_eq!(lapses(&b), ["d/d to h/c: Told"]);
+    b.hears("grant d/d@1 to h/c #1.4");
+    assert_eq!(lapses(&b), [""; 0]);
+}

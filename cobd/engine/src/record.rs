@@ -226,6 +226,8 @@ pub enum Note {
     Ordered,
     /// A budget has given a token beyond its number: those who have one can't be back before this one moves.
     Overdrawn { by: CobId, at_most: u32 },
+    /// Was told that a promise which it held is broken.
+    Broken { of: CobId },
 }
 
 impl Body {

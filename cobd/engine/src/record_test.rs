@@ -110,6 +110,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Settled(GenerationNumber(1)));
     all.extend(steps().into_iter().map(Body::Switch));
     all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
+    all.push(Body::Note { cob: cob(), note: Note::Broken { of: cob() } });
     all.push(Body::Ordered(OrderRecord::LimitBudget(cob(), Some(2))));
     all
 }
@@ -158,7 +159,7 @@ fn place(body: &Body) -> usize {
             OrderRecord::CallOff(_) => 18,
             OrderRecord::Limit(_) => 19,
             OrderRecord::Only(_) => 20,
-            OrderRecord::LimitBudget(..) => 44,
+            OrderRecord::LimitBudget(..) => 45,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -171,6 +172,7 @@ fn place(body: &Body) -> usize {
             Note::Flap { .. } => 28,
             Note::Ordered => 29,
             Note::Overdrawn { .. } => 30,
+            Note::Broken { .. } => 44,
         },
         Body::Final { .. } => 31,
         Body::Told { .. } => 32,
@@ -198,7 +200,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=44).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=45).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -252,6 +254,7 @@ fn records_are_written_as_ever() {
     <a1>fSwitch<a1>iWithdrawn<82><08><a4><00><07><01><01><02><f4><03>aw
     <a1>fSwitch<a1><07><a1><00>aw
     <a1><12><a3><00>dn1/a<01>dn2/b<02><a2><00><01><01><02>
+    <a1><0c><a2><00>dn1/a<01><a1><0a><a1><00>dn1/a
     <a1>gOrdered<a1>kLimitBudget<82>dn1/a<02>
     "#);
 }

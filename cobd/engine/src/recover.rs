@@ -241,6 +241,7 @@ impl Engine {
             untold: true,
             told_leaving: false,
             refused: None,
+            lapsed: None,
             since: now,
         }
     }

@@ -1,10 +1,11 @@
 //! What people are shown of the engine: plain values made of its state.
 
-use cob_types::status::{ActionStatus, CobStatus, Holder, Phase, SwitchWait, Trouble, Wait};
+use cob_types::status::{ActionStatus, CobStatus, Holder, Lapse, LapseCause, Phase, SwitchWait, Trouble, Wait};
 use cob_types::{CobId, StateName};
 
 use crate::engine::Engine;
-use crate::object::{Activity, Object};
+use crate::names::CobRef;
+use crate::object::{Activity, Object, Request};
 use crate::spec::StateIx;
 use crate::time::Time;
 
@@ -35,6 +36,30 @@ impl Engine {
         let away = going.questions.values().flat_map(|q| q.cobs.iter().map(move |c| wait(*c, u64::from(q.times))));
         let mut all: Vec<_> = own.chain(away).collect();
         all.sort_by(|a, b| a.cob.cmp(&b.cob));
+        all
+    }
+
+    /// Promises that are broken: those of this host that are not given back, and those that it held and does not have anew.
+    #[must_use]
+    pub fn lapses(&self) -> Vec<Lapse> {
+        let lapse = |of: CobRef, held_by: CobRef, since: Time, cause| {
+            let (of, held_by) = (self.names.cob_id(of).clone(), self.names.cob_id(held_by).clone());
+            Lapse { of, held_by, since_ns: since.0, cause }
+        };
+        let own = |of: CobRef, r: &Request| match (r.broken, r.granted) {
+            (Some(_), _) => Some(lapse(of, r.asker, r.since, LapseCause::Guard)),
+            (None, Some(_)) if r.lapsed => Some(lapse(of, r.asker, r.since, LapseCause::Drift)),
+            (None, Some(_) | None) => None,
+        };
+        let mut all: Vec<Lapse> = self.left.iter().filter_map(|(of, r)| own(of, r)).collect();
+        for o in self.objects() {
+            all.extend(o.requests.iter().filter_map(|r| own(o.me, r)));
+            all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed?, LapseCause::Told))));
+        }
+        // Between two of one host both sides know of it: why it is so says the giver.
+        let key = |l: &Lapse| (l.of.clone(), l.held_by.clone(), l.cause == LapseCause::Told);
+        all.sort_by_key(key);
+        all.dedup_by(|b, a| (&a.of, &a.held_by) == (&b.of, &b.held_by));
         all
     }
 

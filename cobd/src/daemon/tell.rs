@@ -44,6 +44,8 @@ impl Daemon {
             prepared: self.prepared(),
             switch: self.switch_status(),
             limits: self.engine.limited_budgets(),
+            lapses: self.engine.lapses(),
+            says_final: true,
         }
     }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
-use cob_types::status::{SwitchStage, SwitchStatus};
+use cob_types::status::{LapseCause, SwitchStage, SwitchStatus};
 
 use crate::{CHECK, PATIENCE, QUICK, cluster, words};
 
@@ -298,11 +298,15 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     cluster.until(PATIENCE, back, "n1 is back, without n2");
     let lapsed = words::told(&cluster, "n1", "lapsed");
     assert!(lapsed.len() == 1 && lapsed[0].contains("the promise to n2/app"), "{lapsed:?}");
+    let shown = cluster.status("n1").expect("it answers").lapses;
+    assert!(shown.len() == 1 && shown[0].held_by == *"n2/app" && shown[0].cause == LapseCause::Guard, "{shown:?}");
     cluster.start("n2");
     fs::remove_file(&waits).expect("removed");
     cluster.wait_converged(one, PATIENCE);
     let given_back = || words::told(&cluster, "n1", "returned").iter().any(|d| d.contains("n2/app"));
     cluster.until(PATIENCE, given_back, "n2 has heard it");
+    let over = || ["n1", "n2"].iter().all(|host| cluster.status(host).is_some_and(|s| s.lapses.is_empty()));
+    cluster.until(PATIENCE, over, "nothing is broken any more");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase};
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_l
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
-use crate::words::{clean, count, list};
+use crate::words::{clean, count, lapse, list};
 
 /// So many change objects are explained of a host that waits for more.
 const SHOWN: usize = 3;
@@ -60,6 +60,9 @@ struct ExplainedHost {
     switching_to: Option<GenerationNumber>,
     /// Each that is waited for.
     waits: Vec<Explained>,
+    /// Promises of it, and to it, that are broken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lapses: Vec<Lapse>,
 }
 
 async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Result<Exit, Failure> {
@@ -90,10 +93,14 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
             generation: host.generation,
             switching_to: host.switching_to,
             waits: explanations.iter().map(Explanation::told).collect(),
+            lapses: host.lapses.clone(),
         })?;
     } else {
         let answer = screen.paint(Paint::Strong, &answer);
         screen.line(&answer)?;
+        for broken in &host.lapses {
+            screen.line(&lapse(&host, broken))?;
+        }
         for explanation in &explanations {
             screen.line("")?;
             print(screen, explanation)?;

@@ -1,17 +1,20 @@
 //! Hosts and change objects as tables, for `status` and `watch`.
 
 use cob_types::HostName;
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, RefusedTokens, Trouble};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble};
 use comfy_table::Table;
 
 use crate::args::Which;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, refusing, unreached};
-use crate::words::{ago, clean, count, heading, list, phase, reasons, switch};
+use crate::words::{ago, clean, count, heading, lapse, list, phase, reasons, switch};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
 const MANY: usize = 60;
+
+/// So many broken promises are told.
+const LAPSES: usize = 8;
 
 /// Which change objects are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,11 +96,33 @@ pub(super) fn lines(
         lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (--all shows them)")));
     }
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
+    lines.extend(lapses(screen, cluster, only));
     lines.extend(safety(screen, cluster));
     lines.push(String::new());
     lines.extend(cluster.hosts.iter().filter_map(refused));
     lines.extend(refused_tokens(&cluster.refused_tokens));
     lines.extend(conclusion(screen, cluster, verdict));
+    lines
+}
+
+/// Promises that are broken, of the hosts and change objects that were named.
+fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
+    let concerns = |host: &HostStatus, lapse: &Lapse| {
+        only.is_empty()
+            || only.iter().any(|which| match which {
+                Which::Host(name) => *name == host.name,
+                Which::Cob(id) => *id == lapse.of || *id == lapse.held_by,
+            })
+    };
+    let of_host = |host: &HostStatus| -> Vec<String> {
+        host.lapses.iter().filter(|l| concerns(host, l)).map(|l| lapse(host, l)).collect()
+    };
+    let all: Vec<String> = cluster.hosts.iter().flat_map(of_host).collect();
+    let more = all.len().saturating_sub(LAPSES);
+    let mut lines: Vec<String> = all.iter().take(LAPSES).map(|line| screen.paint(Paint::Bad, line)).collect();
+    if more > 0 {
+        lines.push(screen.paint(Paint::Dim, &format!("{} more (--json shows them)", count(more, "broken promise"))));
+    }
     lines
 }
 
@@ -202,6 +227,9 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     let down: Vec<_> = host.peers.iter().filter(|p| !p.up).map(|p| &p.host).collect();
     if !down.is_empty() {
         parts.push(format!("no link to {}", list(down.iter(), 3)));
+    }
+    if !host.lapses.is_empty() {
+        parts.push(count(host.lapses.len(), "broken promise"));
     }
     let left = host.cobs.iter().filter(|c| is_left_there(c)).count();
     if left > 0 {

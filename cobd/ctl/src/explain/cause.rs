@@ -33,6 +33,8 @@ pub enum CauseKind {
     NotAsked,
     /// Its daemon is newer than this program, which does not know the reason.
     Newer,
+    /// Its daemon is of the version before, and does not say what others must hear.
+    Older,
     /// An operator has paused its host, or has cancelled the switch.
     Paused,
     /// An operator's limit lets no more go at a time on its host.
@@ -228,6 +230,18 @@ impl Cause {
         let host = cob.host_str();
         Self::unreachable(cob, error, false).hint(format!(
             "bring {host} back; or, if it is surely off, `cobctl declare-final {cob}`: the others go on without it"
+        ))
+    }
+
+    /// It has left, and its host is asked in vain whether it has.
+    pub(super) fn says_nothing(cob: &CobId, host: &HostStatus) -> Self {
+        let words = format!(
+            "has left, and nobody hears of it: the daemon of {} is of a version that does not know the question",
+            host.name
+        );
+        Self::new(CauseKind::Older, words).hint(format!(
+            "update cobd on {}, and the switch goes on by itself; or, as it has left, `cobctl declare-final {cob}`",
+            host.name
         ))
     }
 

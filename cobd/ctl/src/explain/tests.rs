@@ -1,6 +1,8 @@
 //! Each kind of first cause, over clusters of a few change objects.
 
-use cob_types::status::{CobStatus, Holder, HostStatus, PeerStatus, Phase, SwitchWait, Trouble, Wait};
+use cob_types::status::{
+    CobStatus, Holder, HostStatus, Lapse, LapseCause, PeerStatus, Phase, SwitchWait, Trouble, Wait,
+};
 use cob_types::{CobId, GenerationNumber, HostName};
 
 use super::{CauseKind, Explanation, Seen, explain, explain_leaving};
@@ -102,6 +104,40 @@ fn what_keeps_a_host_from_going_on_is_explained() {
     all[0] = HostStatus { reachable: false, error: Some("Connection refused".to_owned()), ..all[0].clone() };
     let lost = of(&all, "n2/app");
     assert!(lost.is_incomplete() && lost.first.hint.contains("cobctl declare-final n1/old"), "{}", lost.first.hint);
+}
+
+/// It leaves, and can't be asked whether it has.
+#[test]
+fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
+    let before = HostStatus { says_final: false, ..host("n1", 8, vec![settled("n1/ip", "up")]) };
+    let json = serde_json::to_string(&before).expect("written");
+    assert!(!json.contains("says_final"), "{json}");
+    let before: HostStatus = serde_json::from_str(&json).expect("read");
+    let mut all = [before, switching(host("n2", 7, vec![settled("n2/app", "up")]), &["n1/old"])];
+    let leaving = explain_leaving(&id("n1/old"), &see(&all));
+    insta::assert_snapshot!(leaving.sentence(), @"n1/old has left, and nobody hears of it: the daemon of n1 is of a version that does not know the question");
+    insta::assert_snapshot!(leaving.first.hint, @"update cobd on n1, and the switch goes on by itself; or, as it has left, `cobctl declare-final n1/old`");
+    assert_eq!(told(&all, "n2/app").0, CauseKind::Older);
+    // As long as it leaves there is nothing to hear.
+    all[0].cobs.push(CobStatus { retiring: true, ..moving("n1/old", "up", "down") });
+    assert_eq!(told(&all, "n2/app").0, CauseKind::Moving);
+}
+
+#[test]
+fn broken_promises_are_told_on_both_sides() {
+    let lapse = |cause| vec![Lapse { of: id("n1/net"), held_by: id("n2/app"), since_ns: NOW - s(12), cause }];
+    let mut all = hosts(vec![settled("n1/net", "up"), settled("n1/ip", "up"), settled("n2/app", "up")]);
+    (all[0].lapses, all[1].lapses) = (lapse(LapseCause::Guard), lapse(LapseCause::Told));
+    let tree = |all: &[HostStatus], cob: &str| of(all, cob).tree()[1].clone();
+    insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net has let its promise to n2/app lapse 12 s ago, as the guard brought n1 back and n2 was out of reach: as soon as there is a link n2/app gives it back, checks what it did under it, and asks again; if n2 is off for good, `cobctl fence n2`");
+    insta::assert_snapshot!(tree(&all, "n2/app"), @"n2/app was told 12 s ago that the promise of n1/net is broken: what it did under it is checked, and it asks for it again; why, `cobctl explain n1/net` and `cobctl history --cob n1/net` tell");
+    assert!(!tree(&all, "n1/ip").contains("promise"));
+    assert_eq!((of(&all, "n1/net").told().lapses, of(&all, "n1/ip").told().lapses.len()), (all[0].lapses.clone(), 0));
+    all[0].lapses = lapse(LapseCause::Drift);
+    insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net was found 12 s ago elsewhere than it had promised to n2/app: n2/app gives it back, checks what it did under it, and asks again; `cobctl history --cob n1/net` shows what was found");
+    // Also of one that has left.
+    all[0].cobs.clear();
+    assert!(tree(&all, "n1/net").contains("promised to n2/app"));
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use cob_types::status::CobStatus;
+use cob_types::status::{CobStatus, HostStatus, Lapse};
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
 use super::cause::{Cause, CauseKind};
 use super::walk::{Edge, Explanation, Place, Seen, Then, Why};
-use crate::words::{ago, heading, phase, span, state};
+use crate::words::{ago, heading, lapse, phase, span, state};
 
 /// The steps of a chain that are told in the sentence; of a longer one the first and the last.
 const TOLD: usize = 8;
@@ -32,6 +32,9 @@ pub struct Explained {
     pub cobs: Vec<ExplainedCob>,
     /// More was waited for than can be looked at.
     pub cut: bool,
+    /// Broken promises of it, and those that it held.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lapses: Vec<Lapse>,
 }
 
 /// A first cause.
@@ -110,6 +113,7 @@ impl Explanation<'_> {
     pub fn tree(&self) -> Vec<String> {
         let mut tree = Tree { of: self, lines: Vec::new(), shown: BTreeSet::new() };
         tree.lines.push(format!("{}: {}", self.cob, self.place_words(&self.cob)));
+        tree.lines.extend(self.lapses().map(|(host, l)| lapse(host, l)));
         if let Some(Seen::Found(host, cob)) = self.seen.get(&self.cob) {
             for holder in &cob.held_by {
                 let back = if holder.recalled { ", asked back" } else { "" };
@@ -129,6 +133,16 @@ impl Explanation<'_> {
         tree.lines
     }
 
+    /// Broken promises of the one that was asked about, and those that it held.
+    fn lapses(&self) -> impl Iterator<Item = (&HostStatus, &Lapse)> {
+        let host = match self.seen.get(&self.cob) {
+            Some(Seen::Found(host, _) | Seen::Absent(host)) => Some(*host),
+            Some(Seen::Unreachable(_) | Seen::NotAsked) | None => None,
+        };
+        let of_host = host.into_iter().flat_map(|host| host.lapses.iter().map(move |l| (host, l)));
+        of_host.filter(|(_, l)| l.of == self.cob || l.held_by == self.cob)
+    }
+
     /// The whole as JSON.
     #[must_use]
     pub fn told(&self) -> Explained {
@@ -143,6 +157,7 @@ impl Explanation<'_> {
             chain,
             cobs: ids.into_iter().map(|id| self.told_cob(id)).collect(),
             cut: self.cut,
+            lapses: self.lapses().map(|(_, l)| l.clone()).collect(),
         }
     }
 

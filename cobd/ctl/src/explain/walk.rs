@@ -172,7 +172,7 @@ impl<'a> Walk<'a, '_> {
             (Seen::Unreachable(error), Why::Leaving) => only(Cause::leaves_unreachable(id, error)),
             (Seen::Unreachable(error), why) => only(Cause::unreachable(id, error, *why == Why::Holding)),
             (Seen::Absent(host), Why::Away | Why::Drained) => only(Cause::absent(id, host)),
-            (Seen::Absent(_), Why::Leaving) => only(Cause::on_its_way("has left: word of it is on the way")),
+            (Seen::Absent(host), Why::Leaving) => only(has_left(id, host)),
             (Seen::Absent(_), Why::Holding) => only(Cause::on_its_way("is gone: what it held comes back with that")),
             (Seen::Found(host, cob), Why::Away) => self.away(host, cob),
             (Seen::Found(host, cob), Why::Holding) => holding(host, cob),
@@ -188,8 +188,7 @@ impl<'a> Walk<'a, '_> {
         }
         if is_at_rest && cob.retiring {
             let held: Vec<Edge> = holders(host, cob).collect();
-            let causes =
-                if held.is_empty() { vec![Cause::on_its_way("has left: word of it is on the way")] } else { vec![] };
+            let causes = if held.is_empty() { vec![has_left(&cob.id, host)] } else { vec![] };
             return Found { edges: held, causes };
         }
         self.away(host, cob)
@@ -399,6 +398,15 @@ impl<'a> Walk<'a, '_> {
         }
         chain.reverse();
         (chain, cause.clone())
+    }
+}
+
+/// It has left: who waits for that hears of it, where its host is asked and answers.
+fn has_left(cob: &CobId, host: &HostStatus) -> Cause {
+    if host.says_final {
+        Cause::on_its_way("has left: word of it is on the way")
+    } else {
+        Cause::says_nothing(cob, host)
     }
 }
 

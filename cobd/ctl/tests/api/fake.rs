@@ -244,6 +244,7 @@ impl Daemon {
             generation: Some(GenerationNumber(generation)),
             converged: true,
             security: Some("loopback-only".to_owned()),
+            says_final: true,
             now_ns: NOW,
             cobs: cobs.clone(),
             ..HostStatus::unknown(name(host))

@@ -1,8 +1,8 @@
 //! `status`, `watch`, `explain`, `history`, `output` against daemons on real sockets.
 
-use crate::fake::{Daemon, cobctl, entry, failed, id, lock, publish, settled, state, waiting};
+use crate::fake::{Daemon, NOW, cobctl, entry, failed, id, lock, publish, settled, state, waiting};
 use cob_types::GenerationNumber;
-use cob_types::status::{ClusterStatus, Holder};
+use cob_types::status::{ClusterStatus, Holder, Lapse, LapseCause};
 
 #[tokio::test]
 async fn status_is_asked_over_the_local_socket_and_over_tcp() {
@@ -100,6 +100,29 @@ async fn explain_walks_from_host_to_host_and_asks_no_others() {
     assert!(ran.code == 1 && ran.err.contains("did you mean n3/lb?"), "{ran:?}");
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "explain", "n3/lb"]).await;
     assert!(ran.code == 3 && ran.out.contains("is on n3, which can't be reached"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn broken_promises_are_told_by_status_and_explain() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/net"), settled("n1/db")]).await;
+    let (of, held_by) = (id("n1/net"), id("n2/app"));
+    n1.change(|status| status.lapses = vec![Lapse { of, held_by, since_ns: NOW, cause: LapseCause::Guard }]);
+    let told = "n1/net has let its promise to n2/app lapse 0 ms ago";
+    for question in [&["status"][..], &["status", "n1/net"], &["explain", "n1"], &["explain", "n1/net"]] {
+        let ran = cobctl(&[&["--host", &n1.address], question].concat()).await;
+        assert!(
+            ran.code == 0 && ran.out.contains(told) && ran.out.contains("cobctl fence n2"),
+            "{question:?}: {ran:?}"
+        );
+    }
+    let ran = cobctl(&["--host", &n1.address, "status"]).await;
+    assert!(ran.out.contains("converged, 1 broken promise"), "{ran:?}");
+    for other in ["status", "explain"] {
+        let ran = cobctl(&["--host", &n1.address, other, "n1/db"]).await;
+        assert!(ran.code == 0 && !ran.out.contains(told), "{ran:?}");
+    }
+    let json = cobctl(&["--host", &n1.address, "--json", "explain", "n1"]).await.json();
+    assert_eq!((&json["lapses"][0]["of"], &json["lapses"][0]["cause"]), (&"n1/net".into(), &"guard".into()));
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ impl Object {
         lock.held = Some(state);
         lock.values = values;
         lock.refused = None;
+        lock.lapsed = None;
         let (of, state) = (cx.names.cob_id(asked).clone(), cx.names.state_name(state).clone());
         cx.note(self.me, Note::Holds { of, state });
         self.changed();
@@ -50,6 +51,11 @@ impl Object {
     /// The promise is broken: as a recall, and what ran under it is checked.
     pub(crate) fn on_lapsed(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         let Some(at) = self.current(cx, asked, number) else { return };
+        let lock = &mut self.locks[at];
+        if lock.held.is_some() && lock.lapsed.is_none() {
+            lock.lapsed = Some(cx.now);
+            cx.note(self.me, Note::Broken { of: cx.names.cob_id(asked).clone() });
+        }
         self.lose(at);
     }
 

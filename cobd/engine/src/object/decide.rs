@@ -91,7 +91,7 @@ impl Object {
         scratch.needs.clear();
         self.collect_needs(cx, &mut scratch, state, target, aim, hop);
         self.need_token(cx, &mut scratch, token, aim);
-        self.settle_locks(cx, &scratch);
+        self.settle_locks(cx, &scratch, state);
         self.ask(cx, &scratch);
         let have_all = self.have_all(&scratch) && !self.view.hop_waits;
         *cx.scratch = scratch;
@@ -231,8 +231,13 @@ impl Object {
 
     /// Rule 4, second half, and the holder's side of rule 8: gives back what is not needed, renews
     /// what no longer fits, obeys recalls.
-    fn settle_locks(&mut self, cx: &mut Cx<'_>, needs: &Scratch) {
+    fn settle_locks(&mut self, cx: &mut Cx<'_>, needs: &Scratch, state: StateIx) {
         let grants_out = self.has_grants_out();
+        let spec = self.spec.clone();
+        // Of those who leave, and who move for one of these: no promise rests on what is asked for besides, and to wait for
+        // promises before it is given back could be a circle of two.
+        let promised_on = |cob: CobRef| spec.lock_needs(state).iter().any(|n| n.cob == cob);
+        let rests_on_none = |need: &Need| need.kept && need.rank.phase == 0 && !promised_on(need.cob);
         let mut recall_mine = false;
         let mut at = 0;
         while at < self.locks.len() {
@@ -256,7 +261,7 @@ impl Object {
                     self.give_back(cx, at);
                     continue;
                 }
-            } else if recalled && grants_out {
+            } else if recalled && grants_out && !rests_on_none(need) {
                 recall_mine = true;
             } else if recalled {
                 // Asking again under a new number is the release: nobody loses his place by a recall.
@@ -344,14 +349,15 @@ impl Object {
             untold: false,
             told_leaving: need.rank.phase == 0,
             refused: None,
+            lapsed: None,
             since: cx.now,
         }
     }
 
     fn ask_again(&mut self, cx: &mut Cx<'_>, at: usize, need: &Need) {
-        let since = self.locks[at].since;
+        let Lock { since, lapsed, .. } = self.locks[at];
         let fresh = self.new_lock(cx, need);
-        self.locks[at] = Lock { since, ..fresh };
+        self.locks[at] = Lock { since, lapsed, ..fresh };
         self.send_request(cx, at);
     }
 

@@ -46,7 +46,11 @@ fn a_lapsed_lock_is_given_back() {
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(
         b.hears("lapsed h/c of d/d #1.2"),
-        ["note: h/c asks d/d@1", "d: request h/c of d/d@1 #1.4 rev 0 rank 11 from h/c"]
+        [
+            "note: h/c hears that the promise of d/d is broken",
+            "note: h/c asks d/d@1",
+            "d: request h/c of d/d@1 #1.4 rev 0 rank 11 from h/c"
+        ]
     );
 }
 
@@ -54,7 +58,7 @@ fn a_lapsed_lock_is_given_back() {
 fn what_ran_under_a_lapsed_lock_is_checked() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
-    assert_eq!(b.hears("lapsed h/c of d/d #1.2"), [""; 0]);
+    assert_eq!(b.hears("lapsed h/c of d/d #1.2"), ["note: h/c hears that the promise of d/d is broken"]);
     assert_eq!(
         b.ended("h/c", true),
         ["write: h/c ended well, is unknown", "note: h/c gives d/d back", "d: release h/c of d/d #1.2", "check h/c"]

@@ -124,7 +124,7 @@ impl Object {
                 continue;
             }
             let (asker, number) = (request.asker, request.number);
-            self.requests[at] = request.clone().broken();
+            self.requests[at] = Request { since: cx.now, ..request.clone().broken() };
             let (cob, from) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(asker).clone());
             cx.record(Body::Lapsed { cob, from, number });
             cx.post(self.me, asker, Msg::Lapsed(number));

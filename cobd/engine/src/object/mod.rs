@@ -244,6 +244,8 @@ pub(crate) struct Lock {
     /// The granter was told last that it is for somebody who leaves.
     pub(crate) told_leaving: bool,
     pub(crate) refused: Option<Box<str>>,
+    /// Since when it has been known that the promise which it was before is broken; none as soon as there is another one.
+    pub(crate) lapsed: Option<Time>,
     pub(crate) since: Time,
 }
 

@@ -44,7 +44,12 @@ impl Object {
         };
         wishes.sort_by(|a, b| {
             let by_state = if self.ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
-            by_state.then(a.rank.cmp(&b.rank)).then_with(|| cx.names.cmp(a.asker, b.asker))
+            // All that is done for one wish of another generation has that wish's rank. What others need for it comes
+            // before the wish itself, and among those the own ranks say what comes first.
+            let of_another = a.rank.generation != cx.generation;
+            let in_one = |r: &Request| of_another.then(|| (r.asker == r.origin, self.own_rank(r)));
+            let by_rank = || a.rank.cmp(&b.rank).then_with(|| in_one(a).cmp(&in_one(b)));
+            by_state.then_with(by_rank).then_with(|| cx.names.cmp(a.asker, b.asker))
         });
         let Some(first) = wishes.first() else { return own };
         let mut possible = self.reachable(first, state);
@@ -58,11 +63,18 @@ impl Object {
             }
         }
         let target = if possible.contains(&state) { state } else { possible.first().copied().unwrap_or(own.target) };
-        // What it would do by itself it does in its own name, whoever asks for it too.
-        let origin = (target != own.target).then_some(first.origin);
         let phase = if self.retiring { 0 } else { first.rank.phase };
+        // What it would do by itself it does in its own name, whoever asks for it too. For one that leaves it does what
+        // nobody who leaves would do for its own sake: so it does that in the name of who asks.
+        let by_itself = target == own.target && phase == own.phase;
+        let origin = (!by_itself).then_some(first.origin);
         let any_content = any_content || first.takes_any_content(cx);
         Aim { target, asker: Some(first.asker), origin, phase, rank: Some(first.rank), any_content }
+    }
+
+    /// The least rank that the own generation gives to a state of the set.
+    fn own_rank(&self, request: &Request) -> Option<u64> {
+        request.set.iter().filter_map(|s| self.spec.kind.ix(*s)).map(|s| self.spec.rank(s)).min()
     }
 
     /// The states of the set that a route leads to, in the set's order.

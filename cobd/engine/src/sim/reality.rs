@@ -4,12 +4,12 @@
 //! the real state, nothing relies on what it changes, and everything that it relies on is as it must
 //! be and is not moving.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
-use cob_types::{Bundle, CobId, Number, StateName};
+use cob_types::{Bundle, CobId, Need, Number, StateName};
 
 use crate::event::CheckOutcome;
 
@@ -40,6 +40,9 @@ pub(super) struct Thing {
     /// It leaves as it is, or has left so: for whoever leaves beside it, and who moves for one of these, it is as good
     /// as in this state.
     kept_from: Option<StateName>,
+    /// Who was promised that state by it while it was as good as there, and has not given the promise back. It holds also
+    /// when it is not to leave any more, until it moves.
+    promised_as_left: BTreeMap<CobId, StateName>,
 }
 
 /// A member of a budget that is away.
@@ -87,12 +90,27 @@ impl Reality {
             disturbed: None,
             beyond: None,
             kept_from: None,
+            promised_as_left: BTreeMap::new(),
         });
     }
 
-    /// Its host goes to a generation without it, and it is kept; or to one that has it.
-    pub(super) fn set_kept_from(&mut self, thing: usize, off: Option<StateName>) {
-        self.things[thing].kept_from = off;
+    /// Its host goes to a generation without it, and it is kept; or it lives by one that has it.
+    pub(super) fn set_kept_from(&mut self, id: &CobId, off: Option<StateName>) {
+        if let Some(thing) = self.find(id) {
+            self.things[thing].kept_from = off;
+        }
+    }
+
+    /// A promise is made: of where it really is, or of what it is as good as.
+    pub(super) fn granted(&mut self, asked: &CobId, by: &CobId, state: &StateName) {
+        let Some(thing) = self.find(asked) else { return };
+        let thing = &mut self.things[thing];
+        let as_left = thing.state != *state && thing.kept_from.as_ref() == Some(state);
+        if as_left {
+            thing.promised_as_left.insert(by.clone(), state.clone());
+        } else {
+            thing.promised_as_left.remove(by);
+        }
     }
 
     pub(super) fn find(&self, id: &CobId) -> Option<usize> {
@@ -153,6 +171,7 @@ impl Reality {
         for other in &relies_on {
             self.things[*other].relied_on += 1;
         }
+        self.things[thing].promised_as_left.clear();
         self.things[thing].running = Some(Running { job, to: to.clone(), content, relies_on });
         if breaches.is_empty() { Ok(()) } else { Err(breaches) }
     }
@@ -167,18 +186,19 @@ impl Reality {
     ) -> Vec<usize> {
         let Begin { thing, from, to, deep, .. } = *begin;
         let Thing { id, host, .. } = &self.things[thing];
-        let mut open = Vec::new();
+        let mut open: Vec<(&CobId, &Need)> = Vec::new();
         if let Some(c) = active(*host).and_then(|b| b.cobs.get(id)) {
             for t in c.transitions.iter().filter(|t| t.from == *from && t.to == *to) {
-                open.extend(&t.needs);
+                open.extend(t.needs.iter().map(|need| (&c.id, need)));
             }
         }
         let mut found = BTreeSet::new();
-        while let Some(need) = open.pop() {
+        while let Some((asker, need)) = open.pop() {
             let other = &need.cob;
             let Some(ix) = self.find(other) else { continue };
-            let Thing { state, running, host, kept_from, .. } = &self.things[ix];
-            let left = kept_from.as_ref().is_some_and(|off| need.states.contains(off));
+            let Thing { state, running, host, kept_from, promised_as_left, .. } = &self.things[ix];
+            let as_left = kept_from.iter().chain(promised_as_left.get(asker));
+            let left = as_left.into_iter().any(|off| need.states.contains(off));
             if running.is_some() {
                 breaches.push(format!("{id} goes from {from} to {to} while {other} is moving"));
             } else if !need.states.contains(state) && !left {
@@ -188,7 +208,8 @@ impl Reality {
                 continue;
             }
             if let Some(c) = active(*host).and_then(|b| b.cobs.get(other)) {
-                open.extend(c.locks.iter().filter(|l| l.state == *state).flat_map(|l| &l.needs));
+                let promised = c.locks.iter().filter(|l| l.state == *state).flat_map(|l| &l.needs);
+                open.extend(promised.map(|need| (&c.id, need)));
             }
         }
         found.into_iter().collect()
@@ -219,6 +240,9 @@ impl Reality {
 
     /// A promise is back: perhaps a token.
     pub(super) fn returned(&mut self, asked: &CobId, by: &CobId) {
+        if let Some(thing) = self.find(asked) {
+            self.things[thing].promised_as_left.remove(by);
+        }
         if let Some(thing) = self.find(by) {
             self.things[thing].beyond.take_if(|budget| budget == asked);
         }

@@ -48,6 +48,8 @@ pub(super) fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
             Some(format!("flap: {cob} has left {state} {times} times{because_of}"))
         }
         Note::Lapsed { from } => Some(format!("{cob} breaks its promise to {from}")),
+        // The message that says so is in the trace.
+        Note::Broken { .. } => None,
         Note::Requested { .. } | Note::Released { .. } | Note::Holds { .. } | Note::Recalled { .. } => None,
     }
 }

@@ -148,6 +148,10 @@ pub(super) struct Host {
     bundles: BTreeMap<GenerationNumber, Arc<Bundle>>,
     /// What was said to it and is not on its record: it is said again when it returns.
     words: VecDeque<Word>,
+    /// Where it was told to go last.
+    heading: GenerationNumber,
+    /// The generation that it lived by, and the one that it was told to go to, when last it was looked who is kept.
+    kept_in: (GenerationNumber, GenerationNumber),
     /// None: the daemon is down.
     pub(super) engine: Option<Engine>,
     life: Incarnation,
@@ -164,10 +168,14 @@ pub(super) struct Host {
 }
 
 impl Host {
+    /// The generation that it lives by: while its daemon is down, the one on its disk.
+    fn active(&self) -> GenerationNumber {
+        self.engine.as_ref().map_or(self.durable.active, Engine::generation)
+    }
+
     /// The bundle that it lives by.
     fn active_bundle(&self) -> Option<&Bundle> {
-        let active = self.engine.as_ref().map_or(self.durable.active, Engine::generation);
-        self.bundles.get(&active).map(|b| &**b)
+        self.bundles.get(&self.active()).map(|b| &**b)
     }
 }
 
@@ -259,6 +267,8 @@ impl World {
             name: name.clone(),
             bundles: BTreeMap::new(),
             words: VecDeque::new(),
+            heading: GenerationNumber(0),
+            kept_in: (GenerationNumber(0), GenerationNumber(0)),
             engine: Some(engine),
             life,
             durable: Durable { life: Some(life), ..Durable::default() },
@@ -299,7 +309,6 @@ impl World {
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
             let Some(host) = self.host_ix.get(name).copied() else { continue };
-            self.note_kept(host, bundle);
             self.hosts[host].bundles.insert(order.to, bundle.clone());
             self.hosts[host].words.push_back(Word { order: order.clone(), back });
             self.say_words(host);
@@ -312,6 +321,8 @@ impl World {
             let (generation, in_process) = (word.order.to, self.in_process.clone());
             let bundle = self.hosts[host].bundles[&generation].clone();
             let order = self.order_of(host, generation);
+            self.hosts[host].heading = generation;
+            self.note_kept(host);
             self.event(
                 host,
                 if word.back {
@@ -330,19 +341,25 @@ impl World {
     /// The order from the generation that a host has.
     fn order_of(&self, host: usize, to: GenerationNumber) -> Arc<SwitchOrder> {
         let host = &self.hosts[host];
-        let from = host.engine.as_ref().map_or(host.durable.active, Engine::generation);
+        let from = host.active();
         self.orders.get(&(from, to)).cloned().unwrap_or_else(|| Arc::new(SwitchOrder::free(from, to)))
     }
 
-    /// Who is not in the newest bundle of a host leaves; of these, some are kept.
-    fn note_kept(&mut self, host: usize, newest: &Bundle) {
-        let all: Vec<_> =
-            self.hosts[host].bundles.values().flat_map(|b| b.cobs.values().map(move |c| (c, b))).collect();
-        for (cob, bundle) in all {
-            let Some(thing) = self.reality.find(&cob.id) else { continue };
-            let leaving = !newest.cobs.contains_key(&cob.id);
-            let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
-            self.reality.set_kept_from(thing, off.filter(|_| leaving && cob.leaves_as_it_is()));
+    /// Who is missing where a host is told to go leaves; who is missing where it is has left; of these, some are kept. On
+    /// the way back one that has left comes again when its host is there, and not when that is ordered.
+    fn note_kept(&mut self, host: usize) {
+        let h = &mut self.hosts[host];
+        let (active, heading) = (h.active(), h.heading);
+        if std::mem::replace(&mut h.kept_in, (active, heading)) == (active, heading) {
+            return;
+        }
+        for bundle in h.bundles.values() {
+            for (id, cob) in &bundle.cobs {
+                let lacks = |at: &GenerationNumber| h.bundles.get(at).is_some_and(|b| !b.cobs.contains_key(id));
+                let leaves = [active, heading].iter().any(lacks);
+                let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
+                self.reality.set_kept_from(id, off.filter(|_| leaves && cob.leaves_as_it_is()));
+            }
         }
     }
 
@@ -367,6 +384,12 @@ impl World {
     #[must_use]
     pub fn engine(&self, host: &HostName) -> Option<&Engine> {
         self.hosts[*self.host_ix.get(host)?].engine.as_ref()
+    }
+
+    /// The generation that a host lives by; while its daemon is down, the one on its disk.
+    #[must_use]
+    pub fn generation_of(&self, host: &HostName) -> Option<GenerationNumber> {
+        Some(self.hosts[*self.host_ix.get(host)?].active())
     }
 
     /// The real state of a change object.
@@ -539,6 +562,7 @@ impl World {
         let was = engine.generation();
         let effects = engine.handle(event, now);
         self.perform(host, was, effects);
+        self.note_kept(host);
     }
 
     /// `was`: the generation that the host had before the turn.
@@ -588,6 +612,9 @@ impl World {
                 && generation > GenerationNumber(1)
             {
                 self.line(|w| format!("{} activates {generation}", w.hosts[host].name));
+            }
+            if let Body::Granted { cob, to, grant } = &record.body {
+                self.reality.granted(cob, to, &grant.state);
             }
             if let Body::Returned { cob, from, .. } = &record.body {
                 self.reality.returned(cob, from);
