@@ -125,14 +125,37 @@ pub struct DraftCob {
 /// One dependency of the change object that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrow {
+    /// On whom.
+    pub on: CobId,
+    /// All else: what one word says is the same on every node.
+    pub said: Arc<Said>,
+}
+
+/// What a word says of the change objects on both of its sides, whichever these are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
     /// Of which move or promise.
     pub when: When,
-    /// On whom.
-    pub need: Need,
+    /// The states that serve, never empty.
+    pub states: Vec<StateName>,
     /// The words that it came from, as the user wrote them: `requires: [db/server]`, or the explicit form.
     pub words: Arc<str>,
     /// Where they stand.
     pub place: Place,
+}
+
+impl Arrow {
+    /// Of which move or promise, and on whom: what tells two arrows of one change object apart.
+    #[must_use]
+    pub fn guards(&self) -> (&When, &CobId) {
+        (&self.said.when, &self.on)
+    }
+
+    /// What it asks for.
+    #[must_use]
+    pub fn need(&self) -> Need {
+        Need { cob: self.on.clone(), states: self.said.states.clone() }
+    }
 }
 
 /// What a dependency guards.

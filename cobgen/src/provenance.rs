@@ -5,16 +5,16 @@
 //! `provenance.json`, whose form is [`Provenance::to_json`].
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::secret::SecretId;
-use cob_types::{CobId, HostName, IdError, KindName, Need, StateName};
+use cob_types::{CobId, HostName, IdError, KindName, StateName};
 use serde::{Deserialize, Serialize};
 
-use crate::draft::{Arrow, Place, When};
+use crate::draft::{Arrow, Place, Said, When};
 
 /// The form of `provenance.json` written here.
 pub const FORMAT: u32 = 2;
@@ -47,7 +47,7 @@ pub struct Origin {
 impl Origin {
     /// The arrows behind each need.
     pub fn by_need(&self) -> impl Iterator<Item = &[Arrow]> {
-        self.arrows.chunk_by(|a, b| (&a.when, &a.need.cob) == (&b.when, &b.need.cob))
+        self.arrows.chunk_by(|a, b| a.guards() == b.guards())
     }
 }
 
@@ -95,9 +95,9 @@ impl Provenance {
     #[must_use]
     pub fn sources(&self, cob: &CobId, when: &When, on: &CobId) -> &[Arrow] {
         let Some(origin) = self.cobs.get(cob) else { return &[] };
-        let begin = origin.arrows.partition_point(|arrow| (&arrow.when, &arrow.need.cob) < (when, on));
+        let begin = origin.arrows.partition_point(|arrow| arrow.guards() < (when, on));
         let behind = &origin.arrows[begin..];
-        &behind[..behind.partition_point(|arrow| (&arrow.when, &arrow.need.cob) == (when, on))]
+        &behind[..behind.partition_point(|arrow| arrow.guards() == (when, on))]
     }
 
     /// The bytes of `provenance.json`: the same content gives the same bytes.
@@ -138,7 +138,7 @@ impl Provenance {
             return Err(ProvenanceError::Format { found: format });
         }
         let raw: Raw<'_> = serde_json::from_slice(bytes)?;
-        let read = Read::of(&raw)?;
+        let mut read = Read::of(&raw)?;
         let mut cobs = BTreeMap::new();
         for (id, number) in &raw.cobs {
             cobs.insert(id.clone(), read.origin(id, entry("origin", &raw.origins, *number)?)?);
@@ -235,6 +235,8 @@ struct Tables<'a> {
     guards: Table<RawGuard>,
     sources: Table<RawSource<'a>>,
     origins: Table<RawOrigin<'a>>,
+    /// What was said of many stands in one place: it is looked through once. Looked up, never walked.
+    known: HashMap<*const Said, (usize, usize)>,
 }
 
 impl<'a> Tables<'a> {
@@ -250,18 +252,27 @@ impl<'a> Tables<'a> {
         let restarts_on = origin.restarts_on.iter().map(name).collect();
         let mut arrows = Vec::with_capacity(origin.arrows.len());
         for same in origin.by_need() {
-            let guard = self.guards.number(match &same[0].when {
-                When::Transition { from, to } => RawGuard::Transition(from.clone(), to.clone()),
-                When::Lock { state } => RawGuard::Lock([state.clone()]),
-            });
-            let mut numbers = Vec::with_capacity(same.len());
-            for Arrow { need, words, place, .. } in same {
-                let source = RawSource(self.position(place), Cow::Borrowed(words), need.states.clone());
-                numbers.push(self.sources.number(source));
-            }
-            arrows.push(RawArrow(guard, name(&same[0].need.cob), numbers));
+            let guard = self.said(&same[0].said).0;
+            let numbers = same.iter().map(|arrow| self.said(&arrow.said).1).collect();
+            arrows.push(RawArrow(guard, name(&same[0].on), numbers));
         }
         RawOrigin { at, restarts_on, arrows }
+    }
+
+    /// The numbers of the guard and of the source.
+    fn said(&mut self, said: &'a Arc<Said>) -> (usize, usize) {
+        let Said { when, states, words, place } = &**said;
+        if let Some(known) = self.known.get(&Arc::as_ptr(said)) {
+            return *known;
+        }
+        let guard = self.guards.number(match when {
+            When::Transition { from, to } => RawGuard::Transition(from.clone(), to.clone()),
+            When::Lock { state } => RawGuard::Lock([state.clone()]),
+        });
+        let source = RawSource(self.position(place), Cow::Borrowed(words), states.clone());
+        let numbers = (guard, self.sources.number(source));
+        self.known.insert(Arc::as_ptr(said), numbers);
+        numbers
     }
 }
 
@@ -271,6 +282,8 @@ struct Read {
     guards: Vec<When>,
     /// Words, place and states.
     sources: Vec<(Arc<str>, Place, Vec<StateName>)>,
+    /// By guard and source.
+    said: BTreeMap<(usize, usize), Arc<Said>>,
 }
 
 impl Read {
@@ -280,7 +293,7 @@ impl Read {
             RawGuard::Transition(from, to) => When::Transition { from: from.clone(), to: to.clone() },
             RawGuard::Lock([state]) => When::Lock { state: state.clone() },
         });
-        let mut read = Self { files, guards: guards.collect(), sources: Vec::new() };
+        let mut read = Self { files, guards: guards.collect(), sources: Vec::new(), said: BTreeMap::new() };
         for RawSource(at, words, states) in &raw.sources {
             read.sources.push((Arc::from(&**words), read.place(*at)?, states.clone()));
         }
@@ -293,21 +306,31 @@ impl Read {
     }
 
     /// The origin of this change object.
-    fn origin(&self, id: &CobId, raw: &RawOrigin<'_>) -> Result<Origin, ProvenanceError> {
+    fn origin(&mut self, id: &CobId, raw: &RawOrigin<'_>) -> Result<Origin, ProvenanceError> {
         let name = |text: &str| match text.starts_with('/') {
             true => Ok(CobId::new(&format!("{}{text}", id.host_str()))?),
             false => Ok::<_, ProvenanceError>(CobId::new(text)?),
         };
         let mut arrows = Vec::new();
         for RawArrow(guard, on, numbers) in &raw.arrows {
-            let (when, cob) = (entry("guard", &self.guards, *guard)?, name(on)?);
+            let on = name(on)?;
             for number in numbers {
-                let (words, place, states) = entry("source", &self.sources, *number)?.clone();
-                arrows.push(Arrow { when: when.clone(), need: Need { cob: cob.clone(), states }, words, place });
+                arrows.push(Arrow { on: on.clone(), said: self.said(*guard, *number)? });
             }
         }
         let restarts_on = raw.restarts_on.iter().map(|on| name(on)).collect::<Result<_, _>>()?;
         Ok(Origin { place: self.place(raw.at)?, restarts_on, arrows })
+    }
+
+    fn said(&mut self, guard: usize, source: usize) -> Result<Arc<Said>, ProvenanceError> {
+        if let Some(known) = self.said.get(&(guard, source)) {
+            return Ok(Arc::clone(known));
+        }
+        let when = entry("guard", &self.guards, guard)?.clone();
+        let (words, place, states) = entry("source", &self.sources, source)?.clone();
+        let said = Arc::new(Said { when, states, words, place });
+        self.said.insert((guard, source), Arc::clone(&said));
+        Ok(said)
     }
 }
 
@@ -358,9 +381,9 @@ mod tests {
         let state = StateName::new("up").expect("a state");
         let id = |node: usize, name: &str| CobId::new(&format!("n{node}/{name}")).expect("an id");
         let of = |node: usize| {
-            let need = Need { cob: id(node, "db"), states: vec![state.clone()] };
-            let when = When::Lock { state: state.clone() };
-            let arrow = Arrow { when, need, words: "requires: [db]".into(), place: place.clone() };
+            let (when, states) = (When::Lock { state: state.clone() }, vec![state.clone()]);
+            let said = Said { when, states, words: "requires: [db]".into(), place: place.clone() };
+            let arrow = Arrow { on: id(node, "db"), said: Arc::new(said) };
             Origin { place: place.clone(), restarts_on: vec![id(node, "db")], arrows: vec![arrow] }
         };
         let nodes = |count: usize| Provenance {

@@ -13,7 +13,7 @@ use cob_types::kind::{Check, PayloadFile};
 use cob_types::switch::SwitchPolicy;
 use cob_types::{CobId, Command, GenerationNumber, HostName, Kind, KindName, Need, StateName, Transition};
 
-use crate::draft::{Arrow, At, Draft, DraftCob, DraftHost, Place, When};
+use crate::draft::{Arrow, At, Draft, DraftCob, DraftHost, Place, Said, When};
 use crate::generation::{Assembled, Refusal, assemble};
 
 pub(crate) mod random;
@@ -218,8 +218,9 @@ impl Sketch {
     }
 
     fn arrow(&mut self, cob: &str, when: When, need: Need, words: &str, place: &Place) -> &mut Self {
-        let (words, place) = (Arc::from(words), place.clone());
-        self.cob_mut(cob).arrows.push(Arrow { when, need, words, place });
+        let Need { cob: on, states } = need;
+        let said = Arc::new(Said { when, states, words: Arc::from(words), place: place.clone() });
+        self.cob_mut(cob).arrows.push(Arrow { on, said });
         self
     }
 

@@ -40,9 +40,9 @@ fn arrows(draft: &Draft) -> String {
     let mut lines = BTreeSet::new();
     for (id, cob) in &draft.cobs {
         for arrow in &cob.value.arrows {
-            let states: Vec<&str> = arrow.need.states.iter().map(|s| s.as_str()).collect();
-            let need = format!("({}, {})", arrow.need.cob, states.join("|"));
-            lines.insert(match &arrow.when {
+            let states: Vec<&str> = arrow.said.states.iter().map(|s| s.as_str()).collect();
+            let need = format!("({}, {})", arrow.on, states.join("|"));
+            lines.insert(match &arrow.said.when {
                 When::Transition { from, to } => format!("({id}, {from}, {to}) <- {need}"),
                 When::Lock { state } => format!("({id}, {state}) <- {need}"),
             });
@@ -72,7 +72,7 @@ fn requires_makes_both_depend_on_each_other() {
     ");
     // Whoever reads the other's dependencies is led to the line that they come from.
     let arrow = &draft.cobs[&id("n2/x")].value.arrows[0];
-    assert_eq!((&*arrow.words, arrow.place.line, arrow.place.column), ("requires: [n2/x]", 14, 35));
+    assert_eq!((&*arrow.said.words, arrow.said.place.line, arrow.said.place.column), ("requires: [n2/x]", 14, 35));
 }
 
 #[test]
@@ -175,7 +175,7 @@ cobs:
     (n1/ost0, down, up) <- (n2/mdt, up|outdated)
     (n1/ost0, up) <- (n1/net, up)
     ");
-    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| &*a.words).collect();
+    let words: Vec<&str> = draft.cobs[&id("n1/ost0")].value.arrows.iter().map(|a| &*a.said.words).collect();
     insta::assert_snapshot!(words.join("\n"), @"
     transitions: [{from: down, to: up, needs: [n2/mdt@up|outdated]}]
     transitions: [{from: down, to: up, needs: [n1/net@up]}]
@@ -262,7 +262,7 @@ clusters: {{c: {{services: {{db: [n3, n1, n2], app: [n1, n2]}}}}}}
 "
         );
         let found: BTreeSet<String> =
-            draft(&text).cobs[&id("n1/app/server")].value.arrows.iter().map(|a| a.need.cob.to_string()).collect();
+            draft(&text).cobs[&id("n1/app/server")].value.arrows.iter().map(|a| a.on.to_string()).collect();
         found.into_iter().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(on("all"), "n1/db/server n2/db/server n3/db/server");

@@ -1,14 +1,15 @@
 //! What works, but was probably not meant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
+use std::sync::Arc;
 
 use cob_types::StateName;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{Hops, System};
-use crate::draft::Arrow;
+use crate::draft::{Arrow, Said};
 use crate::provenance::{Origin, Provenance};
 
 /// Words that say more than what they expand to: what they name becomes part of the fingerprint.
@@ -65,10 +66,15 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
 
 /// Reports words that add nothing: everything that they expand to follows from other words.
 pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings) {
-    // Of each word every arrow that it makes: its own part of it, and all parts.
+    // Nearly every word is somewhere the only one that says what it says; it adds that.
+    let needs = || provenance.cobs.values().flat_map(Origin::by_need);
+    let single = needs().filter_map(|sources| if let [only] = sources { Some(only) } else { None });
+    let single: HashMap<*const Said, &Arrow> = single.map(|only| (Arc::as_ptr(&only.said), only)).collect();
+    let single: BTreeSet<Word<'_>> = single.into_values().map(Word::of).collect();
+    // Of each other word every arrow that it makes: its own part of it, and all parts.
     let mut words: BTreeMap<Word<'_>, Vec<(&Arrow, &[Arrow])>> = BTreeMap::new();
-    for sources in provenance.cobs.values().flat_map(Origin::by_need) {
-        for source in sources {
+    for sources in needs().filter(|sources| sources.len() > 1) {
+        for source in sources.iter().filter(|source| !single.contains(&Word::of(source))) {
             words.entry(Word::of(source)).or_default().push((source, sources));
         }
     }
@@ -83,7 +89,7 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
         let covered = arrows.iter().all(|(own, all)| {
             let others = all.iter().map(|source| (Word::of(source), source));
             let mut others = others.filter(|(other, source)| {
-                other != word && !told.contains(other) && source.need.states == own.need.states
+                other != word && !told.contains(other) && source.said.states == own.said.states
             });
             others.next().map(|(other, source)| instead.insert(other, source)).is_some()
         });
@@ -91,11 +97,11 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
             continue;
         }
         told.insert(*word);
-        let Some(place) = arrows.first().map(|(own, _)| own.place.clone()) else { continue };
+        let Some(place) = arrows.first().map(|(own, _)| own.said.place.clone()) else { continue };
         let steps = instead.into_values().map(|source| Step {
             text: "it follows from".to_owned(),
-            words: Some(source.words.to_string()),
-            place: Some(source.place.clone()),
+            words: Some(source.said.words.to_string()),
+            place: Some(source.said.place.clone()),
         });
         findings.push(Finding {
             severity: Severity::Warning,
@@ -120,7 +126,7 @@ struct Word<'a> {
 
 impl<'a> Word<'a> {
     fn of(source: &'a Arrow) -> Self {
-        let place = &source.place;
-        Self { file: place.file.as_os_str(), line: place.line, column: place.column, words: &source.words }
+        let Said { place, words, .. } = &*source.said;
+        Self { file: place.file.as_os_str(), line: place.line, column: place.column, words }
     }
 }

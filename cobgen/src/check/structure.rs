@@ -311,7 +311,7 @@ impl<'a> Names<'a> {
             When::Lock { state } => format!("({}, {state}) <- {need}", cob.id),
         };
         let source = self.provenance.and_then(|p| p.sources(&cob.id, when, &need.cob).first());
-        Step { text, words: source.map(|s| s.words.to_string()), place: source.map(|s| s.place.clone()) }
+        Step { text, words: source.map(|s| s.said.words.to_string()), place: source.map(|s| s.said.place.clone()) }
     }
 
     fn suggest(&mut self, unknown: &CobId) -> Option<&'a CobId> {

@@ -157,11 +157,12 @@ impl<'a> System<'a> {
     fn guards(&self, cob: &CobView<'a>, numbers: &HashMap<&CobId, usize>) -> Vec<Guard<'a>> {
         let kind = &self.kinds[cob.kind];
         let wants = |needs: &'a [Need]| -> Vec<Want<'a>> {
-            let mut wants = Vec::new();
+            let mut wants = Vec::with_capacity(needs.len());
             for need in needs {
                 let Some(on) = numbers.get(&need.cob).copied() else { continue };
                 let of = &self.kinds[self.cobs[on].kind];
-                let states: Vec<usize> = need.states.iter().filter_map(|state| of.place(state)).collect();
+                let mut states = Vec::with_capacity(need.states.len());
+                states.extend(need.states.iter().filter_map(|state| of.place(state)));
                 if !states.is_empty() && need.cob != cob.cob.id {
                     wants.push(Want { on, states, need });
                 }
@@ -177,7 +178,10 @@ impl<'a> System<'a> {
             .locks
             .iter()
             .filter_map(|l| Some(Guard { moment: Moment::Promise(kind.place(&l.state)?), wants: wants(&l.needs) }));
-        hops.chain(promises).collect()
+        // Exactly as many as there are: of a large model these are most of what is held.
+        let mut guards = Vec::with_capacity(cob.cob.transitions.len() + cob.cob.locks.len());
+        guards.extend(hops.chain(promises));
+        guards
     }
 
     pub(super) fn goals(&self) -> usize {

@@ -2,6 +2,8 @@
 //!
 //! Numbers of counterexamples are those of the lock protocol's page.
 
+use std::sync::Arc;
+
 use cob_types::codec;
 use cob_types::{Generation, canonical};
 use proptest::prelude::*;
@@ -610,9 +612,9 @@ fn what_the_same_line_does_to_many_is_told_once() {
     sketch.cob("b/db", "down").cob("a/1", "up").cob("a/2", "up").cob("a/3", "up");
     sketch.requires("a/1", "b/db").requires("a/2", "b/db").requires("a/3", "b/db");
     assert_eq!(findings(&sketch).len(), 3);
-    let line = sketch.draft.cobs["a/1"].value.arrows[0].place.clone();
+    let line = sketch.draft.cobs["a/1"].value.arrows[0].said.place.clone();
     for cob in sketch.draft.cobs.values_mut() {
-        cob.value.arrows.iter_mut().for_each(|arrow| arrow.place = line.clone());
+        cob.value.arrows.iter_mut().for_each(|arrow| Arc::make_mut(&mut arrow.said).place = line.clone());
     }
     let found = findings(&sketch);
     assert_eq!(found.len(), 1);

@@ -50,7 +50,7 @@ impl System<'_> {
         let text = format!("{subject} needs {} {} {purpose}", want.need.cob, states.join("|"));
         let id = &self.cobs[cob].cob.id;
         let source = self.provenance.and_then(|p| p.sources(id, &when, &want.need.cob).first());
-        Step { text, words: source.map(|s| s.words.to_string()), place: source.map(|s| s.place.clone()) }
+        Step { text, words: source.map(|s| s.said.words.to_string()), place: source.map(|s| s.said.place.clone()) }
     }
 
     /// A plain statement about a change object, with its place.

@@ -216,7 +216,7 @@ impl<'a> View<'a> {
         }
         for arrow in self.arrows(cob) {
             let text = notation(&cob.id, &arrow);
-            let mut lines = arrow.sources.iter().map(|s| format!("{}   {}", s.words, shown(&s.place)));
+            let mut lines = arrow.sources.iter().map(|s| format!("{}   {}", s.said.words, shown(&s.said.place)));
             writeln!(out, "  {text}   {}", lines.next().unwrap_or_default())?;
             for line in lines {
                 writeln!(out, "  {:width$}   {line}", "", width = text.chars().count())?;
@@ -230,7 +230,7 @@ impl<'a> View<'a> {
         let mut locks = Vec::new();
         for Dependency { when, need, sources } in self.arrows(cob) {
             let sources: Vec<Value> =
-                sources.iter().map(|s| json!({"words": s.words, "place": place_json(&s.place)})).collect();
+                sources.iter().map(|s| json!({"words": s.said.words, "place": place_json(&s.said.place)})).collect();
             let need = need.to_string();
             match when {
                 When::Transition { from, to } => {

@@ -12,34 +12,42 @@ use cob_types::{CobId, HostName, Need, StateName};
 use super::hosts::Hosts;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
-use crate::draft::{Arrow, When};
+use crate::draft::{Arrow, Said, When};
 use crate::model::Mark;
 
 /// Dependencies as they are found.
 #[derive(Debug, Default)]
 pub(super) struct Arrows {
-    found: Vec<Vec<Found>>,
-    /// Where those of each change object are.
-    of: HashMap<CobId, usize>,
+    /// What is said, and where.
+    said: Vec<(Arc<Said>, Mark)>,
+    /// What is said of each change object.
+    found: HashMap<CobId, Vec<Found>>,
 }
+
+/// Something that was said, by its number, of these two.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number(usize);
 
 #[derive(Debug)]
 struct Found {
-    when: When,
-    need: Need,
-    words: Arc<str>,
-    mark: Mark,
+    on: CobId,
+    said: Number,
 }
 
 impl Arrows {
-    /// Adds one to `cob`.
-    pub(super) fn add(&mut self, cob: &CobId, when: When, need: Need, words: Arc<str>, mark: Mark) {
-        let found = Found { when, need, words, mark };
-        match self.of.get(cob) {
-            Some(place) => self.found[*place].push(found),
+    /// Something to say of any two.
+    pub(super) fn say(&mut self, said: Said, mark: Mark) -> Number {
+        self.said.push((Arc::new(said), mark));
+        Number(self.said.len() - 1)
+    }
+
+    /// Says it of `cob`, as the dependent.
+    pub(super) fn add(&mut self, cob: &CobId, on: &CobId, said: Number) {
+        let found = Found { on: on.clone(), said };
+        match self.found.get_mut(cob) {
+            Some(list) => list.push(found),
             None => {
-                self.of.insert(cob.clone(), self.found.len());
-                self.found.push(vec![found]);
+                self.found.insert(cob.clone(), vec![found]);
             }
         }
     }
@@ -47,19 +55,24 @@ impl Arrows {
     /// Those of each change object in the order found. A dependency across hosts needs a link, and a link needs both
     /// addresses; those of one pair in the same transition or lock must have a state in common.
     pub(super) fn checked(
-        mut self,
+        self,
         hosts: &Hosts,
         no_address: &mut NoAddress,
         report: &mut Report<'_>,
     ) -> ByCob<Vec<Arrow>> {
-        let by_id: BTreeMap<CobId, usize> = self.of.into_iter().collect();
-        for (cob, place) in &by_id {
-            for found in &self.found[*place] {
-                no_address.look(cob, &found.need.cob, found.mark, hosts);
+        let Self { said, found } = self;
+        let by_id: BTreeMap<CobId, Vec<Found>> = found.into_iter().collect();
+        let checked = |(cob, list): (CobId, Vec<Found>)| {
+            for Found { on, said: Number(number) } in &list {
+                no_address.look(&cob, on, said[*number].1, hosts);
             }
-        }
-        let mut take = |place: usize| std::mem::take(&mut self.found[place]);
-        by_id.into_iter().map(|(cob, place)| (cob.clone(), checked(&cob, take(place), report))).collect()
+            if several_of_one(&list, &said) {
+                check_common_states(&cob, &list, &said, report);
+            }
+            let arrow = |Found { on, said: Number(number) }| Arrow { on, said: Arc::clone(&said[number].0) };
+            (cob, list.into_iter().map(arrow).collect())
+        };
+        by_id.into_iter().map(checked).collect()
     }
 }
 
@@ -102,39 +115,33 @@ impl NoAddress {
     }
 }
 
-fn checked(cob: &CobId, list: Vec<Found>, report: &mut Report<'_>) -> Vec<Arrow> {
-    if several_of_one(&list) {
-        check_common_states(cob, &list, report);
-    }
-    let arrow = |Found { when, need, words, mark }| Arrow { when, need, words, place: report.place(mark) };
-    list.into_iter().map(arrow).collect()
-}
-
 /// Whether some pair may occur twice in the same transition or lock; of long lists that is taken for granted.
-fn several_of_one(list: &[Found]) -> bool {
+fn several_of_one(list: &[Found], said: &[(Arc<Said>, Mark)]) -> bool {
     const SHORT: usize = 12;
-    let same = |a: &Found, b: &Found| a.need.cob == b.need.cob && a.when == b.when;
+    let same = |a: &Found, b: &Found| a.on == b.on && said[a.said.0].0.when == said[b.said.0].0.when;
     list.len() > SHORT || list.iter().enumerate().any(|(i, a)| list[..i].iter().any(|b| same(a, b)))
 }
 
-fn check_common_states(cob: &CobId, list: &[Found], report: &mut Report<'_>) {
+fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], report: &mut Report<'_>) {
     // What is left of each pair's states, and where the first of them was written.
-    let mut left: BTreeMap<(&When, &CobId), (Vec<&StateName>, &Found)> = BTreeMap::new();
-    for found in list {
-        let Found { when, need, words, mark } = found;
-        let Some((states, first)) = left.get_mut(&(when, &need.cob)) else {
-            left.insert((when, &need.cob), (need.states.iter().collect(), found));
+    let mut left: BTreeMap<(&When, &CobId), (Vec<&StateName>, &Said)> = BTreeMap::new();
+    for Found { on, said: Number(number) } in list {
+        let (here, mark) = &said[*number];
+        let Said { when, states: wanted, words, .. } = &**here;
+        let Some((states, first)) = left.get_mut(&(when, on)) else {
+            left.insert((when, on), (wanted.iter().collect(), here));
             continue;
         };
-        let both: Vec<&StateName> = states.iter().copied().filter(|s| need.states.contains(s)).collect();
+        let both: Vec<&StateName> = states.iter().copied().filter(|s| wanted.contains(s)).collect();
         if both.is_empty() {
             let what = match when {
                 When::Transition { from, to } => format!("the transition {from} -> {to} of {cob}"),
                 When::Lock { state } => format!("a promise of {cob} in {state}"),
             };
+            let need = |states: &[StateName]| Need { cob: on.clone(), states: states.to_vec() };
             let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"))
-                .note(None, format!("{what} needs {need} by it"))
-                .note(Some(report.place(first.mark)), format!("and {} by `{}` here", first.need, first.words))
+                .note(None, format!("{what} needs {} by it", need(wanted)))
+                .note(Some(first.place.clone()), format!("and {} by `{}` here", need(&first.states), first.words))
                 .help("both can't be at once: leave one of them away, or name a state that serves both");
             report.push(*mark, fault);
         } else {

@@ -90,7 +90,7 @@ fn keep(
         content: serde_json::json!({ "at_most": at_most }),
         files: Payload::new(),
         explicit: Vec::new(),
-        words: Vec::new(),
+        asks: Arc::default(),
         budget: None,
         at_most: Some(at_most),
         keep: false,
@@ -102,6 +102,6 @@ fn keep(
         report.push(mark, fault);
         return None;
     }
-    objects.all.insert(id, object);
+    objects.all.insert(id, Box::new(object));
     Some(token)
 }

@@ -396,7 +396,7 @@ pub(super) enum Below {
 }
 
 /// Reports paths that two change objects of a host would manage, and those in a folder that is another one's as a whole.
-pub(super) fn report_overlaps(objects: &ByCob<Object>, report: &mut Report<'_>) {
+pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: BTreeMap<(String, String), (&cob_types::CobId, &Object, bool)> = BTreeMap::new();
     let trees = || objects.iter().filter(|(_, o)| o.kind.as_ref().is_some_and(|k| k.kind.backend == "file-tree"));
     for (id, object) in trees() {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_types::CobId;
+use rayon::prelude::*;
 
 use super::builtin;
 use super::files::Payload;
@@ -24,10 +25,10 @@ pub(super) const MAX_DIRECT: usize = 1000;
 /// many comes as such: written out it would fill the memory.
 pub(super) fn thin_out(links: Vec<Link>, many: Vec<Many>, objects: &mut Objects) -> Vec<Link> {
     let mut groups: BTreeMap<(Word, Mark, usize), Vec<&Link>> = BTreeMap::new();
-    for link in &links {
-        if let Some(cluster) = between_services(link, objects) {
-            groups.entry((link.word, link.mark, cluster)).or_default().push(link);
-        }
+    let seen = &*objects;
+    let between: Vec<_> = links.par_iter().filter_map(|link| Some((link, between_services(link, seen)?))).collect();
+    for (link, cluster) in between {
+        groups.entry((link.word, link.mark, cluster)).or_default().push(link);
     }
     let mut gated: BTreeSet<(Word, Mark, CobId)> = BTreeSet::new();
     let mut gates = Gates::default();
@@ -139,12 +140,12 @@ fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: M
         content: serde_json::json!({}),
         files: Payload::new(),
         explicit: Vec::new(),
-        words: Vec::new(),
+        asks: Arc::default(),
         budget: None,
         at_most: None,
         keep: false,
         observe: false,
     };
-    objects.all.insert(id.clone(), object);
+    objects.all.insert(id.clone(), Box::new(object));
     id
 }

@@ -37,6 +37,7 @@ use std::path::{Path, PathBuf};
 use cob_types::generation::{BlobHash, Security};
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, IdError};
+use rayon::prelude::*;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::{At, Draft, DraftHost, Place};
@@ -272,5 +273,59 @@ impl Report<'_> {
     }
 }
 
+/// Goes through all of them, many at the same time. Where there is something to report, the part that it is in is gone
+/// through again in its turn: so faults are told in the order of `all`, and help is looked for only where it is shown.
+fn in_parts<T: Sync, F: Default + Send>(
+    all: &[T],
+    report: &mut Report<'_>,
+    each: impl Fn(&T, &mut F, &mut Report<'_>) + Sync,
+) -> Vec<F> {
+    const PART: usize = 4096;
+    let shared = &*report;
+    let silently = |part: &[T]| {
+        let (mut found, mut out) = (F::default(), Diagnostics::default());
+        if shared.out.is_full() {
+            return None;
+        }
+        for one in part {
+            each(one, &mut found, &mut shared.beside(&mut out));
+            if out.iter().next().is_some() {
+                return None;
+            }
+        }
+        Some(found)
+    };
+    let silent: Vec<Option<F>> = all.par_chunks(PART).map(silently).collect();
+    let mut in_turn = |part: &[T]| {
+        let mut found = F::default();
+        part.iter().for_each(|one| each(one, &mut found, report));
+        found
+    };
+    all.chunks(PART).zip(silent).map(|(part, found)| found.unwrap_or_else(|| in_turn(part))).collect()
+}
+
 /// Values by change object.
 type ByCob<T> = BTreeMap<CobId, T>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_told_of_in_their_order_and_only_where_there_is_something() {
+        let sources = Sources::default();
+        let mut out = Diagnostics::default();
+        let mut report = Report::new(&sources, &mut out);
+        let all: Vec<u32> = (0..10_000).collect();
+        let wrong = [9_999, 4_097, 3, 4_096];
+        let parts = in_parts(&all, &mut report, |one, found: &mut Vec<u32>, report| match wrong.contains(one) {
+            true => report.out.push(Diagnostic::error("odd", format!("{one} is wrong"))),
+            false => found.push(*one),
+        });
+        let good: Vec<u32> = all.iter().copied().filter(|one| !wrong.contains(one)).collect();
+        assert_eq!(parts.concat(), good);
+        let told: Vec<&str> = out.iter().map(|fault| fault.message.as_str()).collect();
+        assert_eq!(told, ["3 is wrong", "4096 is wrong", "4097 is wrong", "9999 is wrong"]);
+        assert_eq!(out.errors(), 4);
+    }
+}

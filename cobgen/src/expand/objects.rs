@@ -4,7 +4,7 @@
 //! stands for itself. An object with faults is kept by its name: others may depend on it, and they
 //! are not at fault.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
@@ -32,7 +32,7 @@ use crate::model::{
 const MAX_COBS: usize = 1_000_000;
 
 /// A short dependency word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Word {
     Requires,
     After,
@@ -71,7 +71,8 @@ pub(super) struct Object {
     pub(super) files: Payload,
     /// Explicit dependencies: transition or state, and the needs.
     pub(super) explicit: Vec<Explicit>,
-    pub(super) words: Vec<(Word, Target)>,
+    /// What it says of others in short words; where no template makes a difference it is the same on all nodes.
+    pub(super) asks: Arc<[Asks]>,
     /// The budget that it takes tokens of, by name.
     pub(super) budget: Option<Marked<String>>,
     /// It is a budget of so many tokens.
@@ -86,7 +87,23 @@ pub(super) struct Object {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Home {
     ByHand,
-    Service { cluster: usize, service: Arc<str>, cob: String },
+    Service { cluster: usize, service: Arc<str> },
+}
+
+/// A short word, and whom it names.
+#[derive(Debug)]
+pub(super) struct Asks {
+    pub(super) word: Word,
+    pub(super) target: Target,
+    /// Both as the user wrote them.
+    pub(super) words: Arc<str>,
+}
+
+impl Asks {
+    pub(super) fn new(word: Word, target: Target) -> Self {
+        let words = format!("{}: [{}]", word.as_str(), target.words()).into();
+        Self { word, target, words }
+    }
 }
 
 /// A dependency written out.
@@ -116,7 +133,7 @@ pub(super) struct Instance {
 /// All change objects.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    pub(super) all: ByCob<Object>,
+    pub(super) all: ByCob<Box<Object>>,
     pub(super) instances: BTreeMap<(usize, String), Instance>,
     made: Made,
 }
@@ -129,19 +146,30 @@ impl Objects {
         files: &mut Files,
         report: &mut Report<'_>,
     ) -> Self {
-        let mut maker = Maker { world, kinds, previous, files, objects: Self::default(), configs: BTreeMap::new() };
+        let mut maker = Maker {
+            world,
+            kinds,
+            previous,
+            files,
+            objects: Self::default(),
+            configs: BTreeMap::new(),
+            plain: HashMap::new(),
+            made: Vec::new(),
+        };
         for (name, entry) in world.sections.cobs.iter() {
             maker.by_hand(name, entry, report);
         }
         for (name, entry) in world.sections.services.iter() {
             maker.service(name, entry, report);
         }
-        file_tree::report_overlaps(&maker.objects.all, report);
-        maker.objects
+        let Maker { mut objects, made, .. } = maker;
+        objects.all = unique(made, report);
+        file_tree::report_overlaps(&objects.all, report);
+        objects
     }
 
     pub(super) fn get(&self, id: &CobId) -> Option<&Object> {
-        self.all.get(id)
+        self.all.get(id).map(|object| &**object)
     }
 
     /// The kinds and change objects as they leave this module.
@@ -223,6 +251,10 @@ struct Maker<'a> {
     objects: Objects,
     /// Configurations of clusters that differ from node to node.
     configs: BTreeMap<(usize, HostName), Node>,
+    /// What entries without templates say of others: it is the same for all that are made of them.
+    plain: HashMap<*const CobEntry, Arc<[Asks]>>,
+    /// In the order in which they were made.
+    made: Vec<(CobId, Box<Object>)>,
 }
 
 impl Maker<'_> {
@@ -316,6 +348,7 @@ impl Maker<'_> {
             return report.push(written.mark, fault.help("write one of the two"));
         }
         let known = actions::kind(service, written, self.files, report);
+        let shared: Arc<str> = Arc::from(service.value.as_str());
         for (cluster, placement) in placements {
             for node in &placement.nodes {
                 let Some(host) = self.world.hosts.0.get(node) else { continue };
@@ -334,11 +367,7 @@ impl Maker<'_> {
                     let value = self.world.templates.text(&name.value, name.mark, &scope, report)?;
                     Some(Marked { mark: name.mark, value })
                 });
-                let home = Home::Service {
-                    cluster: *cluster,
-                    service: Arc::from(service.value.as_str()),
-                    cob: actions::COB.to_owned(),
-                };
+                let home = Home::Service { cluster: *cluster, service: Arc::clone(&shared) };
                 let object = Object {
                     mark: written.mark,
                     home,
@@ -347,7 +376,7 @@ impl Maker<'_> {
                     content: content.to_json(),
                     files: Payload::new(),
                     explicit: Vec::new(),
-                    words: Vec::new(),
+                    asks: Arc::default(),
                     budget,
                     at_most: None,
                     keep: false,
@@ -496,7 +525,7 @@ impl Maker<'_> {
             let Some(id) = report.name(&name, |n| CobId::on(node, &format!("{service}/{n}"))) else {
                 return self.incomplete(cluster, service);
             };
-            let home = Home::Service { cluster, service: Arc::clone(service), cob: name.value.clone() };
+            let home = Home::Service { cluster, service: Arc::clone(service) };
             let scope = Scope { of: id.as_str(), ..scope };
             let object = self.object(cob.mark, home, entry, &scope, report);
             if let Some(instance) = self.objects.instances.get_mut(&(cluster, service.to_string())) {
@@ -514,21 +543,11 @@ impl Maker<'_> {
     }
 
     fn add(&mut self, id: CobId, object: Object, report: &mut Report<'_>) {
-        if self.objects.all.len() >= MAX_COBS {
+        if self.made.len() >= MAX_COBS {
             let fault = Diagnostic::error("too-large", format!("the model makes more than {MAX_COBS} change objects"));
             return report.push(object.mark, fault);
         }
-        if let Some(first) = self.objects.all.get(&id) {
-            let mut fault = Diagnostic::error("duplicate-name", format!("the change object {id} is made twice"))
-                .note(Some(report.place(first.mark)), "first here");
-            fault = fault.help(if first.mark == object.mark {
-                "in a loop, or in two clusters, its name must differ each time: `\"disk-{{ d }}\"`"
-            } else {
-                "rename one of them, or leave one away"
-            });
-            return report.push(object.mark, fault);
-        }
-        self.objects.all.insert(id, object);
+        self.made.push((id, Box::new(object)));
     }
 
     fn object(
@@ -560,7 +579,7 @@ impl Maker<'_> {
             content: content.to_json(),
             files: Payload::new(),
             explicit: Vec::new(),
-            words: Vec::new(),
+            asks: self.asks(entry, scope, report),
             budget: entry.budget.as_ref().and_then(|name| text(name, report)),
             at_most: None,
             keep: entry.on_remove.as_ref().is_some_and(|on_remove| on_remove.value == OnRemove::Keep),
@@ -591,16 +610,35 @@ impl Maker<'_> {
                 object.explicit.push(Explicit { mark: *mark, from: None, to: to.clone(), needs: list(needs, report) });
             }
         }
+        object
+    }
+
+    /// What it says of others in short words.
+    fn asks(&mut self, entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Arc<[Asks]> {
+        if let Some(made) = self.plain.get(&std::ptr::from_ref(entry)) {
+            return Arc::clone(made);
+        }
+        let text = |written: &Marked<String>, report: &mut Report<'_>| {
+            let value = self.world.templates.text(&written.value, written.mark, scope, report)?;
+            Some(Marked { mark: written.mark, value })
+        };
+        let mut asks = Vec::new();
+        let mut plain = true;
         for (word, targets) in words(entry) {
             for target in targets {
+                plain &= !is_template(&target.words());
                 let cob = text(&target.cob, report);
                 let on = target.on.as_ref().map(|on| render_on(on, |t, r| text(t, r), report));
                 if let (Some(cob), Some(on)) = (cob, on.map_or(Some(None), |on| on.map(Some))) {
-                    object.words.push((word, Target { cob, on }));
+                    asks.push(Asks::new(word, Target { cob, on }));
                 }
             }
         }
-        object
+        let asks: Arc<[Asks]> = asks.into();
+        if plain {
+            self.plain.insert(std::ptr::from_ref(entry), Arc::clone(&asks));
+        }
+        asks
     }
 
     /// The kind, with what the content makes of it and of the object.
@@ -637,6 +675,26 @@ impl Maker<'_> {
             }
         })
     }
+}
+
+/// By id, each once. Sorting them all at the end is far faster than finding the place of each of very many.
+fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob<Box<Object>> {
+    made.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for same in made.chunk_by(|(a, _), (b, _)| a == b) {
+        let Some(((id, first), others)) = same.split_first() else { continue };
+        for (_, object) in others {
+            let mut fault = Diagnostic::error("duplicate-name", format!("the change object {id} is made twice"))
+                .note(Some(report.place(first.mark)), "first here");
+            fault = fault.help(if first.mark == object.mark {
+                "in a loop, or in two clusters, its name must differ each time: `\"disk-{{ d }}\"`"
+            } else {
+                "rename one of them, or leave one away"
+            });
+            report.push(object.mark, fault);
+        }
+    }
+    made.dedup_by(|(later, _), (earlier, _)| later == earlier);
+    made.into_iter().collect()
 }
 
 /// The short words of a change object, in the order in which they are expanded.

@@ -5,16 +5,17 @@
 //! `HOST/NAME`. A service means those of its change objects that are `ready`. The service is the own
 //! cluster's, else the only cluster's that has it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use cob_types::{CobId, HostName};
+use rayon::prelude::*;
 
-use super::Report;
 use super::gates::MAX_DIRECT;
-use super::objects::{Home, Instance, Object, Objects, Word};
+use super::objects::{Asks, Home, Instance, Object, Objects, Word};
 use super::scope::World;
 use super::spread::Spread;
+use super::{Report, in_parts};
 use crate::catalog::Stage;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
@@ -45,29 +46,57 @@ pub(super) struct Many {
 /// Everything that the short words name.
 pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_>) -> (Vec<Link>, Vec<Many>) {
     let mut finder = Finder { world, objects, links: Vec::new(), many: Vec::new(), ready: BTreeMap::new() };
-    let mut services: Vec<(&CobId, &Object, Word, &Target, usize, String)> = Vec::new();
-    for (id, object) in &objects.all {
-        for (word, target) in &object.words {
-            match finder.lookup(&Asker::of(id, object), *word, target, report) {
-                Lookup::Cobs(found) => finder.link(*word, id, target, found, report),
-                Lookup::Service(cluster, service) => services.push((id, object, *word, target, cluster, service)),
+    let asking: Vec<(&CobId, &Object)> = objects.all.iter().map(|(id, object)| (id, &**object)).collect();
+    let direct = in_parts(&asking, report, |(id, object), direct: &mut Direct<'_>, report| {
+        for asks in &*object.asks {
+            match finder.lookup(&Asker::of(id, object), asks.word, &asks.target, report) {
+                Lookup::Cobs(found) => link(&mut direct.links, id, asks, found, report),
+                Lookup::Service(cluster, service) => direct.services.push((id, object, asks, cluster, service)),
                 Lookup::Nothing => {}
             }
         }
+    });
+    let mut services = Vec::new();
+    for part in direct {
+        finder.links.extend(part.links);
+        services.extend(part.services);
     }
     // Which of a service's change objects are ready follows from the links inside it.
     finder.find_ready(report);
-    for (id, object, word, target, cluster, service) in services {
-        let asker = Asker::of(id, object);
-        if let Some(found) = finder.ready_of(&asker, word, target, cluster, &service, report) {
-            finder.link(word, id, target, found, report);
-        }
-    }
+    let of_services =
+        in_parts(&services, report, |(id, object, asks, cluster, service), links: &mut Vec<Link>, report| {
+            let asker = Asker::of(id, object);
+            if let Some(found) = finder.ready_of(&asker, asks.word, &asks.target, *cluster, service, report) {
+                link(links, id, asks, found, report);
+            }
+        });
+    finder.links.extend(of_services.into_iter().flatten());
     for (name, entry) in world.sections.services.iter() {
         finder.of_service(&name.value, entry, report);
         finder.unmade(&name.value, entry, report);
     }
     (finder.links, finder.many)
+}
+
+/// What change objects ask for in their own words.
+#[derive(Default)]
+struct Direct<'a> {
+    links: Vec<Link>,
+    /// Who asks, and for the ready ones of which service.
+    services: Vec<(&'a CobId, &'a Object, &'a Asks, usize, String)>,
+}
+
+fn link(links: &mut Vec<Link>, from: &CobId, asks: &Asks, found: Vec<CobId>, report: &mut Report<'_>) {
+    let Asks { word, target, words } = asks;
+    for to in found {
+        if to == *from {
+            let fault = Diagnostic::error("self-dependency", "a change object can't depend on itself");
+            let help = "to mean the same on the other nodes of its service write `{cob: NAME, on: peers}`";
+            report.push(target.cob.mark, fault.note(None, format!("here {from} does")).help(help));
+            continue;
+        }
+        links.push(Link { word: *word, from: from.clone(), to, words: Arc::clone(words), mark: target.cob.mark });
+    }
 }
 
 /// Who asks, and from where.
@@ -106,19 +135,6 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn link(&mut self, word: Word, from: &CobId, target: &Target, found: Vec<CobId>, report: &mut Report<'_>) {
-        let words: Arc<str> = format!("{}: [{}]", word.as_str(), target.words()).into();
-        for to in found {
-            if to == *from {
-                let fault = Diagnostic::error("self-dependency", "a change object can't depend on itself");
-                let help = "to mean the same on the other nodes of its service write `{cob: NAME, on: peers}`";
-                report.push(target.cob.mark, fault.note(None, format!("here {from} does")).help(help));
-                continue;
-            }
-            self.links.push(Link { word, from: from.clone(), to, words: words.clone(), mark: target.cob.mark });
-        }
-    }
-
     fn lookup(&self, asker: &Asker<'_>, word: Word, target: &Target, report: &mut Report<'_>) -> Lookup {
         let text = target.cob.value.as_str();
         match text.split_once('/') {
@@ -405,18 +421,13 @@ impl Finder<'_> {
     /// Fills in which change objects of each service are ready: those named, else those on which
     /// none of its others depends.
     fn find_ready(&mut self, report: &mut Report<'_>) {
-        let mut depended: BTreeSet<&CobId> = BTreeSet::new();
-        for link in self.links.iter().filter(|l| l.word != Word::Excludes) {
-            let home = |id| self.objects.get(id).map(|o| &o.home);
-            if let (
-                Some(Home::Service { cluster: c1, service: s1, .. }),
-                Some(Home::Service { cluster: c2, service: s2, .. }),
-            ) = (home(&link.from), home(&link.to))
-                && (c1, s1) == (c2, s2)
-            {
-                depended.insert(&link.to);
-            }
-        }
+        let home = |id: &CobId| self.objects.get(id).map(|o| &o.home);
+        let within = |link: &&Link| match (home(&link.from), home(&link.to)) {
+            (Some(from @ Home::Service { .. }), Some(to)) => from == to && link.word != Word::Excludes,
+            _ => false,
+        };
+        // Looked up, never walked.
+        let depended: HashSet<&CobId> = self.links.par_iter().filter(within).map(|link| &link.to).collect();
         let mut ready = BTreeMap::new();
         for ((cluster, service), instance) in &self.objects.instances {
             let named = self.service_entry(service).and_then(|s| s.ready.as_ref());
@@ -478,7 +489,10 @@ impl Finder<'_> {
     /// the gates among them require.
     fn of_service(&mut self, name: &str, entry: &ServiceEntry, report: &mut Report<'_>) {
         let words = [(Word::Requires, &entry.requires), (Word::After, &entry.after), (Word::Wants, &entry.wants)];
-        if words.iter().all(|(_, targets)| targets.is_empty()) && entry.dependencies.is_none() {
+        let words =
+            words.into_iter().flat_map(|(word, targets)| targets.iter().map(move |t| Asks::new(word, t.clone())));
+        let words: Vec<Asks> = words.collect();
+        if words.is_empty() && entry.dependencies.is_none() {
             return;
         }
         for cluster in self.world.clusters.with(name).collect::<Vec<_>>() {
@@ -488,15 +502,14 @@ impl Finder<'_> {
             for id in bearers {
                 let Some(object) = self.objects.get(&id) else { continue };
                 let asker = Asker::of(&id, object);
-                for (word, targets) in words {
-                    for target in targets {
-                        let found = match self.lookup(&asker, word, target, report) {
-                            Lookup::Cobs(found) => Some(found),
-                            Lookup::Service(c, s) => self.ready_of(&asker, word, target, c, &s, report),
-                            Lookup::Nothing => None,
-                        };
-                        self.link(word, &id, target, found.unwrap_or_default(), report);
-                    }
+                for asks in &words {
+                    let Asks { word, target, .. } = asks;
+                    let found = match self.lookup(&asker, *word, target, report) {
+                        Lookup::Cobs(found) => Some(found),
+                        Lookup::Service(c, s) => self.ready_of(&asker, *word, target, c, &s, report),
+                        Lookup::Nothing => None,
+                    };
+                    link(&mut self.links, &id, asks, found.unwrap_or_default(), report);
                 }
             }
         }
@@ -509,14 +522,14 @@ impl Finder<'_> {
         for (stage, word) in [(Stage::Install, Word::Install), (Stage::Runtime, Word::Requires)] {
             for (service, written) in self.world.needs.before(name, stage, |s| placed.contains_key(s)) {
                 let target = Target { cob: Marked { mark: written.mark, value: service.clone() }, on: None };
-                let found = self.ready_of(&Asker::of(first, object), word, &target, cluster, &service, report);
+                let asks = Asks::new(word, target);
+                let found = self.ready_of(&Asker::of(first, object), word, &asks.target, cluster, &service, report);
                 let found = found.unwrap_or_default();
                 if bearers.len() > 1 && found.len() > 1 && bearers.len().saturating_mul(found.len()) > MAX_DIRECT {
-                    let words: Arc<str> = format!("{}: [{}]", word.as_str(), target.words()).into();
                     let (from, mark) = (bearers.to_vec(), written.mark);
-                    self.many.push(Many { word, from, to: found, words, mark });
+                    self.many.push(Many { word, from, to: found, words: asks.words, mark });
                 } else {
-                    bearers.iter().for_each(|id| self.link(word, id, &target, found.clone(), report));
+                    bearers.iter().for_each(|id| link(&mut self.links, id, &asks, found.clone(), report));
                 }
             }
         }

@@ -6,18 +6,20 @@
 //! `excludes: [X]`: A is switched on only while X is off, and X only while A is off, each with the
 //! promise of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use cob_types::{CobId, Need, StateName, Transition};
+use cob_types::{CobId, Kind, Need, StateName, Transition};
+use rayon::prelude::*;
 
 use super::actions;
-use super::arrows::Arrows;
+use super::arrows::{Arrows, Number};
 use super::kinds::Known;
 use super::objects::{Explicit, Objects, Word};
 use super::targets::Link;
 use super::{ByCob, Report, service};
 use crate::diagnostic::Diagnostic;
-use crate::draft::When;
+use crate::draft::{Said, When};
 use crate::model::{Mark, Marked, did_you_mean_or_list};
 
 /// The dependencies that were written out.
@@ -36,14 +38,16 @@ pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Repo
                 );
             }
             let Some(when) = when else { continue };
-            for (need, text, mark) in needs {
+            for (Need { cob, states }, text, mark) in needs {
                 let words = match &when {
                     When::Transition { from, to } => {
                         format!("transitions: [{{from: {from}, to: {to}, needs: [{text}]}}]")
                     }
                     When::Lock { state } => format!("locks: [{{state: {state}, needs: [{text}]}}]"),
                 };
-                arrows.add(id, when.clone(), need, words.into(), mark);
+                let said = Said { when: when.clone(), states, words: words.into(), place: report.place(mark) };
+                let said = arrows.say(said, mark);
+                arrows.add(id, &cob, said);
             }
         }
     }
@@ -51,49 +55,82 @@ pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Repo
 
 /// The dependencies that the short words stand for.
 pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, report: &mut Report<'_>) {
-    for link in links {
-        let (Some(a), Some(x)) = (objects.get(&link.from), objects.get(&link.to)) else { continue };
-        let (Some(a), Some(x)) = (&a.kind, &x.kind) else { continue };
-        let mut any = |cob: &CobId, when: When, on: &CobId, states: Vec<StateName>| {
-            let need = Need { cob: on.clone(), states };
-            arrows.add(cob, when, need, link.words.clone(), link.mark);
-        };
-        let mut add = |cob: &CobId, when: When, on: &CobId, state: &StateName| any(cob, when, on, vec![state.clone()]);
-        match link.word {
-            Word::Requires => {
-                coming_up(a).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
-                if a.runs() {
-                    add(&link.from, When::Lock { state: a.on().clone() }, &link.to, x.on());
-                    leaving(x).for_each(|move_| any(&link.to, move_, &link.from, a.resting()));
-                }
-            }
-            Word::Install => {
-                let first = if a.of_actions { Some(a.off()) } else { None };
-                let installing = moves(a, |t| first.map_or(t.to == *a.on(), |first| t.from == *first));
-                installing.for_each(|move_| any(&link.from, move_, &link.to, x.installed()));
-                // A server of another sort is off at times without leaving: that is nobody's business.
-                if x.of_actions || x.builtin.is_some_and(|b| b.gate) {
-                    into(x, x.off()).for_each(|move_| any(&link.to, move_, &link.from, vec![a.off().clone()]));
-                }
-            }
-            Word::After | Word::Wants | Word::RestartsOn | Word::ReloadsOn => {
-                into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.on()));
-            }
-            Word::Excludes => {
-                for (known, cob) in [(a, &link.from), (x, &link.to)] {
-                    if known.on() == known.off() {
-                        let what = format!("{cob} has one state for on and off, so `excludes` has no meaning for it");
-                        report.push(link.mark, Diagnostic::error("no-off-state", what));
-                        return;
-                    }
-                }
-                into(a, a.on()).for_each(|move_| add(&link.from, move_, &link.to, x.off()));
-                add(&link.from, When::Lock { state: a.on().clone() }, &link.to, x.off());
-                into(x, x.on()).for_each(|move_| add(&link.to, move_, &link.from, a.off()));
-                add(&link.to, When::Lock { state: x.on().clone() }, &link.from, a.off());
+    // A word says the same of all change objects of the same two kinds: on thousands of nodes it is said once.
+    let mut known: HashMap<Saying<'_>, Vec<(Side, Number)>> = HashMap::new();
+    let kind = |id| objects.get(id).and_then(|object| object.kind.as_ref());
+    let of_kinds = |link| -> Option<(&Link, &Known, &Known)> { Some((link, kind(&link.from)?, kind(&link.to)?)) };
+    let links: Vec<_> = links.par_iter().filter_map(of_kinds).collect();
+    for (link, a, x) in links {
+        let excludes = link.word == Word::Excludes;
+        let one_state = [(a, &link.from), (x, &link.to)].into_iter().find(|(known, _)| known.on() == known.off());
+        if let (true, Some((_, cob))) = (excludes, one_state) {
+            let what = format!("{cob} has one state for on and off, so `excludes` has no meaning for it");
+            report.push(link.mark, Diagnostic::error("no-off-state", what));
+            return;
+        }
+        let saying = (link.mark, link.word, &*link.words, Arc::as_ptr(&a.kind), Arc::as_ptr(&x.kind));
+        let said = known.entry(saying).or_insert_with(|| {
+            let (words, place) = (&link.words, report.place(link.mark));
+            let say = |(side, when, states)| {
+                let said = Said { when, states, words: Arc::clone(words), place: place.clone() };
+                (side, arrows.say(said, link.mark))
+            };
+            stands_for(link.word, a, x).into_iter().map(say).collect()
+        });
+        for (side, said) in said {
+            match side {
+                Side::Asker => arrows.add(&link.from, &link.to, *said),
+                Side::Asked => arrows.add(&link.to, &link.from, *said),
             }
         }
     }
+}
+
+/// Where and in which words what is said, and the kinds of both sides: each kind is there once.
+type Saying<'a> = (Mark, Word, &'a str, *const Kind, *const Kind);
+
+/// Whose moves and promises a dependency guards.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    /// Those of who wrote the word.
+    Asker,
+    /// Those of who is named.
+    Asked,
+}
+
+/// What a word comes to between change objects of the kinds `a` and `x`: whose move or promise needs which states of
+/// the other.
+fn stands_for(word: Word, a: &Known, x: &Known) -> Vec<(Side, When, Vec<StateName>)> {
+    use Side::{Asked, Asker};
+    let mut all = Vec::new();
+    match word {
+        Word::Requires => {
+            all.extend(coming_up(a).map(|move_| (Asker, move_, vec![x.on().clone()])));
+            if a.runs() {
+                all.push((Asker, When::Lock { state: a.on().clone() }, vec![x.on().clone()]));
+                all.extend(leaving(x).map(|move_| (Asked, move_, a.resting())));
+            }
+        }
+        Word::Install => {
+            let first = if a.of_actions { Some(a.off()) } else { None };
+            let installing = moves(a, |t| first.map_or(t.to == *a.on(), |first| t.from == *first));
+            all.extend(installing.map(|move_| (Asker, move_, x.installed())));
+            // A server of another sort is off at times without leaving: that is nobody's business.
+            if x.of_actions || x.builtin.is_some_and(|b| b.gate) {
+                all.extend(into(x, x.off()).map(|move_| (Asked, move_, vec![a.off().clone()])));
+            }
+        }
+        Word::After | Word::Wants | Word::RestartsOn | Word::ReloadsOn => {
+            all.extend(into(a, a.on()).map(|move_| (Asker, move_, vec![x.on().clone()])));
+        }
+        Word::Excludes => {
+            for (side, own, other) in [(Asker, a, x), (Asked, x, a)] {
+                all.extend(into(own, own.on()).map(|move_| (side, move_, vec![other.off().clone()])));
+                all.push((side, When::Lock { state: own.on().clone() }, vec![other.off().clone()]));
+            }
+        }
+    }
+    all
 }
 
 /// What each change object rests on by `restarts_on` and `reloads_on`.

@@ -45,22 +45,22 @@ pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNu
         cobs: BTreeMap::new(),
         secrets: draft.secrets.iter().map(|(id, secret)| (*id, secret.value.name.clone())).collect(),
     };
-    let drafts: Vec<(CobId, At<DraftCob>)> = std::mem::take(&mut draft.cobs).into_iter().collect();
-    let made: Vec<_> = drafts.into_par_iter().map(|(id, cob)| make_cob(&draft, id, cob, &prints)).collect();
+    let by_host = by_host(std::mem::take(&mut draft.cobs));
+    let made: Vec<MadeHost> = by_host.into_par_iter().map(|cobs| make_cobs(&draft, cobs, &prints)).collect();
     let mut cobs = Vec::with_capacity(made.len());
     let mut origins = Vec::with_capacity(made.len());
-    for MadeCob { id, cob, origin, faults: found } in made {
-        cobs.extend(cob.map(|cob| (id.clone(), cob)));
-        origins.push((id, origin));
-        faults.extend(found);
+    for made in made {
+        cobs.push(made.cobs);
+        origins.push(made.origins);
+        faults.extend(made.faults);
     }
-    provenance.cobs = origins.into_iter().collect();
+    provenance.cobs = origins.into_iter().flatten().collect();
     if !faults.is_empty() {
         return Err(Refusal { faults });
     }
     let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(name, kind)| (name, &kind.value)).collect();
     set_ranks(&kinds, &mut cobs);
-    let count = cobs.len() as u64;
+    let count = cobs.iter().map(Vec::len).sum::<usize>() as u64;
     let bundles = cut(&draft, cobs);
     let hosts = manifest_hosts(&draft, &bundles, &mut faults);
     let manifest = Manifest {
@@ -106,27 +106,55 @@ fn check_blobs(draft: &Draft, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What came of the draft of one change object.
-struct MadeCob {
-    id: CobId,
-    /// Without its ranks; none where a fault keeps it from being made.
-    cob: Option<Cob>,
-    origin: Origin,
+/// Host by host, since so are the bundles; in the order of ids.
+fn by_host(cobs: BTreeMap<CobId, At<DraftCob>>) -> Vec<Vec<(CobId, At<DraftCob>)>> {
+    let mut hosts: Vec<Vec<(CobId, At<DraftCob>)>> = Vec::new();
+    for (id, cob) in cobs {
+        match hosts.last_mut() {
+            Some(host) if host[0].0.host_str() == id.host_str() => host.push((id, cob)),
+            _ => hosts.push(vec![(id, cob)]),
+        }
+    }
+    hosts
+}
+
+/// What came of the drafts of one host's change objects.
+#[derive(Default)]
+struct MadeHost {
+    /// Without their ranks, and without those that a fault keeps from being made.
+    cobs: Vec<(CobId, Cob)>,
+    origins: Vec<(CobId, Origin)>,
     faults: Vec<Fault>,
 }
 
-fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId, Prints>) -> MadeCob {
+fn make_cobs(draft: &Draft, cobs: Vec<(CobId, At<DraftCob>)>, prints: &HashMap<CobId, Prints>) -> MadeHost {
+    let mut made =
+        MadeHost { cobs: Vec::with_capacity(cobs.len()), origins: Vec::with_capacity(cobs.len()), faults: Vec::new() };
+    for (id, cob) in cobs {
+        let (cob, origin) = make_cob(draft, &id, cob, prints, &mut made.faults);
+        made.cobs.extend(cob.map(|cob| (id.clone(), cob)));
+        made.origins.push((id, origin));
+    }
+    made
+}
+
+fn make_cob(
+    draft: &Draft,
+    id: &CobId,
+    cob: At<DraftCob>,
+    prints: &HashMap<CobId, Prints>,
+    faults: &mut Vec<Fault>,
+) -> (Option<Cob>, Origin) {
     let At { value, place } = cob;
-    let mut faults = Vec::new();
     if !draft.hosts.contains_key(id.host_str()) {
         faults.push(Fault::UnknownHost { cob: id.clone(), host: id.host(), place: place.clone() });
     }
     if !draft.kinds.contains_key(&value.kind) {
         faults.push(Fault::UnknownKind { cob: id.clone(), kind: value.kind.clone(), place: place.clone() });
     }
-    let merged = merge(&id, value.arrows, &mut faults);
+    let merged = merge(id, value.arrows, faults);
     let origin = Origin { place, restarts_on: value.restarts_on, arrows: merged.arrows };
-    let Some(print) = prints.get(&id) else { return MadeCob { id, cob: None, origin, faults } };
+    let Some(print) = prints.get(id) else { return (None, origin) };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
     let expects: SmallMap<CobId, Fingerprint> =
         named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
@@ -147,15 +175,23 @@ fn make_cob(draft: &Draft, id: CobId, cob: At<DraftCob>, prints: &HashMap<CobId,
         observe: value.observe,
         files: value.files,
     };
-    MadeCob { id, cob: Some(cob), origin, faults }
+    (Some(cob), origin)
 }
 
-/// Puts every change object into its host's bundle, with the kinds and contents that it uses.
-fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
-    let empty = |host: &HostName| (host.clone(), (Bundle::empty(host.clone()), Vec::new()));
-    let mut bundles: BTreeMap<HostName, (Bundle, Vec<(CobId, Cob)>)> = draft.hosts.keys().map(empty).collect();
-    for (id, cob) in cobs {
-        let Some((bundle, own)) = bundles.get_mut(id.host_str()) else { continue };
+/// One bundle a host, with its change objects and the kinds and contents that they use.
+fn cut(draft: &Draft, cobs: Vec<Vec<(CobId, Cob)>>) -> BTreeMap<HostName, Bundle> {
+    let filled: Vec<Bundle> = cobs.into_par_iter().map(|cobs| bundle(draft, cobs)).collect();
+    let mut bundles: BTreeMap<HostName, Bundle> =
+        draft.hosts.keys().map(|host| (host.clone(), Bundle::empty(host.clone()))).collect();
+    for bundle in filled {
+        bundles.insert(bundle.host.clone(), bundle);
+    }
+    bundles
+}
+
+fn bundle(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> Bundle {
+    let mut bundle = Bundle::empty(cobs[0].0.host());
+    for (_, cob) in &cobs {
         let kind = &draft.kinds[&cob.kind].value;
         for payload in kind.files.values().chain(cob.files.values()) {
             if let Some(bytes) = draft.blobs.get(&payload.blob) {
@@ -164,17 +200,13 @@ fn cut(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> BTreeMap<HostName, Bundle> {
         }
         for secret in cob_types::secret::marks(&cob.content) {
             // Empty as long as nobody has looked for the values: good for a look, not for a host.
-            let sealed = draft.sealed.get(id.host_str()).and_then(|sealed| sealed.get(&secret)).cloned();
+            let sealed = draft.sealed.get(&bundle.host).and_then(|sealed| sealed.get(&secret)).cloned();
             bundle.secrets.entry(secret).or_insert_with(|| sealed.unwrap_or_default().into());
         }
         bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
-        own.push((id, cob));
     }
     // All at once: a map that is filled in order, one after the other, is half empty.
-    let whole = |(host, (bundle, own)): (HostName, (Bundle, Vec<(CobId, Cob)>))| {
-        (host, Bundle { cobs: own.into_iter().collect(), ..bundle })
-    };
-    bundles.into_iter().map(whole).collect()
+    Bundle { cobs: cobs.into_iter().collect(), ..bundle }
 }
 
 fn manifest_hosts(

@@ -60,8 +60,8 @@ pub enum Fault {
     /// Two writings of one dependency that no state serves.
     #[error(
         "{cob} {} needs {on} in a state that is both one of {} ({}, {}) and one of {} ({}, {}); no state is",
-        guarded(.when), listed(&.two[0]), .two[0].words, at(&.two[0].place),
-        listed(&.two[1]), .two[1].words, at(&.two[1].place)
+        guarded(.when), listed(&.two[0]), .two[0].said.words, at(&.two[0].said.place),
+        listed(&.two[1]), .two[1].said.words, at(&.two[1].said.place)
     )]
     NoCommonState {
         /// The dependent.
@@ -141,7 +141,7 @@ impl Fault {
             | Self::MissingBlob { place, .. }
             | Self::BundleTooLarge { place, .. } => vec![place],
             Self::RestartCircle { steps } => steps.iter().map(|step| &step.place).collect(),
-            Self::NoCommonState { two, .. } => vec![&two[1].place, &two[0].place],
+            Self::NoCommonState { two, .. } => vec![&two[1].said.place, &two[0].said.place],
             Self::WrongBlob { .. } | Self::ManifestTooLarge { .. } | Self::Encoding { .. } => Vec::new(),
         }
     }
@@ -174,7 +174,7 @@ impl From<Fault> for Diagnostic {
                 let text = format!("{cob} {} needs {on} in a state that does not exist", guarded(when));
                 let told = two.iter().fold(Self::error("no-common-state", text), |told, source| {
                     let states = listed(source).replace('|', " or ");
-                    told.note(Some(source.place.clone()), format!("`{}` accepts {states}", source.words))
+                    told.note(Some(source.said.place.clone()), format!("`{}` accepts {states}", source.said.words))
                 });
                 told.help("take one of the two out, or let both accept the same state")
             }
@@ -219,7 +219,7 @@ fn guarded(when: &When) -> String {
 }
 
 fn listed(source: &Arrow) -> String {
-    let names: Vec<&str> = source.need.states.iter().map(cob_types::StateName::as_str).collect();
+    let names: Vec<&str> = source.said.states.iter().map(cob_types::StateName::as_str).collect();
     names.join("|")
 }
 

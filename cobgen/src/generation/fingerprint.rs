@@ -10,9 +10,10 @@ use cob_types::canonical;
 use cob_types::cob::Fingerprint;
 use cob_types::codec;
 use cob_types::{CobId, KindName};
+use rayon::prelude::*;
 
 use super::fault::{Fault, RestartStep};
-use crate::draft::{Draft, DraftCob, Place};
+use crate::draft::{At, Draft, DraftCob, Place};
 
 /// Makes the hashes of this form differ from those of any later one.
 const FORM: &[u8] = b"cob 1";
@@ -37,22 +38,34 @@ pub(super) fn fingerprints(draft: &Draft, faults: &mut Vec<Fault>) -> HashMap<Co
             }
         }
     }
+    // An unknown kind is reported by the caller; the fingerprint of such a change object is never used.
+    let kind_of = |cob: &DraftCob| kinds.get(&cob.kind).map_or(&[][..], Vec::as_slice);
+    let resting_on_nothing: Vec<(&CobId, Result<Fingerprint, codec::CodecError>)> = draft
+        .cobs
+        .par_iter()
+        .filter(|(_, cob)| cob.value.restarts_on.is_empty())
+        .map(|(id, cob)| (id, own(kind_of(&cob.value), &cob.value, None)))
+        .collect();
     let mut prints: HashMap<CobId, Prints> = HashMap::with_capacity(draft.cobs.len());
-    for id in restart_order(draft, faults) {
-        let Some(cob) = draft.cobs.get(id) else { continue };
-        // An unknown kind is reported by the caller; the fingerprint of such a change object is
-        // never used.
-        let kind = kinds.get(&cob.value.kind).map_or(&[][..], Vec::as_slice);
-        let rests_on = rests_on(&cob.value, &prints);
-        match own(kind, &cob.value, rests_on) {
-            Ok(own) => {
-                prints.insert(id.clone(), Prints { own, rests_on });
-            }
-            Err(error) => {
-                faults.push(Fault::Encoding { what: format!("the files of {id}"), reason: error.to_string() });
-            }
+    let mut add = |prints: &mut HashMap<CobId, Prints>, id: &CobId, own, rests_on| match own {
+        Ok(own) => {
+            prints.insert(id.clone(), Prints { own, rests_on });
         }
+        Err(error) => {
+            let error: codec::CodecError = error;
+            faults.push(Fault::Encoding { what: format!("the files of {id}"), reason: error.to_string() });
+        }
+    };
+    for (id, own) in resting_on_nothing {
+        add(&mut prints, id, own, None);
     }
+    let (order, wrong) = restart_order(draft);
+    for id in order {
+        let cob = &draft.cobs[id].value;
+        let rests_on = rests_on(cob, &prints);
+        add(&mut prints, id, own(kind_of(cob), cob, rests_on), rests_on);
+    }
+    faults.extend(wrong);
     prints
 }
 
@@ -75,17 +88,19 @@ fn rests_on(cob: &DraftCob, prints: &HashMap<CobId, Prints>) -> Option<Fingerpri
     Some(canonical::fingerprint(&parts))
 }
 
-/// All change objects, each after those that it names in `restarts_on`. Names of nothing and circles
-/// are faults; an arrow that closes a circle is then left out, so that the order is whole.
-fn restart_order<'a>(draft: &'a Draft, faults: &mut Vec<Fault>) -> Vec<&'a CobId> {
+/// All change objects that name others in `restarts_on`, each after those of these that it names. Names of nothing and
+/// circles are faults; an arrow that closes a circle is then left out, so that the order is whole.
+fn restart_order(draft: &Draft) -> (Vec<&CobId>, Vec<Fault>) {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
         Begun,
         Done,
     }
-    let mut marks: HashMap<&CobId, Mark> = HashMap::with_capacity(draft.cobs.len());
-    let mut order = Vec::with_capacity(draft.cobs.len());
-    for root in draft.cobs.keys() {
+    let mut marks: HashMap<&CobId, Mark> = HashMap::new();
+    let mut order = Vec::new();
+    let mut faults = Vec::new();
+    let names_others = |cob: &At<DraftCob>| !cob.value.restarts_on.is_empty();
+    for (root, _) in draft.cobs.iter().filter(|(_, cob)| names_others(cob)) {
         // The chain from `root` to where the walk is, each with the next name to look at. An own
         // stack: a chain may be as long as the model.
         let mut chain: Vec<(&CobId, usize)> = Vec::new();
@@ -108,19 +123,22 @@ fn restart_order<'a>(draft: &'a Draft, faults: &mut Vec<Fault>) -> Vec<&'a CobId
                     let begin = chain.iter().position(|(member, _)| *member == on).unwrap_or(0);
                     faults.push(circle(draft, &chain[begin..]));
                 }
-                None if !draft.cobs.contains_key(on) => faults.push(Fault::UnknownRestart {
-                    cob: id.clone(),
-                    on: on.clone(),
-                    place: place_of(draft, id, on),
-                }),
-                None => {
-                    marks.insert(on, Mark::Begun);
-                    chain.push((on, 0));
-                }
+                None => match draft.cobs.get(on) {
+                    None => faults.push(Fault::UnknownRestart {
+                        cob: id.clone(),
+                        on: on.clone(),
+                        place: place_of(draft, id, on),
+                    }),
+                    Some(cob) if names_others(cob) => {
+                        marks.insert(on, Mark::Begun);
+                        chain.push((on, 0));
+                    }
+                    Some(_) => {}
+                },
             }
         }
     }
-    order
+    (order, faults)
 }
 
 fn circle(draft: &Draft, chain: &[(&CobId, usize)]) -> Fault {
@@ -138,11 +156,11 @@ fn circle(draft: &Draft, chain: &[(&CobId, usize)]) -> Fault {
 /// Where `cob` names `on` in `restarts_on`: the word also makes an arrow, which has a place.
 fn place_of(draft: &Draft, cob: &CobId, on: &CobId) -> Place {
     let cob = &draft.cobs[cob];
-    let to_it = || cob.value.arrows.iter().filter(|arrow| arrow.need.cob == *on);
+    let to_it = || cob.value.arrows.iter().filter(|arrow| arrow.on == *on);
     to_it()
-        .find(|arrow| arrow.words.contains("restarts_on") || arrow.words.contains("reloads_on"))
+        .find(|arrow| arrow.said.words.contains("restarts_on") || arrow.said.words.contains("reloads_on"))
         .or_else(|| to_it().next())
-        .map_or_else(|| cob.place.clone(), |arrow| arrow.place.clone())
+        .map_or_else(|| cob.place.clone(), |arrow| arrow.said.place.clone())
 }
 
 #[cfg(test)]

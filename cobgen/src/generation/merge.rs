@@ -4,10 +4,12 @@
 //! that all of them accept stay, in the order of the first. Entries and needs are sorted, so the
 //! order in which a model names them is no difference between two generations.
 
+use std::sync::Arc;
+
 use cob_types::{CobId, LockNeeds, Need, StateName, TransitionNeeds};
 
 use super::fault::Fault;
-use crate::draft::{Arrow, When};
+use crate::draft::{Arrow, Said, When};
 
 /// The dependencies of one change object, and the arrows behind each need.
 pub(super) struct Merged {
@@ -19,19 +21,19 @@ pub(super) struct Merged {
 
 /// Merges the arrows of a change object; what contradicts itself goes to `faults` and stays out.
 pub(super) fn merge(id: &CobId, mut arrows: Vec<Arrow>, faults: &mut Vec<Fault>) -> Merged {
-    arrows.sort_by(|a, b| (&a.when, &a.need.cob).cmp(&(&b.when, &b.need.cob)));
+    arrows.sort_by(|a, b| a.guards().cmp(&b.guards()));
     let mut merged = Merged { transitions: Vec::new(), locks: Vec::new(), arrows: Vec::with_capacity(arrows.len()) };
     for arrow in arrows {
         // The same word may yield the same arrow twice (a list that names one thing twice).
-        let same = |a: &&Arrow| (&a.when, &a.need.cob) == (&arrow.when, &arrow.need.cob);
+        let same = |a: &&Arrow| a.guards() == arrow.guards();
         if !merged.arrows.iter().rev().take_while(same).any(|known| *known == arrow) {
             merged.arrows.push(arrow);
         }
     }
-    for guarded in merged.arrows.chunk_by(|a, b| a.when == b.when) {
-        let mut needs = Vec::new();
-        for written in guarded.chunk_by(|a, b| a.need.cob == b.need.cob) {
-            let (when, on) = (&written[0].when, &written[0].need.cob);
+    for guarded in merged.arrows.chunk_by(|a, b| a.said.when == b.said.when) {
+        let mut needs = Vec::with_capacity(guarded.len());
+        for written in guarded.chunk_by(|a, b| a.on == b.on) {
+            let (when, on) = written[0].guards();
             match common(written) {
                 Ok(states) => needs.push(Need { cob: on.clone(), states }),
                 Err(two) => {
@@ -39,7 +41,7 @@ pub(super) fn merge(id: &CobId, mut arrows: Vec<Arrow>, faults: &mut Vec<Fault>)
                 }
             }
         }
-        match (&guarded[0].when, needs.is_empty()) {
+        match (&guarded[0].said.when, needs.is_empty()) {
             (_, true) => {}
             (When::Transition { from, to }, false) => {
                 merged.transitions.push(TransitionNeeds { from: from.clone(), to: to.clone(), needs });
@@ -53,16 +55,16 @@ pub(super) fn merge(id: &CobId, mut arrows: Vec<Arrow>, faults: &mut Vec<Fault>)
 /// The states that all writings accept, in the order of the first; or two writings that leave none.
 fn common(written: &[Arrow]) -> Result<Vec<StateName>, Box<[Arrow; 2]>> {
     let Some((first, rest)) = written.split_first() else { return Ok(Vec::new()) };
-    let mut states: Vec<StateName> = Vec::with_capacity(first.need.states.len());
-    for state in &first.need.states {
+    let mut states: Vec<StateName> = Vec::with_capacity(first.said.states.len());
+    for state in &first.said.states {
         if !states.contains(state) {
             states.push(state.clone());
         }
     }
     for arrow in rest {
-        let kept: Vec<_> = states.iter().filter(|state| arrow.need.states.contains(state)).cloned().collect();
+        let kept: Vec<_> = states.iter().filter(|state| arrow.said.states.contains(state)).cloned().collect();
         if kept.is_empty() {
-            let left = Arrow { need: Need { cob: first.need.cob.clone(), states }, ..first.clone() };
+            let left = Arrow { on: first.on.clone(), said: Arc::new(Said { states, ..(*first.said).clone() }) };
             return Err(Box::new([left, arrow.clone()]));
         }
         states = kept;

@@ -17,11 +17,11 @@ use super::routes::Routes;
 
 /// Sets the ranks of every goal of all change objects. Names that don't resolve are passed over:
 /// finding them is the check's business.
-pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, cobs: &mut [(CobId, Cob)]) {
+pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(CobId, Cob)>]) {
     let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
-    let graph = GoalGraph::of(&routes, cobs);
+    let graph = GoalGraph::of(&routes, &hosts.iter().flatten().collect::<Vec<_>>());
     let mut levels = &levels(&graph)[..];
-    for (_, cob) in cobs {
+    for (_, cob) in hosts.iter_mut().flatten() {
         let Some(routes) = routes.get(&cob.kind) else { continue };
         let states = &routes.kind.states;
         let (own, rest) = levels.split_at(states.len());
@@ -38,7 +38,7 @@ struct GoalGraph {
 }
 
 impl GoalGraph {
-    fn of(routes: &BTreeMap<&KindName, Routes<'_>>, cobs: &[(CobId, Cob)]) -> Self {
+    fn of(routes: &BTreeMap<&KindName, Routes<'_>>, cobs: &[&(CobId, Cob)]) -> Self {
         let mut firsts = Firsts::with_capacity(cobs.len());
         let mut goals = 0;
         for (id, cob) in cobs {
@@ -47,7 +47,7 @@ impl GoalGraph {
                 goals += u32::try_from(routes.kind.states.len()).unwrap_or(u32::MAX);
             }
         }
-        let resolved = |(id, cob): &(CobId, Cob)| firsts.get(id).map(|at| Resolved::of(cob, at, &firsts));
+        let resolved = |(id, cob): &&(CobId, Cob)| firsts.get(id).map(|at| Resolved::of(cob, at, &firsts));
         let resolved: Vec<Resolved<'_, '_>> = cobs.par_iter().filter_map(resolved).collect();
         let content = contents(&resolved, goals);
         let mut graph = Self { starts: vec![0], needs: Vec::new() };
@@ -306,7 +306,7 @@ mod tests {
             let mut cobs: Vec<(CobId, Cob)> =
                 assembled.generation.bundles.values().flat_map(|b| b.cobs.clone()).collect();
             cobs.sort_by(|(a, _), (b, _)| a.cmp(b));
-            let graph = GoalGraph::of(&routes, &cobs);
+            let graph = GoalGraph::of(&routes, &cobs.iter().collect::<Vec<_>>());
             let ranks: Vec<u64> = cobs
                 .iter()
                 .flat_map(|(_, cob)| routes[&cob.kind].kind.states.iter().map(|s| cob.ranks[s]).collect::<Vec<_>>())

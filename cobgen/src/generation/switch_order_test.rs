@@ -21,7 +21,7 @@ fn without(sketch: &Sketch, cobs: &[&str]) -> Sketch {
     let mut rest = sketch.clone();
     rest.draft.cobs.retain(|cob, _| !cobs.contains(&cob.as_str()));
     for cob in rest.draft.cobs.values_mut() {
-        cob.value.arrows.retain(|arrow| !cobs.contains(&arrow.need.cob.as_str()));
+        cob.value.arrows.retain(|arrow| !cobs.contains(&arrow.on.as_str()));
     }
     rest
 }

@@ -6,7 +6,7 @@
 use serde_json::json;
 
 /// A position, small enough to stand beside every value; [`Sources`](super::Sources) knows the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark {
     /// The file's number.
     pub file: u32,
