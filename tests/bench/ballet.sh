@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Replays a published deployment (shared/bench/ballet) on real daemons of this machine and tells what the
-# ordering itself cost: T - T*, in all and per hop between hosts. Then plays it once more on new daemons and tells how
-# far the end was from what `cobgen plan` forecast, with the durations of the first time.
+# ordering itself cost: T - T*, in all and per hop between hosts, and what of it the processes of the first checks cost
+# (ballet_checks.py). Then plays it once more on new daemons and tells how far the end was from what `cobgen plan`
+# forecast, with the durations of the first time.
 #
 #   tests/bench/ballet.sh BALLET_FOLDER CASE SITES [SCALE]
 #
@@ -63,6 +64,7 @@ for n in "${!phases[@]}"; do switch first $((n + 1)); done
 "$bin/cobctl" --depot "$dir/depot" history --json >"$dir/run.jsonl"
 for n in "${!phases[@]}"; do
     "$ballet/critical_path.py" --case "$case" --phase "${phases[$n]}" --sites "$sites" --history "$dir/run.jsonl" --generation $((n + 1))
+    "$here/tests/bench/ballet_checks.py" "$ballet" "$case" "${phases[$n]}" "$sites" "$dir/run.jsonl" $((n + 1))
 done
 "$bin/cobctl" --depot "$dir/depot" durations --transitions >"$dir/moves.json"
 stop
