@@ -104,7 +104,8 @@ ctl switch "$((number - 1))" --wait 10m
 line+="; back $(since "$began")"
 timed status
 echo "COB, $count files, $shape, daemon up: $line; status $took; daemon $(most)"
-for _ in $(seq 5); do
+# A chain moves as a whole, down and up again: after some times the brake makes what goes up and down so often rest.
+for _ in $(seq "$([ "$shape" = indep ] && echo 5 || echo 2)"); do
     python3 - "$dir/cob/f$((count / 2))" <<'EOF'
 import sys, time
 path = sys.argv[1]

@@ -15,7 +15,7 @@ use crate::disk::{Disk, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
 use crate::plan::{Past, Plan, Planner};
-use crate::store::{Begun, Current, Listing, Part, Reason, Record, Store};
+use crate::store::{Begun, Current, Frozen, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
 
 /// Seals what was in files that hold secrets, for this host alone.
@@ -222,8 +222,8 @@ impl Files {
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             self.store.record(Record {
                 spec: Some(job.wanted.spec.clone()),
-                before: Part::New(plan.before.clone()),
-                applied: Part::New(plan.applied.clone()),
+                before: Part::New(plan.before.clone().into()),
+                applied: Part::New(plan.applied.clone().into()),
                 ..record(job, Reason::Applied, &plan)
             })?;
         }
@@ -247,8 +247,8 @@ impl Files {
         }
         let done = carry_out(&disk, &plan.steps, job.cancelled)?;
         self.store.record(Record {
-            before: Part::New(Listing::new()),
-            applied: Part::New(Listing::new()),
+            before: Part::New(Frozen::default()),
+            applied: Part::New(Frozen::default()),
             ..record(job, Reason::Retired, &plan)
         })?;
         self.forget_choices(job.cob);
@@ -275,9 +275,9 @@ impl Files {
         }
         let reason = if plan.before_is_new { Reason::Before } else { Reason::Found };
         self.store.record(Record {
-            before: Part::New(before),
-            found: plan.found.clone(),
-            begun: plan.begun.clone(),
+            before: Part::New(before.into()),
+            found: plan.found.clone().into(),
+            begun: plan.begun.clone().freeze(),
             ..record(job, reason, plan)
         })
     }
@@ -392,7 +392,7 @@ fn record(job: &Job<'_>, reason: Reason, plan: &Plan) -> Record {
         paths,
         before: Part::Same,
         applied: Part::Same,
-        found: Listing::new(),
-        begun: Begun::default(),
+        found: Frozen::default(),
+        begun: Begun::default().freeze(),
     }
 }

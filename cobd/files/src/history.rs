@@ -151,6 +151,12 @@ impl Files {
         Ok(patch)
     }
 
+    /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object: in the
+    /// background, when nothing else is to be done. If it fails they are kept.
+    pub fn prune_later(&self, before: u64) {
+        self.store.prune_later(before);
+    }
+
     /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object.
     ///
     /// # Errors

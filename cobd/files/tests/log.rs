@@ -139,3 +139,41 @@ fn trees_with_new_folders_in_common_are_made_at_the_same_time() {
     let commits = walk.count();
     assert!(commits <= 2 * packs, "{commits} commits: all of before in one, all that was applied in the next");
 }
+
+#[test]
+fn what_a_life_has_left_in_the_log_counts_at_once_and_comes_into_the_repository_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = folder.path().join("host");
+    fs::create_dir(&host).expect("made");
+    fs::write(host.join("x"), "before\n").expect("written");
+    let tree = wanted(&host, "x", "text\n");
+    apply(&open(folder.path()), "n1/x", &tree);
+    let after = killed(folder.path());
+    let head = |folder: &Path| {
+        let repo = git2::Repository::open_bare(folder.join("files/store.git")).expect("a repository");
+        repo.refname_to_id("refs/heads/main").ok()
+    };
+    // What is recorded next rests on what is only in the log, and is not taken for older than that.
+    let files = open(after.path());
+    assert_eq!(files.check("n1/x", &tree).expect("looked").state, State::Present);
+    let newer = wanted(&host, "x", "newer text\n");
+    assert_eq!(files.check("n1/x", &newer).expect("looked").state, State::Outdated);
+    apply(&files, "n1/x", &newer);
+    // Old versions go as well, without anybody who waits for it.
+    files.prune_later(u64::MAX);
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let commits = || {
+        let repo = git2::Repository::open_bare(after.path().join("files/store.git")).expect("a repository");
+        let mut walk = repo.revwalk().expect("walked");
+        walk.push_head().map_or(0, |()| walk.count())
+    };
+    while head(after.path()).is_none() || commits() != 1 {
+        assert!(std::time::Instant::now() < limit, "it has not come there");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(files.check("n1/x", &newer).expect("looked").state, State::Present);
+    // What was before the first of them is still known.
+    let cancelled = std::sync::atomic::AtomicBool::new(false);
+    files.retire(&Job { cob: "n1/x", generation: 3, wanted: &newer, cancelled: &cancelled }).expect("retired");
+    assert_eq!(fs::read_to_string(host.join("x")).expect("back"), "before\n");
+}

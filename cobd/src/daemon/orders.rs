@@ -23,7 +23,12 @@ impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
         // One who has gone away does not miss the answer.
         match ask {
-            Ask::Status { reply } => drop(reply.send(self.host_status())),
+            Ask::Status { reply } => {
+                let began = std::time::Instant::now();
+                let status = self.host_status();
+                self.api.pace.status_took(began.elapsed());
+                let _ = reply.send(status);
+            }
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
             Ask::History { since, cob, limit, newest, reply } => {
                 let query = Query { since, cob, limit, newest };

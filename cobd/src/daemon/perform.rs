@@ -59,6 +59,7 @@ impl Daemon {
         self.index(persist, written)?;
         if !quiet {
             self.changes.send_modify(|n| *n += 1);
+            self.tell_standing();
             let soon = self.clock.now() + cob_engine::time::Span::millis(BUSY_EVERY.as_millis() as u64);
             self.busy_at = self.busy_at.min(soon);
         }

@@ -5,7 +5,7 @@ use cob_types::{CobId, GenerationNumber};
 
 use super::Daemon;
 use crate::peer::Transport as _;
-use crate::web::Access;
+use crate::web::{Access, Stands};
 
 impl Daemon {
     pub(super) fn host_status(&self) -> HostStatus {
@@ -47,6 +47,16 @@ impl Daemon {
             lapses: self.engine.lapses(),
             says_final: true,
         }
+    }
+
+    /// Where the host stands, for those who wait for it.
+    pub(super) fn tell_standing(&self) {
+        self.api.pace.stands(Stands {
+            converged: self.engine.is_converged(),
+            generation: self.engine.generation(),
+            going_to: self.engine.going_to(),
+            paused: self.engine.is_paused(),
+        });
     }
 
     /// The loop lives, and what it is at, for the service manager.

@@ -33,6 +33,8 @@ const CACHE_BYTES: u64 = 1 << 18;
 const SEGMENT_BYTES: usize = 64 << 10;
 /// Durations older than about this many runs no longer count: hosts and contents change.
 const MEMORY: u32 = 32;
+/// So many records are added in one batch: until its end the store frees none of the pages that it has replaced.
+const TOGETHER: usize = 64;
 /// How many old entries are forgotten in one batch.
 const FORGET_BATCH: usize = 1000;
 /// So long somebody may take to let go of the store.
@@ -202,11 +204,20 @@ impl Index {
         self.upto
     }
 
-    /// Adds what records tell, all of them or none. Those that are in here already are left out.
+    /// Adds what records tell, each whole or not at all, in their order. Those that are in here already are left out.
     ///
     /// # Errors
-    /// [`IndexError::Store`]; nothing was added then.
+    /// [`IndexError::Store`]; those from one record on were not added then.
     pub fn add(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), IndexError> {
+        let mut entries = entries.into_iter().peekable();
+        while entries.peek().is_some() {
+            self.add_some(entries.by_ref().take(TOGETHER))?;
+        }
+        Ok(())
+    }
+
+    /// Adds what some records tell, all of them or none.
+    fn add_some(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), IndexError> {
         let mut batch = sled::Batch::default();
         let mut upto = self.upto;
         // Two measures may be about the same move: the second sees the first.
@@ -510,6 +521,22 @@ mod tests {
         assert!((known.spread_ms - 57.66).abs() < 0.01, "{known:?}");
         assert_eq!(index.durations_of_kind(&m.kind, &m.from, &m.to).expect("answers"), Some(known));
         assert_eq!(index.durations_of_kind(&m.kind, &m.to, &m.from).expect("answers"), None);
+    }
+
+    #[test]
+    fn many_records_go_in_together_and_each_counts_once() {
+        let folder = tempfile::tempdir().expect("folder");
+        let many = 3 * TOGETHER as u64 + 7;
+        let mut index = Index::open(&folder.path().join("index"), many).expect("opens").index;
+        let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
+        index.add((1..=many).map(one)).expect("added");
+        index.add((1..=many).map(one)).expect("left out");
+        assert_eq!(index.upto(), many);
+        let found = ask(&index, 0, Some("n1/a"), usize::MAX, false);
+        assert_eq!(found.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), (1..=many).collect::<Vec<_>>());
+        let m = measured(0);
+        let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
+        assert_eq!(known.count, many);
     }
 
     #[test]

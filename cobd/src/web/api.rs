@@ -18,6 +18,7 @@ use crate::kinds::{FilesAnswer, FilesQuery};
 
 use super::access::Access;
 use super::brake::Brake;
+use super::pace::Pace;
 use super::places::Places;
 use super::wire::{Done, Refusal, RefusalKind};
 
@@ -207,6 +208,8 @@ pub struct Api {
     access: Arc<watch::Sender<Arc<Access>>>,
     /// What slows down those who guess.
     pub(super) brake: Arc<Brake>,
+    /// How often watchers are told of changes.
+    pub(crate) pace: Arc<Pace>,
 }
 
 impl Api {
@@ -220,6 +223,7 @@ impl Api {
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             access: Arc::new(watch::Sender::default()),
             brake: Arc::default(),
+            pace: Arc::default(),
         }
     }
 

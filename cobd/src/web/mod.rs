@@ -21,6 +21,7 @@ mod api;
 mod brake;
 mod files;
 mod guard;
+mod pace;
 mod places;
 mod routes;
 mod serve;
@@ -36,6 +37,7 @@ pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use access::{Access, Operators, Proof, Who};
 pub use api::{Api, Ask, Caller, Command, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
+pub(crate) use pace::Stands;
 pub use routes::router;
 pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{

@@ -39,9 +39,6 @@ const BODY: Duration = Duration::from_secs(10);
 const HISTORY: usize = 1000;
 /// The most that may be asked for.
 const MAX_HISTORY: usize = 10_000;
-/// The least time between two events for one watcher: a busy daemon is not asked for its status at
-/// every turn of its loop.
-const EVENT_EVERY: Duration = Duration::from_millis(50);
 /// How often a watcher to whom nothing happens gets a comment, so that both ends see a dead link.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -145,7 +142,7 @@ async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
 }
 
-/// An event at once, and one for every change after it; changes close to each other share one.
+/// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]).
 async fn events(
     State(api): State<Api>,
     Extension(long_lived): Extension<LongLived>,
@@ -160,14 +157,16 @@ async fn events(
     let mut changes = api.ask(|reply| Ask::Watch { reply }).await?;
     changes.mark_changed();
     long_lived.set();
-    let changes = stream::unfold((changes, place, true), |(mut changes, place, first)| async move {
+    let (pace, stands) = (api.pace.clone(), api.pace.watch());
+    let begin = (changes, stands, pace, place, true);
+    let changes = stream::unfold(begin, |(mut changes, mut stands, pace, place, first)| async move {
         if !first {
-            tokio::time::sleep(EVENT_EVERY).await;
+            pace.wait(&mut stands).await;
         }
         changes.changed().await.ok()?;
         let count = *changes.borrow_and_update();
         let event = Event::default().event("change").data(format!("{{\"change\":{count}}}"));
-        Some((Ok::<_, Infallible>(event), (changes, place, false)))
+        Some((Ok::<_, Infallible>(event), (changes, stands, pace, place, false)))
     });
     Ok(Sse::new(changes).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{KeptNode, Listing};
+use super::{Kept, KeptNode};
 use crate::path::TreePath;
 
 /// The paths that were absent, by change object and all together.
@@ -19,7 +19,7 @@ pub(super) struct Absent {
 
 impl Absent {
     /// This was there before a change object came; nothing, when it has left.
-    pub(super) fn set(&mut self, cob: &str, before: &Listing) {
+    pub(super) fn set<'k>(&mut self, cob: &str, before: impl Iterator<Item = (&'k TreePath, &'k Kept)>) {
         for path in self.of.remove(cob).into_iter().flatten() {
             if let Some(count) = self.counts.get_mut(&path) {
                 *count -= 1;
@@ -28,7 +28,7 @@ impl Absent {
                 }
             }
         }
-        let absent = before.iter().filter(|(_, kept)| kept.node == KeptNode::Absent);
+        let absent = before.filter(|(_, kept)| kept.node == KeptNode::Absent);
         let absent: Vec<TreePath> = absent.map(|(path, _)| path.clone()).collect();
         if absent.is_empty() {
             return;

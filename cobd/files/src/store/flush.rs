@@ -80,7 +80,7 @@ pub(super) fn begin(shared: &Arc<Shared>) -> std::io::Result<()> {
     let serve = move || {
         while bell.wait() {
             let Some(shared) = shared.upgrade() else { return };
-            if shared.flush().is_err() {
+            if shared.tidy().is_err() {
                 // Who records next, or asks for what was, is told why.
                 bell.again();
             }

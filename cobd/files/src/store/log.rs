@@ -21,7 +21,7 @@ use git2::Oid;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::{Begun, Blob, Kept, KeptNode, Listing, Part, Reason, Record};
+use super::{Blob, Frozen, Kept, KeptNode, Listing, Part, Reason, Record};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
@@ -279,7 +279,7 @@ impl Line {
             Part::Same => None,
             Part::New(listing) => Some(entries(listing)),
         };
-        let begun = &record.begun;
+        let [from, base, aim, result] = record.begun.each_ref().map(entries);
         Self {
             number: *number,
             time: *time,
@@ -291,10 +291,10 @@ impl Line {
             before: part(&record.before),
             applied: part(&record.applied),
             found: entries(&record.found),
-            from: entries(&begun.from),
-            base: entries(&begun.base),
-            aim: entries(&begun.aim),
-            result: entries(&begun.result),
+            from,
+            base,
+            aim,
+            result,
         }
     }
 
@@ -313,14 +313,14 @@ impl Line {
             before: part(self.before)?,
             applied: part(self.applied)?,
             found: listing(self.found)?,
-            begun: Begun { from: from?, base: base?, aim: aim?, result: result? },
+            begun: [from?, base?, aim?, result?],
         };
         Some(Numbered { number: self.number, time: self.time, record })
     }
 }
 
-fn entries(listing: &Listing) -> Vec<Entry> {
-    let entry = |(path, kept): (&TreePath, &Kept)| {
+fn entries(listing: &Frozen) -> Vec<Entry> {
+    let entry = |(path, kept): &(TreePath, Kept)| {
         let of_blob = |blob: &Blob| match blob {
             Blob::Known(id) => (Some(ByteBuf::from(id.as_bytes())), None),
             Blob::New(bytes) => (None, Some(ByteBuf::from(bytes.to_vec()))),
@@ -340,7 +340,7 @@ fn entries(listing: &Listing) -> Vec<Entry> {
 }
 
 /// None: something of it is no entry.
-fn listing(entries: Vec<Entry>) -> Option<Listing> {
+fn listing(entries: Vec<Entry>) -> Option<Frozen> {
     let mut listing = Listing::new();
     for Entry { path, sort, id, content, managed, implied } in entries {
         let blob = || match (&id, &content) {
@@ -359,5 +359,5 @@ fn listing(entries: Vec<Entry>) -> Option<Listing> {
         let parts: Vec<Vec<u8>> = path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
         listing.insert(TreePath::of_parts(&parts), Kept { node, managed, implied });
     }
-    Some(listing)
+    Some(listing.into())
 }

@@ -16,6 +16,7 @@
 
 mod absent;
 mod flush;
+mod frozen;
 mod log;
 mod pack;
 mod packs;
@@ -36,6 +37,7 @@ use crate::path::TreePath;
 
 use absent::Absent;
 use flush::Bell;
+pub(crate) use frozen::Frozen;
 use log::{Log, Numbered};
 pub(crate) use tree::read_listing;
 use write::Writer;
@@ -147,7 +149,7 @@ pub(crate) enum Held {
     /// A tree of the repository.
     Tree(Oid),
     /// In the log.
-    Waiting(Arc<Listing>),
+    Waiting(Frozen),
 }
 
 /// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
@@ -160,12 +162,18 @@ pub(crate) struct Begun {
     pub(crate) result: Listing,
 }
 
+impl Begun {
+    pub(crate) fn freeze(self) -> [Frozen; 4] {
+        [self.from, self.base, self.aim, self.result].map(Frozen::from)
+    }
+}
+
 /// A part of a version to be recorded.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
     /// As in the version before.
     Same,
-    New(Listing),
+    New(Frozen),
 }
 
 /// A version to be recorded.
@@ -178,8 +186,9 @@ pub(crate) struct Record {
     pub(crate) paths: Vec<String>,
     pub(crate) before: Part,
     pub(crate) applied: Part,
-    pub(crate) found: Listing,
-    pub(crate) begun: Begun,
+    pub(crate) found: Frozen,
+    /// As [`Begun`] has them: `from`, `base`, `aim`, `result`.
+    pub(crate) begun: [Frozen; 4],
 }
 
 /// The store. Clones share it.
@@ -199,6 +208,8 @@ struct Shared {
     /// Gathered when somebody asks for the first time.
     absent: Mutex<Option<Absent>>,
     bell: Arc<Bell>,
+    /// Versions from before this time are to be forgotten, when nothing else is to be done.
+    prune_before: Mutex<Option<u64>>,
 }
 
 impl Drop for Shared {
@@ -232,9 +243,12 @@ impl Store {
         // Without it git waits for no disk at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;
         packs::search_for_deltas(&repo, false);
-        let (index, recorded) = write::load(&repo).map_err(git)?;
+        let (mut index, recorded) = write::load(&repo).map_err(git)?;
         let writer = Writer::new(path, (&index, recorded));
         let log = Log::open(path, recorded).map_err(io)?;
+        // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
+        log.waiting.iter().for_each(|numbered| note(&mut index, numbered));
+        let left = !log.waiting.is_empty();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             index: RwLock::new(index),
@@ -244,10 +258,12 @@ impl Store {
             readers: Mutex::new(vec![repo]),
             absent: Mutex::default(),
             bell: Arc::default(),
+            prune_before: Mutex::default(),
         });
-        // What an earlier process has left in the log.
-        shared.flush()?;
         flush::begin(&shared).map_err(io)?;
+        if left {
+            shared.bell.ring();
+        }
         Ok(Self { shared })
     }
 
@@ -318,7 +334,7 @@ impl Store {
         match part {
             Held::Nowhere => Ok(Listing::new()),
             Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
-            Held::Waiting(listing) => Ok((**listing).clone()),
+            Held::Waiting(listing) => Ok(listing.thaw()),
         }
     }
 
@@ -335,7 +351,7 @@ impl Store {
             let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).clone();
             let mut gathered = Absent::default();
             for (cob, current) in index.iter().filter(|(_, c)| c.info.reason != Reason::Retired) {
-                gathered.set(cob, &self.listing(&current.parts.before)?);
+                gathered.set(cob, self.listing(&current.parts.before)?.iter());
             }
             *absent = Some(gathered);
         }
@@ -369,19 +385,36 @@ impl Store {
         Ok(all)
     }
 
+    /// The same as [`Self::prune`], in the background, when nothing else is to be done.
+    pub(crate) fn prune_later(&self, before: u64) {
+        *lock(&self.shared.prune_before) = Some(before);
+        self.shared.bell.ring();
+    }
+
     /// Forgets the versions that were made before a time, but for the newest of each change object. How many commits are
     /// left.
     pub(crate) fn prune(&self, before: u64) -> Result<usize, FilesError> {
-        self.flush()?;
-        let mut writer = lock(&self.shared.writer);
-        let left = writer.prune(before).map_err(|e| self.shared.git(&e))?;
-        // They may have what is gone open.
-        lock(&self.shared.readers).clear();
-        Ok(left)
+        self.shared.prune(before)
     }
 }
 
 impl Shared {
+    fn prune(&self, before: u64) -> Result<usize, FilesError> {
+        self.flush()?;
+        let mut writer = lock(&self.writer);
+        let left = writer.prune(before).map_err(|e| self.git(&e))?;
+        // They may have what is gone open.
+        lock(&self.readers).clear();
+        Ok(left)
+    }
+
+    /// What is done when nothing else is to be done.
+    fn tidy(&self) -> Result<(), FilesError> {
+        self.flush()?;
+        let before = lock(&self.prune_before).take();
+        before.map_or(Ok(()), |before| self.prune(before).map(drop))
+    }
+
     /// Puts what waits into the repository, in one pack and one commit.
     fn flush(&self) -> Result<(), FilesError> {
         self.flush_with(&mut lock(&self.writer))
@@ -413,7 +446,7 @@ impl Shared {
 
     fn note_absent(&self, record: &Record) {
         if let (Part::New(before), Some(absent)) = (&record.before, lock(&self.absent).as_mut()) {
-            absent.set(&record.cob, before);
+            absent.set(&record.cob, before.iter().map(|(path, kept)| (path, kept)));
         }
     }
 
@@ -442,19 +475,18 @@ impl Shared {
 fn note(index: &mut BTreeMap<String, Current>, numbered: &Arc<Numbered>) {
     let Numbered { number, time, record } = &**numbered;
     let was = index.get(&record.cob);
-    let whole = |listing: &Listing| {
-        if listing.is_empty() { Held::Nowhere } else { Held::Waiting(Arc::new(listing.clone())) }
+    let whole = |listing: &Frozen| {
+        if listing.is_empty() { Held::Nowhere } else { Held::Waiting(listing.clone()) }
     };
     let part = |part: &Part, same: Option<&Held>| match part {
         Part::Same => same.cloned().unwrap_or_default(),
         Part::New(listing) => whole(listing),
     };
-    let begun = &record.begun;
     let parts = Parts {
         before: part(&record.before, was.map(|w| &w.parts.before)),
         applied: part(&record.applied, was.map(|w| &w.parts.applied)),
         found: whole(&record.found),
-        begun: [&begun.from, &begun.base, &begun.aim, &begun.result].map(whole),
+        begun: record.begun.each_ref().map(whole),
     };
     let info = Arc::new(record.info(*time, None));
     index.insert(record.cob.clone(), Current { number: *number, id: None, info, parts });
@@ -477,8 +509,8 @@ impl Record {
     /// About how many bytes it has.
     fn size(&self) -> usize {
         const ENTRY: usize = 100;
-        let of = |listing: &Listing| -> usize {
-            let one = |(path, kept): (&TreePath, &Kept)| {
+        let of = |listing: &Frozen| -> usize {
+            let one = |(path, kept): &(TreePath, Kept)| {
                 let content = match &kept.node {
                     KeptNode::File(Blob::New(bytes)) | KeptNode::Sealed(Blob::New(bytes)) => bytes.len(),
                     KeptNode::Link(to) => to.len(),
@@ -493,8 +525,7 @@ impl Record {
             Part::Same => 0,
             Part::New(listing) => of(listing),
         };
-        let Begun { from, base, aim, result } = &self.begun;
-        part(&self.before) + part(&self.applied) + [&self.found, from, base, aim, result].map(of).iter().sum::<usize>()
+        part(&self.before) + part(&self.applied) + of(&self.found) + self.begun.iter().map(of).sum::<usize>()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use git2::{ObjectType, Oid, Repository};
 use serde::{Deserialize, Serialize};
 
-use super::{Blob, Kept, KeptNode, Listing};
+use super::{Blob, Frozen, Kept, KeptNode, Listing};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
@@ -44,7 +44,7 @@ pub(super) trait Objects {
 }
 
 /// Writes a listing; none when there is nothing in it.
-pub(super) fn write_listing(objects: &mut dyn Objects, listing: &Listing) -> Result<Option<Oid>, git2::Error> {
+pub(super) fn write_listing(objects: &mut dyn Objects, listing: &Frozen) -> Result<Option<Oid>, git2::Error> {
     let all: Vec<(Vec<&[u8]>, &Kept)> = listing.iter().map(|(path, kept)| (path.parts().collect(), kept)).collect();
     // In the order of their parts, what is in one folder stands together; in that of whole paths it does not (`a-b`, `a/b`).
     let mut all = all;

@@ -13,7 +13,7 @@ use super::log::Numbered;
 use super::pack::NewPack;
 use super::packs;
 use super::tree::{FOLDER_MODE, Objects, write_listing};
-use super::{Begun, Current, FORMAT, Held, Info, MAIN, Part, Parts};
+use super::{Current, FORMAT, Held, Info, MAIN, Part, Parts};
 
 const COBS: &str = "cobs";
 /// The number of the last record that is in the repository.
@@ -244,10 +244,9 @@ fn write_version(
     let before = part(&record.before, last.and_then(|l| l.before))?;
     let applied = part(&record.applied, last.and_then(|l| l.applied))?;
     let found = write_listing(batch, &record.found)?;
-    let Begun { from, base, aim, result } = &record.begun;
     let mut begun = [None; 4];
     if newest {
-        for (part, listing) in begun.iter_mut().zip([from, base, aim, result]) {
+        for (part, listing) in begun.iter_mut().zip(&record.begun) {
             *part = write_listing(batch, listing)?;
         }
     }

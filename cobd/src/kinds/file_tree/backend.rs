@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, State, TreePath, Vault, Wanted};
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
-use cob_types::{CobId, Kind, StateName, canonical, secret};
-use tracing::{info, warn};
+use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
+use tracing::info;
 
-use super::pool::Pool;
+use super::pool::{Does, Pool};
 use super::query::{self, FilesAnswer, FilesQuery};
 use super::vault::OwnKey;
 use super::watch::{Watch, real};
@@ -97,6 +97,7 @@ impl FileTree {
     /// Does something in another thread. What nobody waits for any more is not begun.
     fn work<T: Send + 'static>(
         &self,
+        does: Does,
         timeout: Option<Duration>,
         failed: fn(String) -> T,
         job: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
@@ -105,7 +106,7 @@ impl FileTree {
         let future = async move {
             let cancelled = Arc::new(AtomicBool::new(false));
             let _asks = Asks(cancelled.clone());
-            let begun = pool.run(move || match cancelled.load(Ordering::Relaxed) {
+            let begun = pool.run(does, move || match cancelled.load(Ordering::Relaxed) {
                 true => Err("nobody waits for it any more".to_owned()),
                 false => job(&cancelled),
             });
@@ -150,7 +151,7 @@ impl Backend for FileTree {
         let (need, states) = (self.need(tools, context), context.kind.states.clone());
         let unknown = |reason: String| CheckOutcome::unknown(reason);
         // A large tree takes longer than a check of another kind; nothing of it is worth being repeated.
-        self.work(None, unknown, move |_| need.check(&states))
+        self.work(Does::Look, None, unknown, move |_| need.check(&states))
     }
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
@@ -159,7 +160,7 @@ impl Backend for FileTree {
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
         let (need, up) = (self.need(tools, context), hop.to == *"present");
-        self.work(Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
+        self.work(Does::Wait, Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
             Ok(done) => {
                 if !done.left.is_empty() {
                     info!(cob = need.cob(), folders = ?done.left, "folders with something of others in them were left");
@@ -171,21 +172,54 @@ impl Backend for FileTree {
         })
     }
 
+    fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
+        if cobs.is_empty() || lock(&self.shared.files).is_some() {
+            return;
+        }
+        // The first look needs it, and it takes a while where much is kept: meanwhile the daemon has other things to do.
+        let (shared, opener, state_dir) = (self.shared.clone(), tools.opener().cloned(), tools.state_dir().to_owned());
+        let opened = self.pool.run(Does::Look, move || shared.files(opener.as_ref(), &state_dir).map(drop));
+        // Whoever needs it tries again, and says why it can't be had.
+        drop(opened);
+    }
+
     fn forget(&self, cob: &CobId) {
         self.shared.watch.forget(cob);
-        self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
-        self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
-        self.shared.clean.lock().unwrap_or_else(PoisonError::into_inner).remove(cob);
+        lock(&self.shared.busy).remove(cob);
+        lock(&self.shared.drifted).remove(cob);
+        lock(&self.shared.clean).remove(cob);
     }
 
     fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
-        self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).get(cob).cloned().unwrap_or_default()
+        lock(&self.shared.drifted).get(cob).cloned().unwrap_or_default()
     }
 
     fn files(&self, tools: &Tools, context: &Context, query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {
         let need = self.need(tools, context);
-        Some(self.work(None, Err, move |_| Ok(query::answer(&need, query))))
+        Some(self.work(Does::Look, None, Err, move |_| Ok(query::answer(&need, query))))
     }
+}
+
+impl Shared {
+    fn files(&self, opener: Option<&Opener>, state_dir: &Path) -> Result<Files, FilesError> {
+        let mut files = lock(&self.files);
+        if let Some(files) = &*files {
+            return Ok(files.clone());
+        }
+        let vault: Arc<dyn Vault> = match opener {
+            Some(opener) => Arc::new(OwnKey(opener.identity().to_owned())),
+            None => Arc::new(NoVault),
+        };
+        let opened = Files::open(&state_dir.join("files"), vault)?;
+        let now = now_ns() / 1_000_000_000;
+        opened.prune_later(now.saturating_sub(KEPT.as_secs()));
+        *files = Some(opened.clone());
+        Ok(opened)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Need {
@@ -195,21 +229,7 @@ impl Need {
 
     /// The store of this host, opened when it is first needed.
     pub(super) fn files(&self) -> Result<Files, FilesError> {
-        let mut files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(files) = &*files {
-            return Ok(files.clone());
-        }
-        let vault: Arc<dyn Vault> = match &self.opener {
-            Some(opener) => Arc::new(OwnKey(opener.identity().to_owned())),
-            None => Arc::new(NoVault),
-        };
-        let opened = Files::open(&self.state_dir.join("files"), vault)?;
-        let now = now_ns() / 1_000_000_000;
-        if let Err(error) = opened.prune(now.saturating_sub(KEPT.as_secs())) {
-            warn!(%error, "old versions of files are kept");
-        }
-        *files = Some(opened.clone());
-        Ok(opened)
+        self.shared.files(self.opener.as_ref(), &self.state_dir)
     }
 
     /// What is wanted, with the values of secrets in their places.
@@ -239,7 +259,7 @@ impl Need {
     /// The tree as it is wanted, if it is large and was so when it was last looked at. It is not so any more until that is
     /// [said again](Self::is_clean).
     fn take_clean(&self) -> Option<Arc<Wanted>> {
-        let clean = self.shared.clean.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.cob)?;
+        let clean = lock(&self.shared.clean).remove(&self.cob)?;
         (clean.spec() == self.spec()).then_some(clean)
     }
 
@@ -247,7 +267,7 @@ impl Need {
     fn is_clean(&self, wanted: Arc<Wanted>) {
         // Values of secrets are not kept; and a patch for the model is made of everything.
         if wanted.size() >= LARGE && !wanted.has_secrets() && !wanted.adopts() && !self.observed {
-            self.shared.clean.lock().unwrap_or_else(PoisonError::into_inner).insert(self.cob.clone(), wanted);
+            lock(&self.shared.clean).insert(self.cob.clone(), wanted);
         }
     }
 
@@ -311,7 +331,7 @@ impl Need {
         let paths = if counts { checked.paths.as_slice() } else { &[] };
         let drift: Vec<_> = paths.iter().take(NAMED).map(|path| who::evidence("/".as_ref(), &real(path))).collect();
         checked.difference.extend(drift.iter().map(who::line));
-        let mut drifted = self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drifted = lock(&self.shared.drifted);
         if drift.is_empty() {
             drifted.remove(&self.cob);
         } else {
@@ -370,7 +390,7 @@ impl Need {
             drop(self.take_clean());
             let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, cancelled };
             let _moving = self.shared.watch.moving(&self.cob);
-            self.shared.drifted.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.cob);
+            lock(&self.shared.drifted).remove(&self.cob);
             if !up {
                 self.shared.watch.forget(&self.cob);
                 return files.retire(&job);
