@@ -11,10 +11,11 @@ use std::sync::Arc;
 use cob_types::CobId;
 use rayon::prelude::*;
 
+use super::asks::Word;
 use super::builtin;
 use super::files::Payload;
 use super::kinds::Known;
-use super::objects::{Home, Object, Objects, Word};
+use super::objects::{Home, Object, Objects};
 use super::targets::{Link, Many};
 use crate::model::Mark;
 

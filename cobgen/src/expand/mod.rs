@@ -8,6 +8,7 @@
 
 mod actions;
 mod arrows;
+mod asks;
 mod budgets;
 mod builtin;
 mod clusters;

@@ -4,13 +4,14 @@
 //! stands for itself. An object with faults is kept by its name: others may depend on it, and they
 //! are not at fault.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 use minijinja::value::Value as Jinja;
 
 use super::actions;
+use super::asks::{Asks, Plain};
 use super::builtin::{self, Made, Settled};
 use super::clusters::Placement;
 use super::file_tree;
@@ -24,39 +25,10 @@ use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, At, DraftCob};
-use crate::model::{
-    ActionsEntry, CobEntry, HostPick, Mark, Marked, Mode, Node, On, OnRemove, Placed, ServiceEntry, Target, Value,
-};
+use crate::model::{ActionsEntry, CobEntry, HostPick, Mark, Marked, Mode, Node, OnRemove, Placed, ServiceEntry, Value};
 
 /// The most change objects of one model.
 const MAX_COBS: usize = 1_000_000;
-
-/// A short dependency word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Word {
-    Requires,
-    After,
-    Wants,
-    RestartsOn,
-    ReloadsOn,
-    Excludes,
-    /// What a service with dependencies needs to be installed.
-    Install,
-}
-
-impl Word {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Requires => "requires",
-            Self::After => "after",
-            Self::Wants => "wants",
-            Self::RestartsOn => "restarts_on",
-            Self::ReloadsOn => "reloads_on",
-            Self::Excludes => "excludes",
-            Self::Install => "install requires",
-        }
-    }
-}
 
 /// A change object before its dependencies are known.
 #[derive(Debug)]
@@ -88,22 +60,6 @@ pub(super) struct Object {
 pub(super) enum Home {
     ByHand,
     Service { cluster: usize, service: Arc<str> },
-}
-
-/// A short word, and whom it names.
-#[derive(Debug)]
-pub(super) struct Asks {
-    pub(super) word: Word,
-    pub(super) target: Target,
-    /// Both as the user wrote them.
-    pub(super) words: Arc<str>,
-}
-
-impl Asks {
-    pub(super) fn new(word: Word, target: Target) -> Self {
-        let words = format!("{}: [{}]", word.as_str(), target.words()).into();
-        Self { word, target, words }
-    }
 }
 
 /// A dependency written out.
@@ -153,7 +109,7 @@ impl Objects {
             files,
             objects: Self::default(),
             configs: BTreeMap::new(),
-            plain: HashMap::new(),
+            plain: Plain::default(),
             made: Vec::new(),
         };
         for (name, entry) in world.sections.cobs.iter() {
@@ -251,8 +207,7 @@ struct Maker<'a> {
     objects: Objects,
     /// Configurations of clusters that differ from node to node.
     configs: BTreeMap<(usize, HostName), Node>,
-    /// What entries without templates say of others: it is the same for all that are made of them.
-    plain: HashMap<*const CobEntry, Arc<[Asks]>>,
+    plain: Plain,
     /// In the order in which they were made.
     made: Vec<(CobId, Box<Object>)>,
 }
@@ -579,7 +534,7 @@ impl Maker<'_> {
             content: content.to_json(),
             files: Payload::new(),
             explicit: Vec::new(),
-            asks: self.asks(entry, scope, report),
+            asks: self.plain.of(entry, scope, report),
             budget: entry.budget.as_ref().and_then(|name| text(name, report)),
             at_most: None,
             keep: entry.on_remove.as_ref().is_some_and(|on_remove| on_remove.value == OnRemove::Keep),
@@ -611,34 +566,6 @@ impl Maker<'_> {
             }
         }
         object
-    }
-
-    /// What it says of others in short words.
-    fn asks(&mut self, entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Arc<[Asks]> {
-        if let Some(made) = self.plain.get(&std::ptr::from_ref(entry)) {
-            return Arc::clone(made);
-        }
-        let text = |written: &Marked<String>, report: &mut Report<'_>| {
-            let value = self.world.templates.text(&written.value, written.mark, scope, report)?;
-            Some(Marked { mark: written.mark, value })
-        };
-        let mut asks = Vec::new();
-        let mut plain = true;
-        for (word, targets) in words(entry) {
-            for target in targets {
-                plain &= !is_template(&target.words());
-                let cob = text(&target.cob, report);
-                let on = target.on.as_ref().map(|on| render_on(on, |t, r| text(t, r), report));
-                if let (Some(cob), Some(on)) = (cob, on.map_or(Some(None), |on| on.map(Some))) {
-                    asks.push(Asks::new(word, Target { cob, on }));
-                }
-            }
-        }
-        let asks: Arc<[Asks]> = asks.into();
-        if plain {
-            self.plain.insert(std::ptr::from_ref(entry), Arc::clone(&asks));
-        }
-        asks
     }
 
     /// The kind, with what the content makes of it and of the object.
@@ -695,32 +622,6 @@ fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob
     }
     made.dedup_by(|(later, _), (earlier, _)| later == earlier);
     made.into_iter().collect()
-}
-
-/// The short words of a change object, in the order in which they are expanded.
-fn words(entry: &CobEntry) -> [(Word, &[Target]); 6] {
-    [
-        (Word::Requires, &entry.requires),
-        (Word::After, &entry.after),
-        (Word::Wants, &entry.wants),
-        (Word::RestartsOn, &entry.restarts_on),
-        (Word::ReloadsOn, &entry.reloads_on),
-        (Word::Excludes, &entry.excludes),
-    ]
-}
-
-fn render_on(
-    on: &Marked<On>,
-    text: impl Fn(&Marked<String>, &mut Report<'_>) -> Option<Marked<String>>,
-    report: &mut Report<'_>,
-) -> Option<Marked<On>> {
-    let mut render = |name: &String| text(&Marked { mark: on.mark, value: name.clone() }, report).map(|t| t.value);
-    let value = match &on.value {
-        On::Host(name) => On::Host(render(name)?),
-        On::Label(name) => On::Label(render(name)?),
-        same @ (On::SameNode | On::All | On::Any | On::First | On::Peers) => same.clone(),
-    };
-    Some(Marked { mark: on.mark, value })
 }
 
 /// The values of the loop variables for each turn; without loops one turn without any.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use cob_types::{CobId, HostName};
 use rayon::prelude::*;
 
+use super::asks::{Asks, Word};
 use super::gates::MAX_DIRECT;
-use super::objects::{Asks, Home, Instance, Object, Objects, Word};
+use super::objects::{Home, Instance, Object, Objects};
 use super::scope::World;
 use super::spread::Spread;
 use super::{Report, in_parts};

@@ -14,8 +14,9 @@ use rayon::prelude::*;
 
 use super::actions;
 use super::arrows::{Arrows, Number};
+use super::asks::Word;
 use super::kinds::Known;
-use super::objects::{Explicit, Objects, Word};
+use super::objects::{Explicit, Objects};
 use super::targets::Link;
 use super::{ByCob, Report, service};
 use crate::diagnostic::Diagnostic;
