@@ -518,3 +518,38 @@ fn what_is_not_whole_in_a_depot_is_found() {
     assert!(status == 1 && out.contains("refs/heads/main: ") && out.contains("enrolled.json: "), "{out}");
     assert_eq!(desk.run("fsck --depot DEPOT/none").0, 2);
 }
+
+#[test]
+fn a_home_that_can_not_be_read_is_named() {
+    let desk = Desk::new();
+    let home = desk.path("home");
+    // Like a folder without permission, also for one who may read everything.
+    std::os::unix::fs::symlink(&home, &home).expect("a circle");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cobgen"));
+    command.arg("generate").arg(desk.path("model")).arg("--depot").arg(desk.path("depot"));
+    let out = command.env("HOME", &home).env_remove("XDG_CONFIG_HOME").output().expect("run");
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{told}");
+    assert!(told.contains("set HOME to a folder"), "{told}");
+    let out = command.env("HOME", "/nonexistent").output().expect("run");
+    assert!(out.status.success(), "what the help says: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn a_lost_generation_stops_publishing_and_is_brought_back() {
+    let desk = Desk::new();
+    assert_eq!(desk.run("generate MODEL --depot DEPOT").0, 0);
+    std::fs::remove_dir_all(desk.path("depot/refs/generations")).expect("removed");
+    desk.model(&MODEL.replace("size: 1", "size: 2"));
+    let (status, _, told) = desk.run("generate MODEL --depot DEPOT");
+    assert!(status == 3 && told.contains("generation 1 is lost") && told.contains("update-ref"), "{told}");
+    let (status, told, _) = desk.run("fsck --depot DEPOT");
+    assert_eq!(status, 1, "{told}");
+    let words = &told[told.find("update-ref refs/generations/1 ").expect("a command")..];
+    let words: Vec<&str> = words.split('`').next().expect("its end").split_whitespace().collect();
+    std::fs::create_dir(desk.path("depot/refs/generations")).expect("made");
+    std::fs::write(desk.path("depot").join(words[1]), format!("{}\n", words[2])).expect("as told");
+    assert_eq!(desk.run("fsck --depot DEPOT").0, 0);
+    let (status, told, err) = desk.run("generate MODEL --depot DEPOT");
+    assert!(status == 0 && told.contains("generation 2"), "{told}{err}");
+}

@@ -60,3 +60,34 @@ fn what_is_no_folder_of_entities_is_refused() {
     }
     assert!(Path::new("tests/coopr").is_dir());
 }
+
+#[test]
+fn what_models_refuse_is_told_when_it_is_imported() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("services");
+    std::fs::create_dir(&folder).expect("made");
+    let entity = |file: &str, name: &str, script: &str| {
+        let action = serde_json::json!({"start": {"type": "shell", "fields": {"script": script}}});
+        let text = serde_json::json!({"name": name, "provisioner": {"actions": action}}).to_string();
+        std::fs::write(folder.join(file), text).expect("written");
+    };
+    entity("blank.json", "my db", "a.sh");
+    entity("up.json", "../../../evil", "a.sh");
+    entity("lines.json", "two\nlines", "a.sh");
+    entity("script.json", "stolen", "../../../../etc/passwd");
+    entity("absolute.json", "absolute", "/etc/passwd");
+    entity("good.json", "good", "./bin/a.sh");
+    let from = dir.path().to_str().expect("UTF-8");
+    let (status, _, told) = cobgen(&["import", "coopr", from]);
+    assert_eq!(status, 0, "{told}");
+    for (file, what) in [
+        ("blank.json", "the name \"my db\" contains ' '"),
+        ("up.json", "the name \"../../../evil\" contains '/'"),
+        ("lines.json", "the name \"two\\nlines\" contains '\\n'"),
+        ("script.json", "the script \"../../../../etc/passwd\" is no file below the model's folder"),
+        ("absolute.json", "the script \"/etc/passwd\" is no file below the model's folder"),
+    ] {
+        assert!(told.contains(file) && told.contains(what), "{what}: {told}");
+    }
+    assert!(told.contains("it was taken over as it is") && !told.contains("good.json"), "{told}");
+}

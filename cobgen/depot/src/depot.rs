@@ -83,7 +83,9 @@ impl Depot {
             }
             Some(_) => Ok(depot),
             // A mirror made by a git client has the refs, not the configuration.
-            None if depot.latest()?.is_some() => Ok(depot),
+            None if !depot.numbers()?.is_empty() => Ok(depot),
+            // Or `main` alone, which is told where it matters.
+            None if matches!(depot.latest(), Err(DepotError::Lost { .. })) => Ok(depot),
             None => Err(not("it is a git repository without generations")),
         }
     }
@@ -97,6 +99,7 @@ impl Depot {
         if path.exists() && fs::read_dir(path).map_err(unreadable())?.next().is_some() {
             let depot = Self::open(path)?;
             depot.heal()?;
+            depot.is_newest_of_outcomes()?;
             return Ok(depot);
         }
         match Self::create(path) {
@@ -115,9 +118,12 @@ impl Depot {
     /// The newest generation; none in a depot without any.
     ///
     /// # Errors
-    /// When the refs can't be read.
+    /// When the refs can't be read, or a newer one is lost.
     pub fn latest(&self) -> Result<Option<GenerationNumber>, DepotError> {
-        Ok(self.numbers()?.into_iter().max())
+        let tip = self.tip();
+        let newest = self.numbers()?.into_iter().max();
+        self.is_newest(newest, tip)?;
+        Ok(newest)
     }
 
     /// All generations, the newest first.
@@ -163,7 +169,7 @@ impl Depot {
         let reference = match self.repo.find_reference(&ref_of(number)) {
             Ok(reference) => reference,
             Err(error) if error.code() == ErrorCode::NotFound => {
-                return Err(DepotError::NoGeneration { number, latest: self.latest()? });
+                return Err(DepotError::NoGeneration { number, latest: self.numbers()?.into_iter().max() });
             }
             Err(error) => return Err(failed()(error)),
         };

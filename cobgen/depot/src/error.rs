@@ -39,6 +39,35 @@ pub enum DepotError {
         /// The newest one that is there.
         latest: Option<GenerationNumber>,
     },
+    /// A generation was published and no ref names it any more: its number would be used again.
+    #[error("{}", lost_in_words(*.number, commit, other.as_deref(), path))]
+    Lost {
+        /// Its number.
+        number: GenerationNumber,
+        /// Its commit.
+        commit: String,
+        /// The commit that its ref names instead.
+        other: Option<String>,
+        /// The depot.
+        path: PathBuf,
+    },
+    /// What came of switches tells of a generation that is not there.
+    #[error(
+        "refs/outcomes tells of a switch to generation {number}, and {}: it is lost, and its number would be used \
+         again; bring it from a copy with `git -C {} fetch COPY +refs/*:refs/*`, or if there never was one, forget what \
+         is told of switches with `git -C {} update-ref -d refs/outcomes`",
+        if newest.0 == 0 { "there is none".to_owned() } else { format!("the newest is {newest}") },
+        path.display(),
+        path.display()
+    )]
+    LostTrace {
+        /// The number that is told of.
+        number: GenerationNumber,
+        /// The newest one that is there, or 0.
+        newest: GenerationNumber,
+        /// The depot.
+        path: PathBuf,
+    },
     /// The generation does not have this host.
     #[error("generation {generation} has no host {host}")]
     NoHost {
@@ -171,7 +200,7 @@ pub enum PublishError {
 impl DepotError {
     pub(crate) fn git(what: impl Into<String>) -> impl FnOnce(git2::Error) -> Self {
         let what = what.into();
-        move |source| Self::Git { what, source }
+        move |source| Self::Git { what, source: with_home(source) }
     }
 
     /// Why an object can't be read: not there, not readable for us, or not what it should be.
@@ -198,4 +227,34 @@ impl DepotError {
 
 fn latest_in_words(latest: Option<GenerationNumber>) -> String {
     latest.map_or_else(|| "it has none yet".to_owned(), |latest| format!("the latest is {latest}"))
+}
+
+fn lost_in_words(number: GenerationNumber, commit: &str, other: Option<&str>, path: &Path) -> String {
+    let (depot, name) = (path.display(), format!("refs/generations/{number}"));
+    match other {
+        None => format!(
+            "generation {number} is lost: its commit {commit} is in the history, but {name} is not there, and its \
+             number would be used again; `git -C {depot} update-ref {name} {commit}` brings it back (a copy needs all \
+             refs: `git fetch ORIGIN +refs/*:refs/*`), and `cobgen fsck` tells what else is missing"
+        ),
+        Some(other) => format!(
+            "there are two commits of generation {number}: {name} names {other}, and refs/heads/main leads to {commit}; \
+             hosts know the first one that was published. If it is that of {name}, then `git -C {depot} update-ref \
+             refs/heads/main {other}` sets it right; else restore the depot from a copy"
+        ),
+    }
+}
+
+/// The git library looks for the user's configuration whatever it is asked, and gives up where it may not look.
+fn with_home(error: git2::Error) -> git2::Error {
+    if error.class() != git2::ErrorClass::Config || !error.message().starts_with("failed to stat") {
+        return error;
+    }
+    let home = std::env::var("HOME").unwrap_or_default();
+    let help = format!(
+        "{}: git looks for its configuration in HOME ({home}), which this user may not read; set HOME to a folder that \
+         it may read, or to one that does not exist (`HOME=/nonexistent cobgen ...`)",
+        error.message()
+    );
+    git2::Error::new(error.code(), error.class(), help)
 }

@@ -38,6 +38,8 @@ pub struct Report {
     pub pins: Vec<GenerationNumber>,
     /// How many objects the refs lead to.
     pub objects: u64,
+    /// How many files were left behind by programs that were killed; pruning removes them.
+    pub leftovers: u64,
     /// Everything that is wrong; the first thousand of it.
     pub faults: Vec<Fault>,
 }
@@ -65,6 +67,7 @@ impl Depot {
             }
         }
         self.check_refs(&numbers, &ends, &mut checking);
+        checking.report.leftovers = checking.note("files left behind", self.leftovers()).map_or(0, |l| l.len() as u64);
         checking.note("enrolled.json", enrolled::read(&self.path));
         checking.note("tokens.json", tokens::read(&self.path));
         let mut report = checking.report;
@@ -118,7 +121,17 @@ impl Depot {
     }
 
     fn check_refs(&self, numbers: &[GenerationNumber], ends: &BTreeSet<git2::Oid>, checking: &mut Checking) {
-        if let Some(newest) = numbers.first().and_then(|number| Some(self.commit(*number).ok()?.id()))
+        let lost = checking.note(MAIN, self.lost()).unwrap_or_default();
+        for error in &lost {
+            let at =
+                if let DepotError::Lost { number, .. } = error { format!("generation {number}") } else { MAIN.into() };
+            checking.fault(&at, &error.to_string());
+        }
+        if let Err(error @ DepotError::LostTrace { .. }) = self.is_newest_of_outcomes() {
+            checking.fault("refs/outcomes", &error.to_string());
+        }
+        if lost.is_empty()
+            && let Some(newest) = numbers.first().and_then(|number| Some(self.commit(*number).ok()?.id()))
             && self.repo.refname_to_id(MAIN).ok() != Some(newest)
         {
             checking.fault(MAIN, "it does not name the newest generation; the next publisher sets it right");

@@ -65,9 +65,18 @@ impl Depot {
     /// # Errors
     /// When the depot's refs can't be read.
     pub fn outcomes(&self) -> Result<Outcomes, DepotError> {
+        let mut found = self.last_outcomes(MAX_OUTCOMES)?;
+        if found.all.len() + found.problems.len() >= MAX_OUTCOMES {
+            found.problems.push(format!("older ones than the last {MAX_OUTCOMES} are not shown"));
+        }
+        Ok(found)
+    }
+
+    /// The same of the last so many.
+    pub(crate) fn last_outcomes(&self, most: usize) -> Result<Outcomes, DepotError> {
         let mut found = Outcomes::default();
         let mut next = self.last_outcome()?;
-        for _ in 0..MAX_OUTCOMES {
+        for _ in 0..most {
             let Some(commit) = next else { return Ok(found) };
             match self.read_outcome(commit) {
                 Ok((outcome, parent)) => {
@@ -80,7 +89,6 @@ impl Depot {
                 }
             }
         }
-        found.problems.push(format!("older ones than the last {MAX_OUTCOMES} are not shown"));
         Ok(found)
     }
 

@@ -53,6 +53,8 @@ pub struct Pruned {
     pub stays: BTreeMap<GenerationNumber, Reason>,
     /// How many bytes of files went; none: nothing was done yet.
     pub freed: Option<u64>,
+    /// How many files went, or would go, that programs left behind that were killed.
+    pub leftovers: u64,
 }
 
 /// Of so many of the newest generations the ways back stay: hosts are on the newest, or not yet.
@@ -64,6 +66,8 @@ impl Depot {
     /// # Errors
     /// When what must stay can't be read.
     pub fn would_prune(&self, rule: &Rule) -> Result<Pruned, DepotError> {
+        // Nothing is taken out of a depot whose newest one is lost.
+        self.latest()?;
         let all = self.newest_first()?;
         let (pins, backs) = (self.pins()?, self.ways_back(&all)?);
         let mut pruned = Pruned::default();
@@ -85,6 +89,7 @@ impl Depot {
             }
         }
         pruned.gone.reverse();
+        pruned.leftovers = self.leftovers()?.len() as u64;
         Ok(pruned)
     }
 
@@ -101,7 +106,10 @@ impl Depot {
             // Left by one who was killed.
             let _ = fs::remove_file(self.path.join(name));
         }
-        let Some(newest) = self.latest()? else { return Ok(Pruned { freed: Some(0), ..pruned }) };
+        let Some(newest) = self.latest()? else {
+            (pruned.leftovers, _) = self.remove_leftovers()?;
+            return Ok(Pruned { freed: Some(0), ..pruned });
+        };
         let gone: BTreeSet<_> = pruned.gone.iter().copied().collect();
         let refs = self.superfluous_refs(&gone, newest)?;
         let ends = self.ends_without(&gone)?;
@@ -111,7 +119,9 @@ impl Depot {
         for name in &refs {
             self.delete_ref(name)?;
         }
-        pruned.freed = Some(free::free(self, &reached, rule.grace)?);
+        let (leftovers, bytes) = self.remove_leftovers()?;
+        pruned.leftovers = leftovers;
+        pruned.freed = Some(bytes + free::free(self, &reached, rule.grace)?);
         self.write_shallow(&ends)?;
         Ok(pruned)
     }
@@ -232,7 +242,7 @@ const SHALLOW: &str = "shallow";
 const SHALLOW_ASIDE: &str = ".shallow-";
 
 /// The names in a folder; none where there is none.
-fn names_in(folder: &Path) -> Result<Vec<String>, DepotError> {
+pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, DepotError> {
     let failed = || DepotError::io(format!("can't read {}", folder.display()));
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -244,7 +254,7 @@ fn names_in(folder: &Path) -> Result<Vec<String>, DepotError> {
 }
 
 /// Whether a file was left alone for so long.
-fn is_older(found: &fs::Metadata, than: Duration) -> bool {
+pub(crate) fn is_older(found: &fs::Metadata, than: Duration) -> bool {
     let modified = found.modified().ok();
     modified.and_then(|at| SystemTime::now().duration_since(at).ok()).is_some_and(|age| age >= than)
 }

@@ -53,6 +53,20 @@ pub enum PlanError {
     /// A service that is to be planned for is on no node.
     #[error("the service {0} is on no node of the cluster")]
     Nowhere(String),
+    /// A service that is to be added or removed is not among those that the layouts differ in.
+    #[error(
+        "the service {service} is not {} by the model{}",
+        if *.operation == Operation::AddServices { "added" } else { "removed" },
+        if .others.is_empty() { "; no other one is".to_owned() } else { format!(": it is {}", .others.join(", ")) }
+    )]
+    NotConcerned {
+        /// The operation.
+        operation: Operation,
+        /// The service.
+        service: String,
+        /// Those that are.
+        others: Vec<String>,
+    },
     /// The layouts differ in something that the operation doesn't do.
     #[error("{operation} does not do what differs between the layouts: {what}")]
     OtherChange {
@@ -217,7 +231,23 @@ impl<'a> Planner<'a> {
                 nodes.push((node.name.as_str(), chains));
             }
         }
+        if matches!(self.operation, Operation::AddServices | Operation::RemoveServices) {
+            self.are_concerned(&nodes)?;
+        }
         Ok(nodes)
+    }
+
+    /// Whether the services that were asked for are among those that come, or go.
+    fn are_concerned(&self, nodes: &Nodes<'_>) -> Result<(), PlanError> {
+        let concerned: BTreeSet<&str> = nodes.iter().flat_map(|(_, chains)| chains.services.keys().copied()).collect();
+        match self.chosen.into_iter().flatten().find(|service| !concerned.contains(service.as_str())) {
+            None => Ok(()),
+            Some(service) => Err(PlanError::NotConcerned {
+                operation: self.operation,
+                service: service.clone(),
+                others: concerned.into_iter().map(str::to_owned).collect(),
+            }),
+        }
     }
 
     /// Services replaced where another one that provides the same was, else installed anew in their places;

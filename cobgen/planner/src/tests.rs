@@ -380,3 +380,22 @@ proptest! {
         prop_assert!(times.ordered <= times.staged);
     }
 }
+
+#[test]
+fn services_that_the_layouts_do_not_differ_in_are_not_added_or_removed() {
+    let before = vec![node("n1", "db mon"), node("n2", "db")];
+    let after = vec![node("n1", "db"), node("n2", "db")];
+    let services: BTreeMap<String, Service> = ["db", "mon"].map(|name| (name.to_owned(), service(""))).into();
+    let removed = Cluster { before: before.clone(), after: after.clone(), services: services.clone() };
+    let added = Cluster { before: after, after: before, services };
+    for (cluster, operation, word) in
+        [(&removed, Operation::RemoveServices, "removed"), (&added, Operation::AddServices, "added")]
+    {
+        plan(cluster, operation, Some(&names("mon"))).expect("that is what differs");
+        let error = plan(cluster, operation, Some(&names("db mon"))).expect_err("db stays").to_string();
+        assert_eq!(error, format!("the service db is not {word} by the model: it is mon"));
+    }
+    let same = Cluster { after: removed.before.clone(), ..removed };
+    let error = plan(&same, Operation::RemoveServices, Some(&names("db"))).expect_err("nothing differs").to_string();
+    assert_eq!(error, "the service db is not removed by the model; no other one is");
+}

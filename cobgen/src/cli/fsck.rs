@@ -19,14 +19,16 @@ Examples:
   cobgen fsck --depot depot --json | jq -r '.faults[] | .at + \": \" + .what'
 
 Every generation's manifest, bundles, model and provenance, by their hashes and in their form; signatures, pins, ways
-back, enrolled hosts and tokens; and every object that any ref leads to. Nothing is changed.
+back, enrolled hosts and tokens; every object that any ref leads to; and generations that history or outcomes of
+switches tell of and that are lost. Files left behind by programs that were killed are counted, and are no damage. Nothing is changed.
 
 Exit status: 0 all is whole; 1 something is not; 2 there is no depot; 3 it could not be read.")]
 pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
-    /// Print {"generations": [N], "bundles", "signatures", "pins": [N], "objects", "faults": [{"at", "what"}]}
+    /// Print {"generations": [N], "bundles", "signatures", "pins": [N], "objects", "leftovers",
+    /// "faults": [{"at", "what"}]}
     #[arg(long)]
     json: bool,
 }
@@ -42,9 +44,13 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         writeln!(terminal.out, "{:#}", json!(report))?;
         return Ok(answer);
     }
-    let Report { generations, bundles, signatures, pins, objects, faults } = &report;
+    let Report { generations, bundles, signatures, pins, objects, leftovers, faults } = &report;
     for Fault { at, what } in faults {
         writeln!(terminal.out, "{}: {}", at.replace(char::is_control, " "), what.replace(char::is_control, " "))?;
+    }
+    if *leftovers > 0 {
+        let files = count(*leftovers, "file");
+        writeln!(terminal.out, "{files} left behind by programs that were killed: `cobgen prune` removes them")?;
     }
     let (generations, bundles) = (count(generations.len() as u64, "generation"), count(*bundles, "bundle"));
     let (signatures, pins) = (count(*signatures, "signature"), count(pins.len() as u64, "pin"));

@@ -220,6 +220,8 @@ fn tell_depot(error: &DepotError, path: &Path, as_json: bool, terminal: &mut Ter
         | DepotError::NoHost { .. } => Answer::Bad,
         DepotError::Incomplete { .. }
         | DepotError::Damaged { .. }
+        | DepotError::Lost { .. }
+        | DepotError::LostTrace { .. }
         | DepotError::DamagedFile { .. }
         | DepotError::TooLarge { .. }
         | DepotError::Enrolments { .. }

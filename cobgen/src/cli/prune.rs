@@ -7,6 +7,7 @@ use std::time::Duration;
 use cob_depot::Depot;
 use cob_depot::prune::{Pruned, Reason, Rule};
 use cob_types::GenerationNumber;
+use cob_types::words::count;
 use serde_json::{Value, json};
 
 use super::pin::now;
@@ -23,7 +24,8 @@ Examples:
   cobgen prune --keep 20 --older-than 90d --depot depot    only what both say
 
 The newest generation always stays, and so do pinned ones (`cobgen pin`) and those to which the two newest let hosts
-return. Numbers are never used again. Publishers and `cobgen serve` may go on meanwhile. Hosts keep what they have.
+return. Numbers are never used again. Files that killed programs left
+behind more than an hour ago go, too. Publishers and `cobgen serve` may go on meanwhile. Hosts keep what they have.
 
 Exit status: 0 done; 3 the depot could not be read or written: then all that is to stay is there, and another
 run does the rest."
@@ -45,7 +47,8 @@ pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
-    /// Print {"pruned": [N], "stays": [{"generation", "pinned" or "way_back_of"}], "freed_bytes"}; null with --dry-run
+    /// Print {"pruned": [N], "stays": [{"generation", "pinned" or "way_back_of"}], "freed_bytes", "leftovers"}; freed_bytes is null with
+    /// --dry-run
     #[arg(long)]
     json: bool,
 }
@@ -81,20 +84,28 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
 }
 
 fn tell(args: &Args, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let Pruned { gone, stays, freed } = pruned;
+    let Pruned { gone, stays, freed, leftovers } = pruned;
     if args.json {
         let one = |(number, reason): (&GenerationNumber, &Reason)| match reason {
             Reason::Pinned(why) => json!({"generation": number, "pinned": why}),
             Reason::WayBack(of) => json!({"generation": number, "way_back_of": of}),
         };
         let stays: Vec<Value> = stays.iter().map(one).collect();
-        writeln!(terminal.out, "{:#}", json!({"pruned": gone, "stays": stays, "freed_bytes": freed}))?;
+        writeln!(
+            terminal.out,
+            "{:#}",
+            json!({"pruned": gone, "stays": stays, "freed_bytes": freed, "leftovers": leftovers})
+        )?;
         return Ok(Answer::Done);
     }
     let what = if gone.is_empty() { "none".to_owned() } else { ranges(gone) };
+    let left = match leftovers {
+        0 => String::new(),
+        some => format!(", and {} left behind by programs that were killed", count(*some, "file")),
+    };
     match freed {
-        None => writeln!(terminal.out, "would be pruned: {what}")?,
-        Some(freed) => writeln!(terminal.out, "pruned: {what}; {} KiB of files freed", freed.div_ceil(1024))?,
+        None => writeln!(terminal.out, "would be pruned: {what}{left}")?,
+        Some(freed) => writeln!(terminal.out, "pruned: {what}{left}; {} KiB of files freed", freed.div_ceil(1024))?,
     }
     for (number, reason) in stays {
         match reason {

@@ -5,8 +5,9 @@
 //! counterpart in a model is not lost in silence: each file and key that was not understood is told.
 //! Configurations are taken over as they are, macros in them included: models understand these.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use cob_types::HostName;
 use serde_json::{Map as Json, Value as JsonValue, json};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -145,11 +146,12 @@ impl Reader {
 
     fn entity(&mut self, folder: &str, node: &Node) -> Option<(String, JsonValue)> {
         let mut fields = Fields::of("an entity", node);
-        let Some(name) = fields.take("name").and_then(|n| n.text().map(str::to_owned)) else {
+        let Some((name, mark)) = fields.take("name").and_then(|n| Some((n.text()?.to_owned(), n.mark))) else {
             let fault = Diagnostic::error("no-name", "this entity has no `name`");
             self.tell(fault, node.mark);
             return None;
         };
+        self.check_name(&name, mark);
         fields.what = format!("`{name}`");
         let mut value = Json::new();
         self.copy(&mut fields, "description", &mut value);
@@ -165,6 +167,27 @@ impl Reader {
         }
         self.rest(fields);
         Some((name, JsonValue::Object(value)))
+    }
+
+    /// Tells of a name that no model takes. It is taken over: others may refer to it, and `check` says where.
+    fn check_name(&mut self, name: &str, mark: Mark) {
+        if let Err(error) = HostName::new(name) {
+            let what = error.to_string();
+            // The rules for all names are the same; only the word differs.
+            let what = what.strip_prefix("host").map_or(what.clone(), |rest| format!("the name{rest}"));
+            let fault = Diagnostic::warning("bad-name", format!("{what}; it was taken over as it is"));
+            self.tell(fault.help("models refuse it: rename it, here and wherever it is named"), mark);
+        }
+    }
+
+    /// Tells of a script that is not below the model's folder. It is taken over, and models refuse it.
+    fn check_script(&mut self, script: &str, mark: Mark) {
+        let file = script.split_whitespace().next().unwrap_or_default();
+        if file.is_empty() || !Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
+            let what = format!("the script {script:?} is no file below the model's folder; it was taken over as it is");
+            let fault = Diagnostic::warning("bad-file", what);
+            self.tell(fault.help("models refuse it: put the file beside the model, and name it as ./x"), mark);
+        }
     }
 
     /// Tells of the keys that nobody took; empty ones say nothing.
@@ -272,6 +295,7 @@ impl Reader {
                 let args = text("args").or_else(|| text("data")).filter(|args| !args.is_empty());
                 script.map(|script| {
                     let script = script.trim_start_matches("./");
+                    self.check_script(script, node.mark);
                     args.map_or_else(|| format!("./{script}"), |args| format!("./{script} {args}"))
                 })
             }
