@@ -1,6 +1,6 @@
 //! The program `cobgen`: everything is in [`cobgen::cli`].
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use cobgen::cli::{self, Terminal};
@@ -12,7 +12,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // Standard error is not locked: a thread that panics says so there.
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
-    let colour = err.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = cli::takes_colour(&err);
+    cobgen::guard::start(std::env::args_os().any(|word| word == "--json"));
     let status = {
         // Large outputs are written in large pieces.
         let mut out = std::io::BufWriter::new(&mut out);
