@@ -104,6 +104,7 @@ fn look_after(as_json: bool) {
             looks.count += 1;
             if let Some(fault) = looks.fault(memory) {
                 tell(&fault.at(place), as_json);
+                #[expect(clippy::disallowed_methods, reason = "who renders the template does not come back")]
                 std::process::exit(i32::from(crate::cli::Answer::Bad.status()));
             }
         }

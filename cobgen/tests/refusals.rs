@@ -292,6 +292,21 @@ fn a_template_that_nests_too_deep_is_refused() {
 }
 
 #[test]
+fn a_value_that_nests_deep_does_not_take_the_stack() {
+    let work = Work::new();
+    let set = "{% set ns = namespace(a=[]) %}{% for i in range(100000) %}{% set ns.a = [ns.a] %}{% endfor %}";
+    for used in
+        ["{{ ns.a }}", "{{ ('x' ~ ns.a)|length }}", "{{ [ns.a]|join|length }}", "{{ ns.a == [ns.a] }}", "{{ 1 }}"]
+    {
+        let model = with_template(&work, &format!("{set}{used}"));
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_cobgen")).args(["check", &model]).output();
+        let output = output.expect("it runs");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{used}: {:?} {err:.300}", output.status);
+    }
+}
+
+#[test]
 fn a_text_that_doubles_itself_ends_the_program_and_not_the_machine() {
     let work = Work::new();
     let loops =

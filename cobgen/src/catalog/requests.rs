@@ -292,7 +292,7 @@ fn nodes(entry: &ClusterEntry, hosts: &Hosts, report: &mut Report<'_>) -> Option
         NodeSet::Count(count) => Some(Wanted::Count(count.clone())),
         NodeSet::Hosts(set) => {
             let quoted = set.0.iter().find_map(|pick| match &pick.value {
-                HostPick::Host(name) => name.parse::<u32>().ok().filter(|_| hosts.0.get(name.as_str()).is_none()),
+                HostPick::Host(name) => name.parse::<u32>().ok().filter(|_| !hosts.0.contains_key(name.as_str())),
                 HostPick::Label(_) => None,
             });
             if let (Some(count), [_]) = (quoted, set.0.as_slice()) {
