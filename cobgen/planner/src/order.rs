@@ -50,8 +50,8 @@ type Needs = fn(&Service) -> &BTreeSet<String>;
 
 /// Adds what jobs wait for in other services.
 pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &mut Vec<Step>) {
-    let install: Needs = |s| &s.install;
-    let runtime: Needs = |s| &s.runtime;
+    let install = &Needed::of(&cluster.services, |s| &s.install);
+    let runtime = &Needed::of(&cluster.services, |s| &s.runtime);
     let mut waits: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
     for name in cluster.services.keys() {
         // Up: after those that it needs.
@@ -65,8 +65,8 @@ pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &m
             if !groups.has(name, mine) || follows {
                 continue;
             }
-            for other in nearest(cluster, name, needs, |s| groups.has(s, theirs)) {
-                waits.push((groups.get(&other, theirs).to_vec(), groups.get(name, mine).to_vec()));
+            for other in needs.nearest(name, |s| groups.has(s, theirs)) {
+                waits.push((groups.get(other, theirs).to_vec(), groups.get(name, mine).to_vec()));
             }
         }
         // Down: before those that it needs.
@@ -74,14 +74,14 @@ pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &m
             if !groups.has(name, action) {
                 continue;
             }
-            for other in nearest(cluster, name, needs, |s| groups.has(s, action)) {
-                waits.push((groups.get(name, action).to_vec(), groups.get(&other, action).to_vec()));
+            for other in needs.nearest(name, |s| groups.has(s, action)) {
+                waits.push((groups.get(name, action).to_vec(), groups.get(other, action).to_vec()));
             }
         }
         // What is never stopped is left alone until it is needed no more.
         if groups.has(name, Action::Stop) {
-            let unstopped = until(cluster, name, runtime, |s| groups.has(s, Action::Stop)).1;
-            for first in unstopped.into_iter().filter_map(|other| groups.first.get(other.as_str())) {
+            let unstopped = runtime.until(name, |s| groups.has(s, Action::Stop)).1;
+            for first in unstopped.into_iter().filter_map(|other| groups.first.get(other)) {
                 waits.push((groups.get(name, Action::Stop).to_vec(), first.clone()));
             }
         }
@@ -108,38 +108,83 @@ fn join(before: &[usize], after: &[usize], steps: &mut Vec<Step>) {
     }
 }
 
-/// The nearest services that one needs and that are concerned; those needed by another nearest one are left out.
-fn nearest(cluster: &Cluster, name: &str, needs: Needs, concerned: impl Fn(&str) -> bool) -> BTreeSet<String> {
-    let (found, _) = until(cluster, name, needs, concerned);
-    let of = |name: &str| cluster.services.get(name).into_iter().flat_map(needs);
-    let mut implied: BTreeSet<&String> = BTreeSet::new();
-    let mut next: Vec<&String> = found.iter().flat_map(|f| of(f)).collect();
-    while let Some(other) = next.pop() {
-        if implied.insert(other) {
-            next.extend(of(other));
-        }
-    }
-    found.iter().filter(|f| !implied.contains(f)).cloned().collect()
+/// What services need, of one sort, and all that they need by it: without circles, which were refused.
+struct Needed<'a> {
+    services: &'a BTreeMap<String, Service>,
+    needs: Needs,
+    numbers: BTreeMap<&'a str, usize>,
+    /// By number, a bit for each service that is needed, directly or not. Nothing where there are too many services.
+    below: Vec<Vec<u64>>,
 }
 
-/// The services that one needs, directly or not: up to the first concerned ones on each way, and those before them.
-fn until(
-    cluster: &Cluster,
-    name: &str,
-    needs: Needs,
-    concerned: impl Fn(&str) -> bool,
-) -> (BTreeSet<String>, BTreeSet<String>) {
-    let of = |name: &str| cluster.services.get(name).into_iter().flat_map(needs);
-    let (mut found, mut passed) = (BTreeSet::new(), BTreeSet::new());
-    let mut next: Vec<&String> = of(name).collect();
-    while let Some(other) = next.pop() {
-        if concerned(other) {
-            found.insert(other.clone());
-        } else if passed.insert(other.clone()) {
-            next.extend(of(other));
+impl<'a> Needed<'a> {
+    /// With more services than this, what follows from other dependencies is not looked for: 32 MiB of bits.
+    const MAX_REDUCED: usize = 1 << 14;
+
+    fn of(services: &'a BTreeMap<String, Service>, needs: Needs) -> Self {
+        let numbers: BTreeMap<&str, usize> = services.keys().enumerate().map(|(n, name)| (name.as_str(), n)).collect();
+        let mut needed = Self { services, needs, numbers, below: Vec::new() };
+        if services.len() <= Self::MAX_REDUCED {
+            needed.below = vec![Vec::new(); services.len()];
+            services.keys().for_each(|name| needed.look_below(name));
+        }
+        needed
+    }
+
+    fn directly(&self, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.services.get(name).into_iter().flat_map(self.needs).map(String::as_str)
+    }
+
+    /// Fills in what is below one and all that it needs. The stack is our own: chains may be as long as the model.
+    fn look_below(&mut self, name: &'a str) {
+        let mut way: Vec<(&str, usize)> = self.numbers.get(name).map(|number| (name, *number)).into_iter().collect();
+        while let Some((name, number)) = way.last().copied() {
+            if !self.below[number].is_empty() {
+                way.pop();
+                continue;
+            }
+            let known: Vec<(&str, usize)> =
+                self.directly(name).filter_map(|other| Some((other, *self.numbers.get(other)?))).collect();
+            let open = known.iter().copied().filter(|(_, other)| self.below[*other].is_empty());
+            let open: Vec<(&str, usize)> = open.collect();
+            if open.is_empty() {
+                let mut below = vec![0; self.services.len().div_ceil(64)];
+                for (_, other) in known {
+                    below[other / 64] |= 1 << (other % 64);
+                    below.iter_mut().zip(&self.below[other]).for_each(|(all, its)| *all |= its);
+                }
+                self.below[number] = below;
+            }
+            way.extend(open);
         }
     }
-    (found, passed)
+
+    /// The nearest services that one needs and that are concerned; those needed by another nearest one are left out.
+    fn nearest(&self, name: &str, concerned: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
+        let (mut found, _) = self.until(name, concerned);
+        if found.len() > 1 && !self.below.is_empty() {
+            let mut implied = vec![0; self.services.len().div_ceil(64)];
+            for number in found.iter().filter_map(|other| self.numbers.get(other)) {
+                implied.iter_mut().zip(&self.below[*number]).for_each(|(all, its)| *all |= its);
+            }
+            found.retain(|other| self.numbers.get(other).is_none_or(|n| implied[n / 64] >> (n % 64) & 1 == 0));
+        }
+        found
+    }
+
+    /// The services that one needs, directly or not: up to the first concerned ones on each way, and those before them.
+    fn until(&self, name: &str, concerned: impl Fn(&str) -> bool) -> (BTreeSet<&'a str>, BTreeSet<&'a str>) {
+        let (mut found, mut passed) = (BTreeSet::new(), BTreeSet::new());
+        let mut next: Vec<&str> = self.directly(name).collect();
+        while let Some(other) = next.pop() {
+            if concerned(other) {
+                found.insert(other);
+            } else if passed.insert(other) {
+                next.extend(self.directly(other));
+            }
+        }
+        (found, passed)
+    }
 }
 
 /// Services that wait for each other, at installation or at run time; the first is named again at the end.

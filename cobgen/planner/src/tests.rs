@@ -241,6 +241,19 @@ fn hosts_of_an_inventory_are_neither_made_nor_given_back() {
 }
 
 #[test]
+fn what_follows_from_others_is_left_out() {
+    let name = |number: usize| format!("s{number:03}");
+    let needs_all_before = |number: usize| service(&(0..number).map(name).collect::<Vec<_>>().join(" "));
+    let services: BTreeMap<String, Service> = (0..300).map(|number| (name(number), needs_all_before(number))).collect();
+    let all = services.keys().cloned().collect::<Vec<_>>().join(" ");
+    let cluster = Cluster { before: Vec::new(), after: vec![node("n1", &all)], services };
+    let plan = plan(&cluster, Operation::Create, None).expect("a plan");
+    assert_eq!(after(&plan, "start s299 n1"), ["initialize s299 n1"]);
+    assert_eq!(after(&plan, "initialize s299 n1"), ["start s298 n1", "configure s299 n1"]);
+    assert_eq!(after(&plan, "initialize s000 n1"), ["configure s000 n1"]);
+}
+
+#[test]
 fn circles_and_services_that_are_nowhere_are_refused() {
     let mut cluster = shop();
     cluster.services.get_mut("db").expect("there").runtime = names("watch");

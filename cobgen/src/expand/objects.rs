@@ -111,6 +111,7 @@ impl Objects {
             configs: BTreeMap::new(),
             plain: Plain::default(),
             made: Vec::new(),
+            too_many: false,
         };
         for (name, entry) in world.sections.cobs.iter() {
             maker.by_hand(name, entry, report);
@@ -210,6 +211,8 @@ struct Maker<'a> {
     plain: Plain,
     /// In the order in which they were made.
     made: Vec<(CobId, Box<Object>)>,
+    /// There were more than a model may have.
+    too_many: bool,
 }
 
 impl Maker<'_> {
@@ -235,7 +238,8 @@ impl Maker<'_> {
     }
 
     fn service(&mut self, name: &Marked<String>, entry: &ServiceEntry, report: &mut Report<'_>) {
-        if !report.segment("service", name) {
+        // One too many was told of; more of them are not even made.
+        if self.too_many || !report.segment("service", name) {
             return;
         }
         let shared: Arc<str> = Arc::from(name.value.as_str());
@@ -435,7 +439,7 @@ impl Maker<'_> {
         node: &HostName,
         report: &mut Report<'_>,
     ) {
-        let Some(host) = self.world.hosts.0.get(node) else { return };
+        let Some(host) = self.world.hosts.0.get(node).filter(|_| !self.too_many) else { return };
         let of = format!("{node}/{service}/{}", cob.value);
         let varying = self.world.clusters.0.get(cluster).filter(|c| c.varying.is_some());
         let value = varying.map(|c| c.value_with(&self.config(cluster, node, report)));
@@ -499,6 +503,7 @@ impl Maker<'_> {
 
     fn add(&mut self, id: CobId, object: Object, report: &mut Report<'_>) {
         if self.made.len() >= MAX_COBS {
+            self.too_many = true;
             let fault = Diagnostic::error("too-large", format!("the model makes more than {MAX_COBS} change objects"));
             return report.push(object.mark, fault);
         }

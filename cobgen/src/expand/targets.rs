@@ -21,6 +21,9 @@ use crate::catalog::Stage;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
 
+/// The most dependencies of one model: five for each of as many change objects as it may have.
+const MAX_LINKS: usize = 5_000_000;
+
 /// One word's dependency between two change objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
@@ -73,10 +76,20 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
         });
     finder.links.extend(of_services.into_iter().flatten());
     for (name, entry) in world.sections.services.iter() {
+        if finder.links.len() > MAX_LINKS {
+            report.push(name.mark, too_many());
+            return (Vec::new(), Vec::new());
+        }
         finder.of_service(&name.value, entry, report);
         finder.unmade(&name.value, entry, report);
     }
     (finder.links, finder.many)
+}
+
+fn too_many() -> Diagnostic {
+    let what = format!("the model has more than {MAX_LINKS} dependencies between change objects");
+    let help = "let services name those that they need themselves: what these need follows from that";
+    Diagnostic::error("too-large", what).help(help)
 }
 
 /// What change objects ask for in their own words.
