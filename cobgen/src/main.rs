@@ -30,16 +30,11 @@ fn program() -> u8 {
     // Standard error is not locked: a thread that panics says so there.
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
     let colour = cli::takes_colour(&err);
-    let status = {
-        // Large outputs are written in large pieces.
-        let mut out = std::io::BufWriter::new(&mut out);
-        let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
-        match out.flush() {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                cli::Answer::NotReached.status().max(status)
-            }
-            Ok(()) | Err(_) => status,
-        }
-    };
-    status
+    // Large outputs are written in large pieces.
+    let mut out = std::io::BufWriter::new(&mut out);
+    let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
+    match out.flush() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => cli::Answer::NotReached.status().max(status),
+        Ok(()) | Err(_) => status,
+    }
 }
