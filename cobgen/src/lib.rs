@@ -16,6 +16,7 @@ pub mod draft;
 pub mod expand;
 pub mod forecast;
 pub mod generation;
+pub mod guard;
 pub mod import;
 mod input;
 pub mod make;

@@ -1,6 +1,6 @@
 //! The program `cobgen`: everything is in [`cobgen::cli`].
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use cobgen::cli::{self, Terminal};
@@ -9,20 +9,32 @@ use cobgen::cli::{self, Terminal};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The stack of the program. Values in templates may nest as deep as their instructions allow, and are printed by
+/// recursion: the guard of templates ends that, as its memory grows, long before there is no more stack. What is not
+/// used of it takes no memory.
+const STACK: usize = 1 << 30;
+
 fn main() -> ExitCode {
+    cobgen::guard::start(std::env::args_os().any(|word| word == "--json"));
+    let deep = std::thread::Builder::new().name("main".to_owned()).stack_size(STACK).spawn(program);
+    match deep.map(std::thread::JoinHandle::join) {
+        Ok(Ok(status)) => ExitCode::from(status),
+        // It has panicked, and said so: as a program does.
+        Ok(Err(_)) => ExitCode::from(101),
+        // A machine that gives no such room.
+        Err(_) => ExitCode::from(program()),
+    }
+}
+
+fn program() -> u8 {
     // Standard error is not locked: a thread that panics says so there.
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
-    let colour = err.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let status = {
-        // Large outputs are written in large pieces.
-        let mut out = std::io::BufWriter::new(&mut out);
-        let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
-        match out.flush() {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                cli::Answer::NotReached.status().max(status)
-            }
-            Ok(()) | Err(_) => status,
-        }
-    };
-    ExitCode::from(status)
+    let colour = cli::takes_colour(&err);
+    // Large outputs are written in large pieces.
+    let mut out = std::io::BufWriter::new(&mut out);
+    let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
+    match out.flush() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => cli::Answer::NotReached.status().max(status),
+        Ok(()) | Err(_) => status,
+    }
 }

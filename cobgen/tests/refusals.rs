@@ -197,3 +197,186 @@ fn a_type_that_the_model_lacks_is_told() {
     let (status, _, err) = cobgen(&["check", &work.write("model.yaml", model)]);
     assert!(status == 0 && err.contains("the model has no hardware types, so `smal` says nothing"), "{err}");
 }
+
+/// A model with this template in a file of a host.
+fn with_template(work: &Work, template: &str) -> String {
+    let quoted = serde_json::to_string(template).expect("JSON");
+    let service = format!("services: {{s: {{cobs: {{x: {{kind: noop, content: {{exports: {{t: {quoted}}}}}}}}}}}}}");
+    let hosts = "hosts: {n: {address: \"tcp://127.0.0.1:7077\"}}\nclusters: {c: {services: {s: [n]}}}";
+    work.write("t.yaml", &format!("security: loopback-only\n{service}\n{hosts}\n"))
+}
+
+#[test]
+fn a_template_that_asks_for_too_much_is_refused_before_it_has_it() {
+    let work = Work::new();
+    for (template, told) in [
+        ("{{ range(100000)|list|join('x' * 100000) }}", "`join` would give a text of more than 16 MiB"),
+        ("{{ [{'a': 'x' * 10000000}, {'a': 'x' * 10000000}]|join(attribute='a') }}", "`join` would give a text"),
+        ("{{ ('x' * 100000)|join(d='y' * 1000) }}", "`join` would give a text"),
+        ("{{ ('x' * 100000)|replace('x', 'y' * 100000) }}", "`replace` would give a text of more than 16 MiB"),
+        ("{{ 'x'|indent(10000000000) }}", "`indent` would give a text of more than 16 MiB"),
+        ("{{ 'x'|indent(width=10000000000) }}", "`indent` would give a text"),
+        ("{{ '%10000000000d'|format(1) }}", "`format` would give a text of more than 16 MiB"),
+        ("{{ ('%s' * 100000)|format('x' * 100000) }}", "`format` would give a text"),
+        ("{{ [1,2,3]|batch(1000000000, 0) }}", "`batch` would give a list of more than 1000000 items"),
+        ("{{ [1,2,3]|slice(1000000000) }}", "`slice` would give a list of more than 1000000 items"),
+        ("{{ ('x ' * 10000000)|split }}", "`split` would give a list of more than 1000000 items"),
+        ("{{ ('x' * 10000000)|list }}", "`list` would give a list of more than 1000000 items"),
+        ("{{ [1] * 10000000 }}", "gives more than 1000000 values"),
+        ("{{ 'x' * 50000000 }}", "gives texts of more than 16 MiB"),
+    ] {
+        let (status, out, err) = cobgen(&["check", &with_template(&work, template)]);
+        assert_eq!((status, out.as_str()), (2, ""), "{template}");
+        assert!(err.contains(told) && err.contains("t.yaml:2:"), "{template}: {err}");
+    }
+    for (template, given) in [
+        ("{{ ['a', 1, true]|join('-') }} {{ 'ab'|join(d=':') }}", "a-1-True a:b"),
+        ("{{ [{'a': {'b': 7}}, {'a': {'b': 8}}]|join('+', attribute='a.b') }}.", "7+8."),
+        ("{{ 'a b'|replace(' ', '__') }}.{{ 'x'|indent(2, true) }}.", "a__b.  x."),
+        ("{{ '%03d %s'|format(7, 'x') }}. {{ 'a,b,c'|split(',', 1)|join(';') }}", "007 x. a;b,c"),
+        (
+            "{{ range(3)|list|length }}{{ 'a\nb'|lines|length }}{{ [1,2,3]|batch(2, 0)|length }}{{ [1]|slice(3)|length }}.",
+            "3223.",
+        ),
+    ] {
+        let (status, out, err) = cobgen(&["show", &with_template(&work, template), "n/s/x"]);
+        assert!(status == 0 && out.contains(given), "{template}: {out}{err}");
+    }
+}
+
+#[test]
+fn a_template_that_nests_too_deep_is_refused() {
+    let work = Work::new();
+    const MANY: usize = 20_000;
+    let long = |head: &str, part: &str, tail: &str| format!("{head}{}{tail}", part.repeat(MANY));
+    for template in [
+        long("{{ ", "-", "1 }}"),
+        long("{{ ", "- \n", "1 }}"),
+        long("a {{ ", "-", "1 }}"),
+        long("{{ ", "not ", "1 }}"),
+        long("{{ ", "1 if 1 else (", "1 }}"),
+        long("{{ ", "1 if 1 else ", "1 }}"),
+        long("{{ 'x'", "|upper", " }}"),
+        long("{{ host", ".a", " }}"),
+        long("{{ host", "[0]", " }}"),
+        long("{{ host", "()", " }}"),
+        long("{{ 1", " + 1", " }}"),
+        long("{{ 'a'", " ~ 'a'", " }}"),
+        long("{{ 2", " ** 2", " }}"),
+        long("{{ ", "[", "1 }}"),
+        long("{{ ", "{1:", "1 }}"),
+        long("{{ ", "(", "1 }}"),
+        long("", "{% if 1 %}", ""),
+        long("", "{% for i in [1] %}", ""),
+        long("", "{% set a %}", ""),
+        long("", "{% filter upper %}", ""),
+        long("{% if 1 %}", "{% elif 1 %}", "{% endif %}"),
+        long("{% filter upper", "|upper", " %}{% endfilter %}"),
+    ] {
+        let (status, out, err) = cobgen(&["check", &with_template(&work, &template)]);
+        assert_eq!((status, out.as_str()), (2, ""), "{}", &template[..30]);
+        let told = ["nests too deep", "recursion limits"].iter().any(|told| err.contains(told));
+        assert!(told, "{}: {}", &template[..30], err.chars().take(500).collect::<String>());
+    }
+    // What is long without being deep is no matter, nor is what is just not too deep.
+    let list = format!("{{{{ [{}]|length }}}}", "-1, ".repeat(5_000));
+    let ifs = "{% if 1 %}a{% elif 2 %}b{% endif %}".repeat(2_000);
+    let quoted = format!("{{{{ '{}' }}}}", "-".repeat(5_000));
+    let raw = format!("{{% raw %}}{{{{ {} }}}}{{% endraw %}}{{# {} #}}", "-".repeat(5_000), "{{ -".repeat(5_000));
+    let deep = [format!("{{{{ {}1 }}}}", "-".repeat(450)), format!("{{{{ 1{} }}}}", " + 1".repeat(225))];
+    let chains = [format!("{{{{ 'x'{} }}}}", "|upper".repeat(225)), format!("{{{{ {}1 }}}}", "not ".repeat(450))];
+    for template in [list, ifs, quoted, raw].iter().chain(&deep).chain(&chains) {
+        let (status, _, err) = cobgen(&["check", &with_template(&work, template)]);
+        assert_eq!(status, 0, "{}: {err}", &template[..20]);
+    }
+}
+
+#[test]
+fn a_value_that_nests_deep_does_not_take_the_stack() {
+    let work = Work::new();
+    let set = "{% set ns = namespace(a=[]) %}{% for i in range(100000) %}{% set ns.a = [ns.a] %}{% endfor %}";
+    for used in
+        ["{{ ns.a }}", "{{ ('x' ~ ns.a)|length }}", "{{ [ns.a]|join|length }}", "{{ ns.a == [ns.a] }}", "{{ 1 }}"]
+    {
+        let model = with_template(&work, &format!("{set}{used}"));
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_cobgen")).args(["check", &model]).output();
+        let output = output.expect("it runs");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{used}: {:?} {err:.300}", output.status);
+    }
+}
+
+#[test]
+fn a_text_that_doubles_itself_ends_the_program_and_not_the_machine() {
+    let work = Work::new();
+    let loops =
+        "{% set ns = namespace(a='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}";
+    let written = format!("{{% set a = 'xxxxxxxxxx' %}}{}", "{% set a = a ~ a %}".repeat(60));
+    for doubling in [loops.to_owned(), written] {
+        let model = with_template(&work, &(doubling + "{{ 1 }}"));
+        let run = |more: &[&str]| {
+            let program = std::process::Command::new(env!("CARGO_BIN_EXE_cobgen"));
+            let output = { program }.args(["check", &model]).args(more).output().expect("it runs");
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+            (output.status.code(), text(output.stdout), text(output.stderr))
+        };
+        let (status, out, err) = run(&[]);
+        assert_eq!((status, out.as_str()), (Some(2), ""), "{err}");
+        assert!(
+            err.starts_with("error: this template takes more than 512 MiB\n") && err.contains("t.yaml:2:"),
+            "{err}"
+        );
+        let (status, out, err) = run(&["--json"]);
+        assert_eq!((status, err.as_str()), (Some(2), ""), "{out}");
+        let told: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!((&told["ok"], &told["diagnostics"][0]["place"]["line"]), (&Value::from(false), &Value::from(2)));
+    }
+}
+
+#[test]
+fn a_wrong_request_is_a_wrong_model() {
+    let work = Work::new();
+    for (right, wrong, told) in [
+        ("template: shop", "template: shp", "unknown template `shp`"),
+        ("nodes: 3", "nodes: five", "unknown host `five`"),
+        ("nodes: 3", "nodes: \"5\"", "write 5 without quotes"),
+        ("nodes: 3", "nodes: 3, services: [bd]", "unknown service `bd`"),
+    ] {
+        let model = work.write("wrong.yaml", &MODEL.replace(right, wrong));
+        for command in [&["solve", &model][..], &["plan", &model, "--operation", "create"], &["check", &model]] {
+            let (status, out, err) = cobgen(command);
+            assert_eq!((status, out.as_str()), (2, ""), "{command:?}: {err}");
+            assert!(err.contains(told) && err.contains("wrong.yaml:14:"), "{command:?}: {err}");
+        }
+        let (status, out, _) = cobgen(&["solve", &model, "--json"]);
+        assert!(status == 2 && out.contains("\"diagnostics\""), "{out}");
+    }
+    // A service that a template names by default is misspelt once.
+    let model =
+        work.write("wrong.yaml", &MODEL.replace("defaults: {services: [db, app]}", "defaults: {services: [bd, app]}"));
+    let (status, _, err) = cobgen(&["solve", &model]);
+    assert_eq!((status, err.matches("unknown service `bd`").count()), (2, 1), "{err}");
+}
+
+#[test]
+fn what_has_no_value_is_told_once_with_its_place() {
+    let work = Work::new();
+    let model = work.write("wrong.yaml", &MODEL.replace("{max: 1}", "{requires: {app: x}}"));
+    for command in ["check", "solve"] {
+        let (status, _, err) = cobgen(&[command, &model]);
+        assert_eq!((status, err.matches("error: ").count()), (2, 1), "{err}");
+        assert!(err.contains("wrong.yaml:12:") && err.contains("whole number"), "{err}");
+    }
+}
+
+#[test]
+fn a_number_outside_of_a_macro_is_warned_of() {
+    let work = Work::new();
+    let text = MODEL.replace("nodes: 3,", "nodes: 3, config: {first: \"%host.service.db%[0]\"},");
+    let (status, _, err) = cobgen(&["check", &work.write("model.yaml", &text)]);
+    assert_eq!((status, err.matches("warning: ").count()), (0, 1), "{err}");
+    assert!(
+        err.contains("inside, for the one of them: `%host.service.db[0]%`") && err.contains("model.yaml:14:"),
+        "{err}"
+    );
+}

@@ -10,7 +10,7 @@ use super::{Catalog, services::Services};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
-use crate::model::{ClusterEntry, Map, Mark, Marked, Named, NodeSet, Nodes};
+use crate::model::{ClusterEntry, HostPick, Map, Mark, Marked, Named, NodeSet, Nodes};
 
 /// A cluster that is made of a template.
 #[derive(Debug)]
@@ -291,6 +291,16 @@ fn nodes(entry: &ClusterEntry, hosts: &Hosts, report: &mut Report<'_>) -> Option
     match value {
         NodeSet::Count(count) => Some(Wanted::Count(count.clone())),
         NodeSet::Hosts(set) => {
+            let quoted = set.0.iter().find_map(|pick| match &pick.value {
+                HostPick::Host(name) => name.parse::<u32>().ok().filter(|_| !hosts.0.contains_key(name.as_str())),
+                HostPick::Label(_) => None,
+            });
+            if let (Some(count), [_]) = (quoted, set.0.as_slice()) {
+                let fault =
+                    Diagnostic::error("wrong-type", format!("`nodes` is the text \"{count}\", which is no host"));
+                report.push(*mark, fault.help(format!("write {count} without quotes for so many nodes")));
+                return None;
+            }
             let value = hosts.of_set(set, report);
             Some(Wanted::Hosts(Marked { mark: *mark, value })).filter(|_| hosts.has_all_of(set))
         }

@@ -24,8 +24,8 @@ mod solve;
 mod variables;
 mod verify;
 
-use std::ffi::OsString;
-use std::io::{self, Write};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -183,6 +183,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
     }
 }
 
+/// Whether what is written there may have colours: on a terminal that has them, unless `NO_COLOR` is set.
+#[must_use]
+pub fn takes_colour(output: &impl IsTerminal) -> bool {
+    let variable = |name: &str| std::env::var_os(name);
+    output.is_terminal() && wants_colour(variable("NO_COLOR").as_deref(), variable("TERM").as_deref())
+}
+
+fn wants_colour(no_colour: Option<&OsStr>, terminal: Option<&OsStr>) -> bool {
+    no_colour.is_none() && terminal.is_none_or(|terminal| terminal != "dumb")
+}
+
 /// Prints what was found in a model, for people.
 fn tell(model: &Path, diagnostics: &[Diagnostic], sources: &Sources, terminal: &mut Terminal<'_>) -> io::Result<()> {
     if !diagnostics.is_empty() {
@@ -252,4 +263,18 @@ fn ranges(numbers: &[GenerationNumber]) -> String {
     }
     let shown = |(from, to): &(u64, u64)| if from == to { from.to_string() } else { format!("{from}-{to}") };
     found.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dumb_terminal_gets_no_colours() {
+        let wants = |no_colour: Option<&str>, terminal: Option<&str>| {
+            wants_colour(no_colour.map(OsStr::new), terminal.map(OsStr::new))
+        };
+        assert!(wants(None, None) && wants(None, Some("xterm")));
+        assert!(!wants(None, Some("dumb")) && !wants(Some("1"), Some("xterm")) && !wants(Some(""), None));
+    }
 }

@@ -1,7 +1,7 @@
 //! `cobgen serve`: gives generations out to hosts over the network.
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 fn log_to_stderr(filter: &str) -> Result<(), String> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|e| e.to_string())?;
     let stderr = io::stderr();
-    let colour = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = super::takes_colour(&stderr);
     let file = File::from(stderr.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?);
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Mutex::new(file)).with_ansi(colour);
     // A program that carries this one within it may have a log already.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, render, to_json};
+use crate::diagnostic::{Diagnostic, Diagnostics, render, to_json};
 use crate::make::layouts_of;
 use crate::model::did_you_mean_or_list;
 use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
@@ -146,8 +146,10 @@ fn recorded(path: &Path) -> Result<Layouts, DepotError> {
 
 /// Tells what is wrong with a model.
 pub(super) fn refused(model: &Path, view: &View, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let mut all = view.diagnostics.clone();
-    all.extend(view.clusters.iter().flat_map(|c| c.faults.iter().cloned()));
+    // What is wrong with a template by itself is wrong with a cluster of it, too.
+    let mut all = Diagnostics::default();
+    all.extend(view.diagnostics.iter().chain(view.clusters.iter().flat_map(|c| &c.faults)).cloned());
+    let all: Vec<Diagnostic> = all.iter().cloned().collect();
     if as_json {
         writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&all)}))?;
     } else {

@@ -43,7 +43,14 @@ pub(super) fn is_macro(text: &str) -> bool {
 pub(super) fn in_node(node: &Node, around: &dyn Around, report: &mut Report<'_>) -> Node {
     let value = match &node.value {
         Value::Text(text) => match replaced(text, around) {
-            Ok(replaced) => Value::Text(replaced),
+            Ok(replaced) => {
+                if let Some((inner, number)) = numbered_outside(text) {
+                    let what = format!("`%{inner}%[{number}]` is the whole of `%{inner}%` with `[{number}]` after it");
+                    let help = format!("the number stands inside, for the one of them: `%{inner}[{number}]%`");
+                    report.push(node.mark, Diagnostic::warning("macro", what).help(help));
+                }
+                Value::Text(replaced)
+            }
             Err(what) => {
                 let fault = Diagnostic::error("macro", what);
                 report.push(node.mark, fault.note(None, format!("for the node {}", around.me().name)));
@@ -70,6 +77,21 @@ pub(crate) fn faults(text: &str) -> Vec<String> {
         Piece::Text(_) => None,
     });
     macros.filter_map(|inner| parse(inner).err()).collect()
+}
+
+/// The first macro of hosts or addresses with a number after it that was surely meant to be inside.
+fn numbered_outside(text: &str) -> Option<(&str, &str)> {
+    let pieces = pieces(text);
+    pieces.windows(2).find_map(|pair| match pair {
+        [Piece::Macro(inner), Piece::Text(after)] => {
+            let (number, _) = after.strip_prefix('[')?.split_once(']')?;
+            let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            let of = parse(inner).ok()?;
+            let takes_one = matches!(of.of, Of::Hosts { index: None, .. } | Of::Ips { index: None, .. });
+            (digits && takes_one && of.format.is_none() && of.separator.is_none()).then_some((*inner, number))
+        }
+        _ => None,
+    })
 }
 
 fn replaced(text: &str, around: &dyn Around) -> Result<String, String> {
@@ -374,6 +396,20 @@ mod tests {
         }
         assert!(is_macro("10% of %host.self%") && is_macro("%host.service.mysql%"));
         assert!(!is_macro("from 10% to 20%, %date%, %%host.self%%"));
+    }
+
+    #[test]
+    fn a_number_outside_is_found() {
+        for text in ["%host.service.x%[0]", "a %host.service.x%[0]:1", "%host.self% %host.service.x%[0]"] {
+            assert_eq!(numbered_outside(text), Some(("host.service.x", "0")), "{text}");
+        }
+        assert_eq!(numbered_outside("%ip.a.service.x%[12]"), Some(("ip.a.service.x", "12")));
+        for text in ["%host.service.x[0]%", "%host.service.x[0]%[1]", "%host.service.x% [0]", "%host.service.x%[a]"] {
+            assert_eq!(numbered_outside(text), None, "{text}");
+        }
+        for text in ["%num.service.x%[0]", "%host.self%[0]", "%host.service.x%[", "%date%[0]", "[0]"] {
+            assert_eq!(numbered_outside(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod actions;
 mod arrows;
 mod asks;
+mod bounded;
 mod budgets;
 mod builtin;
 mod clusters;
@@ -42,6 +43,7 @@ use rayon::prelude::*;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::{At, Draft, DraftHost, Place};
+use crate::guard::{self, Guarded};
 use crate::model::{Mark, Marked, Model, OnFailureEntry, Sections, Sources, did_you_mean_or_list};
 use crate::solve::{Given, Layouts};
 
@@ -184,6 +186,11 @@ fn security(sections: &Sections, report: &Report<'_>) -> Option<Security> {
         None if report.out.iter().any(|d| d.place.is_some() && d.message.starts_with("`security`")) => None,
         None => Some(Security::Identities),
     }
+}
+
+/// Says that a template that stands there is at work, until what comes back is dropped.
+fn guarded(mark: Mark, report: &Report<'_>) -> Option<Guarded> {
+    guard::begin(|| report.place(mark))
 }
 
 /// Where faults go, with the files that they are in.

@@ -11,15 +11,14 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value as Jinja, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
-use super::Report;
+use super::bounded::{self, MAX_ITEMS, MAX_RENDERED};
 use super::secrets::Secrets;
+use super::{Report, guarded};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Key, Map, Mark, Node, Value, did_you_mean_or_list};
 
 /// The work that one template may do, in minijinja's instructions.
 const FUEL: u64 = 1_000_000;
-/// The longest text that a template may give, in bytes.
-const MAX_RENDERED: usize = 16 << 20;
 /// The deepest value that an expression may give.
 const MAX_DEPTH: usize = 32;
 
@@ -64,6 +63,7 @@ impl Default for Templates {
             let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
             environment.set_syntax(syntax.expect("the usual delimiters"));
             environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+            bounded::bound(&mut environment);
             environment
         };
         Self { strict: with(UndefinedBehavior::Strict), lenient: with(UndefinedBehavior::SemiStrict) }
@@ -80,6 +80,7 @@ impl Templates {
     pub(super) fn node(&self, node: &Node, names: &dyn Names, report: &mut Report<'_>) -> Node {
         let value = match &node.value {
             Value::Text(text) if is_template(text) => {
+                let _guarded = guarded(node.mark, report);
                 self.value(text, names).unwrap_or_else(|fault| invalid(&fault, node.mark, names, report))
             }
             Value::List(items) => Value::List(items.iter().map(|n| self.node(n, names, report)).collect()),
@@ -103,11 +104,13 @@ impl Templates {
         if !is_template(text) {
             return Some(text.to_owned());
         }
+        let _guarded = guarded(mark, report);
         self.rendered(text, names).map_err(|fault| invalid(&fault, mark, names, report)).ok()
     }
 
     /// Evaluates a condition.
     pub(super) fn condition(&self, text: &str, mark: Mark, names: &dyn Names, report: &mut Report<'_>) -> Option<bool> {
+        let _guarded = guarded(mark, report);
         let value = watched(names, || evaluate(&self.lenient, text, names), |_| Vec::new());
         value.map(|v| v.is_true()).map_err(|fault| invalid(&fault, mark, names, report)).ok()
     }
@@ -119,6 +122,7 @@ impl Templates {
         }
         let text = node.scalar()?;
         let expression = single_expression(&text).unwrap_or(&text);
+        let _guarded = guarded(node.mark, report);
         let value = watched(names, || evaluate(&self.strict, expression, names), |v| vec![v.to_string()]);
         match value.map(|v| (v.kind(), v)) {
             Ok((ValueKind::Seq | ValueKind::Iterable, list)) => Some(list.try_iter().ok()?.collect()),
@@ -139,6 +143,9 @@ impl Templates {
 
     /// The names that an expression uses without making them.
     pub(super) fn names_used(&self, expression: &str) -> Vec<String> {
+        if bounded::too_deep_by_itself(expression).is_some() {
+            return Vec::new();
+        }
         let compiled = self.strict.compile_expression(expression);
         let mut used: Vec<String> =
             compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
@@ -151,7 +158,7 @@ impl Templates {
             Some(expression) => {
                 let evaluated = || {
                     let value = evaluate(&self.strict, expression, names)?;
-                    from_jinja(&value, MAX_DEPTH).map_err(|what| Fault {
+                    from_jinja(&value).map_err(|what| Fault {
                         message: format!("`{expression}` gives {what}"),
                         line: None,
                         help: None,
@@ -172,6 +179,7 @@ impl Templates {
     }
 
     fn rendered_unwatched(&self, text: &str, names: &dyn Names) -> Result<String, Fault> {
+        not_too_deep(text, bounded::too_deep(text))?;
         let template = self.strict.template_from_str(text).map_err(|e| fault(&e, text))?;
         let context = context(&self.strict, template.undeclared_variables(false), names, text)?;
         let rendered = template.render(context).map_err(|e| fault(&e, text))?;
@@ -181,6 +189,14 @@ impl Templates {
         }
         Ok(rendered)
     }
+}
+
+/// Refuses what the engine would read by recursion beyond its stack.
+fn not_too_deep(text: &str, deep: Option<usize>) -> Result<(), Fault> {
+    let Some(at) = deep else { return Ok(()) };
+    let line = text.get(..at).map(|before| before.matches('\n').count() + 1);
+    let help = "divide it: a `{% set part = … %}` for each part, or a list and a loop".to_owned();
+    Err(Fault { message: "this template nests too deep".to_owned(), line, help: Some(help) })
 }
 
 /// Does something with a template and looks whether secrets came out of it as they went in.
@@ -218,6 +234,7 @@ fn single_expression(text: &str) -> Option<&str> {
 }
 
 fn evaluate(environment: &Environment<'static>, text: &str, names: &dyn Names) -> Result<Jinja, Fault> {
+    not_too_deep(text, bounded::too_deep_by_itself(text))?;
     let expression = environment.compile_expression(text).map_err(|e| fault(&e, text))?;
     let context = context(environment, expression.undeclared_variables(false), names, text)?;
     let value = expression.eval(context).map_err(|e| fault(&e, text))?;
@@ -300,38 +317,62 @@ pub(super) fn to_jinja(node: &Node) -> Jinja {
 }
 
 /// An expression's value for the model; what has no form there is named.
-fn from_jinja(value: &Jinja, depth: usize) -> Result<Value, String> {
-    if depth == 0 {
-        return Err("a value that is nested too deep".to_owned());
+fn from_jinja(value: &Jinja) -> Result<Value, String> {
+    Room { bytes: MAX_RENDERED, items: MAX_ITEMS }.value(value, MAX_DEPTH)
+}
+
+/// What a value may still hold.
+struct Room {
+    bytes: usize,
+    items: usize,
+}
+
+impl Room {
+    fn text(&mut self, text: &Jinja) -> Result<String, String> {
+        let text = text.to_string();
+        let left = self.bytes.checked_sub(text.len());
+        self.bytes = left.ok_or_else(|| format!("texts of more than {} MiB", MAX_RENDERED >> 20))?;
+        Ok(text)
     }
-    let node = |value: &Jinja| from_jinja(value, depth - 1).map(|value| Node { mark: Mark::default(), value });
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
-    Ok(match value.kind() {
-        ValueKind::Undefined => return Err("nothing: it is not defined".to_owned()),
-        ValueKind::None => Value::Null,
-        ValueKind::Bool => Value::Bool(value.is_true()),
-        ValueKind::Number if value.is_integer() => match i128::try_from(value.clone()) {
-            Ok(i) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i),
-            Ok(_) | Err(_) => return Err("a number that is too large".to_owned()),
-        },
-        ValueKind::Number => match f64::try_from(value.clone()) {
-            Ok(f) if f.is_finite() => Value::Float(f),
-            Ok(_) | Err(_) => return Err("a number that can't be kept".to_owned()),
-        },
-        ValueKind::String => Value::Text(value.to_string()),
-        ValueKind::Seq | ValueKind::Iterable => {
-            let items = value.try_iter().map_err(|e| e.to_string())?;
-            Value::List(items.map(|v| node(&v)).collect::<Result<_, _>>()?)
+
+    fn node(&mut self, value: &Jinja, depth: usize) -> Result<Node, String> {
+        let left = self.items.checked_sub(1);
+        self.items = left.ok_or_else(|| format!("more than {MAX_ITEMS} values"))?;
+        self.value(value, depth - 1).map(|value| Node { mark: Mark::default(), value })
+    }
+
+    fn value(&mut self, value: &Jinja, depth: usize) -> Result<Value, String> {
+        if depth == 0 {
+            return Err("a value that is nested too deep".to_owned());
         }
-        ValueKind::Map => {
-            let keys = value.try_iter().map_err(|e| e.to_string())?;
-            let mut entries = Vec::new();
-            for key in keys {
-                let item = value.get_item(&key).map_err(|e| e.to_string())?;
-                entries.push((Key { mark: Mark::default(), text: key.to_string() }, node(&item)?));
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
+        Ok(match value.kind() {
+            ValueKind::Undefined => return Err("nothing: it is not defined".to_owned()),
+            ValueKind::None => Value::Null,
+            ValueKind::Bool => Value::Bool(value.is_true()),
+            ValueKind::Number if value.is_integer() => match i128::try_from(value.clone()) {
+                Ok(i) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i),
+                Ok(_) | Err(_) => return Err("a number that is too large".to_owned()),
+            },
+            ValueKind::Number => match f64::try_from(value.clone()) {
+                Ok(f) if f.is_finite() => Value::Float(f),
+                Ok(_) | Err(_) => return Err("a number that can't be kept".to_owned()),
+            },
+            ValueKind::String => Value::Text(self.text(value)?),
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items = value.try_iter().map_err(|e| e.to_string())?;
+                Value::List(items.map(|v| self.node(&v, depth)).collect::<Result<_, _>>()?)
             }
-            Value::Map(Map { entries })
-        }
-        kind => return Err(format!("a value that a model can't hold: {kind}")),
-    })
+            ValueKind::Map => {
+                let keys = value.try_iter().map_err(|e| e.to_string())?;
+                let mut entries = Vec::new();
+                for key in keys {
+                    let item = value.get_item(&key).map_err(|e| e.to_string())?;
+                    entries.push((Key { mark: Mark::default(), text: self.text(&key)? }, self.node(&item, depth)?));
+                }
+                Value::Map(Map { entries })
+            }
+            kind => return Err(format!("a value that a model can't hold: {kind}")),
+        })
+    }
 }

@@ -117,6 +117,8 @@ fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections
     check_structure(&mut root, schema(), "the model", sources, diagnostics);
     match root.read() {
         Ok(sections) => Some(sections),
+        // What has no right form was told already, with its place.
+        Err(_) if diagnostics.has_errors() => None,
         Err(e) => {
             diagnostics.push(Diagnostic::error("structure", format!("the model can't be read: {e}")));
             None

@@ -14,7 +14,7 @@ use cob_solver::{Budget, NodeLayout, NodeRef, Outcome};
 
 use self::ask::{Beside, Question};
 use crate::catalog::{Catalog, Rejected, Request};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 
@@ -24,6 +24,9 @@ pub(crate) use view::{ClusterView, View};
 
 /// The name among a generation's model files under which the depot keeps the layouts of its clusters.
 pub const REMEMBERED: &str = ".cobgen-layouts.json";
+
+/// The codes of faults in a request that is in order by itself, and can't be had of its template.
+const CANT_BE: [&str; 6] = ["incompatible", "missing-service", "conflict", "size", "not-mapped", "immutable"];
 
 /// What is known beside the model, for each cluster by name.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +55,10 @@ pub(crate) enum Verdict {
     Layout(Vec<LayoutNode>),
     /// None, for certain.
     None,
-    /// The request could not even be asked: rejected, for what is wrong with it by itself.
+    /// The request could not even be asked: rejected, for what can't be together.
     Rejected,
+    /// The request is wrong: it names what there is not, or has no right form.
+    Wrong,
     /// The steps did not suffice.
     Undecided,
 }
@@ -81,7 +86,11 @@ pub(crate) fn all(
                 given.excluded.iter().filter_map(|layouts| layouts.get(name)).map(Vec::as_slice).collect();
             answer(request, catalog, hosts, Beside { existing, excluded: &excluded }, report)
         }
-        Err(Rejected(faults)) => Answered { verdict: Verdict::Rejected, faults: faults.clone(), explanation: None },
+        Err(Rejected(faults)) => {
+            let wrong = faults.iter().any(|f| f.severity == Severity::Error && !CANT_BE.contains(&f.code));
+            let verdict = if wrong { Verdict::Wrong } else { Verdict::Rejected };
+            Answered { verdict, faults: faults.clone(), explanation: None }
+        }
     };
     requests.iter().map(|(name, request)| (name.clone(), one(name, request))).collect()
 }

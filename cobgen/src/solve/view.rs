@@ -29,6 +29,8 @@ pub(crate) struct ClusterView {
     pub(crate) name: String,
     /// None: undecided.
     pub(crate) solvable: Option<bool>,
+    /// What it asks for is wrong by itself.
+    pub(crate) wrong: bool,
     pub(crate) nodes: Vec<LayoutNode>,
     /// Nodes that were there and are not any more.
     pub(crate) leaving: Vec<String>,
@@ -61,7 +63,7 @@ impl View {
 
     /// Whether the model itself is wrong.
     pub(crate) fn is_refused(&self) -> bool {
-        self.diagnostics.iter().any(|d| d.severity == Severity::Error)
+        self.diagnostics.iter().any(|d| d.severity == Severity::Error) || self.clusters.iter().any(|c| c.wrong)
     }
 }
 
@@ -93,9 +95,10 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
     for (name, answer) in answers {
         let before = given.existing.get(&name).map_or(&[][..], Vec::as_slice);
         let reason = answer.reason();
+        let wrong = matches!(answer.verdict, Verdict::Wrong);
         let (solvable, nodes) = match answer.verdict {
             Verdict::Layout(nodes) => (Some(true), nodes),
-            Verdict::None | Verdict::Rejected => (Some(false), Vec::new()),
+            Verdict::None | Verdict::Rejected | Verdict::Wrong => (Some(false), Vec::new()),
             Verdict::Undecided => (None, Vec::new()),
         };
         let mut leaving = Vec::new();
@@ -107,7 +110,18 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
         let origin = if counted { Origin::Provider } else { Origin::Inventory };
         let services = planned(&nodes, before);
         let (faults, explanation) = (answer.faults, answer.explanation);
-        views.push(ClusterView { name, solvable, nodes, leaving, faults, reason, explanation, origin, services });
+        views.push(ClusterView {
+            name,
+            solvable,
+            wrong,
+            nodes,
+            leaving,
+            faults,
+            reason,
+            explanation,
+            origin,
+            services,
+        });
     }
     let by_hand = match only.is_some_and(|only| requests.contains_key(only)) {
         true => BTreeMap::new(),
@@ -118,6 +132,7 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
         views.push(ClusterView {
             name,
             solvable: Some(true),
+            wrong: false,
             nodes,
             leaving: Vec::new(),
             faults: Vec::new(),
