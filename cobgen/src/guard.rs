@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::sync::mpsc::Sender;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -60,11 +61,12 @@ impl Guard {
     }
 }
 
-/// Begins to look after the templates of this process. `as_json`: faults are told as `cobgen check --json` does.
-pub fn start(as_json: bool) {
+/// Begins to look after the templates of this process. `as_json`: faults are told as `cobgen check --json` does. What
+/// is told ends the process: `end` gets its exit status then, once.
+pub fn start(as_json: bool, end: Sender<u8>) {
     if GUARD.set(Guard::default()).is_ok() {
         // Without the thread the other bounds hold all the same.
-        let _ = std::thread::Builder::new().name("guard".to_owned()).spawn(move || look_after(as_json));
+        let _ = std::thread::Builder::new().name("guard".to_owned()).spawn(move || look_after(as_json, &end));
     }
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn begin(place: impl FnOnce() -> Place) -> Option<Guarded> {
     Some(Guarded(guard, number))
 }
 
-fn look_after(as_json: bool) {
+fn look_after(as_json: bool, end: &Sender<u8>) {
     let Some(guard) = GUARD.get() else { return };
     let mut looks: BTreeMap<u64, Looks> = BTreeMap::new();
     loop {
@@ -104,8 +106,9 @@ fn look_after(as_json: bool) {
             looks.count += 1;
             if let Some(fault) = looks.fault(memory) {
                 tell(&fault.at(place), as_json);
-                #[expect(clippy::disallowed_methods, reason = "who renders the template does not come back")]
-                std::process::exit(i32::from(crate::cli::Answer::Bad.status()));
+                // Whoever does not listen any more has ended already.
+                let _ = end.send(crate::cli::Answer::Bad.status());
+                return;
             }
         }
         std::thread::sleep(LOOK);

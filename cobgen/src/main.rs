@@ -15,12 +15,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const STACK: usize = 1 << 30;
 
 fn main() -> ExitCode {
-    cobgen::guard::start(std::env::args_os().any(|word| word == "--json"));
-    let deep = std::thread::Builder::new().name("main".to_owned()).stack_size(STACK).spawn(program);
-    match deep.map(std::thread::JoinHandle::join) {
-        Ok(Ok(status)) => ExitCode::from(status),
-        // It has panicked, and said so: as a program does.
-        Ok(Err(_)) => ExitCode::from(101),
+    // Whoever has a status first: the program, or the guard of templates, for which the program does not come back.
+    let (tell, told) = std::sync::mpsc::channel();
+    cobgen::guard::start(std::env::args_os().any(|word| word == "--json"), tell.clone());
+    let run = move || {
+        // What has panicked has said so, and ends as a program does.
+        let status = std::panic::catch_unwind(program).unwrap_or(101);
+        // Nobody listens any more when the guard was first.
+        let _ = tell.send(status);
+    };
+    match std::thread::Builder::new().name("main".to_owned()).stack_size(STACK).spawn(run) {
+        Ok(_) => ExitCode::from(told.recv().unwrap_or(101)),
         // A machine that gives no such room.
         Err(_) => ExitCode::from(program()),
     }

@@ -3,6 +3,7 @@
 //! Each goes to every daemon, which answers what it has changed when that is durable. Given again they change nothing.
 
 use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber};
 use cobd::web::{CancelOrder, GenerationOrder, LimitOrder};
 
@@ -82,7 +83,8 @@ fn named_budget(cluster: &ClusterStatus, name: &str) -> Result<CobId, Failure> {
             let silent = cluster.hosts.iter().filter(|h| !h.reachable).count();
             let known =
                 if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
-            let asked = if silent == 0 { String::new() } else { format!("; {silent} hosts have not answered") };
+            let asked =
+                if silent == 0 { String::new() } else { format!("; no answer came from {}", count(silent, "host")) };
             Err(Failure::refused(anyhow::anyhow!("no host has a budget `{name}`")).hint(format!("{known}{asked}")))
         }
         several => {
