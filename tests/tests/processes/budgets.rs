@@ -5,12 +5,13 @@ use cob_types::history::HistoryEntry;
 use cob_types::status::Wait;
 
 use crate::kills::pause;
+use crate::words::{cobctl, run};
 use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
 /// Three servers whose configuration is of this version; a file `broken` keeps those of that version from starting.
-fn model(version: &str, folder: &str) -> String {
+fn model(version: &str, folder: &str, at_most: u32) -> String {
     format!(
         r#"
 security: loopback-only
@@ -18,7 +19,7 @@ hosts:
   n1: {{address: "tcp://127.0.0.1:1"}}
   n2: {{address: "tcp://127.0.0.1:2"}}
   n3: {{address: "tcp://127.0.0.1:3"}}
-budgets: {{app: {{at_most: 1, host: n3}}}}
+budgets: {{app: {{at_most: {at_most}, host: n3}}}}
 kinds:
   server:
     states: [down, up, outdated]
@@ -44,19 +45,21 @@ clusters: {{c: {{services: {{app: [n1, n2, n3]}}}}}}
 struct Rolling {
     cluster: Cluster,
     folder: String,
+    at_most: u32,
 }
 
 impl Rolling {
-    fn new() -> Self {
+    /// With a budget of so many.
+    fn new(at_most: u32) -> Self {
         let cluster = cluster(&HOSTS);
         let folder = cluster.path("states");
         std::fs::create_dir(&folder).expect("a folder");
         let folder = folder.display().to_string();
-        Self { cluster, folder }
+        Self { cluster, folder, at_most }
     }
 
     fn switch(&mut self, version: &str) -> cob_types::GenerationNumber {
-        let text = model(version, &self.folder);
+        let text = model(version, &self.folder, self.at_most);
         let model = self.cluster.write_model("model", &[("model.yaml", &text)]);
         let generation = self.cluster.generate(&model);
         if version == "1" {
@@ -91,7 +94,7 @@ impl Rolling {
 
 #[test]
 fn a_roll_out_disturbs_one_at_a_time_whoever_is_killed() {
-    let mut rolling = Rolling::new();
+    let mut rolling = Rolling::new(1);
     let first = rolling.switch("1");
     rolling.cluster.wait_converged(first, PATIENCE);
     assert_eq!(rolling.absences(first), [], "a first start disturbs nobody");
@@ -105,14 +108,46 @@ fn a_roll_out_disturbs_one_at_a_time_whoever_is_killed() {
     rolling.cluster.wait_converged(second, PATIENCE);
     let absences = rolling.absences(second);
     assert_eq!(absences.len(), 3, "{absences:?}");
+    one_at_a_time(&absences);
+}
+
+fn one_at_a_time(absences: &[(u64, u64, String)]) {
     for pair in absences.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "two were away at once: {pair:?}");
     }
 }
 
 #[test]
+fn an_operator_lets_fewer_be_disturbed_at_a_time_than_the_model() {
+    let mut rolling = Rolling::new(2);
+    let first = rolling.switch("1");
+    rolling.cluster.wait_converged(first, PATIENCE);
+    let limit = |cluster: &Cluster, words: &[&str]| run(cobctl(cluster, &HOSTS, &[&["limit"], words].concat()));
+    let (code, said) = limit(&rolling.cluster, &["1", "--budget", "ap"]);
+    assert!(code != 0 && said.contains("no host has a budget `ap`") && said.contains("n3/budget/app"), "{said}");
+    let (code, said) = limit(&rolling.cluster, &["1", "--budget", "app"]);
+    assert_eq!((code, said.trim()), (0, "n3/budget/app: 1 token instead of 2"));
+    rolling.cluster.kill("n3");
+    rolling.cluster.start("n3");
+    rolling.cluster.wait_answers("n3");
+    let (code, said) = limit(&rolling.cluster, &["1", "--budget", "n3/budget/app"]);
+    assert_eq!((code, said.trim()), (0, "n3/budget/app: 1 token instead of 2 (it was so)"));
+
+    let second = rolling.switch("2");
+    rolling.cluster.wait_converged(second, PATIENCE);
+    let absences = rolling.absences(second);
+    assert_eq!(absences.len(), 3, "{absences:?}");
+    one_at_a_time(&absences);
+    let (code, said) = limit(&rolling.cluster, &["none", "--budget", "app"]);
+    assert_eq!((code, said.trim()), (0, "n3/budget/app: 2 tokens, as the model says"));
+    let told = rolling.cluster.merged_history();
+    let told: Vec<&str> = told.iter().filter(|e| e.event == "limit").map(|e| e.detail.as_str()).collect();
+    assert!(matches!(told[..], [one, none] if one.starts_with("1 token") && none.starts_with("none")), "{told:?}");
+}
+
+#[test]
 fn a_roll_out_stops_at_the_first_failure_and_says_why() {
-    let mut rolling = Rolling::new();
+    let mut rolling = Rolling::new(1);
     let first = rolling.switch("1");
     rolling.cluster.wait_converged(first, PATIENCE);
     let broken = format!("{}/broken", rolling.folder);
