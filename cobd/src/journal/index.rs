@@ -174,6 +174,7 @@ impl Index {
     }
 
     fn open_store(folder: &Path) -> Result<Self, Fault> {
+        clear_unfinished(folder).map_err(Fault::Refused)?;
         let config = sled::Config::new()
             .path(folder)
             .mode(sled::Mode::HighThroughput)
@@ -398,6 +399,26 @@ fn is_about_content(error: &io::Error) -> bool {
     )
 }
 
+/// Removes what a program that was killed while it opened the store had begun to write: sled would take it for whole,
+/// and the index for damaged. Snapshots get their name without `.generating` when they are whole, and `conf` is
+/// whole before `db` is there.
+fn clear_unfinished(folder: &Path) -> io::Result<()> {
+    let files = match fs::read_dir(folder) {
+        Ok(files) => files,
+        // Nothing is there yet, or what sled has its own word for.
+        Err(_) => return Ok(()),
+    };
+    let is_begun = !folder.join("db").exists();
+    for file in files {
+        let name = file?.file_name();
+        let snapshot = name.to_str().is_some_and(|n| n.starts_with("snap.") && n.ends_with(".generating"));
+        if snapshot || is_begun && name == "conf" {
+            fs::remove_file(folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
 fn put_aside(folder: &Path) -> io::Result<PathBuf> {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(ASIDE_SUFFIX);
@@ -545,6 +566,21 @@ mod tests {
         let new = (0..100).fold(old, |d, _| d.with(Duration::from_millis(300)));
         assert!(new.mean_ms > 290.0, "{new:?}");
         assert_eq!(new.count, 1100);
+    }
+
+    #[test]
+    fn what_a_killed_start_leaves_costs_nothing() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("index");
+        // Killed before there was anything but a part of the store's own settings.
+        fs::create_dir_all(&path).expect("made");
+        fs::write(path.join("conf"), b"segment_size: 65").expect("written");
+        drop(filled(&path));
+        // Killed while a snapshot of the store was on its way to the disk; sled takes the last of them by name.
+        fs::write(path.join("snap.FFFFFFFFFFFFFFFF.generating"), b"the first bytes of").expect("written");
+        let opened = Index::open(&path, 25).expect("opens");
+        assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
+        assert!(!folder.path().join("index.damaged").exists());
     }
 
     #[test]

@@ -178,9 +178,12 @@ fn switches_in_a_row_while_daemons_are_killed_keep_the_order() {
     }
     let (last, _) = field.cluster.generations().last_key_value().expect("one");
     field.cluster.wait_converged(*last, PATIENCE);
-    // What the index knows the journal knows, so no kill makes it worthless.
-    let aside: Vec<_> = HOSTS.iter().filter(|h| field.cluster.log(h).contains("the index was put aside")).collect();
-    assert!(aside.is_empty(), "of {aside:?}");
+    // What the index knows the journal knows. (That its store bears every kill nobody promises: see journal::index.)
+    let logs: Vec<_> = HOSTS.iter().map(|h| (h, field.cluster.log(h))).collect();
+    let aside = logs.iter().flat_map(|(h, log)| log.lines().map(move |line| format!("{h}: {line}")));
+    let aside: Vec<_> = aside.filter(|line| line.contains("the index was put aside")).collect();
+    assert!(!aside.iter().any(|line| line.contains("it knows record")), "{}", aside.join("\n"));
+    aside.iter().for_each(|line| println!("{line}"));
     let faults = script_log::judge(&field.lines(), field.cluster.generations());
     assert!(faults.is_empty(), "COB_SEED={seed}:\n{}", faults.join("\n"));
     println!("{switches} switches under {} kills: {} actions in order", field.kills, field.lines().len() / 2);
