@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
 
-use crate::adopt::Way;
+use crate::adopt::{Footing, Way};
 use crate::effect::{Effects, Run};
 use crate::event::{Event, Order};
 use crate::finals::{Going, Owed};
@@ -35,8 +35,15 @@ pub struct Engine {
     pub(crate) here: HostRef,
     pub(crate) life: Incarnation,
     pub(crate) generation: GenerationNumber,
+    /// What is active: the change objects in the slots, and no others.
+    pub(crate) active: Option<Footing>,
     pub(crate) going: Option<Going>,
     pub(crate) slots: Vec<Option<Object>>,
+    /// Slots of those that are [not at rest](Object::is_at_rest), when all have decided: what concerns all change
+    /// objects concerns these.
+    restless: BTreeSet<u32>,
+    /// How many generations this life has activated.
+    pub(crate) activations: u64,
     /// Slot of each change object of this host, by its number.
     slot_of: Vec<u32>,
     /// Change objects of this host that have left, and the state that they count as locked in.
@@ -173,8 +180,11 @@ impl Engine {
             here,
             life,
             generation: GenerationNumber(0),
+            active: None,
             going: None,
             slots: Vec::new(),
+            restless: BTreeSet::new(),
+            activations: 0,
             slot_of: Vec::new(),
             gone: BTreeMap::new(),
             kept_from: BTreeMap::new(),
@@ -321,7 +331,7 @@ impl Engine {
     /// How many tokens the model gives a budget of this host; none: it has no such budget.
     #[must_use]
     pub fn tokens_of(&self, budget: &CobId) -> Option<u32> {
-        self.objects().find(|o| self.names.cob_id(o.me) == budget)?.spec.at_most
+        self.object(self.names.find_cob(budget)?)?.spec.at_most
     }
 
     /// Budgets of this host that an operator lets have so many tokens and no more.
@@ -375,6 +385,29 @@ impl Engine {
         self.slots.iter().flatten()
     }
 
+    /// Those that are not at rest.
+    pub(crate) fn restless(&self) -> impl Iterator<Item = &Object> {
+        self.restless.iter().filter_map(|slot| self.slots[*slot as usize].as_ref())
+    }
+
+    /// How many change objects this host has.
+    pub(crate) fn object_count(&self) -> usize {
+        self.active.as_ref().map_or(0, |active| active.bundle.cobs.len())
+    }
+
+    /// Keeps account of who is at rest, of one that has decided.
+    fn note_rest(&mut self, slot: usize) {
+        let Some(object) = self.slots[slot].as_mut() else { return };
+        let restless = !object.is_at_rest();
+        if restless != std::mem::replace(&mut object.restless, restless) {
+            if restless {
+                self.restless.insert(slot as u32);
+            } else {
+                self.restless.remove(&(slot as u32));
+            }
+        }
+    }
+
     /// Adds a change object, and hands it what was asked of it before it was here.
     pub(crate) fn insert(&mut self, mut object: Object) {
         let (me, slot) = (object.me, self.slots.len() as u32);
@@ -384,6 +417,8 @@ impl Engine {
         self.slot_of[me.0 as usize] = slot;
         object.requests = self.left.take(me);
         object.given_back = self.left.take_given_back(me);
+        object.restless = true;
+        self.restless.insert(slot);
         self.slots.push(Some(object));
         self.unsettled += 1;
         self.gone.remove(&me);
@@ -397,6 +432,7 @@ impl Engine {
         let slot = self.slot(me)?;
         self.slot_of[me.0 as usize] = NOWHERE;
         let object = self.slots[slot].take()?;
+        self.restless.remove(&(slot as u32));
         if !is_settled(&object) {
             self.unsettled -= 1;
         }
@@ -443,6 +479,7 @@ impl Engine {
             tokens: &self.limited,
             unsettled: self.unsettled,
             probing: &mut self.probing,
+            activations: self.activations,
             start: self.life.start,
             counter: &mut self.counter,
             faults: &self.faults,
@@ -464,6 +501,41 @@ impl Engine {
             self.limit.wait(cob, rank);
         }
         Some(result)
+    }
+
+    /// Whether one that is at rest would stay so whatever switch comes: it begins anew and decides, under the next
+    /// generation, forward and back, paused and not, and nothing follows.
+    pub(crate) fn is_unmoved(&self, object: &Object) -> bool {
+        let now = if object.check_at == Time::NEVER { object.since } else { Time(object.check_at.0.saturating_sub(1)) };
+        [false, true].into_iter().all(|other| {
+            let mut object = object.clone();
+            let (mut out, mut scratch) = (Out::default(), Scratch::default());
+            let (mut probing, mut counter) = (self.probing.clone(), self.counter);
+            let mut cx = Cx {
+                now,
+                names: &self.names,
+                here: self.here,
+                generation: GenerationNumber(self.generation.0 + 1),
+                paused: other,
+                goes_back: other,
+                limited: other,
+                tokens: &self.limited,
+                unsettled: self.unsettled,
+                probing: &mut probing,
+                activations: self.activations + 1,
+                start: self.life.start,
+                counter: &mut counter,
+                faults: &self.faults,
+                out: &mut out,
+                scratch: &mut scratch,
+            };
+            let deadline = object.deadline(&cx);
+            object.renew();
+            object.decide(&mut cx);
+            let same = object.is_at_rest() && object.deadline(&cx) == deadline;
+            let quiet = out.mail.is_empty() && out.records.is_empty() && out.runs.is_empty() && out.ready.is_empty();
+            same && quiet && counter == self.counter
+        })
     }
 
     fn on_object(&mut self, cob: &CobId, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>)) {
@@ -518,8 +590,9 @@ impl Engine {
         }
     }
 
+    /// Has all decide anew to whom it can make a difference.
     fn touch_all(&mut self) {
-        let all: Vec<_> = self.objects().map(|o| o.me).collect();
+        let all: Vec<_> = self.restless().map(|o| o.me).collect();
         all.into_iter().for_each(|o| self.touch(o));
     }
 
@@ -534,6 +607,7 @@ impl Engine {
             });
             if let Some(at) = deadline {
                 self.schedule_object(slot, at);
+                self.note_rest(slot);
             }
         }
         true
@@ -553,6 +627,7 @@ impl Engine {
                 });
                 if let Some((at, leaves)) = decided {
                     self.schedule_object(slot, at);
+                    self.note_rest(slot);
                     if let Some(going) = &mut self.going {
                         going.look.extend(leaves);
                     }

@@ -115,12 +115,14 @@ pub(crate) struct Object {
     pub(crate) scheduled: Time,
     /// It stands in the engine's queue.
     pub(crate) dirty: bool,
+    /// It stands among the engine's restless ones.
+    pub(crate) restless: bool,
     /// What the last decision found; read by probes and reports.
     pub(crate) view: View,
 }
 
 /// What the last decision found.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct View {
     pub(crate) target: Option<StateIx>,
     /// A need is not held, or its lock was recalled.
@@ -310,6 +312,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) unsettled: usize,
     /// The narrow probes that were sent of late.
     pub(crate) probing: &'a mut probe::Probing,
+    /// How many generations this life has activated.
+    pub(crate) activations: u64,
     /// The start of this life, first half of every number.
     pub(crate) start: u32,
     /// Second half of the last number given out.
@@ -381,6 +385,7 @@ impl Object {
             since: now,
             scheduled: Time::NEVER,
             dirty: false,
+            restless: false,
             view: View::default(),
         }
     }
@@ -463,6 +468,25 @@ impl Object {
         self.watch = Watch::default();
         self.resends = 0;
         self.resend_at = Time::NEVER;
+    }
+
+    /// It is where it goes by itself, nobody asks it for anything nor it anybody, and nothing of it counts any more: to
+    /// decide anew, and to begin anew with a generation in which it is the same, would change nothing.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let home = Some(self.spec.preferred);
+        let marks = [self.failed, self.ordered, self.retiring, self.finished, self.held_back, self.declared];
+        self.state == home
+            && self.view == View { target: home, ..View::default() }
+            && self.activity == Activity::Idle
+            && !(marks.contains(&true) || self.outlived || self.suspect || self.next_spec.is_some())
+            && self.requests.is_empty()
+            && self.locks.is_empty()
+            && self.given_back.is_empty()
+            && (self.failures, self.check_failures, self.resends) == (0, 0, 0)
+            && (self.retry_at, self.resend_at) == (Time(0), Time::NEVER)
+            && self.brake.is_slack()
+            && self.probe.is_at_rest()
+            && self.watch == Watch::default()
     }
 
     /// Its lot is a new one (generation, preferred state, operator's word): old counts mean nothing.
