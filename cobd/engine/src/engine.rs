@@ -41,7 +41,7 @@ pub struct Engine {
     pub(crate) slots: Vec<Option<Object>>,
     /// Slots of those that are [not at rest](Object::is_at_rest), when all have decided: what concerns all change
     /// objects concerns these.
-    restless: BTreeSet<u32>,
+    pub(crate) restless: BTreeSet<u32>,
     /// How many generations this life has activated.
     pub(crate) activations: u64,
     /// Slot of each change object of this host, by its number.
@@ -65,7 +65,7 @@ pub struct Engine {
     pub(crate) peers: Vec<Peer>,
     dirty: VecDeque<u32>,
     pub(crate) timers: BinaryHeap<Reverse<(Time, Timer)>>,
-    counter: u64,
+    pub(crate) counter: u64,
     /// Events and messages handled in this life.
     handled: u64,
     lamport: u64,
@@ -82,7 +82,7 @@ pub struct Engine {
     pub(crate) greet: BTreeSet<HostRef>,
     pub(crate) faults: Faults,
     unsettled: usize,
-    probing: Probing,
+    pub(crate) probing: Probing,
     activated: bool,
     /// Jobs that were decided on before the activation of this turn.
     runs_first: Vec<Run>,
@@ -385,29 +385,6 @@ impl Engine {
         self.slots.iter().flatten()
     }
 
-    /// Those that are not at rest.
-    pub(crate) fn restless(&self) -> impl Iterator<Item = &Object> {
-        self.restless.iter().filter_map(|slot| self.slots[*slot as usize].as_ref())
-    }
-
-    /// How many change objects this host has.
-    pub(crate) fn object_count(&self) -> usize {
-        self.active.as_ref().map_or(0, |active| active.bundle.cobs.len())
-    }
-
-    /// Keeps account of who is at rest, of one that has decided.
-    fn note_rest(&mut self, slot: usize) {
-        let Some(object) = self.slots[slot].as_mut() else { return };
-        let restless = !object.is_at_rest();
-        if restless != std::mem::replace(&mut object.restless, restless) {
-            if restless {
-                self.restless.insert(slot as u32);
-            } else {
-                self.restless.remove(&(slot as u32));
-            }
-        }
-    }
-
     /// Adds a change object, and hands it what was asked of it before it was here.
     pub(crate) fn insert(&mut self, mut object: Object) {
         let (me, slot) = (object.me, self.slots.len() as u32);
@@ -503,41 +480,6 @@ impl Engine {
         Some(result)
     }
 
-    /// Whether one that is at rest would stay so whatever switch comes: it begins anew and decides, under the next
-    /// generation, forward and back, paused and not, and nothing follows.
-    pub(crate) fn is_unmoved(&self, object: &Object) -> bool {
-        let now = if object.check_at == Time::NEVER { object.since } else { Time(object.check_at.0.saturating_sub(1)) };
-        [false, true].into_iter().all(|other| {
-            let mut object = object.clone();
-            let (mut out, mut scratch) = (Out::default(), Scratch::default());
-            let (mut probing, mut counter) = (self.probing.clone(), self.counter);
-            let mut cx = Cx {
-                now,
-                names: &self.names,
-                here: self.here,
-                generation: GenerationNumber(self.generation.0 + 1),
-                paused: other,
-                goes_back: other,
-                limited: other,
-                tokens: &self.limited,
-                unsettled: self.unsettled,
-                probing: &mut probing,
-                activations: self.activations + 1,
-                start: self.life.start,
-                counter: &mut counter,
-                faults: &self.faults,
-                out: &mut out,
-                scratch: &mut scratch,
-            };
-            let deadline = object.deadline(&cx);
-            object.renew();
-            object.decide(&mut cx);
-            let same = object.is_at_rest() && object.deadline(&cx) == deadline;
-            let quiet = out.mail.is_empty() && out.records.is_empty() && out.runs.is_empty() && out.ready.is_empty();
-            same && quiet && counter == self.counter
-        })
-    }
-
     fn on_object(&mut self, cob: &CobId, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>)) {
         if let Some(cob) = self.names.find_cob(cob) {
             self.with(cob, now, f);
@@ -588,12 +530,6 @@ impl Engine {
             Order::LetLapse(hosts) => self.let_lapse(&hosts, now),
             Order::DeclareFinal(cob) => self.declare_final(cob, now),
         }
-    }
-
-    /// Has all decide anew to whom it can make a difference.
-    fn touch_all(&mut self) {
-        let all: Vec<_> = self.restless().map(|o| o.me).collect();
-        all.into_iter().for_each(|o| self.touch(o));
     }
 
     /// Has the first of those who wait for a place decide with that place in hand, if there is one.

@@ -17,7 +17,7 @@
 mod activity;
 pub(crate) mod asking;
 mod brake;
-mod budget;
+pub(crate) mod budget;
 pub(crate) mod decide;
 pub(crate) mod granting;
 pub(crate) mod probe;
@@ -468,25 +468,6 @@ impl Object {
         self.watch = Watch::default();
         self.resends = 0;
         self.resend_at = Time::NEVER;
-    }
-
-    /// It is where it goes by itself, nobody asks it for anything nor it anybody, and nothing of it counts any more: to
-    /// decide anew, and to begin anew with a generation in which it is the same, would change nothing.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        let home = Some(self.spec.preferred);
-        let marks = [self.failed, self.ordered, self.retiring, self.finished, self.held_back, self.declared];
-        self.state == home
-            && self.view == View { target: home, ..View::default() }
-            && self.activity == Activity::Idle
-            && !(marks.contains(&true) || self.outlived || self.suspect || self.next_spec.is_some())
-            && self.requests.is_empty()
-            && self.locks.is_empty()
-            && self.given_back.is_empty()
-            && (self.failures, self.check_failures, self.resends) == (0, 0, 0)
-            && (self.retry_at, self.resend_at) == (Time(0), Time::NEVER)
-            && self.brake.is_slack()
-            && self.probe.is_at_rest()
-            && self.watch == Watch::default()
     }
 
     /// Its lot is a new one (generation, preferred state, operator's word): old counts mean nothing.
