@@ -21,7 +21,8 @@ pub fn check(engine: &Engine) -> Result<(), String> {
     }
     let count = engine.objects().count();
     if count != engine.object_count() {
-        return Err(format!("{count} change objects, but the active generation has {}", engine.object_count()));
+        let here = cob_types::words::count(count, "change object");
+        return Err(format!("{here}, but the active generation has {}", engine.object_count()));
     }
     let acting = engine.objects().filter(|o| o.acting()).count();
     if acting != engine.limit.acting {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use cob_engine::record::{Body, Record};
 use cob_engine::{Event, Run, Time};
 use cob_types::beside::Difference;
+use cob_types::kind::PayloadFile;
 use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
@@ -195,20 +196,18 @@ impl Daemon {
                 None => drop(cobs.remove(id)),
             }
         }
+        let place = |files: &BTreeMap<String, PayloadFile>| {
+            payload::materialise(&self.payload_root, files, &bundle.blobs).map_err(|e| e.to_string())
+        };
         // Most have no files of their own: those of their kind are put in place, or looked at, once for all of them.
-        let mut of_kinds: BTreeMap<_, Result<PathBuf, String>> = BTreeMap::new();
+        let of_kinds: BTreeMap<_, _> = kinds.iter().map(|(name, kind)| (*name, place(&kind.files))).collect();
         let mut without_files = BTreeSet::new();
         for (id, cob) in new {
-            let Some(kind) = kinds.get(&cob.kind) else { continue };
-            let known = of_kinds.get(&cob.kind).filter(|_| cob.files.is_empty());
-            let folder = known.cloned().unwrap_or_else(|| {
-                let mut files = kind.files.clone();
-                files.extend(cob.files.clone());
-                payload::materialise(&self.payload_root, &files, &bundle.blobs).map_err(|e| e.to_string())
-            });
-            if cob.files.is_empty() && known.is_none() {
-                of_kinds.insert(&cob.kind, folder.clone());
-            }
+            let (Some(kind), Some(of_kind)) = (kinds.get(&cob.kind), of_kinds.get(&cob.kind)) else { continue };
+            let folder = match cob.files.is_empty() {
+                true => of_kind.clone(),
+                false => place(&kind.files.iter().chain(&cob.files).map(|(n, f)| (n.clone(), f.clone())).collect()),
+            };
             if let Err(error) = &folder {
                 error!(cob = %id, error, "its files can't be put in place; its jobs will fail");
                 without_files.insert(id.clone());
