@@ -11,13 +11,14 @@ use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, Cob, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
+use super::ahead::Seen;
 use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
 use crate::generations::Prepared;
 use crate::journal::index::Measured;
 use crate::journal::{Journal as _, JournalError};
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
-use crate::run::{Sealed, payload};
+use crate::run::payload;
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
 const SEGMENT: u64 = 8 << 20;
@@ -148,6 +149,7 @@ impl Daemon {
     fn activated(&mut self) {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
+        self.looks_may_count(prepared.manifest.generation);
         if let Some(old) = &self.active {
             for (cob, ready) in old.cobs.iter().filter(|(cob, _)| !prepared.has(cob)) {
                 if ready.cob.leaves_as_it_is() {
@@ -175,12 +177,20 @@ impl Daemon {
 
     /// Puts a generation's files where jobs find them, and says to the links who exists.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
-        let bundle = prepared.bundle.clone();
+        let cobs = self.ready_of(&prepared, |_| true);
+        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)));
+        self.active = Some(Active { prepared, cobs });
+        self.tell_roster();
+    }
+
+    /// Change objects of a generation, with their files in place.
+    pub(super) fn ready_of(&self, prepared: &Prepared, wanted: impl Fn(&Cob) -> bool) -> BTreeMap<CobId, Ready> {
+        let bundle = &prepared.bundle;
         let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
         let mut cobs = BTreeMap::new();
         // Most have no files of their own: those of their kind are put in place, or looked at, once for all of them.
         let mut of_kinds: BTreeMap<_, Result<PathBuf, String>> = BTreeMap::new();
-        for (id, cob) in &bundle.cobs {
+        for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| wanted(cob)) {
             let Some(kind) = kinds.get(&cob.kind) else { continue };
             let known = of_kinds.get(&cob.kind).filter(|_| cob.files.is_empty());
             let folder = known.cloned().unwrap_or_else(|| {
@@ -196,9 +206,7 @@ impl Daemon {
             }
             cobs.insert(id.clone(), Ready { cob: Arc::new(cob.clone()), kind: kind.clone(), folder });
         }
-        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)));
-        self.active = Some(Active { prepared, cobs });
-        self.tell_roster();
+        cobs
     }
 
     fn start_job(&mut self, run: Run) {
@@ -207,6 +215,21 @@ impl Daemon {
         };
         let job = job_id(number);
         let is_check = matches!(run, Run::Check { .. });
+        if is_check {
+            match self.seen_ahead(&cob, job) {
+                Seen::Nothing => {}
+                Seen::Soon(handle) => {
+                    self.running.insert(cob, (job, handle));
+                    return;
+                }
+                Seen::Found(ended) => {
+                    self.pending_ends.push(*ended);
+                    return;
+                }
+            }
+        } else {
+            self.ahead.action_begins();
+        }
         let begun = match self.context(&cob, Self::imports_of(&run)) {
             Ok(context) => {
                 let begun = match run {
@@ -247,16 +270,10 @@ impl Daemon {
     fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
         let found = self.active.as_ref().and_then(|active| Some((active, active.cobs.get(cob)?)));
         let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
-        Ok(Context {
-            cob: ready.cob.clone(),
-            kind: ready.kind.clone(),
-            // A job that was decided on before an activation begins under the generation before: the engine is ahead.
-            generation: active.prepared.manifest.generation,
-            folder: ready.folder.clone()?,
-            imports,
-            secrets: self.secrets_of(&ready.cob),
-            leaving: !ready.cob.leaves_as_it_is() && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
-        })
+        // A job that was decided on before an activation begins under the generation before: the engine is ahead.
+        let context = ready.context_in(&active.prepared)?;
+        let leaving = !ready.cob.leaves_as_it_is() && self.coming.as_ref().is_some_and(|coming| !coming.has(cob));
+        Ok(Context { imports, leaving, ..context })
     }
 
     /// What the locks of an action carry.
@@ -268,13 +285,6 @@ impl Daemon {
                 .map(|(id, state, values)| (id.clone(), Import { state: state.clone(), values: values.clone() }))
                 .collect(),
         }
-    }
-
-    /// The secrets that a content names, as they are in the bundle.
-    fn secrets_of(&self, cob: &Cob) -> Sealed {
-        let Some(active) = &self.active else { return Sealed::new() };
-        let of = |id| active.prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
-        cob_types::secret::marks(&cob.content).filter_map(of).collect()
     }
 
     /// Takes over an action that an earlier life began.
@@ -311,6 +321,23 @@ impl Daemon {
     pub(super) fn feed_lost(&mut self, cob: CobId, job: cob_types::Number) {
         let outcome = cob_engine::event::ActionOutcome::Lost;
         self.feed(Event::ActionEnded { cob, job, outcome, span: (0, 0) });
+    }
+}
+
+impl Ready {
+    /// What is known of it in its generation, without a move.
+    pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {
+        // The secrets that its content names, as they are in the bundle.
+        let secret = |id| prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
+        Ok(Context {
+            cob: self.cob.clone(),
+            kind: self.kind.clone(),
+            generation: prepared.manifest.generation,
+            folder: self.folder.clone()?,
+            imports: BTreeMap::new(),
+            secrets: cob_types::secret::marks(&self.cob.content).filter_map(secret).collect(),
+            leaving: false,
+        })
     }
 }
 
