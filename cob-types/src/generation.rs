@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -125,9 +126,9 @@ pub struct Bundle {
     pub host: HostName,
     /// The kinds of its change objects, by name.
     pub kinds: BTreeMap<KindName, Kind>,
-    /// Its change objects, by id.
+    /// Its change objects, by id. Bundles of several generations may [share](Self::read) those that are the same.
     #[serde(deserialize_with = "crate::small::dense")]
-    pub cobs: BTreeMap<CobId, Cob>,
+    pub cobs: BTreeMap<CobId, Arc<Cob>>,
     /// Contents of the files that travel with kinds and change objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blobs: BTreeMap<BlobHash, serde_bytes::ByteBuf>,
@@ -232,12 +233,12 @@ impl Bundle {
                 return fault(format!("kind {name}: {what}"));
             }
         }
-        for (id, cob) in &self.cobs {
-            if let Err(what) = self.validate_cob(id, cob) {
-                return fault(format!("change object {id}: {what}"));
-            }
-        }
-        Ok(())
+        self.cobs.iter().try_for_each(|(id, cob)| self.validate_one(id, cob))
+    }
+
+    pub(crate) fn validate_one(&self, id: &CobId, cob: &Cob) -> Result<(), BundleError> {
+        let named = |what| BundleError { host: self.host.clone(), what: format!("change object {id}: {what}") };
+        self.validate_cob(id, cob).map_err(named)
     }
 
     fn validate_cob(&self, id: &CobId, cob: &Cob) -> Result<(), String> {

@@ -8,6 +8,7 @@
 //! [`message`] (what two daemons say to each other) with [`link`] (what carries it); [`status`] is
 //! what people are shown.
 
+pub mod beside;
 pub mod canonical;
 pub mod cob;
 pub mod codec;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Index;
+use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -157,13 +158,30 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
 ///
 /// # Errors
 /// As any map.
-pub(crate) fn dense<'de, D, K, V>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+pub(crate) fn dense<'de, D, K, V>(from: D) -> Result<BTreeMap<K, Arc<V>>, D::Error>
 where
     D: Deserializer<'de>,
     K: Ord + Deserialize<'de>,
     V: Deserialize<'de>,
 {
-    from.deserialize_map(Entries::<K, V, BTreeMap<K, V>>(PhantomData))
+    from.deserialize_map(Entries::<K, Owned<V>, Dense<K, V>>(PhantomData)).map(|dense| dense.0)
+}
+
+/// A value that is put into its place as soon as it is read; serde's own way takes it through another one.
+struct Owned<V>(Arc<V>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Owned<V> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        V::deserialize(from).map(|value| Self(Arc::new(value)))
+    }
+}
+
+struct Dense<K, V>(BTreeMap<K, Arc<V>>);
+
+impl<K: Ord, V> FromIterator<(K, Owned<V>)> for Dense<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, Owned<V>)>>(entries: I) -> Self {
+        Self(entries.into_iter().map(|(key, Owned(value))| (key, value)).collect())
+    }
 }
 
 /// Gathers entries, and makes a map of them when all are there.

@@ -122,6 +122,10 @@ pub struct HostStatus {
     /// It answers hosts that ask which change objects have left for good. Daemons of the version before do not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub says_final: bool,
+    /// So many more change objects are where they should be, with nothing to be told of them. Only where it was asked
+    /// for the others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub at_rest: u64,
 }
 
 /// A promise that is broken.
@@ -202,6 +206,12 @@ pub struct MadeMove {
 }
 
 impl HostStatus {
+    /// How many change objects it tells of, listed or not.
+    #[must_use]
+    pub fn cob_count(&self) -> u64 {
+        self.at_rest.saturating_add(self.cobs.len() as u64)
+    }
+
     /// A host of which nothing is known but its name.
     #[must_use]
     pub fn unknown(name: HostName) -> Self {
@@ -231,6 +241,7 @@ impl HostStatus {
             limits: BTreeMap::new(),
             lapses: Vec::new(),
             says_final: false,
+            at_rest: 0,
         }
     }
 }

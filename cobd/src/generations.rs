@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cob_trust::{Publishers, Untrusted};
-use cob_types::generation::MAX_BUNDLE;
+use cob_types::beside::Digests;
 use cob_types::trust::{PublicKey, Signed};
-use cob_types::{BlobHash, Bundle, Cob, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
+use cob_types::{BlobHash, Bundle, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -35,8 +35,10 @@ const MAX_KEPT: usize = 1 << 20;
 pub struct Prepared {
     /// What all hosts share.
     pub manifest: Arc<Manifest>,
-    /// This host's bundle.
+    /// This host's bundle. It shares what has not changed with the bundle that it was [read beside](Generations::fetch).
     pub bundle: Arc<Bundle>,
+    /// For the next one that is read beside it.
+    digests: Arc<Digests>,
     /// Hash of the manifest's bytes.
     pub hash: BlobHash,
     /// The trusted publishers that have signed it.
@@ -164,12 +166,18 @@ impl Generations {
 
     /// Gets a generation from the depot, verifies it and keeps it; one that is kept already is only
     /// read. With `leaving` a generation that lacks this host is one with nothing on it: a host that
-    /// takes part already is being taken out; one that never did has the wrong name.
+    /// takes part already is being taken out; one that never did has the wrong name. What stands in it as it
+    /// does in `known` is taken over from there.
     ///
     /// # Errors
     /// [`FetchError`]; nothing is kept of one that is not in order.
-    pub fn fetch(&self, generation: GenerationNumber, leaving: bool) -> Result<Prepared, FetchError> {
-        match self.load(generation) {
+    pub fn fetch(
+        &self,
+        generation: GenerationNumber,
+        leaving: bool,
+        known: Option<&Prepared>,
+    ) -> Result<Prepared, FetchError> {
+        match self.load(generation, known) {
             Ok(prepared) => return Ok(prepared),
             Err(FetchError::Disk { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             // The depot may have more signatures by now, or an unharmed copy.
@@ -188,45 +196,76 @@ impl Generations {
             self.keep(generation, &manifest_bytes, &kept, None)?;
             return Ok(self.nothing_of(verified));
         }
-        let bundle_bytes = self.depot.bundle(generation, &self.host)?;
-        let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes)?;
+        let bundle_bytes = match known.and_then(|known| self.bytes_of_the_same(&verified.manifest, known)) {
+            Some(bytes) => bytes,
+            None => self.depot.bundle(generation, &self.host)?,
+        };
+        let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes, known)?;
         self.keep(generation, &manifest_bytes, &kept, Some(&bundle_bytes))?;
         Ok(prepared(verified, bundle))
     }
 
+    /// The bundle of a known generation as it is kept here, where that is the bundle of this one too.
+    fn bytes_of_the_same(&self, manifest: &Manifest, known: &Prepared) -> Option<Vec<u8>> {
+        let hash = known.bundle_hash(&self.host)?;
+        let same = manifest.hosts.get(&self.host)?.bundle == hash;
+        let kept = || std::fs::read(self.folder_of(known.manifest.generation).join(BUNDLE)).ok();
+        same.then(kept).flatten().filter(|bytes| canonical::blob_hash(bytes) == hash)
+    }
+
     /// Sees to it that the generations are here to which a generation leads back: a return needs no depot.
     pub fn fetch_ways_back(&self, manifest: &Manifest) {
-        for way in manifest.back.iter().filter(|way| !self.folder_of(way.generation).exists()) {
+        for way in manifest.back.iter().filter(|way| !self.keeps(way.generation)) {
             // A host that is not in it leaves with the return.
-            if let Err(error) = self.fetch(way.generation, true) {
+            if let Err(error) = self.fetch(way.generation, true, None) {
                 warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
             }
         }
     }
 
-    /// Reads a generation that is kept here, and judges it as if it had just come.
+    /// Reads a generation that is kept here, and judges it as if it had just come. What stands in it as it does in
+    /// `known` is taken over from there.
     ///
     /// # Errors
     /// [`FetchError`] when it is not, or is damaged.
-    pub fn load(&self, generation: GenerationNumber) -> Result<Prepared, FetchError> {
-        let folder = self.folder_of(generation);
-        let read = |name: &str| {
-            let path = folder.join(name);
-            std::fs::read(&path).map_err(|source| FetchError::Disk { path, source })
-        };
-        let manifest_bytes = read(MANIFEST)?;
-        let signatures = match read(SIGNATURES) {
+    pub fn load(&self, generation: GenerationNumber, known: Option<&Prepared>) -> Result<Prepared, FetchError> {
+        let verified = self.load_verified(generation)?;
+        if !verified.manifest.hosts.contains_key(&self.host) {
+            return Ok(self.nothing_of(verified));
+        }
+        let bytes = self.read_kept(generation, BUNDLE)?;
+        let bundle = self.parse_bundle(&verified.manifest, &bytes, known)?;
+        Ok(prepared(verified, bundle))
+    }
+
+    /// Reads the manifest of a generation that is kept here, and judges it as if it had just come.
+    ///
+    /// # Errors
+    /// As [`Generations::load`].
+    pub fn manifest(&self, generation: GenerationNumber) -> Result<Arc<Manifest>, FetchError> {
+        self.load_verified(generation).map(|verified| Arc::new(verified.manifest))
+    }
+
+    fn load_verified(&self, generation: GenerationNumber) -> Result<Verified, FetchError> {
+        let manifest_bytes = self.read_kept(generation, MANIFEST)?;
+        let signatures = match self.read_kept(generation, SIGNATURES) {
             Ok(bytes) => self.parse_kept(generation, &bytes, &manifest_bytes)?,
             // Kept by version 0.1.0, which knew no signatures.
             Err(FetchError::Disk { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
-        if !verified.manifest.hosts.contains_key(&self.host) {
-            return Ok(self.nothing_of(verified));
-        }
-        let bundle = self.parse_bundle(&verified.manifest, &read(BUNDLE)?)?;
-        Ok(prepared(verified, bundle))
+        verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)
+    }
+
+    fn read_kept(&self, generation: GenerationNumber, name: &str) -> Result<Vec<u8>, FetchError> {
+        let path = self.folder_of(generation).join(name);
+        std::fs::read(&path).map_err(|source| FetchError::Disk { path, source })
+    }
+
+    /// Whether something of a generation is kept here, in order or not.
+    #[must_use]
+    pub fn keeps(&self, generation: GenerationNumber) -> bool {
+        self.folder_of(generation).exists()
     }
 
     /// Notes that this host leaves a generation for an older one: from then on nothing but an order
@@ -319,7 +358,7 @@ impl Generations {
     }
 
     fn nothing_of(&self, verified: Verified) -> Prepared {
-        prepared(verified, Bundle::empty(self.host.clone()))
+        prepared(verified, (Arc::new(Bundle::empty(self.host.clone())), Arc::default()))
     }
 
     fn not_in(&self, manifest: &Manifest) -> FetchError {
@@ -328,18 +367,31 @@ impl Generations {
         FetchError::NotIn { generation: manifest.generation, host: self.host.clone(), known }
     }
 
-    fn parse_bundle(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Bundle, FetchError> {
+    fn parse_bundle(
+        &self,
+        manifest: &Manifest,
+        bytes: &[u8],
+        known: Option<&Prepared>,
+    ) -> Result<(Arc<Bundle>, Arc<Digests>), FetchError> {
         let bad = |what: String| FetchError::Bad { generation: manifest.generation, what };
-        let expected = manifest.hosts.get(&self.host).map(|h| h.bundle);
-        if expected != Some(canonical::blob_hash(bytes)) {
+        let hash = canonical::blob_hash(bytes);
+        if manifest.hosts.get(&self.host).map(|h| h.bundle) != Some(hash) {
             return Err(bad("its bundle is not the one that its manifest names (other hash)".to_owned()));
         }
-        let bundle: Bundle = codec::decode(bytes, MAX_BUNDLE).map_err(|e| bad(format!("its bundle: {e}")))?;
+        if let Some(known) = known.filter(|known| known.bundle_hash(&self.host) == Some(hash)) {
+            return Ok((known.bundle.clone(), known.digests.clone()));
+        }
+        let beside = known.map(|known| (&*known.bundle, &*known.digests));
+        let (bundle, digests) = Bundle::read(bytes, beside).map_err(|e| bad(format!("its bundle: {e}")))?;
         if bundle.host != self.host {
             return Err(bad(format!("its bundle is for host {}", bundle.host)));
         }
-        bundle.validate().map_err(|e| bad(e.to_string()))?;
-        Ok(bundle)
+        let judged = match known {
+            Some(known) => bundle.validate_beside(&known.bundle),
+            None => bundle.validate(),
+        };
+        judged.map_err(|e| bad(e.to_string()))?;
+        Ok((Arc::new(bundle), Arc::new(digests)))
     }
 
     /// Whether just this is kept already.
@@ -381,9 +433,9 @@ impl Generations {
     }
 }
 
-fn prepared(verified: Verified, bundle: Bundle) -> Prepared {
+fn prepared(verified: Verified, (bundle, digests): (Arc<Bundle>, Arc<Digests>)) -> Prepared {
     let Verified { manifest, hash, signers } = verified;
-    Prepared { manifest: Arc::new(manifest), bundle: Arc::new(bundle), hash, signers }
+    Prepared { manifest: Arc::new(manifest), bundle, digests, hash, signers }
 }
 
 /// The note's text: the number, and a hash by which damage shows.
@@ -398,20 +450,24 @@ impl Prepared {
     /// # Errors
     /// Every fault found, in words.
     pub fn accept(&self, kinds: &Kinds, before: Option<&Self>) -> Result<(), FetchError> {
-        let same = |cob: &Cob, kind: &Kind| {
-            let bundle = before.map(|b| &b.bundle);
-            bundle.is_some_and(|b| b.cobs.get(&cob.id) == Some(cob) && b.kinds.get(&cob.kind) == Some(kind))
-        };
         let mut faults = Vec::new();
         for kind in self.bundle.kinds.values() {
             faults.extend(kinds.accept(kind).err().map(|e| e.to_string()));
         }
-        for cob in self.bundle.cobs.values() {
-            if let Some(kind) = self.bundle.kinds.get(&cob.kind).filter(|kind| !same(cob, kind)) {
+        let nothing;
+        let before = match before {
+            Some(before) => &*before.bundle,
+            None => {
+                nothing = Bundle::empty(self.bundle.host.clone());
+                &nothing
+            }
+        };
+        for cob in self.bundle.differences(before).filter_map(|d| d.now) {
+            if let Some(kind) = self.bundle.kinds.get(&cob.kind) {
                 faults.extend(kinds.accept_cob(kind, cob).err().map(|e| e.to_string()));
             }
         }
-        faults.extend(kinds.accept_secrets(&self.bundle).err());
+        faults.extend(kinds.accept_secrets(&self.bundle, before).err());
         if faults.is_empty() {
             return Ok(());
         }
@@ -423,6 +479,11 @@ impl Prepared {
     pub fn in_process(&self, kinds: &Kinds) -> Vec<String> {
         let inside = |k: &&Kind| !kinds.durable(k).unwrap_or(true);
         self.bundle.kinds.values().filter(inside).map(|k| k.backend.clone()).collect()
+    }
+
+    /// The hash of its bundle's bytes; none: the host is not in it.
+    fn bundle_hash(&self, host: &HostName) -> Option<BlobHash> {
+        self.manifest.hosts.get(host).map(|entry| entry.bundle)
     }
 
     /// Where every host is.

@@ -5,7 +5,7 @@ use std::fs;
 use cob_depot::{Author, Depot, Publication};
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::{ManifestHost, Security};
-use cob_types::{Generation, StateName};
+use cob_types::{Cob, Generation, StateName};
 
 use super::*;
 
@@ -41,12 +41,17 @@ impl Fixture {
         let entry = ManifestHost { address: Some("tcp://127.0.0.1:7077".to_owned()), keys, bundle: hash, cobs: 0 };
         manifest.hosts.insert(host.clone(), entry);
         let generation = Generation { manifest, bundles: [(host, bundle)].into() };
-        let key = SecretKey::from_seed(&[7; 32]);
         let dir = tempfile::tempdir().expect("folder");
-        let depot = Depot::create_or_open(&dir.path().join("depot")).expect("made");
-        let signed = publishers::sign(&key, &codec::encode(&generation.manifest).expect("CBOR"));
+        let fixture = Self { dir, key: SecretKey::from_seed(&[7; 32]), generation };
+        fixture.publish_as_it_is(sign);
+        fixture
+    }
+
+    fn publish_as_it_is(&self, sign: bool) {
+        let depot = Depot::create_or_open(&self.dir.path().join("depot")).expect("made");
+        let signed = publishers::sign(&self.key, &codec::encode(&self.generation.manifest).expect("CBOR"));
         let publication = Publication {
-            generation: &generation,
+            generation: &self.generation,
             model: &BTreeMap::new(),
             provenance: b"",
             message: "",
@@ -55,7 +60,19 @@ impl Fixture {
             signatures: if sign { std::slice::from_ref(&signed) } else { &[] },
         };
         depot.publish(&publication).expect("published");
-        Self { dir, key, generation }
+    }
+
+    /// The next generation: this one, changed.
+    fn publish(&mut self, number: u64, change: impl FnOnce(&mut Bundle)) {
+        let Generation { manifest, bundles } = &mut self.generation;
+        let mut of_host = bundles.first_entry().expect("one host");
+        change(of_host.get_mut());
+        let entry = manifest.hosts.get_mut(of_host.key()).expect("of the same host");
+        entry.bundle = canonical::blob_hash(&codec::encode(of_host.get()).expect("CBOR"));
+        entry.cobs = of_host.get().cobs.len() as u64;
+        manifest.cobs = entry.cobs;
+        (manifest.generation, manifest.parent) = (GenerationNumber(number), GenerationNumber(number - 1));
+        self.publish_as_it_is(false);
     }
 
     fn generations(&self, host: &str, trusting: &[&SecretKey]) -> Generations {
@@ -70,20 +87,73 @@ impl Fixture {
     }
 }
 
+fn gate(id: &CobId) -> Cob {
+    let on = StateName::new("on").expect("name");
+    Cob {
+        id: id.clone(),
+        kind: cob_types::KindName::new("gate").expect("name"),
+        preferred: on.clone(),
+        content: String::new(),
+        fingerprint: canonical::fingerprint(&[id.as_str().as_bytes()]),
+        rests_on: None,
+        transitions: Vec::new(),
+        locks: Vec::new(),
+        ranks: [(on, 1)].into(),
+        expects: [].into(),
+        files: BTreeMap::new(),
+        budget: None,
+        at_most: None,
+        keep: false,
+        observe: false,
+    }
+}
+
 #[test]
 fn a_signed_generation_is_kept_with_its_signatures_and_judged_at_each_load() {
     let fixture = Fixture::new(Security::Identities, true);
     let generations = fixture.generations("n1", &[&fixture.key]);
-    let prepared = generations.fetch(ONE, false).expect("accepted");
+    let prepared = generations.fetch(ONE, false, None).expect("accepted");
     assert_eq!(
         (&*prepared.manifest, &prepared.signers[..]),
         (&fixture.generation.manifest, &[fixture.key.public()][..])
     );
     fs::remove_dir_all(fixture.dir.path().join("depot")).expect("gone");
-    assert_eq!(generations.load(ONE).expect("needs no depot").bundle, prepared.bundle);
+    assert_eq!(generations.load(ONE, None).expect("needs no depot").bundle, prepared.bundle);
     // A host that trusts somebody else by now does not believe its own disk.
     let other = fixture.generations("n1", &[&SecretKey::from_seed(&[8; 32])]);
-    assert!(matches!(other.load(ONE), Err(FetchError::Untrusted { .. })));
+    assert!(matches!(other.load(ONE, None), Err(FetchError::Untrusted { .. })));
+}
+
+/// Of the next generation's bundle nothing is read but what is in it otherwise; where it is the same, not even that.
+#[test]
+fn what_has_not_changed_is_taken_over() {
+    let mut fixture = Fixture::new(Security::LoopbackOnly, false);
+    let generations = fixture.generations("n1", &[]);
+    let one = generations.fetch(ONE, false, None).expect("accepted");
+    fixture.publish(2, |_| {});
+    let two = generations.fetch(GenerationNumber(2), false, Some(&one)).expect("accepted");
+    assert!(Arc::ptr_eq(&one.bundle, &two.bundle));
+    let [a, b] = ["n1/a", "n1/b"].map(|id| CobId::new(id).expect("an id"));
+    fixture.publish(3, |bundle| {
+        for id in [&a, &b] {
+            bundle.cobs.insert(id.clone(), Arc::new(gate(id)));
+        }
+    });
+    let three = generations.fetch(GenerationNumber(3), false, Some(&two)).expect("accepted");
+    fixture.publish(4, |bundle| Arc::make_mut(bundle.cobs.get_mut(&a).expect("there")).content = "{}".to_owned());
+    let four = generations.fetch(GenerationNumber(4), false, Some(&three)).expect("accepted");
+    assert_eq!(*four.bundle, fixture.generation.bundles[&four.bundle.host]);
+    let shared = |id: &CobId| Arc::ptr_eq(&three.bundle.cobs[id], &four.bundle.cobs[id]);
+    assert_eq!((shared(&a), shared(&b)), (false, true));
+    // So it is on the way back, from what is kept here alone.
+    fs::remove_dir_all(fixture.dir.path().join("depot")).expect("gone");
+    let back = generations.fetch(GenerationNumber(3), false, Some(&four)).expect("it is kept");
+    assert_eq!(back.bundle, three.bundle);
+    assert!(Arc::ptr_eq(&back.bundle.cobs[&b], &four.bundle.cobs[&b]));
+    // What is kept of a generation is whole, whatever its bundle was shared with.
+    for number in 1..=4 {
+        generations.load(GenerationNumber(number), None).expect("it is whole");
+    }
 }
 
 #[test]
@@ -99,7 +169,7 @@ fn what_is_refused_leaves_nothing_behind() {
         (&signed, "n9", vec![key], "has no host n9; it has n1"),
     ];
     for (fixture, host, trusting, word) in cases {
-        let error = fixture.generations(host, &trusting).fetch(ONE, false).expect_err(word).to_string();
+        let error = fixture.generations(host, &trusting).fetch(ONE, false, None).expect_err(word).to_string();
         assert!(error.contains(word), "{error}");
         assert!(!fixture.dir.path().join("state").exists(), "{word}");
     }
@@ -107,7 +177,7 @@ fn what_is_refused_leaves_nothing_behind() {
     let depot = Depot::open(&unsigned.dir.path().join("depot")).expect("opened");
     let bytes = depot.read_manifest_bytes(ONE).expect("read");
     depot.add_signature(ONE, &publishers::sign(key, &bytes)).expect("added");
-    unsigned.generations("n1", &[key]).fetch(ONE, false).expect("accepted");
+    unsigned.generations("n1", &[key]).fetch(ONE, false, None).expect("accepted");
 }
 
 #[test]
@@ -116,7 +186,7 @@ fn every_altered_byte_of_a_kept_generation_is_named() {
         let fixture = Fixture::new(security, true);
         let trusting = if security == Security::Identities { vec![&fixture.key] } else { Vec::new() };
         let generations = fixture.generations("n1", &trusting);
-        generations.fetch(ONE, false).expect("accepted");
+        generations.fetch(ONE, false, None).expect("accepted");
         for name in [MANIFEST, SIGNATURES, BUNDLE] {
             let path = fixture.kept().join(name);
             let bytes = fs::read(&path).expect("read");
@@ -125,14 +195,14 @@ fn every_altered_byte_of_a_kept_generation_is_named() {
                     let mut altered = bytes.clone();
                     altered[at] ^= 1 << bit;
                     fs::write(&path, &altered).expect("written");
-                    let Err(error) = generations.load(ONE) else {
+                    let Err(error) = generations.load(ONE, None) else {
                         panic!("{security:?}: {name}: bit {bit} of byte {at} makes no difference");
                     };
                     assert!(error.to_string().contains("generation 1"), "{name}: byte {at}: {error}");
                 }
             }
             // The depot has an unharmed copy.
-            generations.fetch(ONE, false).expect("fetched again");
+            generations.fetch(ONE, false, None).expect("fetched again");
             assert_eq!(fs::read(&path).expect("read"), bytes, "{name} is whole again");
         }
     }
@@ -143,7 +213,7 @@ fn the_note_of_a_return_is_whole_or_named() {
     let fixture = Fixture::new(Security::Identities, true);
     let generations = fixture.generations("n1", &[&fixture.key]);
     assert_eq!(generations.returned_from().expect("read"), None);
-    generations.fetch(ONE, false).expect("accepted");
+    generations.fetch(ONE, false, None).expect("accepted");
     generations.note_return(GenerationNumber(12)).expect("noted");
     assert_eq!(generations.returned_from().expect("read"), Some(GenerationNumber(12)));
     let path = fixture.dir.path().join("state/generations/returned");
@@ -162,9 +232,9 @@ fn two_may_fetch_the_same_generation_at_the_same_time() {
     let fixture = Fixture::new(Security::Identities, true);
     let generations = fixture.generations("n1", &[&fixture.key]);
     std::thread::scope(|scope| {
-        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| generations.fetch(ONE, false).map(|p| p.hash))).collect();
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| generations.fetch(ONE, false, None).map(|p| p.hash))).collect();
         let hashes: Vec<_> = all.into_iter().map(|t| t.join().expect("no panic").expect("fetched")).collect();
         assert!(hashes.iter().all(|hash| *hash == hashes[0]));
     });
-    generations.load(ONE).expect("it is whole");
+    generations.load(ONE, None).expect("it is whole");
 }

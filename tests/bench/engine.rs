@@ -12,7 +12,7 @@ use cob_engine::sim::{Config, Initial, World};
 use cob_engine::time::Span;
 use cob_engine::{Engine, Event, Run, Time};
 use cob_tests::large::{self, Large};
-use cob_types::{GenerationNumber, Incarnation, SwitchOrder};
+use cob_types::{Bundle, GenerationNumber, Incarnation, SwitchOrder, canonical};
 
 /// The peak of this process's memory, in MB; zero where the system does not tell.
 fn memory_mb(field: &str) -> u64 {
@@ -42,25 +42,22 @@ fn simulate(label: &str, large: &Large) {
     );
 }
 
-/// One engine alone: everything converges by direct calls, checks and actions end at once.
-fn engine_alone(per_host: usize) {
-    let large = Large { hosts: 1, per_host, dependencies: 3, across: 0, seed: 1 };
-    let (bundles, dependencies) = large::bundles(&large);
-    let (host, bundle) = bundles.into_iter().next().expect("one host");
-    let down = cob_types::StateName::new("down").expect("well formed");
-    let before = memory_mb("VmRSS");
-    let mut engine = Engine::new(&host, Incarnation { id: 1, start: 1 });
-    let mut now = Time(1_000_000_000);
-    let order = Arc::new(SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
-    let go = Event::Go { generation: GenerationNumber(1), bundle, in_process: vec!["noop".to_owned()], order };
-    let mut jobs = VecDeque::from(engine.handle(go, now).run);
-    let begin = Instant::now();
-    let first = engine.handled();
+fn go(generation: u64, bundle: &Arc<Bundle>) -> Event {
+    let order = Arc::new(SwitchOrder::free(GenerationNumber(generation - 1), GenerationNumber(generation)));
+    let (generation, in_process) = (GenerationNumber(generation), vec!["noop".to_owned()]);
+    Event::Go { generation, bundle: bundle.clone(), in_process, order }
+}
+
+/// Checks find this state and actions end well, at once, until nothing is left to do.
+fn end_jobs(engine: &mut Engine, jobs: Vec<Run>, state: &str, now: &mut Time) {
+    let state = cob_types::StateName::new(state).expect("well formed");
+    let mut jobs = VecDeque::from(jobs);
     while let Some(job) = jobs.pop_front() {
         now.0 += 1000;
         let event = match job {
             Run::Check { cob, job } => {
-                let found = CheckOutcome::Found { state: down.clone(), values: BTreeMap::new(), detail: String::new() };
+                let found =
+                    CheckOutcome::Found { state: state.clone(), values: BTreeMap::new(), detail: String::new() };
                 Event::CheckEnded { cob, job, found }
             }
             Run::Action { cob, job, .. } => {
@@ -68,10 +65,58 @@ fn engine_alone(per_host: usize) {
                 Event::ActionEnded { cob, job, outcome, span: (0, 0) }
             }
         };
-        jobs.extend(engine.handle(event, now).run);
+        jobs.extend(engine.handle(event, *now).run);
     }
-    let took = begin.elapsed().as_secs_f64();
     assert!(engine.is_converged());
+}
+
+/// One engine alone, in which everything has converged, goes to generations in which nothing, one or one in a hundred
+/// differs: the daemon hands it bundles that share what is the same.
+fn switches(per_host: usize) {
+    let large = Large { hosts: 1, per_host, dependencies: 3, across: 0, seed: 1 };
+    let (host, mut bundle) = large::bundles(&large).0.into_iter().next().expect("one host");
+    let mut engine = Engine::new(&host, Incarnation { id: 1, start: 1 });
+    let mut now = Time(1_000_000_000);
+    let jobs = engine.handle(go(1, &bundle), now).run;
+    end_jobs(&mut engine, jobs, "down", &mut now);
+    let mut line = format!("a switch of one engine, {per_host} change objects");
+    let mut generation = 1;
+    for (what, every) in [("none differs", 0), ("one", per_host), ("one in a hundred", 100), ("all", 1)] {
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            generation += 1;
+            let mut next = (*bundle).clone();
+            let differs = |(at, _): &(usize, _)| every > 0 && at % every == 0;
+            for (_, (_, cob)) in next.cobs.iter_mut().enumerate().filter(differs) {
+                Arc::make_mut(cob).fingerprint = canonical::fingerprint(&[&u64::to_be_bytes(generation)]);
+            }
+            bundle = Arc::new(next);
+            let event = go(generation, &bundle);
+            let begin = Instant::now();
+            let jobs = engine.handle(event, now).run;
+            took.push(begin.elapsed());
+            // What was changed is there already.
+            end_jobs(&mut engine, jobs, "up", &mut now);
+        }
+        took.sort_unstable();
+        line.push_str(&format!("; {what}: {:.3} ms", took[2].as_secs_f64() * 1e3));
+    }
+    println!("{line}");
+}
+
+/// One engine alone: everything converges by direct calls, checks and actions end at once.
+fn engine_alone(per_host: usize) {
+    let large = Large { hosts: 1, per_host, dependencies: 3, across: 0, seed: 1 };
+    let (bundles, dependencies) = large::bundles(&large);
+    let (host, bundle) = bundles.into_iter().next().expect("one host");
+    let before = memory_mb("VmRSS");
+    let mut engine = Engine::new(&host, Incarnation { id: 1, start: 1 });
+    let mut now = Time(1_000_000_000);
+    let jobs = engine.handle(go(1, &bundle), now).run;
+    let begin = Instant::now();
+    let first = engine.handled();
+    end_jobs(&mut engine, jobs, "down", &mut now);
+    let took = begin.elapsed().as_secs_f64();
     let handled = engine.handled() - first;
     println!(
         "engine alone, {per_host} change objects, {dependencies} dependencies: {handled} events and messages in {took:.3} s: \
@@ -82,6 +127,12 @@ fn engine_alone(per_host: usize) {
 }
 
 fn main() {
+    for per_host in [1000, 10_000, 100_000] {
+        switches(per_host);
+    }
+    if std::env::args().any(|arg| arg == "switches") {
+        return;
+    }
     engine_alone(1000);
     engine_alone(100_000);
     simulate("1,000 hosts x 50", &Large { hosts: 1000, per_host: 50, dependencies: 3, across: 667, seed: 1 });

@@ -119,7 +119,7 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             observe: false,
             files: BTreeMap::new(),
         };
-        bundle.cobs.insert(id.clone(), cob);
+        bundle.cobs.insert(id.clone(), Arc::new(cob));
     }
     (bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect(), count)
 }
@@ -154,7 +154,7 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             observe: false,
             files: BTreeMap::new(),
         };
-        bundle.cobs.insert(id(i), cob);
+        bundle.cobs.insert(id(i), Arc::new(cob));
     }
     bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect()
 }

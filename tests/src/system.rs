@@ -156,7 +156,7 @@ impl System {
                 files: BTreeMap::new(),
             };
             bundle.kinds.insert(kind.name.clone(), kind);
-            bundle.cobs.insert(cob.id.clone(), cob);
+            bundle.cobs.insert(cob.id.clone(), Arc::new(cob));
         }
         for bundle in bundles.values() {
             bundle.validate().expect("a drawn bundle is well formed");

@@ -324,7 +324,7 @@ fn what_one_side_takes_or_refuses_the_other_does_too() {
                 differ.push(format!("{kind} {content}: cobgen takes it"));
             }
             let value: Value = serde_json::from_str(content).expect("JSON");
-            let cob = cob_types::Cob { content: canonical::json(&value), ..cob.clone() };
+            let cob = cob_types::Cob { content: canonical::json(&value), ..cob.as_ref().clone() };
             if daemon.kinds.accept_cob(&its_kind, &cob).is_ok() {
                 differ.push(format!("{kind} {content}: cobd takes it"));
             }

@@ -173,11 +173,13 @@ impl Added {
 }
 
 fn cobs(generation: &Generation) -> BTreeMap<&CobId, &Cob> {
-    generation.bundles.values().flat_map(|b| &b.cobs).collect()
+    generation.bundles.values().flat_map(|b| &b.cobs).map(|(id, cob)| (id, &**cob)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use cob_types::cob::Fingerprint;
     use cob_types::generation::Security;
     use cob_types::{Bundle, GenerationNumber, LockNeeds, Manifest, Need, StateName};
@@ -222,7 +224,7 @@ mod tests {
                 keep: false,
                 observe: false,
             };
-            bundles.entry(cob.host()).or_insert_with(|| Bundle::empty(cob.host())).cobs.insert(cob, made);
+            bundles.entry(cob.host()).or_insert_with(|| Bundle::empty(cob.host())).cobs.insert(cob, Arc::new(made));
         }
         Generation { manifest, bundles }
     }

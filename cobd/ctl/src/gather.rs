@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cob_types::HostName;
 use cob_types::status::{ClusterStatus, HostStatus};
+use cobd::web::StatusOf;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -45,19 +46,29 @@ where
     answers.into_iter().map(|(_, target, answer)| (target, answer)).collect()
 }
 
-/// The status of every target, by name.
+/// The status of every target, by name, with all change objects.
 pub async fn cluster(client: &Client, targets: &[Target]) -> ClusterStatus {
+    cluster_of(client, targets, StatusOf::All).await
+}
+
+/// The status of every target, by name.
+pub async fn cluster_of(client: &Client, targets: &[Target], of: StatusOf) -> ClusterStatus {
     let answers = each(targets, |target| {
         let client = client.clone();
-        async move { status(&client, &target).await }
+        async move { status(&client, &target, of).await }
     })
     .await;
     picture(answers.into_iter().map(|(_, status)| status))
 }
 
-/// The status of one target; if it can't be had, one that says why.
-pub async fn status(client: &Client, target: &Target) -> HostStatus {
-    let answer = client.get::<HostStatus>(&target.endpoint, "/v1/status").await;
+/// The status of one target; if it can't be had, one that says why. Daemons of the version before tell of all change
+/// objects, whichever are asked for.
+pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatus {
+    let path = match of {
+        StatusOf::All => "/v1/status",
+        StatusOf::Restless => "/v1/status?cobs=restless",
+    };
+    let answer = client.get::<HostStatus>(&target.endpoint, path).await;
     match answer.map_err(|e| why_silent(&e)).and_then(|status| own(target, status)) {
         Ok(status) => status,
         Err(error) => unreachable(target.stand_in(), error),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus};
+use cobd::web::StatusOf;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -37,11 +38,11 @@ pub struct Live {
 impl Live {
     /// Begins to watch.
     #[must_use]
-    pub fn start(client: &Client, targets: &[Target]) -> Self {
+    pub fn start(client: &Client, targets: &[Target], of: StatusOf) -> Self {
         let (tell, news) = mpsc::channel(targets.len().max(1) * 2);
         let mut watchers = JoinSet::new();
         for (at, target) in targets.iter().enumerate() {
-            watchers.spawn(follow(client.clone(), target.clone(), at, tell.clone()));
+            watchers.spawn(follow(client.clone(), target.clone(), of, at, tell.clone()));
         }
         Self { news, hosts: BTreeMap::new(), targets: targets.to_vec(), _watchers: watchers }
     }
@@ -87,13 +88,13 @@ impl Live {
     }
 }
 
-async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
+async fn follow(client: Client, target: Target, of: StatusOf, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
     let mut backoff = Backoff::default();
     loop {
         let news = match client.watch(&target.endpoint).await {
             Ok(mut changes) => loop {
                 let asked = Instant::now();
-                let news = status(&client, &target).await;
+                let news = status(&client, &target, of).await;
                 let pause = (asked.elapsed() * REST).clamp(PACE.0, PACE.1);
                 let reachable = news.reachable;
                 if reachable {
@@ -107,7 +108,7 @@ async fn follow(client: Client, target: Target, at: usize, tell: mpsc::Sender<(u
                     break None;
                 }
             },
-            Err(error) if error.is_from_daemon() => Some(status(&client, &target).await),
+            Err(error) if error.is_from_daemon() => Some(status(&client, &target, of).await),
             Err(error) => Some(unreachable(target.stand_in(), why_silent(&error))),
         };
         if let Some(news) = news

@@ -115,9 +115,9 @@ fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Opti
         let n = count(away.len(), "change object");
         return Some(format!("{name}: {n} not where it should be: {}", list(away, 3)));
     }
-    let known = u64::try_from(host.cobs.len()).unwrap_or(u64::MAX);
+    let known = host.cob_count();
     if let Some(cobs) = cobs.filter(|c| *c != known) {
-        let known = count(host.cobs.len(), "change object");
+        let known = count(usize::try_from(known).unwrap_or(usize::MAX), "change object");
         return Some(format!("{name} tells of {known}; its generation has {cobs}"));
     }
     (!host.converged).then(|| format!("{name} has not finished"))

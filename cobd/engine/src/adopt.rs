@@ -5,25 +5,41 @@
 //! nothing is waited for any longer ([`crate::finals`]), the generation is activated: who left is let go, and who
 //! was taken back comes anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::{Bundle, GenerationNumber, SwitchOrder};
+use cob_types::{Bundle, CobId, GenerationNumber, SwitchOrder};
 
 use crate::engine::Engine;
 use crate::finals::Going;
 use crate::names::{CobRef, StateId};
 use crate::object::{Mail, Object};
 use crate::record::Body;
-use crate::spec::{self, Spec};
+use crate::spec::{Compiler, Spec};
 use crate::time::Time;
 
 /// Where a host is told to go.
 pub(crate) struct Way<'a> {
     pub(crate) generation: GenerationNumber,
-    pub(crate) bundle: &'a Bundle,
+    pub(crate) bundle: &'a Arc<Bundle>,
     pub(crate) in_process: &'a [String],
     pub(crate) order: Arc<SwitchOrder>,
+}
+
+/// What a generation has for this host.
+#[derive(Debug, Clone)]
+pub(crate) struct Footing {
+    pub(crate) bundle: Arc<Bundle>,
+    pub(crate) in_process: Vec<String>,
+}
+
+/// What a generation has otherwise than the active one.
+#[derive(Debug, Default)]
+struct News {
+    /// Those that are new, or not as they were, or come anew.
+    specs: BTreeMap<CobId, Arc<Spec>>,
+    /// Those of this host that leave.
+    leaving: BTreeSet<CobRef>,
 }
 
 impl Engine {
@@ -61,16 +77,13 @@ impl Engine {
 
     /// As `go`, for one that is on record already.
     pub(crate) fn head_for(&mut self, way: &Way<'_>, now: Time) {
-        let specs = spec::compile(way.bundle, way.in_process, &mut self.names);
-        let specs: std::collections::BTreeMap<_, _> = specs.into_iter().map(|(id, s)| (id, Arc::new(s))).collect();
-        let mut leaving = BTreeSet::new();
-        let here: Vec<CobRef> = self.objects().map(|o| o.me).collect();
-        for cob in here {
-            let id = self.names.cob_id(cob);
-            let leaves = !specs.contains_key(id) || way.order.taken_back.contains(id);
-            if leaves {
-                leaving.insert(cob);
-            }
+        let News { specs, leaving } = self.news_of(way);
+        // Who is at rest and stays has nothing to do with the switch.
+        let concerned: BTreeSet<usize> =
+            self.restless().map(|o| o.me).chain(leaving.iter().copied()).filter_map(|cob| self.slot(cob)).collect();
+        let concerned: Vec<CobRef> = concerned.into_iter().filter_map(|at| Some(self.slots[at].as_ref()?.me)).collect();
+        for cob in concerned {
+            let leaves = leaving.contains(&cob);
             self.with(cob, now, |o, _| {
                 o.finished = false;
                 o.held_back = false;
@@ -81,8 +94,40 @@ impl Engine {
                 }
             });
         }
-        self.going = Some(Going::new(way.generation, specs, leaving, way.order.clone(), now));
+        let footing = Footing { bundle: way.bundle.clone(), in_process: way.in_process.to_vec() };
+        self.going = Some(Going::new(way.generation, footing, specs, leaving, way.order.clone(), now));
         self.facts_changed = true;
+    }
+
+    /// What a generation changes here. What is as it is in the active one is not even made ready.
+    fn news_of(&mut self, way: &Way<'_>) -> News {
+        let mut news = News::default();
+        let mut compiler = Compiler::new(way.bundle, way.in_process);
+        match self.active.as_ref().filter(|active| active.runs_as(way)).map(|active| active.bundle.clone()) {
+            Some(before) => {
+                for difference in way.bundle.differences(&before) {
+                    match difference.now {
+                        Some(cob) => news.add(difference.id, compiler.spec(cob, &mut self.names)),
+                        None => news.leaving.extend(self.names.find_cob(difference.id)),
+                    }
+                }
+            }
+            None => {
+                for (id, cob) in &way.bundle.cobs {
+                    news.add(id, compiler.spec(cob, &mut self.names));
+                }
+                let has = |o: &&Object| way.bundle.cobs.contains_key(self.names.cob_id(o.me));
+                news.leaving.extend(self.objects().filter(|o| !has(o)).map(|o| o.me));
+            }
+        }
+        for id in &way.order.taken_back {
+            if let Some(cob) = way.bundle.cobs.get(id).filter(|_| !news.specs.contains_key(id)) {
+                news.add(id, compiler.spec(cob, &mut self.names));
+            }
+            news.leaving.extend(self.names.find_cob(id));
+        }
+        news.leaving.retain(|cob| self.slot(*cob).is_some());
+        news
     }
 
     /// Notes what has become final, and activates the generation that this host goes to, when nothing is waited for.
@@ -112,18 +157,26 @@ impl Engine {
             self.let_go(*cob, now);
         }
         self.generation = going.generation;
-        for (id, spec) in going.specs {
+        self.active = Some(going.footing);
+        self.activations += 1;
+        // Those that are as they were begin anew; who is at rest has nothing to begin anew with.
+        let mut concerned: BTreeMap<CobId, Option<Arc<Spec>>> =
+            self.restless().map(|o| (self.names.cob_id(o.me).clone(), None)).collect();
+        concerned.extend(going.specs.into_iter().map(|(id, spec)| (id, Some(spec))));
+        for (id, spec) in concerned {
             let cob = self.names.cob(&id);
-            self.note_dependencies(cob, &spec);
+            if let Some(spec) = &spec {
+                self.note_dependencies(cob, spec);
+            }
             if self.slot(cob).is_some() {
-                self.with(cob, now, |o, cx| {
-                    if o.acting() {
-                        o.next_spec = Some(spec);
-                    } else {
-                        o.adopt(cx, spec);
+                self.with(cob, now, |o, cx| match spec {
+                    _ if o.acting() => {
+                        o.next_spec = Some(spec.or(o.next_spec.take()).unwrap_or_else(|| o.spec.clone()))
                     }
+                    Some(spec) => o.adopt(cx, spec),
+                    None => o.renew(),
                 });
-            } else {
+            } else if let Some(spec) = spec {
                 self.insert(Object::new(cob, spec, now));
             }
         }
@@ -170,12 +223,38 @@ impl Engine {
         self.out.mail.extend(waiting);
     }
 
+    /// All change objects of a bundle, as a return finds them.
+    pub(crate) fn specs_of(&mut self, footing: &Footing) -> Vec<(CobRef, Arc<Spec>)> {
+        let mut compiler = Compiler::new(&footing.bundle, &footing.in_process);
+        let mut specs = Vec::with_capacity(footing.bundle.cobs.len());
+        for (id, cob) in &footing.bundle.cobs {
+            if let Some(spec) = compiler.spec(cob, &mut self.names) {
+                specs.push((self.names.cob(id), spec));
+            }
+        }
+        specs
+    }
+
     pub(crate) fn note_dependencies(&mut self, cob: CobRef, spec: &Spec) {
         let here = self.here;
         let hosts: BTreeSet<_> = spec.depended_on().map(|c| self.names.host_of(c)).collect();
         for host in hosts.into_iter().filter(|h| *h != here) {
             self.peer(host).dependents.insert(cob);
         }
+    }
+}
+
+impl Footing {
+    /// What it has runs in the same way, inside the daemon or not, where a way leads.
+    fn runs_as(&self, way: &Way<'_>) -> bool {
+        let alike = |backend: &String| self.in_process.contains(backend) == way.in_process.contains(backend);
+        self.bundle.kinds.values().all(|kind| alike(&kind.backend))
+    }
+}
+
+impl News {
+    fn add(&mut self, id: &CobId, spec: Option<Arc<Spec>>) {
+        self.specs.extend(spec.map(|spec| (id.clone(), spec)));
     }
 }
 
@@ -237,6 +316,72 @@ mod tests {
         assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
         b.ended("h/y", true);
         assert!(b.engine.is_converged());
+    }
+
+    fn restless(bench: &Bench) -> (Vec<String>, usize) {
+        let (restless, at_rest) = bench.engine.status_of_restless(bench.now);
+        (restless.into_iter().map(|c| c.id.to_string()).collect(), at_rest)
+    }
+
+    #[test]
+    fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
+        let asking = "h/z: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1";
+        let mut b = Bench::new(&[X, Y, asking]);
+        assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
+        let other = "h/y: 0 1, is 1, prefers 0";
+        let told = b.event(go(2, &[X, other, asking]));
+        let ends =
+            ["write: Go(GenerationNumber(2))", "write: Activated(GenerationNumber(2))", "write: h/y begins 1 -> 0"];
+        assert_eq!(told[..3], ends, "{told:?}");
+        assert_eq!(restless(&b), (vec!["h/y".to_owned(), "h/z".to_owned()], 1));
+        b.ended("h/y", true);
+        assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
+        // The same again: its request is of a new generation, and nobody else is heard of.
+        let told = b.event(go(3, &[X, other, asking]));
+        assert!(told[2..].iter().all(|line| line.contains("h/z")), "{told:?}");
+    }
+
+    /// What is passed over by an activation has begun anew all the same.
+    #[test]
+    fn what_was_counted_before_an_activation_counts_no_more() {
+        let mut b = Bench::new(&[X, Y]);
+        for generation in 2..6 {
+            for _ in 0..7 {
+                b.event(Event::CheckWanted(cob("h/y")));
+                let told = b.found("h/y", "0");
+                assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "it does not rest: {told:?}");
+                b.ended("h/y", true);
+            }
+            assert_eq!(restless(&b), (vec![], 2));
+            b.event(go(generation, &[X, Y]));
+        }
+        // Without an activation in between it would.
+        let rests = |b: &mut Bench| {
+            b.event(Event::CheckWanted(cob("h/y")));
+            let told = b.found("h/y", "0");
+            b.ended("h/y", true);
+            !told.contains(&"act h/y 0 -> 1, attempt 1".to_owned())
+        };
+        assert!((0..9).any(|_| rests(&mut b)));
+        assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1), "there is something to tell of it");
+    }
+
+    #[test]
+    fn what_runs_in_another_way_is_another() {
+        let mut b = Bench::new(&[X, Y]);
+        let bundle = Arc::new(bundle(&[X]));
+        let go = Event::Go {
+            generation: GenerationNumber(2),
+            bundle,
+            in_process: vec!["command".to_owned()],
+            order: free(2),
+        };
+        b.event(go);
+        let told = b.ended("h/y", true);
+        assert_eq!(stands(&b), (2, None), "{told:?}");
+        b.event(Event::CheckWanted(cob("h/x")));
+        let told = b.found("h/x", "0");
+        assert!(told.contains(&"act h/x 0 -> 1, attempt 1".to_owned()), "{told:?}");
     }
 
     const KEPT: &str = "h/y: 0 1, is 1, prefers 1, kept";

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
 
-use crate::adopt::Way;
+use crate::adopt::{Footing, Way};
 use crate::effect::{Effects, Run};
 use crate::event::{Event, Order};
 use crate::finals::{Going, Owed};
@@ -35,8 +35,15 @@ pub struct Engine {
     pub(crate) here: HostRef,
     pub(crate) life: Incarnation,
     pub(crate) generation: GenerationNumber,
+    /// What is active: the change objects in the slots, and no others.
+    pub(crate) active: Option<Footing>,
     pub(crate) going: Option<Going>,
     pub(crate) slots: Vec<Option<Object>>,
+    /// Slots of those that are [not at rest](Object::is_at_rest), when all have decided: what concerns all change
+    /// objects concerns these.
+    pub(crate) restless: BTreeSet<u32>,
+    /// How many generations this life has activated.
+    pub(crate) activations: u64,
     /// Slot of each change object of this host, by its number.
     slot_of: Vec<u32>,
     /// Change objects of this host that have left, and the state that they count as locked in.
@@ -58,7 +65,7 @@ pub struct Engine {
     pub(crate) peers: Vec<Peer>,
     dirty: VecDeque<u32>,
     pub(crate) timers: BinaryHeap<Reverse<(Time, Timer)>>,
-    counter: u64,
+    pub(crate) counter: u64,
     /// Events and messages handled in this life.
     handled: u64,
     lamport: u64,
@@ -75,7 +82,7 @@ pub struct Engine {
     pub(crate) greet: BTreeSet<HostRef>,
     pub(crate) faults: Faults,
     unsettled: usize,
-    probing: Probing,
+    pub(crate) probing: Probing,
     activated: bool,
     /// Jobs that were decided on before the activation of this turn.
     runs_first: Vec<Run>,
@@ -173,8 +180,11 @@ impl Engine {
             here,
             life,
             generation: GenerationNumber(0),
+            active: None,
             going: None,
             slots: Vec::new(),
+            restless: BTreeSet::new(),
+            activations: 0,
             slot_of: Vec::new(),
             gone: BTreeMap::new(),
             kept_from: BTreeMap::new(),
@@ -321,7 +331,7 @@ impl Engine {
     /// How many tokens the model gives a budget of this host; none: it has no such budget.
     #[must_use]
     pub fn tokens_of(&self, budget: &CobId) -> Option<u32> {
-        self.objects().find(|o| self.names.cob_id(o.me) == budget)?.spec.at_most
+        self.object(self.names.find_cob(budget)?)?.spec.at_most
     }
 
     /// Budgets of this host that an operator lets have so many tokens and no more.
@@ -384,6 +394,8 @@ impl Engine {
         self.slot_of[me.0 as usize] = slot;
         object.requests = self.left.take(me);
         object.given_back = self.left.take_given_back(me);
+        object.restless = true;
+        self.restless.insert(slot);
         self.slots.push(Some(object));
         self.unsettled += 1;
         self.gone.remove(&me);
@@ -397,6 +409,7 @@ impl Engine {
         let slot = self.slot(me)?;
         self.slot_of[me.0 as usize] = NOWHERE;
         let object = self.slots[slot].take()?;
+        self.restless.remove(&(slot as u32));
         if !is_settled(&object) {
             self.unsettled -= 1;
         }
@@ -443,6 +456,7 @@ impl Engine {
             tokens: &self.limited,
             unsettled: self.unsettled,
             probing: &mut self.probing,
+            activations: self.activations,
             start: self.life.start,
             counter: &mut self.counter,
             faults: &self.faults,
@@ -518,11 +532,6 @@ impl Engine {
         }
     }
 
-    fn touch_all(&mut self) {
-        let all: Vec<_> = self.objects().map(|o| o.me).collect();
-        all.into_iter().for_each(|o| self.touch(o));
-    }
-
     /// Has the first of those who wait for a place decide with that place in hand, if there is one.
     fn start_next(&mut self, now: Time) -> bool {
         let Some(cob) = self.limit.next() else { return false };
@@ -534,6 +543,7 @@ impl Engine {
             });
             if let Some(at) = deadline {
                 self.schedule_object(slot, at);
+                self.note_rest(slot);
             }
         }
         true
@@ -553,6 +563,7 @@ impl Engine {
                 });
                 if let Some((at, leaves)) = decided {
                     self.schedule_object(slot, at);
+                    self.note_rest(slot);
                     if let Some(going) = &mut self.going {
                         going.look.extend(leaves);
                     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use cob_types::message::{Finals, MAX_FINALS};
 use cob_types::{CobId, GenerationNumber, Item, SwitchOrder};
 
+use crate::adopt::Footing;
 use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef};
 use crate::object::Object;
@@ -36,6 +37,8 @@ const OWED_MAX: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Going {
     pub(crate) generation: GenerationNumber,
+    pub(crate) footing: Footing,
+    /// Those that are new in it, or not as they were.
     pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
     /// Those that must have left before it is activated.
     pub(crate) leaving: BTreeSet<CobRef>,
@@ -74,6 +77,7 @@ pub(crate) struct Owed {
 impl Going {
     pub(crate) fn new(
         generation: GenerationNumber,
+        footing: Footing,
         specs: BTreeMap<CobId, Arc<Spec>>,
         leaving: BTreeSet<CobRef>,
         order: Arc<SwitchOrder>,
@@ -81,6 +85,7 @@ impl Going {
     ) -> Self {
         Self {
             generation,
+            footing,
             specs,
             open: leaving.clone(),
             leaving,

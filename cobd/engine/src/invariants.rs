@@ -15,8 +15,13 @@ pub fn check(engine: &Engine) -> Result<(), String> {
     let mut unsettled = 0;
     for object in engine.objects() {
         let id = engine.names.cob_id(object.me);
-        check_object(engine, object).map_err(|what| format!("{id}: {what}"))?;
+        let checked = check_object(engine, object).and_then(|()| check_rest(engine, object));
+        checked.map_err(|what| format!("{id}: {what}"))?;
         unsettled += usize::from(!is_settled(object));
+    }
+    let count = engine.objects().count();
+    if count != engine.object_count() {
+        return Err(format!("{count} change objects, but the active generation has {}", engine.object_count()));
     }
     let acting = engine.objects().filter(|o| o.acting()).count();
     if acting != engine.limit.acting {
@@ -67,6 +72,17 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Who is passed over by switches, and in what people are told, must have nothing to do with them.
+fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
+    let listed = engine.restless().any(|other| other.me == o.me);
+    match (o.is_at_rest(), listed) {
+        (true, true) => Err("it is at rest, and counts as restless".to_owned()),
+        (false, false) => Err("it is not at rest, and is passed over as if it were".to_owned()),
+        (true, false) if !engine.is_unmoved(o) => Err("it counts as at rest, and has something to do".to_owned()),
+        (true, false) | (false, true) => Ok(()),
+    }
 }
 
 /// Compares what the records add up to with the living engine.

@@ -37,6 +37,7 @@ mod peers;
 pub mod record;
 mod recover;
 mod report;
+mod rest;
 pub mod sim;
 mod spec;
 pub mod switch;

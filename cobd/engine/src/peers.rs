@@ -97,7 +97,7 @@ impl Engine {
     pub(crate) fn let_lapse(&mut self, hosts: &BTreeSet<HostName>, now: Time) {
         let lost: BTreeSet<HostRef> = hosts.iter().map(|host| self.names.host(host)).collect();
         let asked_back = |o: &&Object| self.asked_back(o, |host| lost.contains(&host));
-        let concerned: Vec<CobRef> = self.objects().filter(asked_back).map(|o| o.me).collect();
+        let concerned: Vec<CobRef> = self.restless().filter(asked_back).map(|o| o.me).collect();
         for cob in concerned {
             self.with(cob, now, |o, cx| {
                 let names = cx.names;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cob_types::{Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
 
-use crate::adopt::Way;
+use crate::adopt::{Footing, Way};
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
@@ -27,9 +27,9 @@ pub struct Return<'a> {
     /// What the records add up to.
     pub durable: &'a Durable,
     /// The bundle of the active generation; none when there is none.
-    pub active: Option<&'a Bundle>,
+    pub active: Option<&'a Arc<Bundle>>,
     /// The bundle of the generation to which `go` was said.
-    pub going: Option<&'a Bundle>,
+    pub going: Option<&'a Arc<Bundle>>,
     /// The order of the switch to it.
     pub order: Arc<SwitchOrder>,
     /// As in [`Event::Go`].
@@ -88,16 +88,16 @@ impl Engine {
             self.peer(host).fenced = *life;
         }
         if let Some(bundle) = back.active {
-            let specs = spec::compile(bundle, back.in_process, &mut self.names);
-            for (id, spec) in specs {
-                let cob = self.names.cob(&id);
+            let footing = Footing { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
+            for (cob, spec) in self.specs_of(&footing) {
                 self.note_dependencies(cob, &spec);
-                let object = Object::new(cob, Arc::new(spec), now);
+                let object = Object::new(cob, spec, now);
                 self.insert(object);
-                if let Some(was) = durable.cobs.get(&id) {
+                if let Some(was) = durable.cobs.get(self.names.cob_id(cob)) {
                     self.restore_object(cob, was, back.same_boot, now);
                 }
             }
+            self.active = Some(footing);
             for (id, was) in &durable.cobs {
                 let cob = self.names.cob(id);
                 if self.slot(cob).is_none() {

@@ -18,6 +18,16 @@ impl Engine {
         all
     }
 
+    /// Those of which there is something to tell, by id, and the number of the others: these are where they should be,
+    /// at rest, and nobody asks them for anything.
+    #[must_use]
+    pub fn status_of_restless(&self, now: Time) -> (Vec<CobStatus>, usize) {
+        let mut restless: Vec<_> = self.restless().map(|o| self.object_status(o, now)).collect();
+        restless.sort_by(|a, b| a.id.cmp(&b.id));
+        let at_rest = self.object_count() - restless.len();
+        (restless, at_rest)
+    }
+
     /// One change object.
     #[must_use]
     pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
@@ -52,7 +62,7 @@ impl Engine {
             (None, Some(_) | None) => None,
         };
         let mut all: Vec<Lapse> = self.left.iter().filter_map(|(of, r)| own(of, r)).collect();
-        for o in self.objects() {
+        for o in self.restless() {
             all.extend(o.requests.iter().filter_map(|r| own(o.me, r)));
             all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed?, LapseCause::Told))));
         }

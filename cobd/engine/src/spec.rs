@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
-use cob_types::{Bundle, Cob, CobId, Kind, KindName, Need};
+use cob_types::{Bundle, Cob, Kind, KindName, Need};
 
 use crate::names::{CobRef, Names, StateId};
 use crate::time::Span;
@@ -256,23 +256,26 @@ impl Sets {
     }
 }
 
-/// All change objects of a bundle, compiled, by id.
-pub(crate) fn compile(bundle: &Bundle, in_process: &[String], names: &mut Names) -> BTreeMap<CobId, Spec> {
-    let kinds: BTreeMap<_, _> = bundle
-        .kinds
-        .iter()
-        .map(|(name, kind)| {
-            let process = !in_process.contains(&kind.backend);
-            (name, Arc::new(KindTable::new(kind, process, names)))
-        })
-        .collect();
-    let mut sets = Sets::default();
-    let mut result = BTreeMap::new();
-    for (id, cob) in &bundle.cobs {
-        // `Bundle::validate` has seen to it that the kind is there.
-        if let Some(kind) = kinds.get(&cob.kind) {
-            result.insert(id.clone(), Spec::new(cob, kind.clone(), names, &mut sets));
-        }
+/// Makes ready what is asked for of one bundle.
+pub(crate) struct Compiler<'a> {
+    bundle: &'a Bundle,
+    in_process: &'a [String],
+    kinds: BTreeMap<&'a KindName, Arc<KindTable>>,
+    sets: Sets,
+}
+
+impl<'a> Compiler<'a> {
+    pub(crate) fn new(bundle: &'a Bundle, in_process: &'a [String]) -> Self {
+        Self { bundle, in_process, kinds: BTreeMap::new(), sets: Sets::default() }
     }
-    result
+
+    /// None: its kind is not there. `Bundle::validate` has seen to it that there is none of these.
+    pub(crate) fn spec(&mut self, cob: &Cob, names: &mut Names) -> Option<Arc<Spec>> {
+        let (name, kind) = self.bundle.kinds.get_key_value(&cob.kind)?;
+        let table = self.kinds.entry(name).or_insert_with(|| {
+            let process = !self.in_process.contains(&kind.backend);
+            Arc::new(KindTable::new(kind, process, names))
+        });
+        Some(Arc::new(Spec::new(cob, table.clone(), names, &mut self.sets)))
+    }
 }

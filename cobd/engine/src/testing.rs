@@ -152,7 +152,7 @@ impl Bench {
             life,
             durable: &self.durable.clone(),
             active: Some(&self.bundle),
-            going: self.going.as_deref(),
+            going: self.going.as_ref(),
             order: self.order.clone(),
             in_process: &[],
             same_boot: true,
@@ -430,14 +430,14 @@ pub(crate) fn bundle_of(host: &str, cobs: &[&str]) -> Bundle {
     for text in cobs {
         let (kind, cob) = read_cob(text);
         bundle.kinds.insert(kind.name.clone(), kind);
-        bundle.cobs.insert(cob.id.clone(), cob);
+        bundle.cobs.insert(cob.id.clone(), Arc::new(cob));
     }
     bundle.validate().expect("well formed");
     bundle
 }
 
 fn others(bundle: &Bundle) -> BTreeSet<String> {
-    let needs = bundle.cobs.values().flat_map(Cob::needs);
+    let needs = bundle.cobs.values().flat_map(|cob| cob.needs());
     needs.map(|n| n.cob.host_str().to_owned()).filter(|h| h != "h").collect()
 }
 

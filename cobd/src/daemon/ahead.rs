@@ -14,15 +14,16 @@
 //! asked to prepare (it follows the depot, or is told to go by another) neither.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cob_engine::Time;
 use cob_engine::time::Span;
 use cob_types::cob::Fingerprint;
 use cob_types::words::count;
-use cob_types::{CobId, GenerationNumber};
+use cob_types::{Cob, CobId, GenerationNumber};
 use tracing::debug;
 
-use super::{Daemon, Ready, Reply, job_id};
+use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{JobEnd, JobEnded, JobHandle};
 use crate::run::JobId;
@@ -153,7 +154,7 @@ impl Daemon {
         if self.engine.going_to().is_none() && self.engine.running_actions().is_empty() {
             self.ahead.generation = Some(generation);
             let start = self.engine.life().start;
-            for ready in self.ready_of(prepared, |cob| self.is_new(cob)).into_values() {
+            for ready in self.ready_of(prepared, self.new_in(prepared).into_iter()).into_values() {
                 let (cob, of) = (ready.cob.id.clone(), ready.cob.fingerprint);
                 let Ok(context) = ready.context_in(prepared) else { continue };
                 let job = self.ahead.next_job(start);
@@ -218,10 +219,13 @@ impl Daemon {
         self.ahead.seen(cob, of, job, self.clock.now())
     }
 
-    /// Whether a change object is looked at anew when its generation is activated.
-    fn is_new(&self, cob: &cob_types::Cob) -> bool {
-        let ready = self.active.as_ref().and_then(|active| active.cobs.get(&cob.id));
-        ready.is_none_or(|ready: &Ready| ready.cob.fingerprint != cob.fingerprint)
+    /// Those that are looked at anew when a generation is activated.
+    fn new_in<'a>(&self, prepared: &'a Prepared) -> Vec<&'a Arc<Cob>> {
+        let of = |cob: &Cob| {
+            let ready = self.active.as_ref().and_then(|active| active.cobs.get(&cob.id));
+            ready.map(|ready| ready.cob.fingerprint)
+        };
+        prepared.bundle.cobs.values().filter(|cob| of(cob) != Some(cob.fingerprint)).collect()
     }
 }
 

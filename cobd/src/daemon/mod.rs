@@ -92,6 +92,8 @@ pub struct Daemon {
     active: Option<Active>,
     /// The generation to which `go` was said.
     coming: Option<Prepared>,
+    /// The one that was fetched last to be gone to later.
+    at_hand: Option<Prepared>,
     /// As long as there is neither: the newest generation that is accepted. Its operators may give the
     /// first order.
     introduction: Option<Arc<Manifest>>,
@@ -137,6 +139,8 @@ pub struct Daemon {
 struct Active {
     prepared: Prepared,
     cobs: BTreeMap<CobId, Ready>,
+    /// Those whose files could not be put in place.
+    without_files: BTreeSet<CobId>,
 }
 
 /// A change object, ready for jobs.

@@ -23,9 +23,9 @@ impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
         // One who has gone away does not miss the answer.
         match ask {
-            Ask::Status { reply } => {
+            Ask::Status { of, reply } => {
                 let began = std::time::Instant::now();
-                let status = self.host_status();
+                let status = self.host_status(of);
                 self.api.pace.status_took(began.elapsed());
                 let _ = reply.send(status);
             }
@@ -197,7 +197,7 @@ impl Daemon {
         let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
         match at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation) {
             Some(prepared) => Ok(prepared.manifest.clone()),
-            None => Ok(self.generations.load(generation)?.manifest),
+            None => self.generations.manifest(generation),
         }
     }
 
@@ -220,6 +220,8 @@ impl Daemon {
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
         let accepted = self.active.as_ref().map(|a| a.prepared.clone());
+        // What was looked at for the `prepare` of this switch is not looked at again.
+        let at_hand = self.at_hand.clone().filter(|p| p.manifest.generation == generation);
         let withdrawn = self.switch.withdrawn();
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
@@ -227,7 +229,12 @@ impl Daemon {
             let fetched = tokio::task::spawn_blocking(move || {
                 let leaving = active != GenerationNumber(0);
                 let take = |generation| {
-                    let prepared = generations.fetch(generation, leaving)?;
+                    if let Some(prepared) = at_hand.as_ref().filter(|p| p.manifest.generation == generation)
+                        && generations.keeps(generation)
+                    {
+                        return Ok(prepared.clone());
+                    }
+                    let prepared = generations.fetch(generation, leaving, accepted.as_ref())?;
                     prepared.accept(&kinds, accepted.as_ref())?;
                     crate::identity::check(&prepared.manifest, &host, &key_file)
                         .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
@@ -286,6 +293,7 @@ impl Daemon {
 
     /// A generation is here that nobody goes to yet.
     fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
+        self.at_hand = Some(route.next.clone());
         if let Some(Asked { who, reply }) = asked {
             self.note_order(OrderRecord::Prepare(generation), Some(who));
             let detail = format!("generation {generation} is here and verified");
@@ -351,6 +359,7 @@ impl Daemon {
         info!(%generation, ?way, "go");
         self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
         self.coming = Some(prepared);
+        self.at_hand = None;
         self.tell_roster();
         match who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)) {
             Some(who) => self.feed_ordered(event, &who),

@@ -1,14 +1,15 @@
 //! The second half of a turn: what the engine wants done, in its fixed order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cob_engine::record::{Body, Record};
 use cob_engine::{Event, Run, Time};
+use cob_types::beside::Difference;
 use cob_types::message::MAX_BATCH;
-use cob_types::{Batch, Cob, CobId, HostName, Item, codec};
+use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
 use super::ahead::Seen;
@@ -151,13 +152,13 @@ impl Daemon {
         info!(generation = %prepared.manifest.generation, "activated");
         self.looks_may_count(prepared.manifest.generation);
         if let Some(old) = &self.active {
-            for (cob, ready) in old.cobs.iter().filter(|(cob, _)| !prepared.has(cob)) {
-                if ready.cob.leaves_as_it_is() {
-                    self.kinds.forget_kept(cob);
+            for gone in prepared.bundle.differences(&old.prepared.bundle).filter(|d| d.now.is_none()) {
+                if gone.before.is_some_and(|cob| cob.leaves_as_it_is()) {
+                    self.kinds.forget_kept(gone.id);
                 } else {
-                    drop(self.kinds.forget(cob));
+                    drop(self.kinds.forget(gone.id));
                 }
-                self.last_lines.remove(cob);
+                self.last_lines.remove(gone.id);
             }
         }
         self.make_ready(prepared);
@@ -175,22 +176,47 @@ impl Daemon {
         self.generations.prune(KEEP_GENERATIONS, &needed);
     }
 
-    /// Puts a generation's files where jobs find them, and says to the links who exists.
+    /// Puts a generation's files where jobs find them, and says to the links who exists. What is as it was before is
+    /// ready.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
-        let cobs = self.ready_of(&prepared, |_| true);
-        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)));
-        self.active = Some(Active { prepared, cobs });
+        let bundle = &prepared.bundle;
+        let (before, mut cobs, again) = match self.active.take() {
+            Some(active) => (active.prepared.bundle, active.cobs, active.without_files),
+            None => (Arc::new(Bundle::empty(self.config.host.clone())), BTreeMap::new(), BTreeSet::new()),
+        };
+        let mut concerned = BTreeSet::new();
+        let mut new: BTreeMap<&CobId, &Arc<Cob>> =
+            again.iter().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
+        for Difference { id, before: was, now } in bundle.differences(&before) {
+            let was = was.and_then(|cob| before.kinds.get(&cob.kind));
+            let is = now.and_then(|cob| bundle.kinds.get(&cob.kind));
+            concerned.extend(was.into_iter().chain(is).map(|kind| kind.backend.clone()));
+            match now {
+                Some(cob) => drop(new.insert(id, cob)),
+                None => drop(cobs.remove(id)),
+            }
+        }
+        let ready = self.ready_of(&prepared, new.into_values());
+        let without_files =
+            ready.iter().filter(|(_, ready)| ready.folder.is_err()).map(|(id, _)| id.clone()).collect();
+        cobs.extend(ready);
+        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)), &concerned);
+        self.active = Some(Active { prepared, cobs, without_files });
         self.tell_roster();
     }
 
     /// Change objects of a generation, with their files in place.
-    pub(super) fn ready_of(&self, prepared: &Prepared, wanted: impl Fn(&Cob) -> bool) -> BTreeMap<CobId, Ready> {
+    pub(super) fn ready_of<'a>(
+        &self,
+        prepared: &'a Prepared,
+        cobs: impl Iterator<Item = &'a Arc<Cob>>,
+    ) -> BTreeMap<CobId, Ready> {
         let bundle = &prepared.bundle;
         let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
-        let mut cobs = BTreeMap::new();
         // Most have no files of their own: those of their kind are put in place, or looked at, once for all of them.
         let mut of_kinds: BTreeMap<_, Result<PathBuf, String>> = BTreeMap::new();
-        for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| wanted(cob)) {
+        let mut all = BTreeMap::new();
+        for cob in cobs {
             let Some(kind) = kinds.get(&cob.kind) else { continue };
             let known = of_kinds.get(&cob.kind).filter(|_| cob.files.is_empty());
             let folder = known.cloned().unwrap_or_else(|| {
@@ -202,11 +228,11 @@ impl Daemon {
                 of_kinds.insert(&cob.kind, folder.clone());
             }
             if let Err(error) = &folder {
-                error!(cob = %id, error, "its files can't be put in place; its jobs will fail");
+                error!(cob = %cob.id, error, "its files can't be put in place; its jobs will fail");
             }
-            cobs.insert(id.clone(), Ready { cob: Arc::new(cob.clone()), kind: kind.clone(), folder });
+            all.insert(cob.id.clone(), Ready { cob: cob.clone(), kind: kind.clone(), folder });
         }
-        cobs
+        all
     }
 
     fn start_job(&mut self, run: Run) {

@@ -166,8 +166,8 @@ impl Daemon {
             host: &config.host,
             life,
             durable: &durable,
-            active: active.as_ref().map(|p| &*p.bundle),
-            going: coming.as_ref().map(|p| &*p.bundle),
+            active: active.as_ref().map(|p| &p.bundle),
+            going: coming.as_ref().map(|p| &p.bundle),
             order: order_of_return(&generations, active.as_ref(), coming.as_ref()),
             in_process: &in_process,
             same_boot,
@@ -197,6 +197,7 @@ impl Daemon {
             generations,
             active: None,
             coming,
+            at_hand: None,
             introduction: None,
             running: BTreeMap::new(),
             last_lines: BTreeMap::new(),
@@ -328,12 +329,14 @@ fn load_needed(
     generations: &Generations,
     durable: &Durable,
 ) -> Result<(Option<Prepared>, Option<Prepared>), StartError> {
-    let load = |generation: Option<GenerationNumber>| {
-        let load = |g| generations.fetch(g, true).map_err(|source| StartError::Generation { generation: g, source });
-        generation.map(load).transpose()
+    let load = |generation: Option<GenerationNumber>, known: Option<&Prepared>| {
+        let failed = |generation| move |source| StartError::Generation { generation, source };
+        generation.map(|g| generations.fetch(g, true, known).map_err(failed(g))).transpose()
     };
     let (active, going) = durable.needed_generations();
-    Ok((load(active)?, load(going)?))
+    let active = load(active, None)?;
+    let going = load(going, active.as_ref())?;
+    Ok((active, going))
 }
 
 /// The order of the switch that was under way: of the newest generation that it leads to or from.
@@ -347,7 +350,7 @@ fn order_of_return(
     let forward = coming.filter(|_| to > from).map(|p| p.manifest.clone());
     let manifest = forward.or_else(|| {
         let left = generations.returned_from().ok().flatten().filter(|left| *left != from);
-        let left = left.and_then(|left| generations.load(left).ok()).map(|p| p.manifest);
+        let left = left.and_then(|left| generations.manifest(left).ok());
         left.or_else(|| active.map(|p| p.manifest.clone()))
     });
     manifest.map_or_else(|| SwitchOrder::free(from, to).into(), |m| super::orders::order_in(&m, from, to))
@@ -367,7 +370,7 @@ fn own_address(
     let none = |what: String| StartError::NoAddress(what);
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
     let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
-    let prepared = generations.fetch(newest, false).map_err(|e| none(e.to_string()))?;
+    let prepared = generations.fetch(newest, false, None).map_err(|e| none(e.to_string()))?;
     of(&prepared).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 

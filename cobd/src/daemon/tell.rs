@@ -5,14 +5,17 @@ use cob_types::{CobId, GenerationNumber};
 
 use super::Daemon;
 use crate::peer::Transport as _;
-use crate::web::{Access, Stands};
+use crate::web::{Access, Stands, StatusOf};
 
 impl Daemon {
-    pub(super) fn host_status(&self) -> HostStatus {
+    pub(super) fn host_status(&self, of: StatusOf) -> HostStatus {
         let now = self.clock.now();
         let generation = self.engine.generation();
         let counters = self.links.counters();
-        let mut cobs = self.engine.status(now);
+        let (mut cobs, at_rest) = match of {
+            StatusOf::All => (self.engine.status(now), 0),
+            StatusOf::Restless => self.engine.status_of_restless(now),
+        };
         cobs.iter_mut().for_each(|c| self.add_more(c));
         HostStatus {
             name: self.config.host.clone(),
@@ -46,6 +49,7 @@ impl Daemon {
             limits: self.engine.limited_budgets(),
             lapses: self.engine.lapses(),
             says_final: true,
+            at_rest: at_rest as u64,
         }
     }
 

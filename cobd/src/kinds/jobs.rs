@@ -209,12 +209,13 @@ impl Kinds {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn accept_secrets(&self, bundle: &Bundle) -> Result<(), String> {
-        if bundle.secrets.is_empty() {
+    pub fn accept_secrets(&self, bundle: &Bundle, before: &Bundle) -> Result<(), String> {
+        let mut new = bundle.secrets.iter().filter(|(id, sealed)| before.secrets.get(*id) != Some(*sealed)).peekable();
+        if new.peek().is_none() {
             return Ok(());
         }
         let opener = self.hands.opener.as_ref().ok_or("it has secrets, and this host has no key")?;
-        opener.try_open(bundle.secrets.iter().map(|(id, sealed)| (id, sealed.as_slice())))
+        opener.try_open(new.map(|(id, sealed)| (id, sealed.as_slice())))
     }
 
     /// Whether transitions of this kind outlive the daemon, so that their beginning must be durable first.
@@ -341,15 +342,12 @@ impl Kinds {
         self.backends.values().for_each(|b| b.return_to(&self.hands.tools, &|folder| folders.contains(folder)));
     }
 
-    /// What happens to these change objects behind our back is noticed from here on.
-    pub fn watch<'a>(&self, cobs: impl Iterator<Item = (&'a Cob, &'a Kind)>) {
-        let mut by_backend: BTreeMap<&str, Vec<&Cob>> = BTreeMap::new();
-        for (cob, kind) in cobs {
-            by_backend.entry(kind.backend.as_str()).or_default().push(cob);
-        }
-        for (name, backend) in &self.backends {
-            let cobs = by_backend.get(name).map(Vec::as_slice).unwrap_or_default();
-            backend.watch(&self.hands.tools, cobs);
+    /// What happens to these change objects behind our back is noticed from here on. The others of which a back end was
+    /// told before have left; back ends of whose change objects none is otherwise than before are not `concerned`.
+    pub fn watch<'a>(&self, cobs: impl Iterator<Item = (&'a Cob, &'a Kind)> + Clone, concerned: &BTreeSet<String>) {
+        for (name, backend) in self.backends.iter().filter(|(name, _)| concerned.contains(**name)) {
+            let mut own = cobs.clone().filter(|(_, kind)| kind.backend == *name).map(|(cob, _)| cob);
+            backend.watch(&self.hands.tools, &mut own);
         }
     }
 

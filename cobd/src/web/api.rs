@@ -12,6 +12,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::kinds::{FilesAnswer, FilesQuery};
@@ -34,6 +35,8 @@ const WATCHERS: usize = 64;
 pub enum Ask {
     /// All that is known of this host.
     Status {
+        /// Which of its change objects.
+        of: StatusOf,
         /// The answer.
         reply: oneshot::Sender<HostStatus>,
     },
@@ -87,6 +90,17 @@ pub enum Ask {
         /// The answer.
         reply: oneshot::Sender<watch::Receiver<u64>>,
     },
+}
+
+/// Which change objects are listed in a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatusOf {
+    /// All.
+    #[default]
+    All,
+    /// Those of which there is something to tell. The others are where they should be, at rest, and are counted.
+    Restless,
 }
 
 /// An operator's word.

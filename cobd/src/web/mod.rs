@@ -35,7 +35,7 @@ mod tests;
 
 pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use access::{Access, Operators, Proof, Who};
-pub use api::{Api, Ask, Caller, Command, SwitchHow};
+pub use api::{Api, Ask, Caller, Command, StatusOf, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
 pub(crate) use pace::Stands;
 pub use routes::router;

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::access::Who;
-use super::api::{Api, Ask, Command, SwitchHow};
+use super::api::{Api, Ask, Command, StatusOf, SwitchHow};
 use super::files;
 use super::guard::guard;
 use super::serve::LongLived;
@@ -80,13 +80,25 @@ async fn whoami(Extension(who): Extension<Who>) -> Json<Whoami> {
     Json(Whoami { name: who.name, role: who.role, proof: who.proof.word().to_owned() })
 }
 
-async fn status(State(api): State<Api>) -> Result<Json<HostStatus>, Refusal> {
-    Ok(Json(api.ask(|reply| Ask::Status { reply }).await?))
+#[derive(Debug, Deserialize)]
+struct StatusQuery {
+    #[serde(default)]
+    cobs: StatusOf,
+}
+
+async fn status(
+    State(api): State<Api>,
+    query: Result<Query<StatusQuery>, QueryRejection>,
+) -> Result<Json<HostStatus>, Refusal> {
+    let Query(StatusQuery { cobs: of }) = query.map_err(|e| {
+        Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `cobs`, which is `all` or `restless`")
+    })?;
+    Ok(Json(api.ask(|reply| Ask::Status { of, reply }).await?))
 }
 
 /// Read anew each time: nobody asks often.
 async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
-    let host = api.ask(|reply| Ask::Status { reply }).await?.name;
+    let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, reply }).await?.name;
     let facts = tokio::task::spawn_blocking(|| crate::facts::collect(std::path::Path::new("/"))).await;
     let facts = facts.map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("facts can't be read: {e}"), ""))?;
     Ok(Json(FactsOf { host, facts }))

@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Access, Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, SwitchHow, UnixServer, serve_connection,
+    Access, Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow, UnixServer,
+    serve_connection,
 };
 
 /// A limit for what should happen at once.
@@ -59,7 +60,10 @@ pub(super) fn fake() -> Fake {
         let mut paused = false;
         while let Some(ask) = asked.recv().await {
             match ask {
-                Ask::Status { reply } => drop(reply.send(host_status())),
+                Ask::Status { of, reply } => {
+                    let at_rest = if of == StatusOf::Restless { 3 } else { 0 };
+                    drop(reply.send(HostStatus { at_rest, ..host_status() }));
+                }
                 Ask::Cob { reply, .. } => drop(reply.send(None)),
                 Ask::History { since, limit, reply, .. } => {
                     drop(reply.send(Ok((since..20).take(limit).map(entry).collect())));
@@ -168,6 +172,9 @@ async fn questions_are_answered_as_json() {
     let served = Served::new().await;
     let (code, body) = served.get("/v1/status").await;
     assert_eq!((code, serde_json::from_str::<HostStatus>(&body).expect("a status")), (200, host_status()));
+    assert_eq!(served.get("/v1/status?cobs=all").await.1, body);
+    let (_, body) = served.get("/v1/status?cobs=restless").await;
+    assert_eq!(serde_json::from_str::<HostStatus>(&body).expect("a status").at_rest, 3);
     let (code, body) = served.get("/v1/version").await;
     assert!(code == 200 && body.contains("\"api\":1"), "{body}");
     assert_eq!(served.get("/v1/output/n1/a/b").await, (200, "hello\n".to_owned()));
@@ -185,6 +192,7 @@ async fn what_is_not_there_is_told_with_a_hint() {
         ("/v1/pause", 405, "method GET"),
         ("/v1/history?since=x", 400, "known are"),
         ("/v1/history?sinec=1", 400, "known are"),
+        ("/v1/status?cobs=some", 400, "`restless`"),
     ] {
         let (found, body) = served.get(path).await;
         assert!(found == code && body.contains(word) && body.contains("\"hint\":"), "{path}: {found} {body}");

@@ -107,7 +107,7 @@ impl<'a> System<'a> {
                 });
                 here.insert(name, view);
             }
-            let resolved = bundle.cobs.iter().filter_map(|(id, cob)| Some((id, cob, *here.get(&cob.kind)?)));
+            let resolved = bundle.cobs.iter().filter_map(|(id, cob)| Some((id, &**cob, *here.get(&cob.kind)?)));
             all.extend(resolved);
         }
         // They are nearly in their order. Of one that is in two bundles the later one counts.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cob_types::codec;
-use cob_types::{Generation, canonical};
+use cob_types::{Cob, Generation, canonical};
 use proptest::prelude::*;
 
 use super::{Finding, Preconditions, Severity, check, preconditions};
@@ -562,13 +562,13 @@ fn a_damaged_generation_is_refused() {
     let whole = sketch.assembled().generation;
     type Harm = fn(&mut Generation);
     let damage: [(&str, Harm); 8] = [
-        ("expects", |g| first(g).cobs.values_mut().for_each(|cob| cob.expects.clear())),
-        ("hash", |g| first(g).cobs.values_mut().for_each(|cob| cob.content.push(' '))),
+        ("expects", |g| all(g, |cob| cob.expects.clear())),
+        ("hash", |g| all(g, |cob| cob.content.push(' '))),
         ("has no bundle", |g| drop(g.bundles.remove("b"))),
         ("counts 3", |g| g.manifest.cobs = 3),
         ("not lower", |g| g.manifest.parent = g.manifest.generation),
         ("lacks the content", |g| first(g).blobs.clear()),
-        ("has no rank", |g| first(g).cobs.values_mut().for_each(|cob| cob.ranks.clear())),
+        ("has no rank", |g| all(g, |cob| cob.ranks.clear())),
         ("differs between", |g| first(g).kinds.values_mut().for_each(|kind| kind.check.timeout_ms += 1)),
     ];
     for (word, harm) in damage {
@@ -578,6 +578,10 @@ fn a_damaged_generation_is_refused() {
         assert!(messages.iter().any(|message| message.contains(word)), "{word}: {messages:#?}");
     }
     assert_eq!(check(&whole, None), []);
+}
+
+fn all(generation: &mut Generation, change: fn(&mut Cob)) {
+    first(generation).cobs.values_mut().for_each(|cob| change(Arc::make_mut(cob)));
 }
 
 fn first(generation: &mut Generation) -> &mut cob_types::Bundle {
@@ -684,7 +688,7 @@ proptest! {
         let (cob, state) = pick.get(&above);
         for bundle in generation.bundles.values_mut() {
             if let Some(cob) = bundle.cobs.get_mut(cob) {
-                cob.ranks.insert(state.clone(), 0);
+                Arc::make_mut(cob).ranks.insert(state.clone(), 0);
             }
         }
         seal(&mut generation);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cob_types::words::count;
 use cob_types::{Cob, Generation};
@@ -64,7 +65,7 @@ struct Counts {
 
 fn counts(generation: &Generation) -> Counts {
     let cobs = || generation.bundles.values().flat_map(|bundle| bundle.cobs.values());
-    let needs = |cob: &Cob| {
+    let needs = |cob: &Arc<Cob>| {
         cob.transitions.iter().map(|t| t.needs.len()).sum::<usize>()
             + cob.locks.iter().map(|l| l.needs.len()).sum::<usize>()
     };

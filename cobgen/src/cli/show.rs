@@ -144,8 +144,9 @@ struct Dependency<'a> {
 
 impl<'a> View<'a> {
     fn show(&self, name: Option<&str>, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-        let all =
-            || self.generation.bundles.values().flat_map(|b| b.cobs.values().map(|cob| (cob, b.kinds.get(&cob.kind))));
+        let all = || {
+            self.generation.bundles.values().flat_map(|b| b.cobs.values().map(|cob| (&**cob, b.kinds.get(&cob.kind))))
+        };
         let chosen = |id: &CobId| name.is_none_or(|n| id.as_str() == n || id.host_str() == n);
         let cobs: Vec<(&Cob, Option<&Kind>)> = all().filter(|(cob, _)| chosen(&cob.id)).collect();
         if let (Some(name), true) = (name, cobs.is_empty())

@@ -57,7 +57,7 @@ impl<'s> Both<'s> {
 /// A change object with its kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
-    pub(super) cob: &'a Cob,
+    pub(super) cob: &'a Arc<Cob>,
     pub(super) kind: &'a Kind,
 }
 

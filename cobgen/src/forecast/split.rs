@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cob_engine::sim::Random;
 use cob_engine::sim::forecast::{Course, Pace, Switch, course};
-use cob_types::{Bundle, Cob, CobId, HostName};
+use cob_types::{Bundle, CobId, HostName};
 use rayon::prelude::*;
 
 /// Hosts that are joined, by number: each names one of its group, the first one itself.
@@ -45,7 +45,7 @@ pub(super) fn split(switch: &Switch) -> Vec<Switch> {
         }
     };
     for part in switch.from.values().chain(switch.to.values()) {
-        for need in part.cobs.values().flat_map(Cob::needs) {
+        for need in part.cobs.values().flat_map(|cob| cob.needs()) {
             let other = need.cob.host_str();
             if other != part.host.as_str() && takes_part(&need.cob) {
                 join(part.host.as_str(), other);

@@ -5,6 +5,7 @@
 //! host that nothing changed for has the same bytes, and hash, as before.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
@@ -206,7 +207,7 @@ fn bundle(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> Bundle {
         bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
     }
     // All at once: a map that is filled in order, one after the other, is half empty.
-    Bundle { cobs: cobs.into_iter().collect(), ..bundle }
+    Bundle { cobs: cobs.into_iter().map(|(id, cob)| (id, Arc::new(cob))).collect(), ..bundle }
 }
 
 fn manifest_hosts(

@@ -303,8 +303,9 @@ mod tests {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };
             let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(n, k)| (n, &k.value)).collect();
             let routes = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
+            let bundles = assembled.generation.bundles.into_values();
             let mut cobs: Vec<(CobId, Cob)> =
-                assembled.generation.bundles.values().flat_map(|b| b.cobs.clone()).collect();
+                bundles.flat_map(|b| b.cobs).map(|(id, cob)| (id, (*cob).clone())).collect();
             cobs.sort_by(|(a, _), (b, _)| a.cmp(b));
             let graph = GoalGraph::of(&routes, &cobs.iter().collect::<Vec<_>>());
             let ranks: Vec<u64> = cobs

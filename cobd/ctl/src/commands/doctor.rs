@@ -3,6 +3,7 @@
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::HostStatus;
 use cob_types::{HostName, Manifest, PublicKey};
+use cobd::web::StatusOf;
 use serde::Serialize;
 
 use super::Context;
@@ -55,7 +56,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArg
     for host in &hosts {
         let target = targets.iter().find(|t| t.name.as_ref() == Some(host));
         let target = target.ok_or_else(|| Failure::usage(anyhow::anyhow!("where is the host {host}?")))?;
-        let status = gather::status(&context.client, target).await;
+        let status = gather::status(&context.client, target, StatusOf::Restless).await;
         shown.push(if status.reachable { None } else { other_key(&context.client, target).await });
         found.push(status);
     }

@@ -20,7 +20,7 @@ use crate::words::{clean, count, list, span, utc};
 /// The entries that are asked for at once.
 const PAGE: usize = 10_000;
 /// So many of the newest entries are looked at first for the beginning of a switch, and so many times as many next.
-const NEWEST: (usize, usize) = (500, 8);
+const NEWEST: (usize, usize) = (64, 8);
 /// How long a switch that has ended waits for the histories.
 const RECORD: Duration = Duration::from_secs(10);
 

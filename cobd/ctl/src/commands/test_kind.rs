@@ -111,7 +111,7 @@ fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(
         return Err(Failure::usage(anyhow::anyhow!(what)).hint("try it in a model with other values"));
     }
     let kind = bundle.kinds.get(&cob.kind).cloned().expect("a bundle has the kinds of its change objects");
-    let mut cob = cob.clone();
+    let mut cob = cob.as_ref().clone();
     if let Some(text) = args.content.as_ref().filter(|_| args.model.is_some()) {
         cob.content = content(text, "--content")?;
     }

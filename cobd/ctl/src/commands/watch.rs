@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cob_types::CobId;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
+use cobd::web::StatusOf;
 use serde_json::json;
 
 use super::Context;
@@ -27,7 +28,7 @@ const REDRAW: Duration = Duration::from_millis(500);
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> Result<Exit, Failure> {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.targets.only(&hosts)?;
-    let mut live = Live::start(&context.client, &targets);
+    let mut live = Live::start(&context.client, &targets, StatusOf::All);
     let drawn = screen.is_live() && !context.json;
     let mut seen = ClusterStatus::default();
     let mut forecast = match &args.plan {

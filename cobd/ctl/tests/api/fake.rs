@@ -12,8 +12,9 @@ use cob_types::history::HistoryEntry;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
 use cobctl::screen::Screen;
+use cobctl::verdict::is_home;
 use cobd::peer::HttpStream;
-use cobd::web::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, UnixServer, serve_connection};
+use cobd::web::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, StatusOf, UnixServer, serve_connection};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -119,9 +120,14 @@ pub(crate) struct Inside {
 impl Inside {
     fn answer(&mut self, ask: Ask) {
         match ask {
-            Ask::Status { reply } => {
+            Ask::Status { of, reply } => {
                 self.asked += 1;
-                drop(reply.send(self.status.clone()));
+                let mut status = self.status.clone();
+                if of == StatusOf::Restless {
+                    status.cobs.retain(|c| !is_home(c) || c.retiring || !c.held_by.is_empty());
+                    status.at_rest = (self.status.cobs.len() - status.cobs.len()) as u64;
+                }
+                drop(reply.send(status));
             }
             Ask::Cob { id, reply } => drop(reply.send(self.status.cobs.iter().find(|c| c.id == id).cloned())),
             Ask::History { since, cob, limit, newest, reply } => {

@@ -24,6 +24,8 @@ const FORGIVEN: Span = Span::secs(600);
 /// What is counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Brake {
+    /// The activation since which it is counted: what was counted before the last one means nothing.
+    since: u64,
     asks: Vec<Ask>,
     revisions: Vec<Revisions>,
     leaves: Vec<Leave>,
@@ -80,6 +82,21 @@ impl Tally {
 }
 
 impl Brake {
+    /// Nothing is put off, and there is nothing to be reported: the next activation may forget what it has counted when
+    /// it is asked next.
+    pub(crate) fn is_slack(&self) -> bool {
+        let slack = |tally: &Tally, free: u32| tally.rest_until == Time(0) && tally.times < free;
+        self.asks.iter().all(|a| slack(&a.tally, FREE))
+            && self.revisions.iter().all(|r| slack(&r.tally, FREE_REVISIONS))
+            && self.leaves.iter().all(|l| slack(&l.tally, FREE))
+    }
+
+    fn begin(&mut self, cx: &Cx<'_>) {
+        if self.since != cx.activations {
+            *self = Self { since: cx.activations, ..Self::default() };
+        }
+    }
+
     /// An action of its own ended well: whatever it asked for led to something.
     pub(crate) fn acted(&mut self) {
         self.asks.clear();
@@ -88,6 +105,7 @@ impl Brake {
 
     /// Counts a wish for a lock, or puts it off.
     pub(crate) fn may_ask(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef, set: &Set) -> bool {
+        self.begin(cx);
         let at = match self.asks.iter().position(|a| a.of == of && a.set == *set) {
             Some(at) => at,
             None => {
@@ -109,6 +127,7 @@ impl Brake {
     /// Counts a revision of a request, or puts it off. What wants a lock on account of the very lock that
     /// it serves can revise both for ever, with nothing asked anew.
     pub(crate) fn may_revise(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef) -> bool {
+        self.begin(cx);
         let at = match self.revisions.iter().position(|r| r.of == of) {
             Some(at) => at,
             None => {
@@ -135,6 +154,7 @@ impl Brake {
         state: StateIx,
         because_of: Option<CobRef>,
     ) -> Option<Time> {
+        self.begin(cx);
         let at = match self.leaves.iter().position(|l| l.state == state) {
             Some(at) => at,
             None => {

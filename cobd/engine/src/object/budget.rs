@@ -32,7 +32,7 @@ pub(super) enum Token {
 }
 
 /// What a drained budget has found out about those who have its tokens.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Watch {
     /// Whose circle the probe that is on its way looks for.
     holder: Option<CobRef>,

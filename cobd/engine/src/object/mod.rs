@@ -17,7 +17,7 @@
 mod activity;
 pub(crate) mod asking;
 mod brake;
-mod budget;
+pub(crate) mod budget;
 pub(crate) mod decide;
 pub(crate) mod granting;
 pub(crate) mod probe;
@@ -115,12 +115,14 @@ pub(crate) struct Object {
     pub(crate) scheduled: Time,
     /// It stands in the engine's queue.
     pub(crate) dirty: bool,
+    /// It stands among the engine's restless ones.
+    pub(crate) restless: bool,
     /// What the last decision found; read by probes and reports.
     pub(crate) view: View,
 }
 
 /// What the last decision found.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct View {
     pub(crate) target: Option<StateIx>,
     /// A need is not held, or its lock was recalled.
@@ -310,6 +312,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) unsettled: usize,
     /// The narrow probes that were sent of late.
     pub(crate) probing: &'a mut probe::Probing,
+    /// How many generations this life has activated.
+    pub(crate) activations: u64,
     /// The start of this life, first half of every number.
     pub(crate) start: u32,
     /// Second half of the last number given out.
@@ -381,6 +385,7 @@ impl Object {
             since: now,
             scheduled: Time::NEVER,
             dirty: false,
+            restless: false,
             view: View::default(),
         }
     }

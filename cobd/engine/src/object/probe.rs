@@ -103,6 +103,12 @@ impl ProbeState {
         *self = Self { number: self.number, seen: std::mem::take(&mut self.seen), ..Self::default() };
     }
 
+    /// There is nothing to be forgotten.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let Self { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = self;
+        at.is_none() && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
+    }
+
     /// The number that it waits for, and whether that has come home.
     pub(crate) fn awaited(&self) -> Option<(Number, bool)> {
         self.number.map(|n| (n, self.home))

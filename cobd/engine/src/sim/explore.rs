@@ -504,7 +504,7 @@ impl Search<'_> {
         let mut life = daemon.engine.life();
         life.start += 1;
         let (active, going) = daemon.synced.needed_generations();
-        let bundle = |generation: Option<GenerationNumber>| generation.map(|_| &*self.bundles[host]);
+        let bundle = |generation: Option<GenerationNumber>| generation.map(|_| &self.bundles[host]);
         let back = Return {
             host: &daemon.name,
             life,

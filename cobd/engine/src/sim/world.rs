@@ -825,7 +825,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.life.start += u32::from(!same);
         let (active, going) = h.durable.needed_generations();
-        let bundle = |generation: Option<GenerationNumber>| h.bundles.get(&generation?).map(|b| &**b);
+        let bundle = |generation: Option<GenerationNumber>| h.bundles.get(&generation?);
         let order = (active.unwrap_or_default(), going.unwrap_or_default());
         let order = self.orders.get(&order).cloned();
         let back = Return {

@@ -172,8 +172,8 @@ impl Backend for FileTree {
         })
     }
 
-    fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
-        if cobs.is_empty() || lock(&self.shared.files).is_some() {
+    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = &Cob>) {
+        if lock(&self.shared.files).is_some() || cobs.next().is_none() {
             return;
         }
         // The first look needs it, and it takes a while where much is kept: meanwhile the daemon has other things to do.

@@ -222,7 +222,7 @@ impl Backend for Service {
         leaving::put_back_all(tools, here);
     }
 
-    fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
+    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = &Cob>) {
         self.watcher.watch(tools, cobs);
     }
 }

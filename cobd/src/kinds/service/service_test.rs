@@ -1,5 +1,6 @@
 //! Services from their start to their end, with and without a keeper, over lives of the daemon.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -331,7 +332,8 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     let context = context(&bench, RUN);
     let mut notices = bench.kinds.take_drifts().expect("nobody has it");
     // Watched before its folder is there.
-    bench.kinds.watch(std::iter::once((&*context.cob, &*context.kind)));
+    let concerned = BTreeSet::from([context.kind.backend.clone()]);
+    bench.kinds.watch(std::iter::once((&*context.cob, &*context.kind)), &concerned);
     bench.transition(&context, "down", "up").await;
     while notices.try_recv().is_ok() {}
     let begun = Instant::now();
@@ -349,7 +351,7 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     // Looking is no reason to look.
     while notices.try_recv().is_ok() {}
     assert_eq!(bench.state(&context).await, "down");
-    bench.kinds.watch(std::iter::empty());
+    bench.kinds.watch(std::iter::empty(), &concerned);
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert!(notices.try_recv().is_err());
 }

@@ -44,7 +44,7 @@ type Kept = BTreeMap<PathBuf, CobId>;
 
 impl Watcher {
     /// From here on these are watched, and no others.
-    pub(super) fn watch(&self, tools: &Tools, cobs: &[&Cob]) {
+    pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = &Cob>) {
         let (mut units, mut kept) = (Units::new(), Kept::new());
         for cob in cobs {
             match unit_of(&cob.content) {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::{RollbackOrder, SwitchHow};
+use cobd::web::{RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::{Context, outcomes};
@@ -90,7 +90,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
 /// Waits until a host is on its way back: it has to find the generation first, after it has taken the word.
 async fn return_begun(context: &Context, deadline: Instant) -> Option<(ClusterStatus, SwitchStatus)> {
     loop {
-        let now = gather::cluster(&context.client, &context.targets.all).await;
+        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
         let returns = |host: &HostStatus| host.switch.clone().filter(|switch| switch.left.is_some());
         if let Some(switch) = now.hosts.iter().find_map(returns) {
             return Some((now, switch));
@@ -314,7 +314,7 @@ fn named(hosts: BTreeMap<HostName, crate::targets::Endpoint>) -> Vec<Target> {
 async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
     let answers = gather::each(&plan.hosts, |target| {
         let client = context.client.clone();
-        async move { gather::status(&client, &target).await }
+        async move { gather::status(&client, &target, StatusOf::Restless).await }
     })
     .await;
     for (target, (_, status)) in plan.hosts.iter_mut().zip(&answers) {

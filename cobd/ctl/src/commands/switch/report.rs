@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cob_types::status::{ClusterStatus, Phase};
+use cob_types::status::{ClusterStatus, HostStatus, Phase};
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -228,7 +228,8 @@ impl Report {
         let (head, exit) = match ended {
             Ended::Converged => {
                 self.converged = true;
-                let cobs: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
+                let cobs = cluster.hosts.iter().map(HostStatus::cob_count).fold(0, u64::saturating_add);
+                let cobs = usize::try_from(cobs).unwrap_or(usize::MAX);
                 let (hosts, cobs) = (count(plan.hosts.len(), "host"), count(cobs, "change object"));
                 let goes_on =
                     |r: &RefusedBy| format!("{}, which leaves, has refused it: what runs there goes on", r.host);
@@ -404,12 +405,15 @@ impl Progress {
 }
 
 fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
-    let there = |h: &&cob_types::status::HostStatus| {
-        h.reachable && h.generation == Some(plan.generation) && h.switching_to.is_none()
+    let there = |h: &&HostStatus| h.reachable && h.generation == Some(plan.generation) && h.switching_to.is_none();
+    let sum = |numbers: &mut dyn Iterator<Item = u64>| {
+        usize::try_from(numbers.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
     };
-    let known: usize = cluster.hosts.iter().filter(there).map(|h| h.cobs.len()).sum();
-    let total = usize::try_from(plan.expected.cobs.values().sum::<u64>()).unwrap_or(usize::MAX).max(known);
-    let settled: usize = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_home(c)).count();
+    let known = sum(&mut cluster.hosts.iter().filter(there).map(HostStatus::cob_count));
+    let total = sum(&mut plan.expected.cobs.values().copied()).max(known);
+    let at_rest = sum(&mut cluster.hosts.iter().filter(there).map(|h| h.at_rest));
+    let listed = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_home(c)).count();
+    let settled = at_rest.saturating_add(listed);
     let active = cluster.hosts.iter().filter(there).count();
     let mut line = format!(
         "generation {}: active on {active} of {}, {settled} of {} settled",

@@ -15,7 +15,7 @@ use std::time::Duration;
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::{CancelOrder, GenerationOrder, SwitchHow};
+use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::Plan;
@@ -271,7 +271,7 @@ impl Run<'_> {
     async fn settle(&self, screen: &mut Screen, set: &BTreeSet<HostName>) -> Settled {
         let deadline = Instant::now() + self.args.wait.unwrap_or(PATIENCE);
         let part = Part::of(self.plan, set);
-        let mut live = Live::start(&self.context.client, &self.targets(set));
+        let mut live = Live::start(&self.context.client, &self.targets(set), StatusOf::All);
         let mut progress = Progress::default();
         let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
         let settled = loop {
@@ -315,7 +315,7 @@ impl Run<'_> {
     /// Watches until the gate's time is over: everybody stays converged, and nobody changes anything by hand.
     async fn stay_healthy(&self, screen: &mut Screen, set: &BTreeSet<HostName>, until: Instant) -> Settled {
         let part = Part::of(self.plan, set);
-        let mut live = Live::start(&self.context.client, &part.plan.hosts);
+        let mut live = Live::start(&self.context.client, &part.plan.hosts, StatusOf::All);
         let mut progress = Progress::default();
         let settled = loop {
             let now = Instant::now();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStage};
 use cob_types::{CobId, GenerationNumber, HostName};
+use cobd::web::StatusOf;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -36,7 +37,7 @@ pub(super) async fn until_ended(
     deadline: Instant,
 ) -> Result<Exit, Failure> {
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
-    let mut live = Live::start(&context.client, &targets);
+    let mut live = Live::start(&context.client, &targets, StatusOf::Restless);
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
     let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
     for target in absent {
@@ -68,10 +69,11 @@ pub(super) async fn until_ended(
             break (Ended::Replaced(newer), watched);
         }
         if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
-            break (Ended::Cancelled(held.name.clone()), watched);
+            let fresh = gather::cluster(&context.client, &targets).await;
+            break (Ended::Cancelled(held.name.clone()), fresh);
         }
         if withdrawn(&watched, plan.generation).is_some() {
-            let fresh = gather::cluster(&context.client, &targets).await;
+            let fresh = gather::cluster_of(&context.client, &targets, StatusOf::Restless).await;
             if let Some(lines) = withdrawn(&fresh, plan.generation) {
                 break (Ended::Withdrawn(lines), fresh);
             }
@@ -83,7 +85,9 @@ pub(super) async fn until_ended(
         };
         let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= HOPELESS_FOR);
         if given_up || is_converged(plan, &watched) {
-            let fresh = gather::cluster(&context.client, &targets).await;
+            // Why it does not get on is told by all of them; that nothing is left to do by those that are left.
+            let of = if given_up { StatusOf::All } else { StatusOf::Restless };
+            let fresh = gather::cluster_of(&context.client, &targets, of).await;
             if is_converged(plan, &fresh) {
                 break (Ended::Converged, fresh);
             }

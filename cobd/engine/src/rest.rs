@@ -1,0 +1,99 @@
+//! Who is at rest: most change objects, nearly always. What concerns all of a host (a switch, a pause, a status for one
+//! who waits) goes through the others.
+//!
+//! That whoever is passed over so has nothing to do with it is checked by the invariants ([`Engine::is_unmoved`]).
+
+use cob_types::GenerationNumber;
+
+use crate::engine::Engine;
+use crate::object::budget::Watch;
+use crate::object::decide::Scratch;
+use crate::object::{Activity, Cx, Object, Out, View};
+use crate::time::Time;
+
+impl Object {
+    /// It is where it goes by itself, nobody asks it for anything nor it anybody, and nothing of it counts any more: to
+    /// decide anew, and to begin anew with a generation in which it is the same, would change nothing.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let home = Some(self.spec.preferred);
+        let marks = [self.failed, self.ordered, self.retiring, self.finished, self.held_back, self.declared];
+        self.state == home
+            && self.view == View { target: home, ..View::default() }
+            && self.activity == Activity::Idle
+            && !(marks.contains(&true) || self.outlived || self.suspect || self.next_spec.is_some())
+            && self.requests.is_empty()
+            && self.locks.is_empty()
+            && self.given_back.is_empty()
+            && (self.failures, self.check_failures, self.resends) == (0, 0, 0)
+            && (self.retry_at, self.resend_at) == (Time(0), Time::NEVER)
+            && self.brake.is_slack()
+            && self.probe.is_at_rest()
+            && self.watch == Watch::default()
+    }
+}
+
+impl Engine {
+    /// Those that are not at rest.
+    pub(crate) fn restless(&self) -> impl Iterator<Item = &Object> {
+        self.restless.iter().filter_map(|slot| self.slots[*slot as usize].as_ref())
+    }
+
+    /// How many change objects this host has.
+    pub(crate) fn object_count(&self) -> usize {
+        self.active.as_ref().map_or(0, |active| active.bundle.cobs.len())
+    }
+
+    /// Keeps account of who is at rest, of one that has decided.
+    pub(crate) fn note_rest(&mut self, slot: usize) {
+        let Some(object) = self.slots[slot].as_mut() else { return };
+        let restless = !object.is_at_rest();
+        if restless != std::mem::replace(&mut object.restless, restless) {
+            if restless {
+                self.restless.insert(slot as u32);
+            } else {
+                self.restless.remove(&(slot as u32));
+            }
+        }
+    }
+
+    /// Has all decide anew to whom it can make a difference.
+    pub(crate) fn touch_all(&mut self) {
+        let all: Vec<_> = self.restless().map(|o| o.me).collect();
+        all.into_iter().for_each(|o| self.touch(o));
+    }
+
+    /// Whether one that is at rest would stay so whatever switch comes: it begins anew and decides, under the next
+    /// generation, forward and back, paused and not, and nothing follows.
+    pub(crate) fn is_unmoved(&self, object: &Object) -> bool {
+        let now = if object.check_at == Time::NEVER { object.since } else { Time(object.check_at.0.saturating_sub(1)) };
+        [false, true].into_iter().all(|other| {
+            let mut object = object.clone();
+            let (mut out, mut scratch) = (Out::default(), Scratch::default());
+            let (mut probing, mut counter) = (self.probing.clone(), self.counter);
+            let mut cx = Cx {
+                now,
+                names: &self.names,
+                here: self.here,
+                generation: GenerationNumber(self.generation.0 + 1),
+                paused: other,
+                goes_back: other,
+                limited: other,
+                tokens: &self.limited,
+                unsettled: self.unsettled(),
+                probing: &mut probing,
+                activations: self.activations + 1,
+                start: self.life.start,
+                counter: &mut counter,
+                faults: &self.faults,
+                out: &mut out,
+                scratch: &mut scratch,
+            };
+            let deadline = object.deadline(&cx);
+            object.renew();
+            object.decide(&mut cx);
+            let same = object.is_at_rest() && object.deadline(&cx) == deadline;
+            let quiet = out.mail.is_empty() && out.records.is_empty() && out.runs.is_empty() && out.ready.is_empty();
+            same && quiet && counter == self.counter
+        })
+    }
+}
