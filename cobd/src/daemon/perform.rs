@@ -197,8 +197,7 @@ impl Daemon {
             }
         }
         let ready = self.ready_of(&prepared, new.into_values());
-        let without_files =
-            ready.iter().filter(|(_, ready)| ready.folder.is_err()).map(|(id, _)| id.clone()).collect();
+        let without_files = ready.iter().filter(|(_, ready)| ready.folder.is_err()).map(|(id, _)| id.clone()).collect();
         cobs.extend(ready);
         self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)), &concerned);
         self.active = Some(Active { prepared, cobs, without_files });
