@@ -62,7 +62,10 @@ impl Bundle {
         let other_kinds: BTreeSet<&KindName> = if same { BTreeSet::new() } else { self.other_kinds(before) };
         let (mut old, mut new) = (before.cobs.iter().peekable(), self.cobs.iter().peekable());
         std::iter::from_fn(move || {
-            while !same {
+            if same {
+                return None;
+            }
+            loop {
                 let which = match (old.peek(), new.peek()) {
                     (None, None) => return None,
                     (Some(_), None) => Ordering::Less,
@@ -80,7 +83,6 @@ impl Bundle {
                 let (id, _) = now.or(before)?;
                 return Some(Difference { id, before: before.map(|b| b.1), now: now.map(|n| n.1) });
             }
-            None
         })
     }
 

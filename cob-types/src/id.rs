@@ -58,12 +58,24 @@ pub enum IdError {
     },
 }
 
+/// Which bytes a segment may have.
+const ALLOWED: [bool; 256] = {
+    let mut allowed = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        allowed[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'.' | b'-');
+        byte += 1;
+    }
+    allowed
+};
+
 fn segment(what: &'static str, whole: &str, part: &str) -> Result<(), IdError> {
     if part.is_empty() {
         return Err(IdError::Empty { what, text: whole.to_owned() });
     }
-    if let Some(bad) = part.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))) {
-        return Err(IdError::Character { what, text: whole.to_owned(), bad });
+    if !part.bytes().all(|b| ALLOWED[usize::from(b)]) {
+        let bad = part.chars().find(|c| !u8::try_from(*c).is_ok_and(|b| ALLOWED[usize::from(b)]));
+        return Err(IdError::Character { what, text: whole.to_owned(), bad: bad.unwrap_or_default() });
     }
     if part == "." || part == ".." {
         return Err(IdError::Dots { what, text: whole.to_owned() });
@@ -131,8 +143,22 @@ macro_rules! name_type {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
-                Self::new(&text).map_err(serde::de::Error::custom)
+                /// Takes the text where it stands: decoding a large generation makes millions of names.
+                struct Text;
+
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a string")
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$name, E> {
+                        $name::new(text).map_err(E::custom)
+                    }
+                }
+
+                from.deserialize_str(Text)
             }
         }
 

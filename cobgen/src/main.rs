@@ -34,10 +34,10 @@ fn main() -> ExitCode {
 fn program() -> u8 {
     // Standard error is not locked: a thread that panics says so there.
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
-    let colour = cli::takes_colour(&err);
+    let (colour, out_colour) = (cli::takes_colour(&err), cli::takes_colour(&out));
     // Large outputs are written in large pieces.
     let mut out = std::io::BufWriter::new(&mut out);
-    let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour });
+    let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour, out_colour });
     match out.flush() {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => cli::Answer::NotReached.status().max(status),
         Ok(()) | Err(_) => status,

@@ -14,6 +14,7 @@
 //! generation, checks, actions) runs in tasks that report back. The commit is made in the loop itself:
 //! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
 
+mod ahead;
 mod follow;
 mod indexing;
 mod orders;
@@ -48,6 +49,7 @@ use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
 use crate::web::{Api, Ask, Done, Refusal};
 
+use ahead::Ahead;
 use indexing::Indexing;
 use service_manager::ServiceManager;
 use switch::{Aim, SwitchWatch};
@@ -127,6 +129,8 @@ pub struct Daemon {
     snapshot_bytes: u64,
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
+    /// What was looked at while a generation was prepared.
+    ahead: Ahead,
     /// The switch that the host is in, and what watches over it.
     switch: SwitchWatch,
 }
@@ -208,6 +212,7 @@ impl Daemon {
                 .min(self.commit_at)
                 .min(self.switch.due())
                 .min(self.index.due())
+                .min(self.ahead.due())
                 .min(self.manager.due());
             let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
             tokio::select! {
@@ -224,6 +229,7 @@ impl Daemon {
             self.take_what_is_there();
             self.feed(Event::Tick);
             self.look_after_switch();
+            self.end_preparing();
             self.finish_turn()?;
         }
         info!("stopping");
@@ -270,6 +276,7 @@ impl Daemon {
     }
 
     fn job_ended(&mut self, ended: JobEnded) {
+        let Some(ended) = self.ahead.ended(ended, self.clock.now()) else { return };
         let JobEnded { job, cob, end, last_lines, began_ns, ended_ns } = ended;
         let mut leaves_a_folder = true;
         if let Some((_, handle)) = self.running.get(&cob).filter(|(running, _)| *running == job) {

@@ -297,7 +297,7 @@ impl Daemon {
         if let Some(Asked { who, reply }) = asked {
             self.note_order(OrderRecord::Prepare(generation), Some(who));
             let detail = format!("generation {generation} is here and verified");
-            self.done(reply, false, detail);
+            self.look_ahead(&route.next, reply, detail);
         } else {
             self.again.taken();
             if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation) {

@@ -13,13 +13,14 @@ use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, codec};
 use tracing::{error, info, warn};
 
+use super::ahead::Seen;
 use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
 use crate::generations::Prepared;
 use crate::journal::index::Measured;
 use crate::journal::{Journal as _, JournalError};
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
-use crate::run::{Sealed, payload};
+use crate::run::payload;
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
 const SEGMENT: u64 = 8 << 20;
@@ -150,6 +151,7 @@ impl Daemon {
     fn activated(&mut self) {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
+        self.looks_may_count(prepared.manifest.generation);
         if let Some(old) = &self.active {
             for gone in prepared.bundle.differences(&old.prepared.bundle).filter(|d| d.now.is_none()) {
                 if gone.before.is_some_and(|cob| cob.leaves_as_it_is()) {
@@ -178,8 +180,7 @@ impl Daemon {
     /// Puts a generation's files where jobs find them, and says to the links who exists. What is as it was before is
     /// ready.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
-        let bundle = prepared.bundle.clone();
-        let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
+        let bundle = &prepared.bundle;
         let (before, mut cobs, again) = match self.active.take() {
             Some(active) => (active.prepared.bundle, active.cobs, active.without_files),
             None => (Arc::new(Bundle::empty(self.config.host.clone())), BTreeMap::new(), BTreeSet::new()),
@@ -196,27 +197,40 @@ impl Daemon {
                 None => drop(cobs.remove(id)),
             }
         }
+        let ready = self.ready_of(&prepared, new.into_values());
+        let without_files = ready.iter().filter(|(_, ready)| ready.folder.is_err()).map(|(id, _)| id.clone()).collect();
+        cobs.extend(ready);
+        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)), &concerned);
+        self.active = Some(Active { prepared, cobs, without_files });
+        self.tell_roster();
+    }
+
+    /// Change objects of a generation, with their files in place.
+    pub(super) fn ready_of<'a>(
+        &self,
+        prepared: &'a Prepared,
+        cobs: impl Iterator<Item = &'a Arc<Cob>>,
+    ) -> BTreeMap<CobId, Ready> {
+        let bundle = &prepared.bundle;
+        let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
         let place = |files: &BTreeMap<String, PayloadFile>| {
             payload::materialise(&self.payload_root, files, &bundle.blobs).map_err(|e| e.to_string())
         };
         // Most have no files of their own: those of their kind are put in place, or looked at, once for all of them.
         let of_kinds: BTreeMap<_, _> = kinds.iter().map(|(name, kind)| (*name, place(&kind.files))).collect();
-        let mut without_files = BTreeSet::new();
-        for (id, cob) in new {
+        let mut all = BTreeMap::new();
+        for cob in cobs {
             let (Some(kind), Some(of_kind)) = (kinds.get(&cob.kind), of_kinds.get(&cob.kind)) else { continue };
             let folder = match cob.files.is_empty() {
                 true => of_kind.clone(),
                 false => place(&kind.files.iter().chain(&cob.files).map(|(n, f)| (n.clone(), f.clone())).collect()),
             };
             if let Err(error) = &folder {
-                error!(cob = %id, error, "its files can't be put in place; its jobs will fail");
-                without_files.insert(id.clone());
+                error!(cob = %cob.id, error, "its files can't be put in place; its jobs will fail");
             }
-            cobs.insert(id.clone(), Ready { cob: cob.clone(), kind: kind.clone(), folder });
+            all.insert(cob.id.clone(), Ready { cob: cob.clone(), kind: kind.clone(), folder });
         }
-        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)), &concerned);
-        self.active = Some(Active { prepared, cobs, without_files });
-        self.tell_roster();
+        all
     }
 
     fn start_job(&mut self, run: Run) {
@@ -225,6 +239,21 @@ impl Daemon {
         };
         let job = job_id(number);
         let is_check = matches!(run, Run::Check { .. });
+        if is_check {
+            match self.seen_ahead(&cob, job) {
+                Seen::Nothing => {}
+                Seen::Soon(handle) => {
+                    self.running.insert(cob, (job, handle));
+                    return;
+                }
+                Seen::Found(ended) => {
+                    self.pending_ends.push(*ended);
+                    return;
+                }
+            }
+        } else {
+            self.ahead.action_begins();
+        }
         let begun = match self.context(&cob, Self::imports_of(&run)) {
             Ok(context) => {
                 let begun = match run {
@@ -265,16 +294,10 @@ impl Daemon {
     fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
         let found = self.active.as_ref().and_then(|active| Some((active, active.cobs.get(cob)?)));
         let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
-        Ok(Context {
-            cob: ready.cob.clone(),
-            kind: ready.kind.clone(),
-            // A job that was decided on before an activation begins under the generation before: the engine is ahead.
-            generation: active.prepared.manifest.generation,
-            folder: ready.folder.clone()?,
-            imports,
-            secrets: self.secrets_of(&ready.cob),
-            leaving: !ready.cob.leaves_as_it_is() && self.coming.as_ref().is_some_and(|coming| !coming.has(cob)),
-        })
+        // A job that was decided on before an activation begins under the generation before: the engine is ahead.
+        let context = ready.context_in(&active.prepared)?;
+        let leaving = !ready.cob.leaves_as_it_is() && self.coming.as_ref().is_some_and(|coming| !coming.has(cob));
+        Ok(Context { imports, leaving, ..context })
     }
 
     /// What the locks of an action carry.
@@ -286,13 +309,6 @@ impl Daemon {
                 .map(|(id, state, values)| (id.clone(), Import { state: state.clone(), values: values.clone() }))
                 .collect(),
         }
-    }
-
-    /// The secrets that a content names, as they are in the bundle.
-    fn secrets_of(&self, cob: &Cob) -> Sealed {
-        let Some(active) = &self.active else { return Sealed::new() };
-        let of = |id| active.prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
-        cob_types::secret::marks(&cob.content).filter_map(of).collect()
     }
 
     /// Takes over an action that an earlier life began.
@@ -329,6 +345,23 @@ impl Daemon {
     pub(super) fn feed_lost(&mut self, cob: CobId, job: cob_types::Number) {
         let outcome = cob_engine::event::ActionOutcome::Lost;
         self.feed(Event::ActionEnded { cob, job, outcome, span: (0, 0) });
+    }
+}
+
+impl Ready {
+    /// What is known of it in its generation, without a move.
+    pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {
+        // The secrets that its content names, as they are in the bundle.
+        let secret = |id| prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
+        Ok(Context {
+            cob: self.cob.clone(),
+            kind: self.kind.clone(),
+            generation: prepared.manifest.generation,
+            folder: self.folder.clone()?,
+            imports: BTreeMap::new(),
+            secrets: cob_types::secret::marks(&self.cob.content).filter_map(secret).collect(),
+            leaving: false,
+        })
     }
 }
 

@@ -220,6 +220,7 @@ impl Daemon {
             commit_at: Time::NEVER,
             snapshot_bytes: 0,
             pending_ends: Vec::new(),
+            ahead: super::ahead::Ahead::default(),
             switch,
             config,
         };

@@ -182,6 +182,7 @@ impl Daemon {
                 return;
             }
         };
+        self.forget_looks_at(generation);
         let changed = fetching || forgotten;
         if changed {
             self.note_order(OrderRecord::CallOff(generation), Some(who));

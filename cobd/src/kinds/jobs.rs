@@ -235,6 +235,17 @@ impl Kinds {
         Ok(self.hands.begin(job, About::check(&context), &context, work))
     }
 
+    /// Begins a check of a change object whose generation is not active yet, if that is a process of its own. What looks
+    /// inside the daemon takes no time worth sparing, and keeps what it has found. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`KindError::NoBackend`].
+    pub fn look_ahead(&self, job: JobId, context: Context) -> Result<Option<JobHandle>, KindError> {
+        let work = self.backend(&context.kind)?.check(&self.hands.tools, &context);
+        let is_process = matches!(work, Work::Process(_));
+        Ok(is_process.then(|| self.hands.begin(job, About::check(&context), &context, work)))
+    }
+
     /// Begins a transition. Must be called within a tokio runtime.
     ///
     /// # Errors
@@ -367,6 +378,13 @@ impl JobHandle {
     /// Asks the job to end, with its whole process group. Its end is reported as always.
     pub fn cancel(&self) {
         self.cancel.send_replace(true);
+    }
+
+    /// One of no job; the other end hears that it is asked to end.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> (Self, watch::Receiver<bool>) {
+        let (cancel, cancelled) = watch::channel(false);
+        (Self { cancel, folder: true }, cancelled)
     }
 
     /// Whether something is kept of it that is to be [removed](Kinds::remove): what is done inside the daemon leaves nothing.

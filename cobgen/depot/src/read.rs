@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_types::beside::Digests;
 use cob_types::generation::{BlobHash, FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ObjectType, Oid, Tree};
 use rayon::prelude::*;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::depot::Depot;
 use crate::error::DepotError;
@@ -53,7 +53,7 @@ impl Depot {
     /// # Errors
     /// When the depot does not have it, or it is not what the manifest says.
     pub fn read_bundle(&self, number: GenerationNumber, host: &HostName) -> Result<Bundle, DepotError> {
-        decode_bundle(number, host, &self.read_bundle_bytes(number, host)?)
+        Ok(decode_bundle(number, host, &self.read_bundle_bytes(number, host)?, None)?.0)
     }
 
     /// The bytes of a bundle as they were published, with the hash that the manifest says.
@@ -81,6 +81,43 @@ impl Depot {
         }
         let view = View::of(self, number)?;
         view.bundles(&view.manifest()?, hosts.iter())
+    }
+
+    /// The parts that hosts have in two generations, of each those that are asked for, checked as one is. What stands in
+    /// both of a host is [shared](Bundle::read).
+    ///
+    /// # Errors
+    /// As [`Depot::read_bundles`].
+    pub fn read_both(
+        &self,
+        numbers: [GenerationNumber; 2],
+        hosts: [&BTreeSet<HostName>; 2],
+    ) -> Result<[BTreeMap<HostName, Bundle>; 2], DepotError> {
+        let mut found: BTreeMap<&HostName, [Option<Found<'_>>; 2]> = BTreeMap::new();
+        for (side, (number, hosts)) in numbers.into_iter().zip(hosts).enumerate() {
+            if hosts.is_empty() {
+                continue;
+            }
+            let view = View::of(self, number)?;
+            for one in view.found_all(&view.manifest()?, hosts.iter())? {
+                let sides = found.entry(one.host).or_default();
+                sides[side] = Some(one);
+            }
+        }
+        let found: Vec<[Option<Found<'_>>; 2]> = found.into_values().collect();
+        let read = on_all_processors(self, &found, |depot, [old, new]| {
+            let old = old.as_ref().map(|found| found.decoded(depot, None)).transpose()?;
+            let known = old.as_ref().map(|(bundle, digests)| (bundle, digests));
+            let new = new.as_ref().map(|found| found.decoded(depot, known)).transpose()?;
+            Ok([old, new].map(|read| read.map(|(bundle, _)| bundle)))
+        })?;
+        let mut both = [BTreeMap::new(), BTreeMap::new()];
+        for bundles in read {
+            for (side, bundle) in both.iter_mut().zip(bundles) {
+                side.extend(bundle.map(|bundle| (bundle.host.clone(), bundle)));
+            }
+        }
+        Ok(both)
     }
 
     /// A whole generation.
@@ -184,30 +221,48 @@ impl<'d> View<'d> {
         self.found(manifest, bundles, host)?.read(self.depot)
     }
 
-    /// The bundles of many hosts, read and decoded on all processors: each thread opens the depot for itself.
+    fn found_all<'h>(
+        &self,
+        manifest: &Manifest,
+        hosts: impl Iterator<Item = &'h HostName>,
+    ) -> Result<Vec<Found<'h>>, DepotError> {
+        let tree = self.tree(self.entry(&self.root, BUNDLES)?, BUNDLES)?;
+        hosts.map(|host| self.found(manifest, &tree, host)).collect()
+    }
+
+    /// The bundles of many hosts.
     fn bundles<'h>(
         &self,
         manifest: &Manifest,
         hosts: impl Iterator<Item = &'h HostName>,
     ) -> Result<BTreeMap<HostName, Bundle>, DepotError> {
-        let tree = self.tree(self.entry(&self.root, BUNDLES)?, BUNDLES)?;
-        let found: Vec<Found<'_>> =
-            hosts.map(|host| self.found(manifest, &tree, host)).collect::<Result<_, DepotError>>()?;
-        let read = |depot: &Depot, found: &Found<'_>| Ok((found.host.clone(), found.decoded(depot)?));
-        if found.len() < ALONE {
-            return found.iter().map(|found| read(self.depot, found)).collect();
-        }
-        let path = &self.depot.path;
-        let part = found.len().div_ceil(PARTS * rayon::current_num_threads()).max(ALONE);
-        let parts = found.par_chunks(part).map(|part| -> Result<Vec<(HostName, Bundle)>, DepotError> {
-            let depot = Depot::open(path)?;
-            part.iter().map(|found| read(&depot, found)).collect()
-        });
-        // Of several that are damaged the first one is told.
-        let parts: Vec<Result<Vec<(HostName, Bundle)>, DepotError>> = parts.collect();
-        let parts: Vec<Vec<(HostName, Bundle)>> = parts.into_iter().collect::<Result<_, DepotError>>()?;
-        Ok(parts.into_iter().flatten().collect())
+        let found = self.found_all(manifest, hosts)?;
+        let read = on_all_processors(self.depot, &found, |depot, found| {
+            Ok((found.host.clone(), found.decoded(depot, None)?.0))
+        })?;
+        Ok(read.into_iter().collect())
     }
+}
+
+/// Reads many things: each thread opens the depot for itself.
+fn on_all_processors<F: Sync, T: Send>(
+    depot: &Depot,
+    found: &[F],
+    read: impl Fn(&Depot, &F) -> Result<T, DepotError> + Sync,
+) -> Result<Vec<T>, DepotError> {
+    if found.len() < ALONE {
+        return found.iter().map(|found| read(depot, found)).collect();
+    }
+    let path = &depot.path;
+    let part = found.len().div_ceil(PARTS * rayon::current_num_threads()).max(ALONE);
+    let parts = found.par_chunks(part).map(|part| -> Result<Vec<T>, DepotError> {
+        let depot = Depot::open(path)?;
+        part.iter().map(|found| read(&depot, found)).collect()
+    });
+    // Of several that are damaged the first one is told.
+    let parts: Vec<Result<Vec<T>, DepotError>> = parts.collect();
+    let parts: Vec<Vec<T>> = parts.into_iter().collect::<Result<_, DepotError>>()?;
+    Ok(parts.into_iter().flatten().collect())
 }
 
 /// So few bundles are read by one thread.
@@ -234,8 +289,8 @@ impl Found<'_> {
         Ok(bytes)
     }
 
-    fn decoded(&self, depot: &Depot) -> Result<Bundle, DepotError> {
-        decode_bundle(self.number, self.host, &self.read(depot)?)
+    fn decoded(&self, depot: &Depot, known: Option<(&Bundle, &Digests)>) -> Result<(Bundle, Digests), DepotError> {
+        decode_bundle(self.number, self.host, &self.read(depot)?, known)
     }
 }
 
@@ -284,7 +339,8 @@ pub(crate) fn bundle_name(host: &HostName) -> String {
 }
 
 fn decode_manifest(number: GenerationNumber, bytes: &[u8]) -> Result<Manifest, DepotError> {
-    let manifest: Manifest = decode(number, "the manifest", bytes, MAX_MANIFEST)?;
+    let decoded = codec::decode(bytes, MAX_MANIFEST);
+    let manifest: Manifest = understood(number, "the manifest", bytes, decoded, |manifest: &Manifest| manifest.format)?;
     if manifest.generation != number {
         let why = format!("it is the manifest of generation {}", manifest.generation);
         return Err(DepotError::Damaged { generation: number, what: "the manifest".to_owned(), why });
@@ -292,36 +348,33 @@ fn decode_manifest(number: GenerationNumber, bytes: &[u8]) -> Result<Manifest, D
     Ok(manifest)
 }
 
-fn decode_bundle(number: GenerationNumber, host: &HostName, bytes: &[u8]) -> Result<Bundle, DepotError> {
+/// Beside a bundle that was found in order, only what differs is decoded and judged.
+fn decode_bundle(
+    number: GenerationNumber,
+    host: &HostName,
+    bytes: &[u8],
+    known: Option<(&Bundle, &Digests)>,
+) -> Result<(Bundle, Digests), DepotError> {
     let what = what_of(host);
-    let bundle: Bundle = decode(number, &what, bytes, MAX_BUNDLE)?;
+    let decoded = Bundle::read(bytes, known);
+    let (bundle, digests) = understood(number, &what, bytes, decoded, |(bundle, _)| bundle.format)?;
     let damaged = |why: String| DepotError::Damaged { generation: number, what: what.clone(), why };
     if bundle.host != *host {
         return Err(damaged(format!("it is the bundle of {}", bundle.host)));
     }
-    bundle.validate().map_err(|error| damaged(error.what))?;
-    Ok(bundle)
-}
-
-/// What says its format.
-trait Formatted: DeserializeOwned {
-    fn format(&self) -> u32;
-}
-
-impl Formatted for Bundle {
-    fn format(&self) -> u32 {
-        self.format
-    }
-}
-
-impl Formatted for Manifest {
-    fn format(&self) -> u32 {
-        self.format
-    }
+    let valid = known.map_or_else(|| bundle.validate(), |(known, _)| bundle.validate_beside(known));
+    valid.map_err(|error| damaged(error.what))?;
+    Ok((bundle, digests))
 }
 
 /// The format comes first: what a newer program wrote may have any shape.
-fn decode<T: Formatted>(number: GenerationNumber, what: &str, bytes: &[u8], max: usize) -> Result<T, DepotError> {
+fn understood<T>(
+    number: GenerationNumber,
+    what: &str,
+    bytes: &[u8],
+    decoded: Result<T, codec::CodecError>,
+    format: impl Fn(&T) -> u32,
+) -> Result<T, DepotError> {
     #[derive(Deserialize)]
     struct FormatOnly {
         format: u32,
@@ -332,14 +385,42 @@ fn decode<T: Formatted>(number: GenerationNumber, what: &str, bytes: &[u8], max:
         why: error.to_string(),
     };
     // What is understood says it beside all else: nothing is gone through twice.
-    let decoded: Result<T, codec::CodecError> = codec::decode(bytes, max);
     let found = match &decoded {
-        Ok(value) => value.format(),
-        Err(_) => codec::decode::<FormatOnly>(bytes, max).map_err(damaged)?.format,
+        Ok(value) => format(value),
+        Err(_) => codec::decode::<FormatOnly>(bytes, bytes.len()).map_err(damaged)?.format,
     };
     if found > FORMAT {
         let what = format!("{what} of generation {number}");
         return Err(DepotError::Newer { what, found, known: FORMAT });
     }
     decoded.map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{publication, sketch_of};
+
+    #[test]
+    fn two_generations_are_read_together_as_they_are_one_by_one() {
+        let folder = tempfile::tempdir().expect("folder");
+        let depot = Depot::create_or_open(&folder.path().join("depot")).expect("made");
+        let names: Vec<String> = (0..3 * ALONE).map(|n| format!("n{n}")).collect();
+        let numbers = [GenerationNumber(1), GenerationNumber(2)];
+        for number in 1..=2 {
+            // A few have left and a few are new; some have changed.
+            let hosts = names.iter().enumerate().filter(|(n, _)| (n % 7) as u64 != number);
+            let hosts: Vec<_> = hosts.map(|(n, name)| (name.as_str(), if n % 3 == 0 { number } else { 0 })).collect();
+            depot.publish(&publication(&sketch_of(number, &hosts), "hosts")).expect("published");
+        }
+        let hosts = numbers.map(|n| depot.read_manifest(n).expect("read").hosts.into_keys().collect::<BTreeSet<_>>());
+        let both = depot.read_both(numbers, [&hosts[0], &hosts[1]]).expect("read");
+        for ((number, hosts), read) in numbers.into_iter().zip(&hosts).zip(&both) {
+            assert_eq!(read, &depot.read_bundles(number, hosts).expect("read"));
+            assert_eq!(read.len(), hosts.len());
+        }
+        let none = BTreeSet::new();
+        let [old, new] = depot.read_both([GenerationNumber(0), numbers[1]], [&none, &hosts[1]]).expect("read");
+        assert!(old.is_empty() && new == both[1], "the empty generation before the first is in no depot");
+    }
 }

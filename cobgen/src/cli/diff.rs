@@ -9,6 +9,7 @@ use cob_types::secret::SecretId;
 use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
+use super::paint::painted;
 use super::secrets::Keys;
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
@@ -124,7 +125,7 @@ fn print(args: &Args, difference: &Difference, terminal: &mut Terminal<'_>) -> i
     } else if difference.is_empty() {
         writeln!(terminal.out, "generation {} -> {}: nothing differs", difference.from, difference.to)?;
     } else {
-        write!(terminal.out, "{difference}")?;
+        write!(terminal.out, "{}", painted(&difference.to_string(), terminal.out_colour))?;
     }
     Ok(if difference.is_empty() { Answer::Done } else { Answer::No })
 }

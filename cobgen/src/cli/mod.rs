@@ -12,6 +12,7 @@ mod import;
 mod init;
 mod key;
 mod log;
+mod paint;
 mod pin;
 mod plan;
 mod prune;
@@ -128,6 +129,8 @@ pub struct Terminal<'a> {
     pub err: &'a mut dyn Write,
     /// Whether the error output takes colours.
     pub colour: bool,
+    /// Whether the output of data does.
+    pub out_colour: bool,
 }
 
 impl Command {

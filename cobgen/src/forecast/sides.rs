@@ -93,10 +93,7 @@ impl<'a> Source<'a> {
 
     fn bundles(&self, hosts: &BTreeSet<HostName>) -> Result<BTreeMap<HostName, Arc<Bundle>>, DepotError> {
         match self {
-            Source::Depot(depot, number) => {
-                let read = depot.read_bundles(*number, hosts)?;
-                Ok(read.into_iter().map(|(host, bundle)| (host, Arc::new(bundle))).collect())
-            }
+            Source::Depot(depot, number) => Ok(shared(depot.read_bundles(*number, hosts)?)),
             Source::Made(generation) => {
                 let found = hosts.iter().filter_map(|host| generation.bundles.get_key_value(host));
                 Ok(found.map(|(host, bundle)| (host.clone(), Arc::new(bundle.clone()))).collect())
@@ -120,8 +117,14 @@ impl<'a> Sides<'a> {
         let (alike, differ): (BTreeSet<HostName>, BTreeSet<HostName>) = all.into_iter().partition(same);
         let only = |manifest: &Manifest| differ.iter().filter(|h| manifest.hosts.contains_key(*h)).cloned().collect();
         let (of_old, of_new): (BTreeSet<HostName>, BTreeSet<HostName>) = (only(&old), only(&new));
-        let before = Side { bundles: from.bundles(&of_old)?, manifest: old };
-        let after = Side { bundles: to.bundles(&of_new)?, manifest: new };
+        let [before, after] = match (&from, &to) {
+            (Source::Depot(depot, old), Source::Depot(other, new)) if std::ptr::eq(*depot, *other) => {
+                depot.read_both([*old, *new], [&of_old, &of_new])?.map(shared)
+            }
+            _ => [from.bundles(&of_old)?, to.bundles(&of_new)?],
+        };
+        let before = Side { bundles: before, manifest: old };
+        let after = Side { bundles: after, manifest: new };
         Ok(Self { sources: [from, to], from: before, to: after, alike })
     }
 
@@ -194,6 +197,10 @@ impl<'a> Sides<'a> {
     pub(super) fn home_after(&self, id: &CobId) -> Option<&StateName> {
         home_after(&self.in_both(id))
     }
+}
+
+fn shared(bundles: BTreeMap<HostName, Bundle>) -> BTreeMap<HostName, Arc<Bundle>> {
+    bundles.into_iter().map(|(host, bundle)| (host, Arc::new(bundle))).collect()
 }
 
 /// Where one rests before the switch.

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         ("cobd", Ok(program)) => cobd::cli::run(args, program),
         ("cobgen", _) => {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-            let mut terminal = cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false };
+            let mut terminal = cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false };
             ExitCode::from(cobgen::cli::run(args, &mut terminal))
         }
         ("cobctl", _) => {

@@ -296,3 +296,55 @@ fn waves_of_hosts_go_one_after_the_other() {
         assert!(at(pair[0], "activate") < at(pair[1], "go"), "{} before {}: {said}", pair[0], pair[1]);
     }
 }
+
+/// Its check notes of which generation it is asked, and has a look at whether somebody moved it meanwhile.
+fn noting(content: u32) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+kinds:
+  noting:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {{run: ./noting.sh}}
+    transitions:
+      - {{from: down, to: up, run: "echo up $COB_GENERATION > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "rm $COB_STATE_DIR/state"}}
+cobs:
+  n1/same: {{kind: quick}}
+  n1/noting: {{kind: noting, content: {{v: {content}}}}}
+"#
+    )
+}
+
+const NOTING: (&str, &str) = (
+    "noting.sh",
+    "#!/bin/sh\ncd \"$COB_STATE_DIR\"\necho $COB_GENERATION >> looks\ngrep -qx \"up $COB_GENERATION\" state && echo up || echo down\n",
+);
+
+#[test]
+fn what_is_new_is_looked_at_while_it_is_prepared_and_once() {
+    let mut cluster = cluster(&["n1"]);
+    for n in 1..=2 {
+        let model = cluster.write_model(&format!("v{n}"), &[("model.yaml", &noting(n)), QUICK, CHECK, NOTING]);
+        let generation = cluster.generate(&model);
+        if n == 1 {
+            cluster.start_all();
+        }
+        let said = cluster.http("n1", "POST", "/v1/prepare", &format!("{{\"generation\": {n}}}")).expect("prepared");
+        let news = if n == 1 { "2 new or changed change objects" } else { "1 new or changed change object" };
+        assert!(said.contains(&format!("here and verified; {news} looked at")), "{said}");
+        cluster.switch("n1", generation);
+        cluster.wait_converged(generation, PATIENCE);
+        let looks = std::fs::read_to_string(cluster.path("n1/cobs/n1+noting/looks")).expect("looked at");
+        let looks: Vec<_> = looks.lines().filter(|line| *line == n.to_string()).collect();
+        assert_eq!(looks.len(), 1, "before the activation, and not again");
+        let history = cluster.history("n1");
+        let found =
+            history.iter().rfind(|e| e.event == "check" && e.cob.as_ref().is_some_and(|c| c.name() == "noting"));
+        assert_eq!(found.map(|e| e.generation), Some(generation), "the look is the first check");
+    }
+}

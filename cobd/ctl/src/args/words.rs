@@ -78,8 +78,8 @@ Examples:
   cobctl switch 8 --canary n1,n2 --gate 5m --check './smoke.sh' --on-failure rollback --wait
   cobctl switch 8 --limit-hosts 3 --wait
 
-First every host gets the generation and verifies it (prepare); nothing has changed until then, and a host
-that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.
+First every host gets the generation, verifies it and looks at what is new in it (prepare); nothing has changed until
+then, and a host that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.
 
 A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not
 told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing:

@@ -146,7 +146,10 @@ impl Stage {
         self.typed(screen, &format!("cobgen {}", quoted.join(" ")))?;
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = std::iter::once("cobgen").chain(words.iter().copied()).map(Into::into);
-        let code = cobgen::cli::run(args, &mut cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false });
+        let code = cobgen::cli::run(
+            args,
+            &mut cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false },
+        );
         let said = [out, err].concat();
         let said = String::from_utf8_lossy(&said).replace(&format!("{}/", self.folder.display()), "");
         for text in said.lines() {

@@ -119,7 +119,12 @@ mod tests {
     fn the_way_on_is_told_to_its_end() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let hosts = [host("h1=10.0.0.1").expect("in order")];
-        tell(Path::new("site"), &hosts, &mut Terminal { out: &mut out, err: &mut err, colour: false }).expect("told");
+        tell(
+            Path::new("site"),
+            &hosts,
+            &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false },
+        )
+        .expect("told");
         let said = String::from_utf8(err).expect("text");
         let steps =
             ["cobgen serve", "cobgen enroll h1", "cobd join", "cobgen generate site", "systemctl enable --now cobd"];

@@ -10,6 +10,7 @@ use cob_types::status::ClusterStatus;
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde_json::json;
 
+use super::super::paint::painted;
 use super::super::secrets::Keys;
 use super::super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
@@ -184,7 +185,7 @@ fn print(args: &super::Args, planned: &Forecasted, terminal: &mut Terminal<'_>) 
     } else if args.dot {
         write!(terminal.out, "{}", show::to_dot(plan))?;
     } else {
-        write!(terminal.out, "{}", show::in_words(plan, difference))?;
+        write!(terminal.out, "{}", painted(&show::in_words(plan, difference), terminal.out_colour))?;
     }
     Ok(if plan.forecast.converges { Answer::Done } else { Answer::No })
 }
@@ -198,7 +199,7 @@ mod tests {
 
     fn told(args: &[&str]) -> (u8, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut terminal = Terminal { out: &mut out, err: &mut err, colour: false };
+        let mut terminal = Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false };
         let line = ["cobgen", "plan"].iter().chain(args).map(std::ffi::OsString::from);
         let status = run(line, &mut terminal);
         (status, String::from_utf8_lossy(&out).into_owned() + &String::from_utf8_lossy(&err))

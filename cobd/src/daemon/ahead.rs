@@ -1,0 +1,316 @@
+//! Looking ahead: what is new or changed in a generation is looked at while it is prepared.
+//!
+//! Nothing of a generation moves before its first check has ended, and for many kinds a check is a process. Those that
+//! were made before `go` are not waited for after it:
+//!
+//! ```text
+//!   prepare --- look at each new or changed change object --- answer: prepared
+//!      go ----- activate --- first checks: answered by the looks --- actions
+//! ```
+//!
+//! Rules: a look counts as the first check only if it is of that very content, is not older than [`FRESH`], and no
+//! action was begun on this host since; else it is made again. It serves once. The engine knows nothing of all this:
+//! it asks for a check and is told what was found. A host that is not at rest does not look ahead, and one that is not
+//! asked to prepare (it follows the depot, or is told to go by another) neither.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_engine::Time;
+use cob_engine::time::Span;
+use cob_types::cob::Fingerprint;
+use cob_types::words::count;
+use cob_types::{Cob, CobId, GenerationNumber};
+use tracing::debug;
+
+use super::{Daemon, Reply, job_id};
+use crate::generations::Prepared;
+use crate::kinds::{JobEnd, JobEnded, JobHandle};
+use crate::run::JobId;
+
+/// So old a look may be when it counts as a check.
+const FRESH: Span = Span::secs(10);
+/// So long whoever prepares waits for the looks at most; those that have not ended then go on.
+const PATIENCE: Span = Span::secs(5);
+/// What tells the jobs of looks from those of the engine, which counts from 1 in each life.
+const MARK: u64 = 1 << 39;
+
+/// The looks at one generation that is prepared.
+#[derive(Default)]
+pub(super) struct Ahead {
+    generation: Option<GenerationNumber>,
+    /// It was activated: its looks count.
+    active: bool,
+    looks: BTreeMap<CobId, Look>,
+    /// Looks begun in this life.
+    begun: u64,
+    /// Looks that have not ended.
+    under_way: usize,
+    asked: Option<(Reply, Time, String)>,
+}
+
+/// A look at one change object.
+struct Look {
+    job: JobId,
+    of: Fingerprint,
+    state: State,
+}
+
+enum State {
+    UnderWay(JobHandle),
+    /// The engine waits for it, by the number of this job.
+    Awaited(JobId),
+    Ended(Time, Box<JobEnded>),
+}
+
+/// What the looks say to a check that the engine wants.
+pub(super) enum Seen {
+    /// Nothing that counts.
+    Nothing,
+    /// It is being found out.
+    Soon(JobHandle),
+    /// This was found.
+    Found(Box<JobEnded>),
+}
+
+impl Ahead {
+    /// When [`Daemon::end_preparing`] is to be called.
+    pub(super) fn due(&self) -> Time {
+        self.asked.as_ref().map_or(Time::NEVER, |(_, until, _)| *until)
+    }
+
+    fn next_job(&mut self, start: u32) -> JobId {
+        self.begun += 1;
+        job_id(cob_types::Number { start, counter: MARK | self.begun })
+    }
+
+    /// An action begins: what was seen before it may be so no longer.
+    pub(super) fn action_begins(&mut self) {
+        self.drop_looks();
+    }
+
+    /// Those that the engine waits for go on.
+    fn drop_looks(&mut self) {
+        self.looks.retain(|_, look| match &look.state {
+            State::UnderWay(handle) => {
+                handle.cancel();
+                self.under_way -= 1;
+                false
+            }
+            State::Awaited(_) => true,
+            State::Ended(..) => false,
+        });
+    }
+
+    /// The engine wants a check of what is active now.
+    fn seen(&mut self, cob: &CobId, of: Fingerprint, job: JobId, now: Time) -> Seen {
+        let counts = |look: &Look| match look.state {
+            State::UnderWay(_) => true,
+            State::Awaited(_) => false,
+            State::Ended(at, _) => now < at + FRESH,
+        };
+        if !self.active || !self.looks.get(cob).is_some_and(|look| look.of == of && counts(look)) {
+            return Seen::Nothing;
+        }
+        let Some(look) = self.looks.remove(cob) else { return Seen::Nothing };
+        match look.state {
+            State::UnderWay(handle) => {
+                self.looks.insert(cob.clone(), Look { state: State::Awaited(job), ..look });
+                Seen::Soon(handle)
+            }
+            State::Awaited(_) => Seen::Nothing,
+            State::Ended(_, ended) => Seen::Found(Box::new(JobEnded { job, ..*ended })),
+        }
+    }
+
+    /// A job has ended: as the check that it counts as, if the engine waits for it; none if it was a look.
+    pub(super) fn ended(&mut self, ended: JobEnded, now: Time) -> Option<JobEnded> {
+        if ended.job.0 & MARK == 0 {
+            return Some(ended);
+        }
+        let look = self.looks.remove(&ended.cob)?;
+        if look.job != ended.job {
+            self.looks.insert(ended.cob, look);
+            return None;
+        }
+        self.under_way -= 1;
+        if let State::Awaited(job) = look.state {
+            return Some(JobEnded { job, ..ended });
+        }
+        // One that could not tell is made again.
+        if matches!(&ended.end, JobEnd::Checked(checked) if checked.state.is_ok()) {
+            let cob = ended.cob.clone();
+            self.looks.insert(cob, Look { state: State::Ended(now, Box::new(ended)), ..look });
+        }
+        None
+    }
+}
+
+impl Daemon {
+    /// A generation is here, and somebody waits to hear it: what is new in it is looked at first.
+    pub(super) fn look_ahead(&mut self, prepared: &Prepared, reply: Reply, detail: String) {
+        self.forget_looks();
+        let generation = prepared.manifest.generation;
+        if self.engine.going_to().is_none() && self.engine.running_actions().is_empty() {
+            self.ahead.generation = Some(generation);
+            let start = self.engine.life().start;
+            for ready in self.ready_of(prepared, self.new_in(prepared).into_iter()).into_values() {
+                let (cob, of) = (ready.cob.id.clone(), ready.cob.fingerprint);
+                let Ok(context) = ready.context_in(prepared) else { continue };
+                let job = self.ahead.next_job(start);
+                if let Ok(Some(handle)) = self.kinds.look_ahead(job, context) {
+                    self.ahead.looks.insert(cob, Look { job, of, state: State::UnderWay(handle) });
+                    self.ahead.under_way += 1;
+                }
+            }
+        }
+        let looks = self.ahead.under_way;
+        let detail = if looks == 0 {
+            detail
+        } else {
+            debug!(%generation, looks, "looking ahead");
+            format!("{detail}; {} looked at", count(looks, "new or changed change object"))
+        };
+        self.ahead.asked = Some((reply, self.clock.now() + PATIENCE, detail));
+        self.end_preparing();
+    }
+
+    /// Whoever prepares hears when all looks have ended, or when that takes too long.
+    pub(super) fn end_preparing(&mut self) {
+        let late = self.clock.now() >= self.ahead.due();
+        if (self.ahead.under_way == 0 || late)
+            && let Some((reply, _, detail)) = self.ahead.asked.take()
+        {
+            self.done(reply, false, detail);
+        }
+    }
+
+    /// A generation was activated: looks at this one count from now on, others never will.
+    pub(super) fn looks_may_count(&mut self, generation: GenerationNumber) {
+        if self.ahead.generation == Some(generation) {
+            self.ahead.active = true;
+        } else {
+            self.forget_looks();
+        }
+    }
+
+    /// A generation was called off.
+    pub(super) fn forget_looks_at(&mut self, generation: GenerationNumber) {
+        if self.ahead.generation == Some(generation) {
+            self.forget_looks();
+        }
+    }
+
+    /// What was seen is of a generation that nobody goes to.
+    fn forget_looks(&mut self) {
+        self.ahead.drop_looks();
+        self.ahead.generation = None;
+        self.ahead.active = false;
+        // There is nothing to wait for any more.
+        if let Some((reply, _, detail)) = self.ahead.asked.take() {
+            self.done(reply, false, detail);
+        }
+    }
+
+    /// What was seen ahead of a change object that the engine wants checked.
+    pub(super) fn seen_ahead(&mut self, cob: &CobId, job: JobId) -> Seen {
+        let ready = self.active.as_ref().and_then(|active| active.cobs.get(cob));
+        let Some(of) = ready.map(|ready| ready.cob.fingerprint) else { return Seen::Nothing };
+        self.ahead.seen(cob, of, job, self.clock.now())
+    }
+
+    /// Those that are looked at anew when a generation is activated.
+    fn new_in<'a>(&self, prepared: &'a Prepared) -> Vec<&'a Arc<Cob>> {
+        let of = |cob: &Cob| {
+            let ready = self.active.as_ref().and_then(|active| active.cobs.get(&cob.id));
+            ready.map(|ready| ready.cob.fingerprint)
+        };
+        prepared.bundle.cobs.values().filter(|cob| of(cob) != Some(cob.fingerprint)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::StateName;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::kinds::CheckOutcome;
+
+    const OF: Fingerprint = Fingerprint([1; 16]);
+    /// A check of the engine's.
+    const JOB: JobId = JobId(3 << 40 | 17);
+
+    fn cob() -> CobId {
+        CobId::new("n1/a").expect("id")
+    }
+
+    fn looking() -> (Ahead, JobId, watch::Receiver<bool>) {
+        let (handle, cancelled) = JobHandle::of_nothing();
+        let mut ahead = Ahead { generation: Some(GenerationNumber(2)), ..Ahead::default() };
+        let job = ahead.next_job(3);
+        ahead.looks.insert(cob(), Look { job, of: OF, state: State::UnderWay(handle) });
+        ahead.under_way = 1;
+        (ahead, job, cancelled)
+    }
+
+    fn end(job: JobId, state: Result<&str, &str>) -> JobEnded {
+        let outcome = match state {
+            Ok(state) => CheckOutcome::found(StateName::new(state).expect("name")),
+            Err(reason) => CheckOutcome::unknown(reason),
+        };
+        let end = JobEnd::Checked(outcome);
+        JobEnded { job, cob: cob(), end, last_lines: String::new(), began_ns: 0, ended_ns: 0 }
+    }
+
+    fn at(secs: u64) -> Time {
+        Time(0) + Span::secs(secs)
+    }
+
+    #[test]
+    fn a_look_serves_once_and_only_after_the_activation() {
+        let (mut ahead, job, _) = looking();
+        assert_eq!(ahead.ended(end(JOB, Ok("up")), at(0)), Some(end(JOB, Ok("up"))), "the engine's own");
+        assert_eq!(ahead.ended(end(job, Ok("down")), at(1)), None);
+        assert_eq!(ahead.under_way, 0);
+        assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Nothing), "not active yet");
+        ahead.active = true;
+        assert!(matches!(ahead.seen(&cob(), Fingerprint([2; 16]), JOB, at(1)), Seen::Nothing), "another content");
+        let Seen::Found(found) = ahead.seen(&cob(), OF, JOB, at(1)) else { panic!("it was seen") };
+        assert_eq!(*found, end(JOB, Ok("down")));
+        assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Nothing), "once");
+    }
+
+    #[test]
+    fn one_that_is_under_way_is_awaited_whatever_begins_meanwhile() {
+        let (mut ahead, job, cancelled) = looking();
+        ahead.active = true;
+        assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Soon(_)));
+        ahead.action_begins();
+        assert!(!*cancelled.borrow(), "the engine waits for it");
+        assert_eq!(ahead.ended(end(job, Err("no")), at(2)), Some(end(JOB, Err("no"))));
+        assert!(ahead.looks.is_empty() && ahead.under_way == 0);
+    }
+
+    #[test]
+    fn what_is_old_or_unknown_or_was_seen_before_an_action_counts_for_nothing() {
+        let ended = |state| {
+            let (mut ahead, job, _) = looking();
+            ahead.active = true;
+            assert_eq!(ahead.ended(end(job, state), at(5)), None);
+            ahead
+        };
+        assert!(matches!(ended(Ok("up")).seen(&cob(), OF, JOB, at(14)), Seen::Found(_)));
+        assert!(matches!(ended(Ok("up")).seen(&cob(), OF, JOB, at(15)), Seen::Nothing));
+        assert!(matches!(ended(Err("no")).seen(&cob(), OF, JOB, at(5)), Seen::Nothing));
+        let mut ahead = ended(Ok("up"));
+        ahead.action_begins();
+        assert!(matches!(ahead.seen(&cob(), OF, JOB, at(5)), Seen::Nothing));
+        // What ends after an action has begun was cancelled.
+        let (mut ahead, job, cancelled) = looking();
+        ahead.action_begins();
+        assert!(*cancelled.borrow());
+        assert_eq!(ahead.ended(end(job, Ok("up")), at(1)), None);
+        assert!(ahead.looks.is_empty() && ahead.under_way == 0);
+    }
+}
