@@ -221,11 +221,10 @@ impl Daemon {
 
     /// Those that are looked at anew when a generation is activated.
     fn new_in<'a>(&self, prepared: &'a Prepared) -> Vec<&'a Arc<Cob>> {
-        let of = |cob: &Cob| {
-            let ready = self.active.as_ref().and_then(|active| active.cobs.get(&cob.id));
-            ready.map(|ready| ready.cob.fingerprint)
-        };
-        prepared.bundle.cobs.values().filter(|cob| of(cob) != Some(cob.fingerprint)).collect()
+        let Some(active) = &self.active else { return prepared.bundle.cobs.values().collect() };
+        let of = |cob: Option<&Arc<Cob>>| cob.map(|cob| cob.fingerprint);
+        let differing = prepared.bundle.differences(&active.prepared.bundle);
+        differing.filter(|d| of(d.before) != of(d.now)).filter_map(|d| d.now).collect()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The second half of a turn: what the engine wants done, in its fixed order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
