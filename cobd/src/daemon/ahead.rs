@@ -220,7 +220,7 @@ impl Daemon {
     }
 
     /// Those that are looked at anew when a generation is activated.
-    fn new_in<'a>(&self, prepared: &'a Prepared) -> Vec<&'a Arc<Cob>> {
+    fn new_in<'a>(&'a self, prepared: &'a Prepared) -> Vec<&'a Arc<Cob>> {
         let Some(active) = &self.active else { return prepared.bundle.cobs.values().collect() };
         let of = |cob: Option<&Arc<Cob>>| cob.map(|cob| cob.fingerprint);
         let differing = prepared.bundle.differences(&active.prepared.bundle);
