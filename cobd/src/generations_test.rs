@@ -71,6 +71,8 @@ impl Fixture {
         entry.bundle = canonical::blob_hash(&codec::encode(of_host.get()).expect("CBOR"));
         entry.cobs = of_host.get().cobs.len() as u64;
         manifest.cobs = entry.cobs;
+        // Something differs in each, if not on this host.
+        manifest.policy.guard_ms = Some(number);
         (manifest.generation, manifest.parent) = (GenerationNumber(number), GenerationNumber(number - 1));
         self.publish_as_it_is(false);
     }
