@@ -106,6 +106,15 @@ pub struct HostOutcome {
     pub cobs: BTreeMap<CobId, CobOutcome>,
 }
 
+/// A host's part with the host's own name, as the host tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutcomeOf {
+    /// The host.
+    pub host: HostName,
+    /// Its part.
+    pub outcome: HostOutcome,
+}
+
 /// What a switch did to a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CobOutcome {
@@ -143,12 +152,25 @@ impl HistoryEntry {
 /// The switches that a host's history tells of, in their order. What is cut off at its beginning is not told.
 #[must_use]
 pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
-    let mut all = Vec::new();
-    let mut open: Option<HostOutcome> = None;
-    for entry in history {
+    let mut course = Course::default();
+    history.iter().for_each(|entry| course.note(entry));
+    course.end()
+}
+
+/// The switches of a host, taken up entry by entry.
+#[derive(Debug, Clone, Default)]
+pub struct Course {
+    all: Vec<HostOutcome>,
+    open: Option<HostOutcome>,
+}
+
+impl Course {
+    /// Takes the next entry of the history up.
+    pub fn note(&mut self, entry: &HistoryEntry) {
+        let Self { all, open } = self;
         match (entry.event.as_str(), open.as_mut()) {
             ("go", _) => {
-                let Some(to) = entry.about() else { continue };
+                let Some(to) = entry.about() else { return };
                 // A canary that had converged, and was sent back before the others were told.
                 let canary = |s: &&mut HostOutcome| s.alone && s.widened_ns.is_none() && s.from == Some(to);
                 if open.is_none()
@@ -157,10 +179,10 @@ pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
                     (before.ended, before.ended_ns) = (Ended::RolledBack, Some(entry.ts_ns));
                 }
                 all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
-                open = Some(begun(entry, to, Ended::UnderWay));
+                *open = Some(begun(entry, to, Ended::UnderWay));
             }
             ("call-off", _) => {
-                let Some(to) = entry.about() else { continue };
+                let Some(to) = entry.about() else { return };
                 let ended_ns = Some(entry.ts_ns);
                 all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });
             }
@@ -175,7 +197,7 @@ pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
             ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
             ("end" | "failed", Some(switch)) => note_move(switch, entry),
             ("only", open) => {
-                let Some(switch) = open.or_else(|| all.last_mut()) else { continue };
+                let Some(switch) = open.or_else(|| all.last_mut()) else { return };
                 if entry.detail.starts_with("for everybody") {
                     switch.widened_ns = Some(entry.ts_ns);
                 } else {
@@ -185,11 +207,32 @@ pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
             _ => {}
         }
     }
-    all.extend(open.map(|switch| {
-        let failed = switch.ended == Ended::UnderWay && switch.cobs.values().any(|c| c.failed);
-        HostOutcome { ended: if failed { Ended::Failed } else { switch.ended }, ..switch }
-    }));
-    all
+
+    /// Forgets all but the newest.
+    pub fn keep(&mut self, newest: usize) {
+        self.all.drain(..self.all.len().saturating_sub(newest));
+    }
+
+    /// The newest switch to a generation, as it stands; none: its beginning was not told.
+    #[must_use]
+    pub fn newest_to(&self, to: GenerationNumber) -> Option<HostOutcome> {
+        let open = self.open.iter().filter(|switch| switch.to == to).cloned().map(unended).next();
+        open.or_else(|| self.all.iter().rev().find(|switch| switch.to == to).cloned())
+    }
+
+    /// All of them, as they stand.
+    #[must_use]
+    pub fn end(self) -> Vec<HostOutcome> {
+        let Self { mut all, open } = self;
+        all.extend(open.map(unended));
+        all
+    }
+}
+
+/// How a switch stands that nothing has ended.
+fn unended(switch: HostOutcome) -> HostOutcome {
+    let failed = switch.ended == Ended::UnderWay && switch.cobs.values().any(|c| c.failed);
+    HostOutcome { ended: if failed { Ended::Failed } else { switch.ended }, ..switch }
 }
 
 fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcome {
@@ -362,6 +405,40 @@ mod tests {
         assert_eq!((all[2].from, all[2].by.as_str()), (Some(GenerationNumber(1)), "ann (operate), for \"x, by y\""));
         let cob = &all[2].cobs[&CobId::new("n1/a").expect("an id")];
         assert_eq!((cob.moves, cob.failures, cob.failed, cob.error.as_str()), (0, 1, true, "exit status 1"));
+    }
+
+    /// A daemon takes the entries up as they come, and forgets all but the newest part that has ended.
+    #[test]
+    fn what_is_taken_up_entry_by_entry_is_what_the_history_tells() {
+        let lines = [
+            "1 @0 go to generation 1, by ann",
+            "2 @1 activate",
+            "3 @1 end",
+            "4 @1 settled generation 1",
+            "5 @1 go to generation 2, by ann",
+            "6 @1 only for n1 alone",
+            "7 @2 activate",
+            "8 @2 end exit status 1",
+            "9 @2 end",
+            "10 @2 settled generation 2",
+            "11 @2 go to generation 1, by ann",
+            "12 @1 failed after 3 attempts",
+        ];
+        let history = entries(&lines);
+        let mut course = Course::default();
+        for (count, entry) in (1..).zip(&history) {
+            course.note(entry);
+            course.keep(1);
+            let all = of_host(&history[..count]);
+            let newest = all.last().expect("one");
+            assert_eq!(course.newest_to(newest.to).as_ref(), Some(newest), "{}", lines[count - 1]);
+            for to in (0..4).map(GenerationNumber) {
+                let told = all.iter().rev().find(|part| part.to == to);
+                assert!(course.newest_to(to).is_none_or(|known| Some(&known) == told), "{}", lines[count - 1]);
+            }
+        }
+        assert_eq!(course.newest_to(GenerationNumber(2)).map(|part| part.ended), Some(Ended::RolledBack));
+        assert_eq!(course.newest_to(GenerationNumber(3)), None);
     }
 
     #[test]

@@ -205,6 +205,21 @@ impl Generations {
         Ok(prepared(verified, bundle))
     }
 
+    /// The manifest of a generation as the depot has it, verified; nothing is kept. Nothing else of it is needed to know
+    /// where hosts are.
+    ///
+    /// # Errors
+    /// [`FetchError`], also when this host is not in it.
+    pub fn manifest_of_depot(&self, generation: GenerationNumber) -> Result<Manifest, FetchError> {
+        let bytes = self.depot.manifest(generation)?;
+        let signatures = self.depot.signatures(generation)?;
+        let manifest = verify(self.trust.as_ref(), generation, &bytes, &signatures)?.manifest;
+        if !manifest.hosts.contains_key(&self.host) {
+            return Err(self.not_in(&manifest));
+        }
+        Ok(manifest)
+    }
+
     /// The bundle of a known generation as it is kept here, where that is the bundle of this one too.
     fn bytes_of_the_same(&self, manifest: &Manifest, known: &Prepared) -> Option<Vec<u8>> {
         let hash = known.bundle_hash(&self.host)?;
@@ -438,6 +453,14 @@ fn prepared(verified: Verified, (bundle, digests): (Arc<Bundle>, Arc<Digests>)) 
     Prepared { manifest: Arc::new(manifest), bundle, digests, hash, signers }
 }
 
+/// Where every host of a generation is.
+pub(crate) fn addresses(manifest: &Manifest) -> BTreeMap<HostName, SocketAddr> {
+    let with_address = |(host, entry): (&HostName, &cob_types::generation::ManifestHost)| {
+        Some((host.clone(), parse_address(entry.address.as_ref()?).ok()?))
+    };
+    manifest.hosts.iter().filter_map(with_address).collect()
+}
+
 /// The note's text: the number, and a hash by which damage shows.
 fn return_note(from: GenerationNumber) -> String {
     format!("{from} {}\n", canonical::blob_hash(format!("returned from {from}").as_bytes()))
@@ -489,10 +512,7 @@ impl Prepared {
     /// Where every host is.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<HostName, SocketAddr> {
-        let with_address = |(host, entry): (&HostName, &cob_types::generation::ManifestHost)| {
-            Some((host.clone(), parse_address(entry.address.as_ref()?).ok()?))
-        };
-        self.manifest.hosts.iter().filter_map(with_address).collect()
+        addresses(&self.manifest)
     }
 
     /// Whether a change object is in it.

@@ -272,7 +272,7 @@ impl Engine {
             let grant = request.grant_out(state, &self.names, Vec::new());
             let of = cobs.entry(self.names.cob_id(cob).clone()).or_default();
             let promises = if request.broken.is_some() { &mut of.lapsed } else { &mut of.grants };
-            promises.insert(self.names.cob_id(request.asker).clone(), grant);
+            promises.insert(self.names.cob_id(request.asker).clone(), Box::new(grant));
         }
     }
 }

@@ -341,17 +341,17 @@ pub struct DurableCob {
     /// What it rested on then.
     pub rests_on: Option<Fingerprint>,
     /// The action under way.
-    pub action: Option<Begun>,
-    /// Promises out, by dependent.
-    pub grants: BTreeMap<CobId, GrantOut>,
+    pub action: Option<Box<Begun>>,
+    /// Promises out, by dependent. Most have one or none, and a map has room for eleven as soon as it has one.
+    pub grants: BTreeMap<CobId, Box<GrantOut>>,
     /// When its state last changed.
     pub since: Time,
     /// The token of its budget under which it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<HeldLock>,
+    pub token: Option<Box<HeldLock>>,
     /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub lapsed: BTreeMap<CobId, GrantOut>,
+    pub lapsed: BTreeMap<CobId, Box<GrantOut>>,
 }
 
 impl Durable {
@@ -401,7 +401,7 @@ impl Durable {
             Body::Granted { cob, to, grant } => {
                 let c = self.cob(cob);
                 c.lapsed.remove(to);
-                c.grants.insert(to.clone(), grant.clone());
+                c.grants.insert(to.clone(), Box::new(grant.clone()));
             }
             Body::Returned { cob, from, number } => {
                 let c = self.cob(cob);
@@ -422,13 +422,13 @@ impl Durable {
             }
             Body::Begun { cob, begun } => {
                 let c = self.cob(cob);
-                c.action = Some(begun.clone());
-                c.token.clone_from(&begun.token);
+                c.action = Some(Box::new(begun.clone()));
+                c.token = begun.token.clone().map(Box::new);
             }
             Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, token, .. } => {
                 let c = self.cob(cob);
                 c.action = None;
-                c.token.clone_from(token);
+                c.token = token.clone().map(Box::new);
                 c.state.clone_from(state);
                 c.failures = *failures;
                 c.failed = *failed;

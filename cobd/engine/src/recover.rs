@@ -134,7 +134,7 @@ impl Engine {
         let mut held: Vec<&HeldLock> = was.grants.values().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));
-        held.extend(was.token.as_ref().filter(|_| !self.faults.forgets_tokens()));
+        held.extend(was.token.as_deref().filter(|_| !self.faults.forgets_tokens()));
         let locks: Vec<_> = held.into_iter().map(|l| self.restored_lock(cob, l, now)).collect();
         for lock in &locks {
             let host = self.names.host_of(lock.asked);
@@ -162,7 +162,7 @@ impl Engine {
             o.applied = was.applied;
             o.rested_on = was.rests_on;
             if !cx.faults.forgets_tokens() {
-                o.left_under.clone_from(&was.token);
+                o.left_under = was.token.as_deref().cloned();
             }
             o.since = if was.since == Time(0) { now } else { was.since };
             o.check_at = if o.state.is_some() { Time::NEVER } else { Time(0) };
@@ -335,8 +335,9 @@ impl Engine {
             }
             Activity::Idle | Activity::Checking { .. } => None,
         };
-        let promise =
-            |r: &Request, state| (self.names.cob_id(r.asker).clone(), r.grant_out(state, &self.names, Vec::new()));
+        let promise = |r: &Request, state| {
+            (self.names.cob_id(r.asker).clone(), Box::new(r.grant_out(state, &self.names, Vec::new())))
+        };
         let granted = object.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
         let lapsed = object.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));
         DurableCob {
@@ -346,8 +347,8 @@ impl Engine {
             values: object.values.as_ref().clone(),
             applied: object.applied,
             rests_on: object.rested_on,
-            action,
-            token: object.left_under.clone(),
+            action: action.map(Box::new),
+            token: object.left_under.clone().map(Box::new),
             grants: granted.collect(),
             lapsed: lapsed.collect(),
             since: object.since,

@@ -1,71 +1,100 @@
 //! Feeding the index: together, when nothing else is to be done, and in a thread of its own.
 //!
-//! What is on record is safe in the journal; the index only serves people. So the records of a turn are
-//! put on a list, and the list goes to the index when the daemon has been quiet for a moment, when it
-//! has grown long, and before anybody asks. Taking records in costs more than what they tell of did, so
-//! that the loop does not wait for it, unless several lists are on their way already.
+//! What is on record is safe in the journal; the index only serves people, and taking records in costs more
+//! than what they tell of did. So a short list of records is kept, which goes to the index when the daemon
+//! has been quiet for a moment, and before anybody asks. Where the list would grow long, or the thread is behind,
+//! it is dropped: the thread reads the journal itself, later. The loop never waits for it.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use cob_engine::Time;
 use cob_engine::record::Record;
 use cob_engine::time::Span;
-use cob_types::HostName;
 use cob_types::history::HistoryEntry;
+use cob_types::{Bundle, HostName, codec};
 use tracing::warn;
 
+use super::perform::measured;
 use crate::history;
 use crate::journal::index::{Entry, Index, IndexError, Measured, Query};
+use crate::journal::{MAX_PAYLOAD, Past, What};
 
-/// After so long without a record the list goes in.
-const QUIET: Span = Span::millis(50);
-/// So long a list waits at most, however busy the daemon is.
-const AT_LAST: Span = Span::secs(2);
-/// A list of this length goes in at once: it costs memory.
+/// After so long without a record the index is fed; whoever asks before that has it fed.
+const QUIET: Span = Span::millis(500);
+/// So long records wait at most, however busy the daemon is.
+const AT_LAST: Span = Span::secs(60);
+/// A list of this length is dropped: it costs memory, and the journal has it all.
 const LONG: usize = 1024;
-
+/// From so many records on they are not kept waiting: the journal forgets old ones.
+const MANY: u64 = 200_000;
 /// So many lists are on their way at most.
 const LISTS: usize = 4;
 
 /// Records with their numbers, and what was measured of them.
 type List = Vec<(u64, Record, Option<Measured>)>;
-type Answer = Result<Vec<HistoryEntry>, IndexError>;
+/// A part of the history; none: there is no index.
+pub(super) type Answer = Option<Result<Vec<HistoryEntry>, IndexError>>;
+type Reply = Box<dyn FnOnce(Answer) + Send>;
 
 /// The index and what it has yet to be fed.
 pub(super) struct Indexing {
-    /// None: it failed, or could not be opened.
+    /// None: it could not be opened.
     keeper: Option<Keeper>,
     waiting: List,
+    /// The index is to read the journal from this record on.
+    behind: Option<u64>,
+    /// The last record that it was told of.
+    last: u64,
     due: Time,
     at_last: Time,
 }
 
 /// The thread that has the index, and the way to it. What it is told it does in this order.
 struct Keeper {
-    words: SyncSender<Word>,
+    words: Sender<Word>,
+    /// Words on their way that feed it.
+    feeding: Arc<AtomicUsize>,
+    /// The daemon ends: what the journal has is left to the next life.
+    closing: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 enum Word {
     Feed(List),
-    Ask(Query, SyncSender<Answer>),
+    /// These records are in the journal; what moves are of is known from the bundle.
+    CatchUp {
+        from: u64,
+        upto: u64,
+        bundle: Option<Arc<Bundle>>,
+    },
+    Ask(Query, Reply),
 }
 
 impl Indexing {
-    pub(super) fn new(host: HostName, index: Option<Index>) -> Self {
-        let keeper = index.and_then(|index| {
-            let (words, told) = sync_channel(LISTS);
-            let keep = move || keep(index, &host, &told);
-            match std::thread::Builder::new().name("history-index".to_owned()).spawn(keep) {
-                Ok(thread) => Some(Keeper { words, thread }),
+    /// Of a journal whose last record is `last`. The index, if it could be opened, lacks the records from the one that
+    /// is named with it on.
+    pub(super) fn new(host: HostName, journal: PathBuf, last: u64, index: Option<(Index, u64)>, now: Time) -> Self {
+        let needs_from = index.as_ref().map(|(_, from)| *from);
+        let keeper = index.and_then(|(index, _)| {
+            let (words, told) = channel();
+            let (feeding, closing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+            let (index, both) = (Some(index), (feeding.clone(), closing.clone()));
+            let keeping = Keeping { index, host, journal, feeding: both.0, closing: both.1 };
+            match std::thread::Builder::new().name("history-index".to_owned()).spawn(move || keeping.live(&told)) {
+                Ok(thread) => Some(Keeper { words, feeding, closing, thread }),
                 Err(error) => {
                     warn!(%error, "there is no thread for the index; history is not available");
                     None
                 }
             }
         });
-        Self { keeper, waiting: Vec::new(), due: Time::NEVER, at_last: Time::NEVER }
+        let behind = needs_from.filter(|from| *from <= last && keeper.is_some());
+        let due = if behind.is_some() { now + QUIET } else { Time::NEVER };
+        Self { keeper, waiting: Vec::new(), behind, last, due, at_last: now + AT_LAST }
     }
 
     /// When [`Indexing::feed`] is to be called.
@@ -78,106 +107,265 @@ impl Indexing {
         if self.keeper.is_none() {
             return;
         }
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.behind.is_none() {
             self.at_last = now + AT_LAST;
         }
-        self.waiting.push((seq, record, measured));
-        self.due = if self.waiting.len() >= LONG { now } else { (now + QUIET).min(self.at_last) };
+        self.last = seq;
+        if self.behind.is_none() {
+            self.waiting.push((seq, record, measured));
+            if self.waiting.len() >= LONG {
+                self.fall_behind();
+            }
+        }
+        let many = self.behind.is_some_and(|from| seq - from >= MANY);
+        self.due = if many { now } else { (now + QUIET).min(self.at_last) };
+    }
+
+    /// What waits is left to be read from the journal.
+    fn fall_behind(&mut self) {
+        let first = self.waiting.first().map(|(seq, _, _)| *seq);
+        self.behind = self.behind.or(first);
+        self.waiting = Vec::new();
     }
 
     /// Hands over what waits, which must be committed: an index that knows of more than the journal is put aside. It can
     /// be rebuilt, so its faults stop nothing.
-    pub(super) fn feed(&mut self) {
+    pub(super) fn feed(&mut self, bundle: Option<&Arc<Bundle>>, now: Time) {
         self.due = Time::NEVER;
-        let waiting = std::mem::take(&mut self.waiting);
-        if !waiting.is_empty() {
-            self.say(Word::Feed(waiting));
+        let Some(keeper) = &self.keeper else { return };
+        if keeper.feeding.load(Ordering::Relaxed) >= LISTS {
+            self.fall_behind();
+            // It has enough to do.
+            self.due = if self.behind.is_some() { now + QUIET } else { Time::NEVER };
+            return;
+        }
+        self.hand_over(bundle);
+    }
+
+    fn hand_over(&mut self, bundle: Option<&Arc<Bundle>>) {
+        let word = match self.behind.take() {
+            Some(from) => Word::CatchUp { from, upto: self.last, bundle: bundle.cloned() },
+            None if self.waiting.is_empty() => return,
+            None => Word::Feed(std::mem::take(&mut self.waiting)),
+        };
+        let Some(keeper) = &self.keeper else { return };
+        keeper.feeding.fetch_add(1, Ordering::Relaxed);
+        if keeper.words.send(word).is_err() {
+            // Its thread has panicked, and has said so.
+            self.keeper = None;
         }
     }
 
-    /// A part of the history, of committed records; none when there is no index.
-    pub(super) fn history(&mut self, query: &Query) -> Option<Answer> {
-        self.feed();
-        let (reply, answer) = sync_channel(1);
-        self.say(Word::Ask(query.clone(), reply));
-        answer.recv().ok()
+    /// Asks for a part of the history, of committed records. The answer comes in another thread.
+    pub(super) fn history(&mut self, bundle: Option<&Arc<Bundle>>, query: Query, reply: Reply) {
+        self.hand_over(bundle);
+        self.due = Time::NEVER;
+        match &self.keeper {
+            None => reply(None),
+            Some(keeper) => {
+                if let Err(unheard) = keeper.words.send(Word::Ask(query, reply))
+                    && let Word::Ask(_, reply) = unheard.0
+                {
+                    reply(None);
+                }
+            }
+        }
     }
 
-    /// Feeds what waits and hands everything to the system.
+    /// Feeds a short list that waits and hands everything to the system. What is to be read from the journal is left to the
+    /// next life: nobody waits long for the end of this one.
     pub(super) fn close(mut self) {
-        self.feed();
-        let Some(Keeper { words, thread }) = self.keeper else { return };
+        if self.behind.is_none() {
+            self.hand_over(None);
+        }
+        let Some(Keeper { words, closing, thread, .. }) = self.keeper else { return };
+        closing.store(true, Ordering::Relaxed);
         drop(words);
         if thread.join().is_err() {
             warn!("the index was not flushed: its thread has panicked");
         }
     }
-
-    fn say(&mut self, word: Word) {
-        // Without a receiver it has failed, and has said so.
-        if self.keeper.as_ref().is_some_and(|keeper| keeper.words.send(word).is_err()) {
-            self.keeper = None;
-        }
-    }
 }
 
-/// The life of the thread.
-fn keep(mut index: Index, host: &HostName, told: &Receiver<Word>) {
-    while let Ok(word) = told.recv() {
-        match word {
-            Word::Feed(list) => {
-                let entries = list.into_iter().map(|(seq, record, measured)| Entry {
-                    seq,
-                    history: history::entry(host, seq, &record),
-                    measured,
-                });
-                if let Err(error) = index.add(entries) {
-                    warn!(%error, "the index failed; history is not available until the next start");
-                    return;
+/// What the thread has.
+struct Keeping {
+    /// None: it has failed.
+    index: Option<Index>,
+    host: HostName,
+    journal: PathBuf,
+    feeding: Arc<AtomicUsize>,
+    closing: Arc<AtomicBool>,
+}
+
+impl Keeping {
+    fn live(mut self, told: &Receiver<Word>) {
+        while let Ok(word) = told.recv() {
+            match word {
+                Word::Feed(list) => {
+                    let entries = list.into_iter().map(|(seq, record, measured)| self.entry(seq, &record, measured));
+                    let entries: Vec<_> = entries.collect();
+                    self.add(entries);
+                }
+                Word::CatchUp { from, upto, bundle } => self.catch_up(from, upto, bundle.as_deref()),
+                // One who has gone away does not miss the answer.
+                Word::Ask(query, reply) => {
+                    reply(self.index.as_ref().map(|index| index.history(&query)));
+                    continue;
                 }
             }
-            // One who has gone away does not miss the answer.
-            Word::Ask(query, reply) => drop(reply.send(index.history(&query))),
+            self.feeding.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(Err(error)) = self.index.as_ref().map(Index::flush) {
+            warn!(%error, "the index was not flushed");
         }
     }
-    if let Err(error) = index.flush() {
-        warn!(%error, "the index was not flushed");
+
+    fn entry(&self, seq: u64, record: &Record, measured: Option<Measured>) -> Entry {
+        Entry { seq, history: history::entry(&self.host, seq, record), measured }
+    }
+
+    fn add(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        if let Some(Err(error)) = self.index.as_mut().map(|index| index.add(entries)) {
+            warn!(%error, "the index failed; history is not available until the next start");
+            self.index = None;
+        }
+    }
+
+    fn catch_up(&mut self, from: u64, upto: u64, bundle: Option<&Bundle>) {
+        let past = match Past::read(&self.journal, from, upto) {
+            Ok(past) => past,
+            Err(error) => {
+                warn!(%error, "the history lacks what the journal tells");
+                return;
+            }
+        };
+        let Some(mut index) = self.index.take() else { return };
+        // A snapshot tells nothing that was not told before.
+        let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
+        let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
+            let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
+            let measured = measured(|cob| Some(bundle?.cobs.get(cob)?.kind.clone()), &record);
+            Some(self.entry(entry.seq, &record, measured))
+        });
+        match index.add(entries) {
+            Ok(()) => self.index = Some(index),
+            Err(error) => warn!(%error, "the index failed; history is not available until the next start"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::sync_channel;
+
     use cob_engine::record::Body;
     use cob_types::GenerationNumber;
 
     use super::*;
+    use crate::journal::{FileJournal, Journal as _};
+
+    const ALL: Query = Query { since: 0, cob: None, limit: usize::MAX, newest: false };
+
+    fn host() -> HostName {
+        HostName::new("n1").expect("name")
+    }
 
     fn record(generation: u64) -> Record {
         let generation = GenerationNumber(generation);
         Record { at: Time(generation.0), lamport: 1, generation, body: Body::Go(generation), by: None }
     }
 
+    /// A daemon's journal and index, with the time standing still: busy, as long as nobody feeds.
+    struct Life {
+        journal: FileJournal,
+        indexing: Indexing,
+    }
+
+    impl Life {
+        fn begin(folder: &Path) -> Self {
+            let journal = FileJournal::open(&folder.join("journal"), 8).expect("opens").journal;
+            let last = journal.last_seq();
+            let opened = Index::open(&folder.join("index"), last).expect("opens");
+            let index = Some((opened.index, opened.needs_from));
+            let indexing = Indexing::new(host(), folder.join("journal"), last, index, Time(0));
+            Self { journal, indexing }
+        }
+
+        fn add(&mut self, count: u64) {
+            for _ in 0..count {
+                let record = record(self.journal.last_seq() + 1);
+                let seq = self.journal.append(&codec::encode_packed(&record).expect("encodes")).expect("taken");
+                self.indexing.add(seq, record, None, Time(0));
+            }
+            self.journal.commit().expect("committed");
+        }
+
+        fn told(&mut self) -> Vec<u64> {
+            let (tell, told) = sync_channel(1);
+            self.indexing.history(None, ALL, Box::new(move |answer| tell.send(answer).expect("waited for")));
+            let told = told.recv().expect("answered").expect("an index").expect("answers");
+            told.iter().map(|entry| entry.seq).collect()
+        }
+    }
+
     #[test]
     fn whoever_asks_is_told_of_all_that_was_added_and_the_next_life_has_it() {
         let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("index");
-        let host = HostName::new("n1").expect("name");
-        let many = (3 * LISTS * LONG) as u64;
-        let open = || Index::open(&path, many).expect("opens").index;
-        let mut indexing = Indexing::new(host.clone(), Some(open()));
-        let all = Query { since: 0, cob: None, limit: usize::MAX, newest: false };
-        for seq in 1..=many {
-            indexing.add(seq, record(seq), None, Time(0));
-            if indexing.due() <= Time(0) {
-                indexing.feed();
-            }
-            if seq % 5000 == 0 {
-                let told = indexing.history(&all).expect("an index").expect("answers");
-                assert_eq!(told.len() as u64, seq);
-            }
+        let mut life = Life::begin(folder.path());
+        for count in [1, 3, LONG as u64, 2, 3 * LONG as u64, 5] {
+            life.add(count);
+            let all: Vec<u64> = (1..=life.journal.last_seq()).collect();
+            assert_eq!(life.told(), all);
         }
+        life.add(7);
+        // A new segment begins with what tells nothing.
+        let snapshot = Record { body: Body::Snapshot(Box::default()), ..record(1) };
+        let snapshot = life.journal.rotate(&codec::encode_packed(&snapshot).expect("encodes")).expect("rotated");
+        life.add(2 * LONG as u64);
+        life.indexing.close();
+        let last = life.journal.last_seq();
+        drop(life.journal);
+        let mut next = Life::begin(folder.path());
+        assert!(next.indexing.behind.is_some(), "what is much is left to the next life");
+        assert_eq!(next.told(), (1..=last).filter(|seq| *seq != snapshot).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_killed_life_leaves_to_the_next_one_what_the_index_lacks() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut life = Life::begin(folder.path());
+        life.add(10);
+        let Life { journal, mut indexing } = life;
+        indexing.waiting.clear();
         indexing.close();
-        assert_eq!(open().upto(), many);
-        assert!(Indexing::new(host, None).history(&all).is_none());
+        drop(journal);
+        let mut next = Life::begin(folder.path());
+        assert_eq!((next.indexing.behind, next.indexing.due()), (Some(1), Time(0) + QUIET));
+        next.add(3);
+        assert_eq!(next.told(), (1..=13).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_index_that_is_busy_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut life = Life::begin(folder.path());
+        life.indexing.keeper.as_ref().expect("opened").feeding.store(LISTS, Ordering::Relaxed);
+        life.add(3);
+        life.indexing.feed(None, Time(0));
+        assert_eq!(life.indexing.behind, Some(1), "it is read from the journal later");
+        assert!(life.indexing.due() > Time(0) && life.indexing.due() < Time::NEVER);
+        life.indexing.keeper.as_ref().expect("opened").feeding.store(0, Ordering::Relaxed);
+        life.indexing.feed(None, Time(0));
+        assert_eq!(life.told(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn without_an_index_the_answer_is_that_there_is_none() {
+        let mut indexing = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
+        indexing.add(1, record(1), None, Time(0));
+        let (tell, told) = sync_channel(1);
+        indexing.history(None, ALL, Box::new(move |answer| tell.send(answer.is_none()).expect("waited for")));
+        assert_eq!(told.recv(), Ok(true));
     }
 }

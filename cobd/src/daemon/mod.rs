@@ -36,6 +36,7 @@ use cob_engine::event::{ActionOutcome, CheckOutcome};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
+use cob_types::outcome::Course;
 use cob_types::{Cob, CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
@@ -133,6 +134,8 @@ pub struct Daemon {
     ahead: Ahead,
     /// The switch that the host is in, and what watches over it.
     switch: SwitchWatch,
+    /// What came of the last switches that began in this life.
+    course: Course,
 }
 
 /// The active generation, ready for jobs.

@@ -7,6 +7,7 @@ use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
+use super::indexing::Answer;
 use super::route::Route;
 use super::switch::{Aim, Start};
 use super::words::Terms;
@@ -38,14 +39,22 @@ impl Daemon {
                     Refusal::new(RefusalKind::Unavailable, why, hint)
                 };
                 // What was noted just now is to be found, too.
-                let entries = match self.commit().map(|()| self.index.history(&query)) {
-                    Err(error) => Err(unavailable(format!("the history can't be told: {error}"))),
-                    Ok(Some(Ok(entries))) => Ok(entries),
-                    Ok(Some(Err(error))) => Err(unavailable(format!("the history can't be read: {error}"))),
-                    Ok(None) => Err(unavailable("there is no index of the history".to_owned())),
+                if let Err(error) = self.commit() {
+                    drop(reply.send(Err(unavailable(format!("the history can't be told: {error}")))));
+                    return;
+                }
+                let told = move |answer: Answer| {
+                    let entries = match answer {
+                        Some(Ok(entries)) => Ok(entries),
+                        Some(Err(error)) => Err(unavailable(format!("the history can't be read: {error}"))),
+                        None => Err(unavailable("there is no index of the history".to_owned())),
+                    };
+                    let _ = reply.send(entries);
                 };
-                let _ = reply.send(entries);
+                let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
+                self.index.history(bundle, query, Box::new(told));
             }
+            Ask::Outcome { to, reply } => drop(reply.send(self.outcome(to))),
             Ask::Output { cob, reply } => {
                 let _ = reply.send(self.output(&cob));
             }

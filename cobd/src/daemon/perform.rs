@@ -9,7 +9,7 @@ use cob_engine::{Event, Run, Time};
 use cob_types::beside::Difference;
 use cob_types::kind::PayloadFile;
 use cob_types::message::MAX_BATCH;
-use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, codec};
+use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, KindName, codec};
 use tracing::{error, info, warn};
 
 use super::ahead::Seen;
@@ -100,10 +100,15 @@ impl Daemon {
     }
 
     fn snapshot(&mut self) -> Result<(), RunError> {
-        let at = self.clock.now();
-        let body = Body::Snapshot(Box::new(self.durable.clone()));
-        let record = Record { at, lamport: self.durable.lamport, generation: self.durable.active, body, by: None };
-        match codec::encode_packed(&record) {
+        let (at, lamport, generation) = (self.clock.now(), self.durable.lamport, self.durable.active);
+        // Lent, not copied: it is large where the host has much.
+        let body = Body::Snapshot(Box::new(std::mem::take(&mut self.durable)));
+        let record = Record { at, lamport, generation, body, by: None };
+        let encoded = codec::encode_packed(&record);
+        if let Body::Snapshot(durable) = record.body {
+            self.durable = *durable;
+        }
+        match encoded {
             Ok(bytes) => {
                 self.snapshot_bytes = bytes.len() as u64;
                 self.journal.rotate(&bytes)?;
@@ -323,12 +328,14 @@ impl Daemon {
     fn index(&mut self, records: Vec<Record>, first: u64) -> Result<(), RunError> {
         let now = self.clock.now();
         for (record, seq) in records.into_iter().zip(first..) {
-            let measured = measured(self.active.as_ref(), &record);
+            self.note_course(seq, &record);
+            let active = self.active.as_ref();
+            let measured = measured(|cob| Some(active?.cobs.get(cob)?.cob.kind.clone()), &record);
             self.index.add(seq, record, measured, now);
         }
         if now >= self.index.due() {
             self.commit()?;
-            self.index.feed();
+            self.index.feed(self.active.as_ref().map(|active| &active.prepared.bundle), now);
         }
         Ok(())
     }
@@ -365,12 +372,11 @@ impl Ready {
 }
 
 /// How long an action took, for forecasts.
-fn measured(active: Option<&Active>, record: &Record) -> Option<Measured> {
+pub(super) fn measured(kind: impl FnOnce(&CobId) -> Option<KindName>, record: &Record) -> Option<Measured> {
     let Body::Ended { cob, from, to, ok: Some(true), span, .. } = &record.body else { return None };
     if span.0 == 0 || span.1 < span.0 {
         return None;
     }
-    let kind = active?.cobs.get(cob)?.cob.kind.clone();
     let took = std::time::Duration::from_nanos(span.1 - span.0);
-    Some(Measured { kind, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
+    Some(Measured { kind: kind(cob)?, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
 }

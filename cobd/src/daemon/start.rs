@@ -23,9 +23,8 @@ use super::{Daemon, Turn, job_number, trust};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
-use crate::generations::{FetchError, Generations, Prepared};
-use crate::history;
-use crate::journal::index::{Entry, Index};
+use crate::generations::{self, FetchError, Generations, Prepared};
+use crate::journal::index::Index;
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
@@ -180,7 +179,8 @@ impl Daemon {
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
             "up"
         );
-        let index = Indexing::new(config.host.clone(), open_index(&config, &opened.journal));
+        let last = opened.journal.last_seq();
+        let index = Indexing::new(config.host.clone(), journal, last, open_index(&config, last), clock.now());
         let mut daemon = Self {
             clock,
             engine,
@@ -222,6 +222,7 @@ impl Daemon {
             pending_ends: Vec::new(),
             ahead: super::ahead::Ahead::default(),
             switch,
+            course: cob_types::outcome::Course::default(),
             config,
         };
         daemon.come_back(active, effects)?;
@@ -370,35 +371,23 @@ fn own_address(
     let none = |what: String| StartError::NoAddress(what);
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
     let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
-    let prepared = generations.fetch(newest, false, None).map_err(|e| none(e.to_string()))?;
-    of(&prepared).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
+    let manifest = generations.manifest_of_depot(newest).map_err(|e| none(e.to_string()))?;
+    let address = generations::addresses(&manifest).get(&config.host).copied();
+    address.ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 
-/// The index, fed with what it has missed. Without it there is no history, and everything else works.
-fn open_index(config: &Config, journal: &FileJournal) -> Option<Index> {
-    let opened = Index::open(&config.state_dir.join("index"), journal.last_seq());
-    let mut opened = match opened {
-        Ok(opened) => opened,
+/// The index, and the first record that it lacks. Without it there is no history, and everything else works.
+fn open_index(config: &Config, last: u64) -> Option<(Index, u64)> {
+    match Index::open(&config.state_dir.join("index"), last) {
+        Ok(opened) => {
+            if let Some(why) = &opened.rebuilt {
+                warn!(why, "the index is rebuilt from the journal");
+            }
+            Some((opened.index, opened.needs_from))
+        }
         Err(error) => {
             warn!(%error, "there is no index; history is not available");
-            return None;
+            None
         }
-    };
-    if let Some(why) = &opened.rebuilt {
-        warn!(why, "the index is rebuilt from the journal");
     }
-    let missed = journal.entries_since(opened.needs_from).map_while(Result::ok).filter_map(|entry| {
-        let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
-        let told = !matches!(record.body, Body::Snapshot(_));
-        told.then(|| Entry {
-            seq: entry.seq,
-            history: history::entry(&config.host, entry.seq, &record),
-            measured: None,
-        })
-    });
-    if let Err(error) = opened.index.add(missed) {
-        warn!(%error, "the index can't be fed; history is not available");
-        return None;
-    }
-    Some(opened.index)
 }

@@ -1,9 +1,13 @@
 //! What the daemon tells of itself.
 
+use cob_engine::record::{Body, Record};
+use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters};
 use cob_types::{CobId, GenerationNumber};
+use tracing::warn;
 
 use super::Daemon;
+use crate::history;
 use crate::peer::Transport as _;
 use crate::web::{Access, Stands, StatusOf};
 
@@ -50,6 +54,27 @@ impl Daemon {
             lapses: self.engine.lapses(),
             says_final: true,
             at_rest: at_rest as u64,
+        }
+    }
+
+    /// What came of the last switch to a generation, if it began in this life.
+    pub(super) fn outcome(&mut self, to: GenerationNumber) -> Option<OutcomeOf> {
+        // What is told must not be taken back by the next life.
+        if let Err(error) = self.commit() {
+            warn!(%error, "what came of the switch is not told");
+            return None;
+        }
+        let outcome = self.course.newest_to(to)?;
+        Some(OutcomeOf { host: self.config.host.clone(), outcome })
+    }
+
+    /// Takes up what a record says of a switch.
+    pub(super) fn note_course(&mut self, seq: u64, record: &Record) {
+        use Body::{Activated, Ended, Go, Ordered, Settled};
+        if matches!(&record.body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Ended { .. }) {
+            history::entry(&self.config.host, seq, record).iter().for_each(|entry| self.course.note(entry));
+            // A canary's part is looked at again when the host is sent back.
+            self.course.keep(1);
         }
     }
 

@@ -334,7 +334,7 @@ fn note_newest(folder: &Path, segment: u64) -> Result<(), JournalError> {
         .map_err(JournalError::io(folder.join(NEWEST), "noting the newest segment"))
 }
 
-fn name(segment: u64) -> String {
+pub(super) fn name(segment: u64) -> String {
     format!("{segment:020}{SUFFIX}")
 }
 
@@ -343,7 +343,7 @@ fn read(path: &Path) -> Result<Bytes, JournalError> {
 }
 
 /// The first numbers of all segments, in order.
-fn segments(folder: &Path) -> Result<Vec<u64>, JournalError> {
+pub(super) fn segments(folder: &Path) -> Result<Vec<u64>, JournalError> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).map_err(JournalError::io(folder, "listing"))? {
         let entry = entry.map_err(JournalError::io(folder, "listing"))?;

@@ -22,12 +22,14 @@ pub mod index;
 
 mod lock;
 mod memory;
+mod past;
 mod record;
 
 pub use error::JournalError;
 pub use file::{FileJournal, Opened, TornTail};
 pub use lock::FolderLock;
 pub use memory::{MemoryDisk, MemoryJournal};
+pub use past::Past;
 pub use record::{Entry, MAX_PAYLOAD, What};
 
 /// What the daemon needs of a journal; [`FileJournal`] and its twin in memory give it.

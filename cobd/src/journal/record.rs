@@ -9,6 +9,8 @@
 //! write the pages of one commit in any order, so a bad record followed by good ones *of the same
 //! commit* is a torn tail; followed by one of a later commit it is damage.
 
+use std::io::{self, Read};
+
 use bytes::Bytes;
 
 /// The longest payload.
@@ -112,6 +114,34 @@ pub(super) fn scan(bytes: &Bytes, first: u64) -> Scan {
         }
     };
     Scan { entries, good, end }
+}
+
+/// Reads the next record of a segment; none: no whole one follows that this version knows.
+pub(super) fn next(from: &mut impl Read) -> io::Result<Option<Entry>> {
+    let mut bytes = vec![0; HEADER];
+    if !fill(from, &mut bytes)? {
+        return Ok(None);
+    }
+    let length = u32::from_be_bytes(bytes[..4].try_into().expect("four bytes")) as usize;
+    if length > MAX_PAYLOAD {
+        return Ok(None);
+    }
+    bytes.resize(HEADER + length, 0);
+    if !fill(from, &mut bytes[HEADER..])? {
+        return Ok(None);
+    }
+    let header = Header::read(&bytes, 0).ok().filter(|header| header.format <= FORMAT);
+    let known = header.and_then(|header| Some((header.seq, What::from_code(header.what)?)));
+    Ok(known.map(|(seq, what)| Entry { seq, what, payload: Bytes::from(bytes).slice(HEADER..) }))
+}
+
+/// False: there are not so many bytes.
+fn fill(from: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match from.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Looks behind a bad record for a whole one of a later commit.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
+use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
@@ -59,6 +60,13 @@ pub enum Ask {
         newest: bool,
         /// The answer.
         reply: oneshot::Sender<Result<Vec<HistoryEntry>, Refusal>>,
+    },
+    /// What came of the last switch to a generation.
+    Outcome {
+        /// The generation.
+        to: GenerationNumber,
+        /// The answer; none: this life of the daemon has not seen the switch begin, and the history tells.
+        reply: oneshot::Sender<Option<OutcomeOf>>,
     },
     /// What the last action of a change object has printed.
     Output {

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// every turn of its loop.
 pub(super) const EVENT_EVERY: Duration = Duration::from_millis(50);
 /// The longest.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(4);
 /// So many times as long as the loop has needed for the last status. Putting it into text takes twice as long again.
 const TIMES: u32 = 60;
 

@@ -12,10 +12,11 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use cob_types::CobId;
 use cob_types::facts::FactsOf;
+use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::words::form;
+use cob_types::{CobId, GenerationNumber};
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -51,6 +52,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/cobs/{*id}", get(cob))
         .route("/v1/history", get(history))
+        .route("/v1/outcome", get(outcome))
         .route("/v1/output/{*id}", get(output))
         .route("/v1/facts", get(facts))
         .route("/v1/events", get(events))
@@ -140,6 +142,28 @@ async fn history(
         lines.push(b'\n');
     }
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutcomeQuery {
+    to: u64,
+}
+
+async fn outcome(
+    State(api): State<Api>,
+    query: Result<Query<OutcomeQuery>, QueryRejection>,
+) -> Result<Json<OutcomeOf>, Refusal> {
+    let Query(OutcomeQuery { to }) =
+        query.map_err(|e| Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `to`, a generation's number"))?;
+    let found = api.ask(|reply| Ask::Outcome { to: GenerationNumber(to), reply }).await?;
+    found.map(Json).ok_or_else(|| {
+        Refusal::new(
+            RefusalKind::NotFound,
+            format!("no switch to generation {to} has begun since the daemon was started"),
+            "/v1/history tells of those before",
+        )
+    })
 }
 
 async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refusal> {

@@ -68,6 +68,7 @@ pub(super) fn fake() -> Fake {
                 Ask::History { since, limit, reply, .. } => {
                     drop(reply.send(Ok((since..20).take(limit).map(entry).collect())));
                 }
+                Ask::Outcome { reply, .. } => drop(reply.send(None)),
                 Ask::Output { cob, reply } => drop(reply.send((cob.name() == "a/b").then(|| "hello\n".to_owned()))),
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),
                 Ask::Files { cob, query, reply } => {
@@ -192,6 +193,8 @@ async fn what_is_not_there_is_told_with_a_hint() {
         ("/v1/pause", 405, "method GET"),
         ("/v1/history?since=x", 400, "known are"),
         ("/v1/history?sinec=1", 400, "known are"),
+        ("/v1/outcome?to=3", 404, "no switch to generation 3 has begun since"),
+        ("/v1/outcome", 400, "a generation's number"),
         ("/v1/status?cobs=some", 400, "`restless`"),
     ] {
         let (found, body) = served.get(path).await;

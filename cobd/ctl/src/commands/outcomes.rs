@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
-use cob_types::outcome::{Ended, SwitchOutcome, of_host, together};
+use cob_types::outcome::{Ended, OutcomeOf, SwitchOutcome, of_host, together};
 use serde::Serialize;
 
 use super::Context;
@@ -72,21 +72,23 @@ async fn gathered(
     let answers = gather::each(targets, |target| {
         let client = context.client.clone();
         async move {
-            match only {
-                Some(generation) => since_go(&client, &target, generation).await,
-                None => history(&client, &target).await,
-            }
+            let history = match only {
+                Some(generation) => match told(&client, &target, generation).await? {
+                    Some(OutcomeOf { host, outcome }) => return Ok((host, vec![outcome])),
+                    None => since_go(&client, &target, generation).await?,
+                },
+                None => history(&client, &target).await?,
+            };
+            // Its own name, where it was asked by its address.
+            let host = history.first().map_or_else(|| target.stand_in(), |e| e.host.clone());
+            Ok::<_, AskError>((host, of_host(&history)))
         }
     })
     .await;
     let (mut hosts, mut complete) = (BTreeMap::new(), true);
     for (target, answer) in answers {
         match answer {
-            Ok(history) => {
-                // Its own name, where it was asked by its address.
-                let host = history.first().map_or_else(|| target.stand_in(), |e| e.host.clone());
-                hosts.insert(host, of_host(&history));
-            }
+            Ok((host, outcomes)) => drop(hosts.insert(host, outcomes)),
             Err(error) => {
                 complete = false;
                 screen.problem("warning", &format!("{}: {}", target.stand_in(), error.in_a_line()));
@@ -108,6 +110,16 @@ async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, 
         if ends {
             return Ok(all);
         }
+    }
+}
+
+/// What the daemon itself knows of a switch that has begun in its life: its history of a large switch is long.
+async fn told(client: &Client, target: &Target, to: GenerationNumber) -> Result<Option<OutcomeOf>, AskError> {
+    match client.get::<OutcomeOf>(&target.endpoint, &format!("/v1/outcome?to={to}")).await {
+        Ok(told) => Ok(Some(told)),
+        // It was started since, or is one that does not know the question.
+        Err(AskError::Refused { status: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

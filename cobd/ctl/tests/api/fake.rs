@@ -9,6 +9,7 @@ use cob_trust::SecretKey;
 use cob_trust::tls::{self, Admits, Identity};
 use cob_types::generation::{BlobHash, ManifestHost, Security};
 use cob_types::history::HistoryEntry;
+use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
 use cobctl::screen::Screen;
@@ -101,6 +102,8 @@ pub(crate) fn entry(host: &str, seq: u64, lamport: u64) -> HistoryEntry {
 pub(crate) struct Inside {
     pub(crate) status: HostStatus,
     pub(crate) history: Vec<HistoryEntry>,
+    /// What it tells of the last switch without its history.
+    pub(crate) outcome: Option<OutcomeOf>,
     pub(crate) output: Option<String>,
     /// The orders that it got.
     pub(crate) orders: Vec<Command>,
@@ -136,6 +139,7 @@ impl Inside {
                 let before = if newest { all.clone().count().saturating_sub(limit) } else { 0 };
                 drop(reply.send(all.skip(before).take(limit).cloned().map(Ok).collect()));
             }
+            Ask::Outcome { reply, .. } => drop(reply.send(self.outcome.clone())),
             Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),
             Ask::Watch { reply } => drop(reply.send(self.changes.subscribe())),
             Ask::Files { cob, reply, .. } => {
@@ -258,6 +262,7 @@ impl Daemon {
         let inside = Arc::new(Mutex::new(Inside {
             status,
             history: Vec::new(),
+            outcome: None,
             output: None,
             orders: Vec::new(),
             authors: Vec::new(),

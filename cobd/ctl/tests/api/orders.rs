@@ -4,6 +4,8 @@ use std::path::Path;
 
 use crate::fake::{Daemon, cobctl, failed, id, lock, name, publish, settled, state, waiting};
 use cob_types::GenerationNumber;
+use cob_types::history::HistoryEntry;
+use cob_types::outcome::{CobOutcome, Ended, OutcomeOf, of_host};
 use cob_types::status::Holder;
 use cobd::web::{Command, RefusalKind, SwitchHow};
 use tokio::net::TcpListener;
@@ -56,6 +58,38 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s", "--json"]).await;
     assert_eq!((ran.code, &ran.json()["converged"]), (0, &true.into()), "to the active one: waits only");
     assert_eq!(orders(&n1).len(), 2, "and orders nothing");
+}
+
+/// One daemon has counted what came of the switch, another one was started since and has only its history.
+#[tokio::test]
+async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = two(folder.path()).await;
+    let tells = |ts_ns: u64, event: &str| HistoryEntry {
+        ts_ns,
+        host: name("n2"),
+        seq: ts_ns,
+        lamport: ts_ns,
+        generation: N6,
+        cob: None,
+        event: event.to_owned(),
+        from: None,
+        to: None,
+        attempt: None,
+        ok: None,
+        detail: "to generation 7, by ann".to_owned(),
+    };
+    n2.look().history = vec![tells(1, "go"), tells(2, "settled")];
+    let mut outcome = of_host(&[tells(3, "go"), tells(4, "settled")]).remove(0);
+    outcome.cobs.insert(id("n1/db"), CobOutcome { moves: 3, ..CobOutcome::default() });
+    n1.look().outcome = Some(OutcomeOf { host: name("n1"), outcome });
+    let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7", "--wait", "20s"]).await;
+    assert_eq!((ran.code, ran.err.contains("note")), (0, false), "{ran:?}");
+    let depot = cob_depot::Depot::open(folder.path()).expect("a depot");
+    let noted = depot.outcomes().expect("read").all.remove(0);
+    assert_eq!((noted.to, noted.ended, noted.hosts.len()), (N7, Ended::Converged, 2));
+    assert_eq!(noted.hosts[&name("n1")].cobs[&id("n1/db")].moves, 3);
+    assert_eq!((noted.hosts[&name("n2")].began_ns, noted.hosts[&name("n2")].ended_ns), (1, Some(2)));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use cob_types::{Number, Rank};
 use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
-use crate::object::{Activity, Cx, Lock, Msg, Object, Request, View};
+use crate::object::{Activity, Cx, Lock, Msg, Object, Request, View, room_for_one};
 use crate::record::{Body, HeldLock, Note};
 use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
@@ -286,6 +286,7 @@ impl Object {
                     continue;
                 }
                 let lock = self.new_lock(cx, need);
+                room_for_one(&mut self.locks);
                 self.locks.insert(at, lock);
                 self.send_request(cx, at);
                 continue;

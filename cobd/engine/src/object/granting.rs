@@ -7,7 +7,7 @@ use cob_types::cob::Fingerprint;
 use cob_types::{Number, Rank};
 
 use crate::names::CobRef;
-use crate::object::{Cx, Msg, Object, Request};
+use crate::object::{Cx, Msg, Object, Request, room_for_one};
 use crate::record::{Body, Note};
 use crate::spec::Set;
 
@@ -38,6 +38,7 @@ impl Object {
                 cx.post(self.me, asker, Msg::Released(number));
             }
             Err(at) => {
+                room_for_one(&mut self.requests);
                 self.requests.insert(at, fresh(cx, asked));
                 self.changed();
             }

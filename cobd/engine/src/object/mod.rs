@@ -489,6 +489,13 @@ impl Object {
     }
 }
 
+/// Most have one lock or request, if any: room for the first is made for it alone, not for four.
+pub(crate) fn room_for_one<T>(list: &mut Vec<T>) {
+    if list.capacity() == 0 {
+        list.reserve_exact(1);
+    }
+}
+
 /// How long until the first repeat of what is unsettled; doubles up to [`RESEND_CAP`].
 pub(crate) const RESEND: Span = Span::secs(1);
 /// The longest time between two repeats.

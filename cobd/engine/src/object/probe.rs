@@ -37,7 +37,7 @@ const RETURNS_UNTIL_STUCK: u32 = 3;
 const SEEN_MAX: usize = 4096;
 
 /// So many steps may the narrow probes take that a host sends within [`WAIT`], if each goes as far as it can. So up to
-/// 64 waiters on a host never wait for a turn.
+/// 64 waiters on a host never wait for a turn, and of more waiters than steps one probe goes in several such times.
 const STEPS: usize = 4096;
 
 /// The turns of a host's narrow probes.
@@ -50,7 +50,8 @@ pub(crate) struct Probing {
 impl Probing {
     /// Takes a turn, if there is one.
     fn turn(&mut self, now: Time, waiters: usize) -> bool {
-        if self.since + WAIT <= now {
+        let times = waiters.div_ceil(STEPS).max(1);
+        if self.since + Span(WAIT.0.saturating_mul(times as u64)) <= now {
             *self = Self { since: now, sent: 0 };
         }
         let free = self.sent < (STEPS / waiters.max(1)).max(1);

@@ -47,6 +47,8 @@ const FORMAT: u32 = 1;
 const MAIN: &str = "refs/heads/main";
 /// What is larger goes into the repository at once: written twice, it would take longer.
 const LARGE: usize = 1 << 20;
+/// So many records go into one pack: it is made in memory, some 2 KiB a record.
+const TOGETHER: usize = 2048;
 /// So much waits at most.
 const MOST_WAITING: usize = 16 << 20;
 
@@ -421,16 +423,24 @@ impl Shared {
     }
 
     fn flush_with(&self, writer: &mut Writer) -> Result<(), FilesError> {
-        let (batch, bytes, segment) = {
+        let (mut left, bytes, segment) = {
             let mut log = lock(&self.log);
             if log.waiting.is_empty() {
                 return Ok(());
             }
             let segment = log.turn().map_err(|e| self.failed(format!("its log: {e}")))?;
-            (log.waiting.clone(), log.bytes, segment)
+            (log.waiting.len(), log.bytes, segment)
         };
-        self.write(writer, &batch)?;
-        lock(&self.log).done(batch.len(), bytes, segment);
+        while left > TOGETHER {
+            let some = lock(&self.log).waiting[..TOGETHER].to_vec();
+            self.write(writer, &some)?;
+            // In the repository, and in a segment with what is not.
+            lock(&self.log).done(TOGETHER, 0, 0);
+            left -= TOGETHER;
+        }
+        let rest = lock(&self.log).waiting[..left].to_vec();
+        self.write(writer, &rest)?;
+        lock(&self.log).done(left, bytes, segment);
         Ok(())
     }
 
