@@ -290,3 +290,38 @@ async fn a_change_in_a_large_tree_is_found_by_its_path_and_what_comes_later_too(
     fs::write(&paths[99], text(99)).expect("written");
     assert_eq!(bench.state(&context).await, "present");
 }
+
+/// Takes the words that are on their way about what was done so far.
+async fn until_quiet(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) {
+    let quiet = std::time::Duration::from_millis(200);
+    while tokio::time::timeout(quiet, drifts.recv()).await.is_ok() {}
+}
+
+#[tokio::test]
+async fn a_folder_that_somebody_has_made_anew_is_watched_again() {
+    let mut bench = Bench::new();
+    let mut drifts = bench.kinds.take_drifts().expect("it is there once");
+    let text = content(&bench, "one\n");
+    let context = bench.context(&file_tree(), &text);
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    for _ in 0..2 {
+        assert_eq!(bench.state(&context).await, "present");
+        until_quiet(&mut drifts).await;
+        fs::remove_dir_all(bench.path("host")).expect("removed");
+        hint(&mut drifts).await;
+        assert_eq!(bench.state(&context).await, "outdated");
+        assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
+    }
+    // Another folder in its place, under the same name.
+    assert_eq!(bench.state(&context).await, "present");
+    fs::rename(bench.path("host"), bench.path("elsewhere")).expect("moved");
+    fs::create_dir(bench.path("host")).expect("made");
+    hint(&mut drifts).await;
+    assert_eq!(bench.state(&context).await, "outdated");
+    assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "present");
+    until_quiet(&mut drifts).await;
+    fs::write(bench.path("host/x.conf"), "of somebody").expect("written");
+    hint(&mut drifts).await;
+    assert_eq!(bench.state(&context).await, "outdated");
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cob_files::{Stamp, TreePath, Wanted};
 use cob_types::CobId;
-use notify::event::{AccessKind, AccessMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -66,6 +66,8 @@ struct Folder {
     names: BTreeMap<OsString, BTreeSet<CobId>>,
     /// Whose the whole folder is.
     whole: BTreeSet<CobId>,
+    /// What stands there now is not what is watched: it was removed, moved, or put in the place of another.
+    lost: bool,
 }
 
 /// An action on a change object: what happens meanwhile is looked at when it has ended.
@@ -118,7 +120,8 @@ impl Watch {
         if watching.without {
             return false;
         }
-        if self.inner.lock().folders.contains_key(folder) {
+        let lost = self.inner.lock().folders.get(folder).map(|folder| folder.lost);
+        if lost == Some(false) {
             return true;
         }
         if watching.watcher.is_none() {
@@ -131,8 +134,17 @@ impl Watch {
             }
         }
         let Some(watcher) = watching.watcher.as_mut() else { return false };
+        if lost == Some(true) {
+            // One that has gone is not watched any more.
+            let _ = watcher.unwatch(folder);
+        }
         match watcher.watch(folder, RecursiveMode::NonRecursive) {
-            Ok(()) => true,
+            Ok(()) => {
+                if let Some(folder) = self.inner.lock().folders.get_mut(folder) {
+                    folder.lost = false;
+                }
+                true
+            }
             Err(error) => {
                 if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) && !watching.told {
                     watching.told = true;
@@ -246,7 +258,12 @@ impl Inner {
         if only_looked {
             return;
         }
+        let is_another =
+            matches!(event.kind, EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
         for path in event.paths {
+            if let Some(folder) = state.folders.get_mut(&path).filter(|_| is_another) {
+                folder.lost = true;
+            }
             if state.concerns(&path) {
                 self.changed.notify_all();
             }
