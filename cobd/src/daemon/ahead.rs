@@ -102,6 +102,11 @@ impl Ahead {
         });
     }
 
+    /// The engine waits for a look at it: another one must not take its place.
+    fn is_awaited(&self, cob: &CobId) -> bool {
+        self.looks.get(cob).is_some_and(|look| matches!(look.state, State::Awaited(_)))
+    }
+
     /// The engine wants a check of what is active now.
     fn seen(&mut self, cob: &CobId, of: Fingerprint, job: JobId, now: Time) -> Seen {
         let counts = |look: &Look| match look.state {
@@ -156,6 +161,9 @@ impl Daemon {
             let start = self.engine.life().start;
             for ready in self.ready_of(prepared, self.new_in(prepared).into_iter()).into_values() {
                 let (cob, of) = (ready.cob.id.clone(), ready.cob.fingerprint);
+                if self.ahead.is_awaited(&cob) {
+                    continue;
+                }
                 let Ok(context) = ready.context_in(prepared) else { continue };
                 let job = self.ahead.next_job(start);
                 if let Ok(Some(handle)) = self.kinds.look_ahead(job, context) {
@@ -287,6 +295,7 @@ mod tests {
         assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Soon(_)));
         ahead.action_begins();
         assert!(!*cancelled.borrow(), "the engine waits for it");
+        assert!(ahead.is_awaited(&cob()), "so no look at the next generation takes its place");
         assert_eq!(ahead.ended(end(job, Err("no")), at(2)), Some(end(JOB, Err("no"))));
         assert!(ahead.looks.is_empty() && ahead.under_way == 0);
     }
