@@ -80,7 +80,7 @@ async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
         detail: "to generation 7, by ann".to_owned(),
     };
     n2.look().history = vec![tells(1, "go"), tells(2, "settled")];
-    let mut outcome = of_host(&[tells(3, "go"), tells(4, "settled")]).remove(0);
+    let mut outcome = of_host(&[tells(1, "go"), tells(4, "settled")]).remove(0);
     outcome.cobs.insert(id("n1/db"), CobOutcome { moves: 3, ..CobOutcome::default() });
     n1.look().outcome = Some(OutcomeOf { host: name("n1"), outcome });
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7", "--wait", "20s"]).await;
