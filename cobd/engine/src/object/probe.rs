@@ -12,9 +12,11 @@
 //! only want a circle that nothing can dissolve to be named; they send a *narrow* one, along one thing
 //! each. When nothing moves any more, every waiter waits for a waiter, so one edge each leads into a
 //! circle whose members all hear their own probes. Narrow probes keep a large cluster that waits for one
-//! slow action from flooding itself: they cost a path each, not a cone. A thousand waiters in a row would send a
-//! thousand probes along a thousand steps each; so the narrow probes of a host come in turn, as many at a time as
-//! may go so far ([`Probing`]), and whoever a probe passes twice, which is in a circle, has its turn at once.
+//! slow action from flooding itself: they cost a path each, not a cone.
+//!
+//! A thousand waiters in a row would send a thousand probes along a thousand steps each; so the probes of a host come in
+//! turn, wide and narrow ones apart, as many at a time as may go so far ([`Probing`]). That loses no circle: each has its
+//! turn in the end, and whoever a probe passes twice, which is in a circle or where two ways meet, has it at once.
 //!
 //! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank
 //! order in place of an abort.
@@ -29,33 +31,40 @@ use crate::time::{Span, Time};
 
 const WAIT: Span = Span::millis(200);
 const WAIT_CAP: Span = Span::secs(60);
-/// After so long an initiator's last number is forgotten.
-const SEEN_FOR: Span = Span::secs(600);
+/// After so long an initiator's last number is forgotten: a probe that is still under way then goes on once more.
+const SEEN_FOR: Span = Span::secs(60);
 /// A probe of one that did not change came home so often in a row: no rule of ours can dissolve it.
 const RETURNS_UNTIL_STUCK: u32 = 3;
 /// The most initiators that are remembered; the oldest goes first.
 const SEEN_MAX: usize = 4096;
 
-/// So many steps may the narrow probes take that a host sends within [`WAIT`], if each goes as far as it can. So up to
+/// So many steps may the probes take that a host sends within [`WAIT`], if each goes as far as it can. So up to
 /// 64 waiters on a host never wait for a turn, and of more waiters than steps one probe goes in several such times.
 const STEPS: usize = 4096;
 
-/// The turns of a host's narrow probes.
+/// The turns of a host's probes. The wide ones have their own: they may dissolve a circle, the others only name it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probing {
+    wide: Turns,
+    narrow: Turns,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Turns {
     since: Time,
     sent: usize,
 }
 
 impl Probing {
     /// Takes a turn, if there is one.
-    fn turn(&mut self, now: Time, waiters: usize) -> bool {
+    fn turn(&mut self, wide: bool, now: Time, waiters: usize) -> bool {
+        let turns = if wide { &mut self.wide } else { &mut self.narrow };
         let times = waiters.div_ceil(STEPS).max(1);
-        if self.since + Span(WAIT.0.saturating_mul(times as u64)) <= now {
-            *self = Self { since: now, sent: 0 };
+        if turns.since + Span(WAIT.0.saturating_mul(times as u64)) <= now {
+            *turns = Turns { since: now, sent: 0 };
         }
-        let free = self.sent < (STEPS / waiters.max(1)).max(1);
-        self.sent += usize::from(free);
+        let free = turns.sent < (STEPS / waiters.max(1)).max(1);
+        turns.sent += usize::from(free);
         free
     }
 }
@@ -153,9 +162,10 @@ impl Object {
         if self.probe.at.is_none_or(|at| cx.now < at) || !self.waits() {
             return;
         }
-        let narrow = !self.view.drained && !self.view.conflict;
         let first = std::mem::take(&mut self.probe.first);
-        self.probe.put_off = narrow && !first && !cx.probing.turn(cx.now, cx.unsettled);
+        let wide = self.view.conflict;
+        // Of one that is drained it is a single step.
+        self.probe.put_off = !self.view.drained && !first && !cx.probing.turn(wide, cx.now, cx.unsettled);
         if self.probe.put_off {
             self.probe.at = Some(cx.now + WAIT);
             return;
@@ -177,7 +187,6 @@ impl Object {
             }
             return;
         }
-        let wide = self.view.conflict;
         self.pass_on(cx, Probed { initiator, number, generation, path: Vec::new(), more: false, wide });
     }
 
@@ -237,7 +246,13 @@ impl Object {
         match seen.binary_search_by_key(&initiator, |s| s.0) {
             Ok(i) if seen[i].1 >= number && cx.now < seen[i].2 + SEEN_FOR => return false,
             Ok(i) => seen[i] = (initiator, number, cx.now),
-            Err(i) => seen.insert(i, (initiator, number, cx.now)),
+            Err(_) => {
+                if seen.len() == seen.capacity() {
+                    seen.retain(|s| cx.now < s.2 + SEEN_FOR);
+                }
+                let i = seen.partition_point(|s| s.0 < initiator);
+                seen.insert(i, (initiator, number, cx.now));
+            }
         }
         if seen.len() > SEEN_MAX
             && let Some(oldest) = (0..seen.len()).min_by_key(|i| seen[*i].2)

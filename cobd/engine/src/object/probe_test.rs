@@ -147,3 +147,20 @@ fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
         seen.extend(b.after(Span::millis(200)).iter().filter_map(initiator));
     }
 }
+
+#[test]
+fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
+    let waits = (0..100).map(|i| format!("h/c{i:03}: 0 1, prefers 1, hop 0 1 <- d/d@1"));
+    let conflict = (0..100).map(|i| format!("h/x{i:03}: 1 0, prefers 0, hop 0 1 <- d/d@1"));
+    let specs: Vec<String> = waits.chain(conflict).collect();
+    let mut b = Bench::new(&specs.iter().map(String::as_str).collect::<Vec<_>>());
+    for i in 0..100 {
+        b.hears(&format!("request a/a{i:03} of h/x{i:03}@0 #1.7 rank 3"));
+        b.hears(&format!("request a/x{i:03} of h/x{i:03}@1 #1.8 rank 5"));
+    }
+    let probes = b.after(Span::millis(200));
+    // A wide one takes two steps from its initiator: to what it lacks, and to whom it wants a promise back from.
+    let wide = probes.iter().filter(|l| l.starts_with("d: probe of h/x") && l.ends_with(" wide")).count();
+    let narrow = probes.iter().filter(|l| l.starts_with("d: probe of h/c")).count();
+    assert_eq!((narrow, wide), (4096 / 200, 4096 / 200));
+}
