@@ -41,6 +41,11 @@ impl Bell {
         }
     }
 
+    /// Nothing was recorded since it was last due.
+    pub(super) fn is_silent(&self) -> bool {
+        lock(&self.state).due.is_none()
+    }
+
     /// There is no store any more.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;

@@ -49,6 +49,9 @@ const MAIN: &str = "refs/heads/main";
 const LARGE: usize = 1 << 20;
 /// So many records go into one pack: it is made in memory, some 2 KiB a record.
 const TOGETHER: usize = 2048;
+/// From so many packs on the small ones are made one, when nothing else is to be done; and from so many times as many on
+/// in any case.
+const MOST_PACKS: (usize, usize) = (50, 4);
 /// So much waits at most.
 const MOST_WAITING: usize = 16 << 20;
 
@@ -206,6 +209,8 @@ struct Shared {
     log: Mutex<Log>,
     /// Taken before the log.
     writer: Mutex<Writer>,
+    /// Held by who replaces packs. Taken before the writer.
+    replacing: Mutex<()>,
     readers: Mutex<Vec<Repository>>,
     /// Gathered when somebody asks for the first time.
     absent: Mutex<Option<Absent>>,
@@ -257,6 +262,7 @@ impl Store {
             arrived: Mutex::default(),
             log: Mutex::new(log),
             writer: Mutex::new(writer),
+            replacing: Mutex::default(),
             readers: Mutex::new(vec![repo]),
             absent: Mutex::default(),
             bell: Arc::default(),
@@ -279,7 +285,9 @@ impl Store {
     pub(crate) fn record(&self, record: Record) -> Result<(), FilesError> {
         let shared = &self.shared;
         if record.size() > LARGE {
-            return shared.write_at_once(record);
+            shared.write_at_once(record)?;
+            shared.bell.ring();
+            return Ok(());
         }
         let slot = Slot::default();
         lock(&shared.arrived).push((record, slot.clone()));
@@ -403,6 +411,7 @@ impl Store {
 impl Shared {
     fn prune(&self, before: u64) -> Result<usize, FilesError> {
         self.flush()?;
+        let _replacing = lock(&self.replacing);
         let mut writer = lock(&self.writer);
         let left = writer.prune(before).map_err(|e| self.git(&e))?;
         // They may have what is gone open.
@@ -413,8 +422,23 @@ impl Shared {
     /// What is done when nothing else is to be done.
     fn tidy(&self) -> Result<(), FilesError> {
         self.flush()?;
+        self.merge_packs()?;
         let before = lock(&self.prune_before).take();
         before.map_or(Ok(()), |before| self.prune(before).map(drop))
+    }
+
+    /// Makes one pack of many small ones. It takes seconds where much was recorded: others may write and read meanwhile.
+    fn merge_packs(&self) -> Result<(), FilesError> {
+        let _replacing = lock(&self.replacing);
+        let most = MOST_PACKS.0 * if self.bell.is_silent() { 1 } else { MOST_PACKS.1 };
+        let merged = packs::merge_small(&self.path, most, write::PACK_MODE).map_err(|e| self.git(&e))?;
+        if let Some(merged) = merged {
+            // Who writes opens the repository anew each time; who reads may have what is gone open.
+            let _writer = lock(&self.writer);
+            merged.remove_small(&self.path).map_err(|e| self.git(&e))?;
+            lock(&self.readers).clear();
+        }
+        Ok(())
     }
 
     /// Puts what waits into the repository, in one pack and one commit.

@@ -41,16 +41,22 @@ pub(super) fn write(store: &Path, pack: &mut PackBuilder<'_>, mode: u32) -> Resu
     Ok(name)
 }
 
+/// Small packs that were made one, and are still there.
+pub(super) struct Merged {
+    name: String,
+    small: Vec<PathBuf>,
+}
+
 /// Makes one pack of the small ones, when there are too many.
-pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<(), git2::Error> {
+pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<Option<Merged>, git2::Error> {
     let all = list(store);
     if all.len() <= most {
-        return Ok(());
+        return Ok(None);
     }
     let size = |path: &PathBuf| fs::metadata(path.with_extension("pack")).map_or(u64::MAX, |m| m.len());
     let small: Vec<PathBuf> = all.into_iter().filter(|path| size(path) <= SMALL).collect();
     if small.len() < 2 {
-        return Ok(());
+        return Ok(None);
     }
     let mut objects = BTreeSet::new();
     for path in &small {
@@ -64,8 +70,14 @@ pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<(), gi
     }
     let name = write(store, &mut pack, mode);
     search_for_deltas(&repo, false);
-    let name = name?;
-    remove(store, small.iter().filter(|path| path.file_stem().is_none_or(|stem| *stem != *name)))
+    Ok(Some(Merged { name: name?, small }))
+}
+
+impl Merged {
+    /// Removes the small ones.
+    pub(super) fn remove_small(&self, store: &Path) -> Result<(), git2::Error> {
+        remove(store, self.small.iter().filter(|path| path.file_stem().is_none_or(|stem| *stem != *self.name)))
+    }
 }
 
 /// Removes all packs but these.

@@ -25,9 +25,7 @@ const FOUND: &str = "found";
 /// The parts of an action that has begun.
 const BEGUN: [&str; 4] = ["from", "base", "aim", "result"];
 const FILE_MODE: i32 = 0o100_644;
-const PACK_MODE: u32 = 0o400;
-/// From so many packs on the small ones are made one.
-const MOST_PACKS: usize = 50;
+pub(super) const PACK_MODE: u32 = 0o400;
 
 /// The one who writes.
 pub(super) struct Writer {
@@ -146,7 +144,6 @@ impl Writer {
         }
         self.recorded = all_recorded;
         self.last.extend(last);
-        packs::merge_small(&self.path, MOST_PACKS, PACK_MODE)?;
         Ok(new.into_iter().collect())
     }
 
