@@ -93,11 +93,13 @@ impl Bundle {
         new.map(|(name, _)| name).chain(gone).collect()
     }
 
-    /// As [`Bundle::validate`], beside a bundle that was found in order: what both have in common is not gone through.
+    /// As [`Bundle::validate`], beside a bundle that was found in order, if there is one: what both have in common is not
+    /// gone through.
     ///
     /// # Errors
     /// As there.
-    pub fn validate_beside(&self, known: &Self) -> Result<(), BundleError> {
+    pub fn validate_beside(&self, known: Option<&Self>) -> Result<(), BundleError> {
+        let Some(known) = known else { return self.validate() };
         let same_ground = self.host == known.host
             && self.format == known.format
             && self.kinds == known.kinds
@@ -355,7 +357,7 @@ mod tests {
         let broken = |of: fn(&mut Bundle)| {
             let mut new = old.clone();
             of(&mut new);
-            (new.validate(), new.validate_beside(&old))
+            (new.validate(), new.validate_beside(Some(&old)))
         };
         let change = |bundle: &mut Bundle| Arc::make_mut(bundle.cobs.get_mut(&id(2)).expect("there")).at_most = Some(0);
         let (whole, beside) = broken(change);

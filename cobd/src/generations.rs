@@ -401,11 +401,7 @@ impl Generations {
         if bundle.host != self.host {
             return Err(bad(format!("its bundle is for host {}", bundle.host)));
         }
-        let judged = match known {
-            Some(known) => bundle.validate_beside(&known.bundle),
-            None => bundle.validate(),
-        };
-        judged.map_err(|e| bad(e.to_string()))?;
+        bundle.validate_beside(known.map(|known| &*known.bundle)).map_err(|e| bad(e.to_string()))?;
         Ok((Arc::new(bundle), Arc::new(digests)))
     }
 

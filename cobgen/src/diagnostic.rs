@@ -273,10 +273,10 @@ fn excerpt(out: &mut String, place: &Place, sources: &Sources, paint: &Paint) {
 }
 
 /// Colours, when they are wanted.
-struct Paint(bool);
+pub(crate) struct Paint(pub(crate) bool);
 
 impl Paint {
-    fn with(&self, code: &str, text: &str) -> String {
+    pub(crate) fn with(&self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
     fn red(&self, text: &str) -> String {

@@ -362,8 +362,7 @@ fn decode_bundle(
     if bundle.host != *host {
         return Err(damaged(format!("it is the bundle of {}", bundle.host)));
     }
-    let valid = known.map_or_else(|| bundle.validate(), |(known, _)| bundle.validate_beside(known));
-    valid.map_err(|error| damaged(error.what))?;
+    bundle.validate_beside(known.map(|(known, _)| known)).map_err(|error| damaged(error.what))?;
     Ok((bundle, digests))
 }
 

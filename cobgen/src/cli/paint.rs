@@ -1,11 +1,14 @@
 //! Colours in what is printed of differences and plans: added, removed, changed, and headings.
 
+use crate::diagnostic::Paint;
+
 /// The text as it is printed; with colours if they are wanted. A line's colour is that of the sign that it begins with,
 /// wherever that stands; a line that begins at the margin is a heading.
 pub(super) fn painted(text: &str, colour: bool) -> String {
     if !colour {
         return text.to_owned();
     }
+    let paint = Paint(colour);
     let mut painted = String::with_capacity(text.len() * 5 / 4);
     for line in text.split_inclusive('\n') {
         let (bare, end) = line.strip_suffix('\n').map_or((line, ""), |bare| (bare, "\n"));
@@ -19,7 +22,8 @@ pub(super) fn painted(text: &str, colour: bool) -> String {
         if code.is_empty() {
             painted.push_str(line);
         } else {
-            painted.extend(["\x1b[", code, "m", bare, "\x1b[0m", end]);
+            painted.push_str(&paint.with(code, bare));
+            painted.push_str(end);
         }
     }
     painted

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::fake::{Daemon, cobctl, failed, id, lock, name, publish, settled, state, waiting};
+use crate::fake::{Daemon, cobctl, entry, failed, id, lock, name, publish, settled, state, waiting};
 use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::{CobOutcome, Ended, OutcomeOf, of_host};
@@ -67,17 +67,14 @@ async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
     let (n1, n2) = two(folder.path()).await;
     let tells = |ts_ns: u64, event: &str| HistoryEntry {
         ts_ns,
-        host: name("n2"),
-        seq: ts_ns,
-        lamport: ts_ns,
         generation: N6,
         cob: None,
         event: event.to_owned(),
         from: None,
         to: None,
         attempt: None,
-        ok: None,
         detail: "to generation 7, by ann".to_owned(),
+        ..entry("n2", ts_ns, ts_ns)
     };
     n2.look().history = vec![tells(1, "go"), tells(2, "settled")];
     let mut outcome = of_host(&[tells(1, "go"), tells(4, "settled")]).remove(0);

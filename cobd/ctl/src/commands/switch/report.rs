@@ -228,8 +228,7 @@ impl Report {
         let (head, exit) = match ended {
             Ended::Converged => {
                 self.converged = true;
-                let cobs = cluster.hosts.iter().map(HostStatus::cob_count).fold(0, u64::saturating_add);
-                let cobs = usize::try_from(cobs).unwrap_or(usize::MAX);
+                let cobs = sum(cluster.hosts.iter().map(HostStatus::cob_count));
                 let (hosts, cobs) = (count(plan.hosts.len(), "host"), count(cobs, "change object"));
                 let goes_on =
                     |r: &RefusedBy| format!("{}, which leaves, has refused it: what runs there goes on", r.host);
@@ -404,14 +403,16 @@ impl Progress {
     }
 }
 
+/// As many as there can be, where hosts tell of more.
+fn sum(numbers: impl Iterator<Item = u64>) -> usize {
+    usize::try_from(numbers.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
+}
+
 fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     let there = |h: &&HostStatus| h.reachable && h.generation == Some(plan.generation) && h.switching_to.is_none();
-    let sum = |numbers: &mut dyn Iterator<Item = u64>| {
-        usize::try_from(numbers.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
-    };
-    let known = sum(&mut cluster.hosts.iter().filter(there).map(HostStatus::cob_count));
-    let total = sum(&mut plan.expected.cobs.values().copied()).max(known);
-    let at_rest = sum(&mut cluster.hosts.iter().filter(there).map(|h| h.at_rest));
+    let known = sum(cluster.hosts.iter().filter(there).map(HostStatus::cob_count));
+    let total = sum(plan.expected.cobs.values().copied()).max(known);
+    let at_rest = sum(cluster.hosts.iter().filter(there).map(|h| h.at_rest));
     let listed = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_home(c)).count();
     let settled = at_rest.saturating_add(listed);
     let active = cluster.hosts.iter().filter(there).count();
