@@ -44,8 +44,6 @@ pub(super) struct Ahead {
     looks: BTreeMap<CobId, Look>,
     /// Looks begun in this life.
     begun: u64,
-    /// Looks that have not ended.
-    under_way: usize,
     asked: Option<(Reply, Time, String)>,
 }
 
@@ -84,17 +82,16 @@ impl Ahead {
         job_id(cob_types::Number { start, counter: MARK | self.begun })
     }
 
-    /// An action begins: what was seen before it may be so no longer.
-    pub(super) fn action_begins(&mut self) {
-        self.drop_looks();
+    /// Looks that have not ended.
+    fn under_way(&self) -> usize {
+        self.looks.values().filter(|look| !matches!(look.state, State::Ended(..))).count()
     }
 
-    /// Those that the engine waits for go on.
-    fn drop_looks(&mut self) {
+    /// What was seen counts no more: an action begins, or nobody goes there. Looks that the engine waits for go on.
+    pub(super) fn drop_looks(&mut self) {
         self.looks.retain(|_, look| match &look.state {
             State::UnderWay(handle) => {
                 handle.cancel();
-                self.under_way -= 1;
                 false
             }
             State::Awaited(_) => true,
@@ -109,22 +106,19 @@ impl Ahead {
 
     /// The engine wants a check of what is active now.
     fn seen(&mut self, cob: &CobId, of: Fingerprint, job: JobId, now: Time) -> Seen {
-        let counts = |look: &Look| match look.state {
-            State::UnderWay(_) => true,
-            State::Awaited(_) => false,
-            State::Ended(at, _) => now < at + FRESH,
-        };
-        if !self.active || !self.looks.get(cob).is_some_and(|look| look.of == of && counts(look)) {
+        let Some(look) = self.looks.get_mut(cob).filter(|look| self.active && look.of == of) else {
             return Seen::Nothing;
-        }
-        let Some(look) = self.looks.remove(cob) else { return Seen::Nothing };
-        match look.state {
-            State::UnderWay(handle) => {
-                self.looks.insert(cob.clone(), Look { state: State::Awaited(job), ..look });
-                Seen::Soon(handle)
+        };
+        match std::mem::replace(&mut look.state, State::Awaited(job)) {
+            State::UnderWay(handle) => Seen::Soon(handle),
+            awaited @ State::Awaited(_) => {
+                look.state = awaited;
+                Seen::Nothing
             }
-            State::Awaited(_) => Seen::Nothing,
-            State::Ended(_, ended) => Seen::Found(Box::new(JobEnded { job, ..*ended })),
+            State::Ended(at, ended) => {
+                self.looks.remove(cob);
+                if now < at + FRESH { Seen::Found(Box::new(JobEnded { job, ..*ended })) } else { Seen::Nothing }
+            }
         }
     }
 
@@ -138,7 +132,6 @@ impl Ahead {
             self.looks.insert(ended.cob, look);
             return None;
         }
-        self.under_way -= 1;
         if let State::Awaited(job) = look.state {
             return Some(JobEnded { job, ..ended });
         }
@@ -168,11 +161,10 @@ impl Daemon {
                 let job = self.ahead.next_job(start);
                 if let Ok(Some(handle)) = self.kinds.look_ahead(job, context) {
                     self.ahead.looks.insert(cob, Look { job, of, state: State::UnderWay(handle) });
-                    self.ahead.under_way += 1;
                 }
             }
         }
-        let looks = self.ahead.under_way;
+        let looks = self.ahead.under_way();
         let detail = if looks == 0 {
             detail
         } else {
@@ -185,11 +177,8 @@ impl Daemon {
 
     /// Whoever prepares hears when all looks have ended, or when that takes too long.
     pub(super) fn end_preparing(&mut self) {
-        let late = self.clock.now() >= self.ahead.due();
-        if (self.ahead.under_way == 0 || late)
-            && let Some((reply, _, detail)) = self.ahead.asked.take()
-        {
-            self.done(reply, false, detail);
+        if self.ahead.asked.is_some() && (self.ahead.under_way() == 0 || self.clock.now() >= self.ahead.due()) {
+            self.answer_preparing();
         }
     }
 
@@ -215,6 +204,10 @@ impl Daemon {
         self.ahead.generation = None;
         self.ahead.active = false;
         // There is nothing to wait for any more.
+        self.answer_preparing();
+    }
+
+    fn answer_preparing(&mut self) {
         if let Some((reply, _, detail)) = self.ahead.asked.take() {
             self.done(reply, false, detail);
         }
@@ -257,7 +250,6 @@ mod tests {
         let mut ahead = Ahead { generation: Some(GenerationNumber(2)), ..Ahead::default() };
         let job = ahead.next_job(3);
         ahead.looks.insert(cob(), Look { job, of: OF, state: State::UnderWay(handle) });
-        ahead.under_way = 1;
         (ahead, job, cancelled)
     }
 
@@ -279,7 +271,7 @@ mod tests {
         let (mut ahead, job, _) = looking();
         assert_eq!(ahead.ended(end(JOB, Ok("up")), at(0)), Some(end(JOB, Ok("up"))), "the engine's own");
         assert_eq!(ahead.ended(end(job, Ok("down")), at(1)), None);
-        assert_eq!(ahead.under_way, 0);
+        assert_eq!(ahead.under_way(), 0);
         assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Nothing), "not active yet");
         ahead.active = true;
         assert!(matches!(ahead.seen(&cob(), Fingerprint([2; 16]), JOB, at(1)), Seen::Nothing), "another content");
@@ -293,11 +285,11 @@ mod tests {
         let (mut ahead, job, cancelled) = looking();
         ahead.active = true;
         assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Soon(_)));
-        ahead.action_begins();
+        ahead.drop_looks();
         assert!(!*cancelled.borrow(), "the engine waits for it");
         assert!(ahead.is_awaited(&cob()), "so no look at the next generation takes its place");
         assert_eq!(ahead.ended(end(job, Err("no")), at(2)), Some(end(JOB, Err("no"))));
-        assert!(ahead.looks.is_empty() && ahead.under_way == 0);
+        assert!(ahead.looks.is_empty() && ahead.under_way() == 0);
     }
 
     #[test]
@@ -312,13 +304,13 @@ mod tests {
         assert!(matches!(ended(Ok("up")).seen(&cob(), OF, JOB, at(15)), Seen::Nothing));
         assert!(matches!(ended(Err("no")).seen(&cob(), OF, JOB, at(5)), Seen::Nothing));
         let mut ahead = ended(Ok("up"));
-        ahead.action_begins();
+        ahead.drop_looks();
         assert!(matches!(ahead.seen(&cob(), OF, JOB, at(5)), Seen::Nothing));
         // What ends after an action has begun was cancelled.
         let (mut ahead, job, cancelled) = looking();
-        ahead.action_begins();
+        ahead.drop_looks();
         assert!(*cancelled.borrow());
         assert_eq!(ahead.ended(end(job, Ok("up")), at(1)), None);
-        assert!(ahead.looks.is_empty() && ahead.under_way == 0);
+        assert!(ahead.looks.is_empty() && ahead.under_way() == 0);
     }
 }

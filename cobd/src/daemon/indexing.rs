@@ -202,9 +202,9 @@ impl Keeping {
         while let Ok(word) = told.recv() {
             match word {
                 Word::Feed(list) => {
-                    let entries = list.into_iter().map(|(seq, record, measured)| self.entry(seq, &record, measured));
-                    let entries: Vec<_> = entries.collect();
-                    self.add(entries);
+                    let entries =
+                        list.into_iter().map(|(seq, record, measured)| entry(&self.host, seq, &record, measured));
+                    add(&mut self.index, entries);
                 }
                 Word::CatchUp { from, upto, bundle } => self.catch_up(from, upto, bundle.as_deref()),
                 // One who has gone away does not miss the answer.
@@ -220,17 +220,6 @@ impl Keeping {
         }
     }
 
-    fn entry(&self, seq: u64, record: &Record, measured: Option<Measured>) -> Entry {
-        Entry { seq, history: history::entry(&self.host, seq, record), measured }
-    }
-
-    fn add(&mut self, entries: impl IntoIterator<Item = Entry>) {
-        if let Some(Err(error)) = self.index.as_mut().map(|index| index.add(entries)) {
-            warn!(%error, "the index failed; history is not available until the next start");
-            self.index = None;
-        }
-    }
-
     fn catch_up(&mut self, from: u64, upto: u64, bundle: Option<&Bundle>) {
         let past = match Past::read(&self.journal, from, upto) {
             Ok(past) => past,
@@ -239,18 +228,26 @@ impl Keeping {
                 return;
             }
         };
-        let Some(mut index) = self.index.take() else { return };
         // A snapshot tells nothing that was not told before.
         let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
         let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
             let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
             let measured = measured(|cob| Some(bundle?.cobs.get(cob)?.kind.clone()), &record);
-            Some(self.entry(entry.seq, &record, measured))
+            Some(self::entry(&self.host, entry.seq, &record, measured))
         });
-        match index.add(entries) {
-            Ok(()) => self.index = Some(index),
-            Err(error) => warn!(%error, "the index failed; history is not available until the next start"),
-        }
+        add(&mut self.index, entries);
+    }
+}
+
+fn entry(host: &HostName, seq: u64, record: &Record, measured: Option<Measured>) -> Entry {
+    Entry { seq, history: history::entry(host, seq, record), measured }
+}
+
+/// An index that fails is let go.
+fn add(index: &mut Option<Index>, entries: impl IntoIterator<Item = Entry>) {
+    if let Some(Err(error)) = index.as_mut().map(|index| index.add(entries)) {
+        warn!(%error, "the index failed; history is not available until the next start");
+        *index = None;
     }
 }
 

@@ -15,6 +15,7 @@
 //! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
 
 mod ahead;
+mod checks;
 mod follow;
 mod indexing;
 mod orders;
@@ -48,7 +49,7 @@ use crate::journal::{FileJournal, Journal as _, JournalError};
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
 use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
-use crate::web::{Api, Ask, Done, Refusal};
+use crate::web::{Api, Ask, Done, Front, Refusal};
 
 use ahead::Ahead;
 use indexing::Indexing;
@@ -103,6 +104,7 @@ pub struct Daemon {
     /// The last words of the last action of a change object.
     last_lines: BTreeMap<CobId, String>,
     api: Api,
+    front: Front,
     changes: watch::Sender<u64>,
     manager: ServiceManager,
     /// Up to which change the service manager has been told.
@@ -130,6 +132,7 @@ pub struct Daemon {
     snapshot_bytes: u64,
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
+    checks: checks::Checks,
     /// What was looked at while a generation was prepared.
     ahead: Ahead,
     /// The switch that the host is in, and what watches over it.
@@ -272,8 +275,7 @@ impl Daemon {
             LinkEvent::Down { .. } => {}
             LinkEvent::Received { host, bytes } => self.received(&host, &bytes),
             LinkEvent::Http(stream) => {
-                let api = self.api.clone();
-                tokio::spawn(crate::web::serve_connection(stream, api));
+                tokio::spawn(crate::web::serve_connection(stream, self.front.clone()));
             }
         }
     }
@@ -281,6 +283,7 @@ impl Daemon {
     fn job_ended(&mut self, ended: JobEnded) {
         let Some(ended) = self.ahead.ended(ended, self.clock.now()) else { return };
         let JobEnded { job, cob, end, last_lines, began_ns, ended_ns } = ended;
+        self.checks.ended(job);
         let mut leaves_a_folder = true;
         if let Some((_, handle)) = self.running.get(&cob).filter(|(running, _)| *running == job) {
             leaves_a_folder = handle.leaves_a_folder();

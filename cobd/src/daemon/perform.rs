@@ -50,6 +50,7 @@ impl Daemon {
         for run in effects.run {
             self.start_job(run);
         }
+        self.begin_waiting_checks();
         for cob in turn.cancel {
             if let Some((_, handle)) = self.running.get(&cob) {
                 handle.cancel();
@@ -156,16 +157,6 @@ impl Daemon {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
         self.looks_may_count(prepared.manifest.generation);
-        if let Some(old) = &self.active {
-            for gone in prepared.bundle.differences(&old.prepared.bundle).filter(|d| d.now.is_none()) {
-                if gone.before.is_some_and(|cob| cob.leaves_as_it_is()) {
-                    self.kinds.forget_kept(gone.id);
-                } else {
-                    drop(self.kinds.forget(gone.id));
-                }
-                self.last_lines.remove(gone.id);
-            }
-        }
         self.make_ready(prepared);
         let mut needed = vec![self.engine.generation()];
         let back = self.active.iter().flat_map(|a| &a.prepared.manifest.back);
@@ -182,7 +173,7 @@ impl Daemon {
     }
 
     /// Puts a generation's files where jobs find them, and says to the links who exists. What is as it was before is
-    /// ready.
+    /// ready; what has left is forgotten.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
         let bundle = &prepared.bundle;
         let (before, mut cobs, again) = match self.active.take() {
@@ -193,12 +184,19 @@ impl Daemon {
         let mut new: BTreeMap<&CobId, &Arc<Cob>> =
             again.iter().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
         for Difference { id, before: was, now } in bundle.differences(&before) {
-            let was = was.and_then(|cob| before.kinds.get(&cob.kind));
-            let is = now.and_then(|cob| bundle.kinds.get(&cob.kind));
-            concerned.extend(was.into_iter().chain(is).map(|kind| kind.backend.clone()));
-            match now {
-                Some(cob) => drop(new.insert(id, cob)),
-                None => drop(cobs.remove(id)),
+            let kind_before = was.and_then(|cob| before.kinds.get(&cob.kind));
+            let kind_now = now.and_then(|cob| bundle.kinds.get(&cob.kind));
+            concerned.extend(kind_before.into_iter().chain(kind_now).map(|kind| kind.backend.clone()));
+            if let Some(cob) = now {
+                new.insert(id, cob);
+                continue;
+            }
+            cobs.remove(id);
+            self.last_lines.remove(id);
+            if was.is_some_and(|cob| cob.leaves_as_it_is()) {
+                self.kinds.forget_kept(id);
+            } else {
+                drop(self.kinds.forget(id));
             }
         }
         let ready = self.ready_of(&prepared, new.into_values());
@@ -237,7 +235,7 @@ impl Daemon {
         all
     }
 
-    fn start_job(&mut self, run: Run) {
+    pub(super) fn start_job(&mut self, run: Run) {
         let (cob, number) = match &run {
             Run::Check { cob, job } | Run::Action { cob, job, .. } => (cob.clone(), *job),
         };
@@ -255,8 +253,11 @@ impl Daemon {
                     return;
                 }
             }
+            if !self.may_check(&cob, number) {
+                return;
+            }
         } else {
-            self.ahead.action_begins();
+            self.ahead.drop_looks();
         }
         let begun = match self.context(&cob, Self::imports_of(&run)) {
             Ok(context) => {

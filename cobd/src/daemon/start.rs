@@ -15,6 +15,7 @@ use cob_types::{CobId, GenerationNumber, Manifest, Number, SwitchOrder, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use super::checks::Checks;
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
 use super::service_manager::ServiceManager;
@@ -31,7 +32,7 @@ use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
 use crate::source::Source;
-use crate::web::{Access, Api, ServeError, UnixServer};
+use crate::web::{Access, Api, Front, ServeError, UnixServer};
 
 /// Older journal segments kept for the history.
 const KEEP_SEGMENTS: usize = 8;
@@ -150,7 +151,8 @@ impl Daemon {
         let api = Api::new(ask_tx);
         let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
         api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
-        let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(api.clone()));
+        let front = Front::from(api.clone());
+        let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(front.clone()));
         let (depot_tx, depot_changes) = mpsc::channel(1);
         let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
         let waits_for_the_first = config.trust.is_some() && active.is_none() && coming.is_none();
@@ -202,6 +204,7 @@ impl Daemon {
             running: BTreeMap::new(),
             last_lines: BTreeMap::new(),
             api,
+            front,
             changes: watch::Sender::new(0),
             manager: ServiceManager::of_environment(),
             told_changes: 0,
@@ -220,6 +223,7 @@ impl Daemon {
             commit_at: Time::NEVER,
             snapshot_bytes: 0,
             pending_ends: Vec::new(),
+            checks: Checks::default(),
             ahead: super::ahead::Ahead::default(),
             switch,
             course: cob_types::outcome::Course::default(),

@@ -46,6 +46,11 @@ pub trait Backend: Send + Sync {
     /// How the state is found out. Changes nothing, ever.
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome>;
 
+    /// Whether its checks wait for threads of its own, so that it is of no use to begin many of them at the same time.
+    fn checks_in_turn(&self) -> bool {
+        false
+    }
+
     /// How a move is made. Made twice, it ends as if made once.
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
 

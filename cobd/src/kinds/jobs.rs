@@ -226,6 +226,12 @@ impl Kinds {
         self.backend(kind).map(Backend::durable)
     }
 
+    /// Whether it is of no use to begin many checks of this kind at the same time.
+    #[must_use]
+    pub fn checks_in_turn(&self, kind: &Kind) -> bool {
+        self.backend(kind).is_ok_and(Backend::checks_in_turn)
+    }
+
     /// Begins a check. Must be called within a tokio runtime.
     ///
     /// # Errors

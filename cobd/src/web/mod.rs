@@ -39,7 +39,7 @@ pub use api::{Api, Ask, Caller, Command, StatusOf, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
 pub(crate) use pace::Stands;
 pub use routes::router;
-pub use serve::{ServeError, UnixServer, serve_connection, serve_unix};
+pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
     API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
     RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,

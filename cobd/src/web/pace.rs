@@ -10,9 +10,11 @@ use std::time::Duration;
 use cob_types::GenerationNumber;
 use tokio::sync::watch;
 
-/// The least time between two events for one watcher: a busy daemon is not asked for its status at
-/// every turn of its loop.
-pub(super) const EVENT_EVERY: Duration = Duration::from_millis(50);
+/// The least time between two events for one watcher, but for what is waited for: nobody reads faster, and a busy
+/// daemon is not asked for its status at every turn of its loop.
+const EVENT_EVERY: Duration = Duration::from_millis(250);
+/// The least time between any two.
+const AT_LEAST: Duration = Duration::from_millis(50);
 /// The longest.
 const LONGEST: Duration = Duration::from_secs(4);
 /// So many times as long as the loop has needed for the last status. Putting it into text takes twice as long again.
@@ -58,14 +60,11 @@ impl Pace {
 
     /// Waits until the next event may be told.
     pub(super) async fn wait(&self, stands: &mut watch::Receiver<Stands>) {
-        tokio::time::sleep(EVENT_EVERY).await;
-        let more = self.gap().saturating_sub(EVENT_EVERY);
-        if !more.is_zero() {
-            tokio::select! {
-                // Without a sender the daemon ends, which shows elsewhere.
-                _ = stands.changed() => {}
-                () = tokio::time::sleep(more) => {}
-            }
+        tokio::time::sleep(AT_LEAST).await;
+        tokio::select! {
+            // Without a sender the daemon ends, which shows elsewhere.
+            _ = stands.changed() => {}
+            () = tokio::time::sleep(self.gap() - AT_LEAST) => {}
         }
         stands.mark_unchanged();
     }
@@ -81,8 +80,8 @@ mod tests {
     fn what_costs_more_is_told_more_rarely() {
         let pace = Pace::default();
         assert_eq!(pace.gap(), EVENT_EVERY);
-        pace.status_took(Duration::from_millis(2));
-        assert_eq!(pace.gap(), Duration::from_millis(120));
+        pace.status_took(Duration::from_millis(10));
+        assert_eq!(pace.gap(), Duration::from_millis(600));
         pace.status_took(Duration::from_secs(3600));
         assert_eq!(pace.gap(), LONGEST);
     }

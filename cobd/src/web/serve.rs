@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -58,6 +59,19 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// The API with its routes: made once for many connections, because making them takes as long as an answer.
+#[derive(Debug, Clone)]
+pub struct Front {
+    api: Api,
+    routes: Router,
+}
+
+impl From<Api> for Front {
+    fn from(api: Api) -> Self {
+        Self { routes: router(api.clone()), api }
+    }
 }
 
 /// The API's unix socket, bound: only its owner may connect.
@@ -111,9 +125,10 @@ impl UnixServer {
     }
 
     /// Serves until the returned future is dropped; then the socket's name is gone.
-    pub async fn run(self, api: Api) {
+    pub async fn run(self, front: impl Into<Front>) {
+        let front = front.into();
         loop {
-            let Some(place) = api.places.local().await else { return };
+            let Some(place) = front.api.places.local().await else { return };
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -123,9 +138,9 @@ impl UnixServer {
                 }
             };
             let Ok(peer) = stream.peer_cred() else { continue };
-            let api = api.clone();
+            let front = front.clone();
             tokio::spawn(async move {
-                connection(stream, api, Caller::Unix { uid: peer.uid() }, place).await;
+                connection(stream, front, Caller::Unix { uid: peer.uid() }, place).await;
             });
         }
     }
@@ -149,7 +164,9 @@ impl Drop for SocketName {
 
 /// Serves one request on a TCP connection that was accepted elsewhere; nothing of it may have been
 /// consumed.
-pub async fn serve_connection(stream: HttpStream, api: Api) {
+pub async fn serve_connection(stream: HttpStream, front: impl Into<Front>) {
+    let front = front.into();
+    let api = &front.api;
     let place = match &stream {
         HttpStream::Plain(stream) => match stream.peer_addr() {
             Ok(peer) => api.places.unknown(peer.ip()),
@@ -165,10 +182,10 @@ pub async fn serve_connection(stream: HttpStream, api: Api) {
     match stream {
         HttpStream::Plain(stream) => {
             let Ok(peer) = stream.peer_addr() else { return };
-            connection(stream, api, Caller::Tcp { peer }, place).await;
+            connection(stream, front, Caller::Tcp { peer }, place).await;
         }
         HttpStream::Tls { stream, peer, key } => {
-            connection(*stream, api, Caller::Tls { peer, key }, place).await;
+            connection(*stream, front, Caller::Tls { peer, key }, place).await;
         }
     }
 }
@@ -187,7 +204,7 @@ impl LongLived {
     }
 }
 
-async fn connection<S>(stream: S, api: Api, caller: Caller, place: Place)
+async fn connection<S>(stream: S, Front { api, routes }: Front, caller: Caller, place: Place)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -195,14 +212,13 @@ where
     let (flag, let_in, noted) = (long_lived.clone(), place.let_in(), standing.clone());
     let changes = api.access_changes();
     let from = format!("{caller}");
-    let app = router(api);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(flag.clone());
         request.extensions_mut().insert(let_in.clone());
         request.extensions_mut().insert(noted.clone());
-        app.clone().oneshot(request)
+        routes.clone().oneshot(request)
     });
     let serving = http1::Builder::new()
         .keep_alive(false)

@@ -129,6 +129,10 @@ impl Backend for FileTree {
         false
     }
 
+    fn checks_in_turn(&self) -> bool {
+        true
+    }
+
     fn accept(&self, kind: &Kind) -> Result<(), String> {
         if let Some(state) = kind.states.iter().find(|s| !STATES.contains(&s.as_str())) {
             return Err(format!("a file tree has no state {state}; it has {}", STATES.join(", ")));

@@ -1,0 +1,90 @@
+//! Checks that begin in turn.
+//!
+//! After a start the engine asks for the check of everything on the host, which may be ten thousand. Those that wait for
+//! the same few threads end no sooner for being begun at once, and each takes memory from its beginning on: a context, a
+//! task and two channels, some 3 KiB.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use cob_engine::Run;
+use cob_types::{CobId, Number};
+
+use super::{Daemon, job_id};
+use crate::run::JobId;
+
+/// So many have begun and not ended, at most: enough for the threads to have something to do until the daemon's loop comes
+/// round again.
+const MOST: usize = 1024;
+
+/// The checks that begin in turn.
+#[derive(Default)]
+pub(super) struct Checks {
+    begun: BTreeSet<JobId>,
+    waiting: VecDeque<(CobId, Number)>,
+}
+
+impl Checks {
+    /// Whether it is the turn of this check; if not, it waits.
+    fn take(&mut self, cob: &CobId, number: Number) -> bool {
+        let free = self.begun.len() < MOST;
+        if free {
+            self.begun.insert(job_id(number));
+        } else {
+            self.waiting.push_back((cob.clone(), number));
+        }
+        free
+    }
+
+    /// A job has ended.
+    pub(super) fn ended(&mut self, job: JobId) {
+        self.begun.remove(&job);
+    }
+
+    fn next(&mut self) -> Option<(CobId, Number)> {
+        if self.begun.len() < MOST { self.waiting.pop_front() } else { None }
+    }
+}
+
+impl Daemon {
+    /// Whether a check may begin now; if not, it begins when others have ended.
+    pub(super) fn may_check(&mut self, cob: &CobId, number: Number) -> bool {
+        let ready = self.active.as_ref().and_then(|active| active.cobs.get(cob));
+        let in_turn = ready.is_some_and(|ready| self.kinds.checks_in_turn(&ready.kind));
+        !in_turn || self.checks.take(cob, number)
+    }
+
+    /// Begins the checks that have waited, if the engine still wants them.
+    pub(super) fn begin_waiting_checks(&mut self) {
+        while let Some((cob, job)) = self.checks.next() {
+            if self.engine.awaits_check(&cob, job) {
+                self.start_job(Run::Check { cob, job });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_begin_as_have_ended_in_the_order_in_which_they_came() {
+        let mut checks = Checks::default();
+        let cob = |n: u64| CobId::new(&format!("h/c{n}")).expect("an id");
+        let number = |counter| Number { start: 1, counter };
+        let most = MOST as u64;
+        assert!((0..most).all(|n| checks.take(&cob(n), number(n))));
+        assert!((most..most + 3).all(|n| !checks.take(&cob(n), number(n))));
+        assert_eq!(checks.next(), None);
+        // One that is none of these changes nothing.
+        checks.ended(job_id(number(most + 7)));
+        assert_eq!(checks.next(), None);
+        checks.ended(job_id(number(5)));
+        assert_eq!(checks.next(), Some((cob(most), number(most))));
+        assert!(checks.take(&cob(most), number(most)));
+        assert_eq!(checks.next(), None);
+        checks.ended(job_id(number(6)));
+        checks.ended(job_id(number(most)));
+        assert_eq!(checks.next(), Some((cob(most + 1), number(most + 1))));
+    }
+}
