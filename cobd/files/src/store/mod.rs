@@ -246,6 +246,8 @@ impl Store {
             drop(repo);
         }
         clear_leftovers(path);
+        // What is read is rarely read again, and was kept up to 256 MiB.
+        git2::opts::enable_caching(false);
         let repo = Repository::open_bare(path).map_err(git)?;
         // Without it git waits for no disk at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;

@@ -50,8 +50,8 @@ struct Inner {
 #[derive(Default)]
 struct Watched {
     folders: BTreeMap<PathBuf, Folder>,
-    /// The folders of each change object, with its names in each.
-    of: BTreeMap<CobId, BTreeMap<PathBuf, Vec<OsString>>>,
+    /// The folders of each change object, with its names in each. Most have one of each: no room is left for more.
+    of: BTreeMap<CobId, Box<[Names]>>,
     pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
     /// What has led to the looks that are to be made, by paths; empty: everything counts.
     hints: BTreeMap<CobId, BTreeSet<PathBuf>>,
@@ -59,11 +59,14 @@ struct Watched {
     ours: BTreeMap<PathBuf, Stamp>,
 }
 
+/// A folder, and names in it.
+type Names = (PathBuf, Vec<OsString>);
+
 /// A folder that is watched.
 #[derive(Default)]
 struct Folder {
     /// Who has which names in it.
-    names: BTreeMap<OsString, BTreeSet<CobId>>,
+    names: BTreeMap<OsString, Vec<CobId>>,
     /// Whose the whole folder is.
     whole: BTreeSet<CobId>,
     /// What stands there now is not what is watched: it was removed, moved, or put in the place of another.
@@ -98,13 +101,18 @@ impl Watch {
         let folders: BTreeSet<PathBuf> = parents.chain(whole.iter().cloned()).collect();
         let watched: BTreeSet<PathBuf> = folders.into_iter().filter(|folder| self.watch(folder, drifts)).collect();
         let mut state = self.inner.lock();
-        let mut of: BTreeMap<PathBuf, Vec<OsString>> = watched.iter().map(|w| (w.clone(), Vec::new())).collect();
+        let mut of: Box<[Names]> = watched.iter().map(|w| (w.clone(), Vec::new())).collect();
         for path in &paths {
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            if let Some(own) = of.get_mut(folder) {
-                own.push(name.to_owned());
+            // As sorted as they were in the set.
+            if let Ok(at) = of.binary_search_by(|(watched, _)| watched.as_path().cmp(folder)) {
+                of[at].1.push(name.to_owned());
                 let names = &mut state.folders.entry(folder.to_owned()).or_default().names;
-                names.entry(name.to_owned()).or_default().insert(cob.clone());
+                let owners = names.entry(name.to_owned()).or_default();
+                if !owners.contains(cob) {
+                    owners.reserve_exact(1);
+                    owners.push(cob.clone());
+                }
             }
         }
         for path in whole.into_iter().filter(|path| watched.contains(path)) {
@@ -191,7 +199,7 @@ impl Watch {
             folder.whole.remove(cob);
             for name in &names {
                 if let Some(cobs) = folder.names.get_mut(name) {
-                    cobs.remove(cob);
+                    cobs.retain(|other| other != cob);
                     if cobs.is_empty() {
                         folder.names.remove(name);
                     }
