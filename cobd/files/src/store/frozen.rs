@@ -1,8 +1,6 @@
 //! A listing that changes no more.
 //!
-//! What is recorded waits for the repository in two places: in the log's list and as the newest version of its change
-//! object. A map takes room for eleven entries as soon as it has one, and a small tree has six of them: of a thousand
-//! trees that was a third of the daemon's memory.
+//! A map takes room for eleven entries as soon as it has one, and what is recorded of a small tree has six of them.
 
 use std::sync::Arc;
 

@@ -12,7 +12,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +33,30 @@ const HEADER: usize = 8;
 /// No frame is longer.
 const MAX_FRAME: usize = 64 << 20;
 
+/// Where a record stands in the log. It can be read as long as this is there, also when its segment has been removed.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    number: u64,
+    file: Arc<File>,
+    /// Where its payload begins.
+    at: u64,
+    length: usize,
+}
+
+impl Frame {
+    /// The record.
+    pub(super) fn read(&self) -> io::Result<Numbered> {
+        let mut payload = vec![0; self.length];
+        self.file.read_exact_at(&mut payload, self.at)?;
+        let line: Option<Line> = codec::decode(&payload, MAX_FRAME).ok();
+        let numbered = line.and_then(Line::numbered).filter(|numbered| numbered.number == self.number);
+        numbered.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a record is not as it was written"))
+    }
+}
+
+/// A record, and where it stands.
+pub(super) type Logged = (Numbered, Arc<Frame>);
+
 /// A record with its place in the order of all.
 #[derive(Debug)]
 pub(super) struct Numbered {
@@ -41,28 +66,28 @@ pub(super) struct Numbered {
     pub(super) record: Record,
 }
 
-/// The log, and what is in it.
+/// The log, and what is in it. Records that wait are only in the file: there may be tens of thousands of them.
 pub(super) struct Log {
     folder: PathBuf,
     segment: u64,
-    file: File,
+    file: Arc<File>,
     /// The length up to which it is known to be good.
     length: u64,
     /// Something was written that is not known to be durable.
     unsynced: bool,
     next: u64,
-    pub(super) waiting: Vec<Arc<Numbered>>,
+    pub(super) waiting: Vec<Arc<Frame>>,
     /// The size of what waits.
     pub(super) bytes: usize,
 }
 
 impl Log {
     /// Opens the log of a store: what it holds beyond `recorded` waits.
-    pub(super) fn open(store: &Path, recorded: u64) -> io::Result<Self> {
+    pub(super) fn open(store: &Path, recorded: u64) -> io::Result<(Self, Vec<Logged>)> {
         let folder = store.join("log");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let segments = segments(&folder)?;
-        let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
+        let (mut left, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
         for (at, segment) in segments.iter().enumerate() {
             let path = folder.join(name(*segment));
             let newest = at + 1 == segments.len();
@@ -71,36 +96,44 @@ impl Log {
                 // Its end was never promised, and must not count as damage once there is a newer one.
                 cut(&path, good)?;
             }
-            for (numbered, size) in read {
+            if read.is_empty() {
+                continue;
+            }
+            let file = Arc::new(File::open(&path)?);
+            for (numbered, place) in read {
                 if numbered.number < next {
                     continue;
                 }
                 next = numbered.number + 1;
-                bytes += size;
-                waiting.push(Arc::new(numbered));
+                bytes += HEADER + place.len();
+                let (number, at, length) = (numbered.number, place.start as u64, place.len());
+                left.push((numbered, Arc::new(Frame { number, file: file.clone(), at, length })));
             }
         }
         let segment = segments.last().map_or(1, |last| last + 1);
         let file = create(&folder, segment)?;
         let length = MAGIC.len() as u64;
+        let waiting = left.iter().map(|(_, frame): &Logged| frame.clone()).collect();
         let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
         if log.waiting.is_empty() {
             log.done(0, 0, segment);
         }
-        Ok(log)
+        Ok((log, left))
     }
 
     /// Appends records; durable, if that is asked for. On an error none of them is there.
-    pub(super) fn append(&mut self, records: Vec<Record>, time: u64, durable: bool) -> io::Result<Vec<Arc<Numbered>>> {
+    pub(super) fn append(&mut self, records: Vec<Record>, time: u64, durable: bool) -> io::Result<Vec<Logged>> {
         let mut frames = Vec::new();
-        let mut numbered = Vec::new();
-        for record in records {
-            let number = self.next + numbered.len() as u64;
-            let one = Numbered { number, time, record };
-            encode(&one, &mut frames)?;
-            numbered.push(Arc::new(one));
+        let mut logged = Vec::new();
+        for (record, number) in records.into_iter().zip(self.next..) {
+            let numbered = Numbered { number, time, record };
+            let at = frames.len() + HEADER;
+            encode(&numbered, &mut frames)?;
+            let (file, length) = (self.file.clone(), frames.len() - at);
+            logged.push((numbered, Arc::new(Frame { number, file, at: self.length + at as u64, length })));
         }
-        let written = self.file.write_all(&frames).and_then(|()| if durable { self.file.sync_data() } else { Ok(()) });
+        let mut file = &*self.file;
+        let written = file.write_all(&frames).and_then(|()| if durable { file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
             // What is half there must not stand before what comes next.
             self.file.set_len(self.length)?;
@@ -108,10 +141,10 @@ impl Log {
         }
         self.length += frames.len() as u64;
         self.unsynced = !durable;
-        self.next += numbered.len() as u64;
+        self.next += logged.len() as u64;
         self.bytes += frames.len();
-        self.waiting.extend(numbered.iter().cloned());
-        Ok(numbered)
+        self.waiting.extend(logged.iter().map(|(_, frame)| frame.clone()));
+        Ok(logged)
     }
 
     /// Begins a segment, so that those before it can go once what waits now is in the repository. Its number.
@@ -152,13 +185,13 @@ fn segments(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(all)
 }
 
-fn create(folder: &Path, segment: u64) -> io::Result<File> {
+fn create(folder: &Path, segment: u64) -> io::Result<Arc<File>> {
     let path = folder.join(name(segment));
-    let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(MAGIC)?;
     file.sync_data()?;
     File::open(folder)?.sync_all()?;
-    Ok(file)
+    Ok(Arc::new(file))
 }
 
 /// Cuts off what is not whole.
@@ -174,8 +207,11 @@ fn cut(path: &Path, good: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The records of a segment, each with its size; and up to where it is whole.
-fn read(path: &Path, newest: bool) -> io::Result<(Vec<(Numbered, usize)>, usize)> {
+/// A record with the place of its payload in a segment.
+type Placed = (Numbered, Range<usize>);
+
+/// The records of a segment, and up to where it is whole.
+fn read(path: &Path, newest: bool) -> io::Result<(Vec<Placed>, usize)> {
     let bytes = fs::read(path)?;
     let damaged = |at: usize, what: &str| {
         let path = path.display();
@@ -203,8 +239,10 @@ fn read(path: &Path, newest: bool) -> io::Result<(Vec<(Numbered, usize)>, usize)
         match frame {
             Some(payload) => {
                 let line: Line = codec::decode(payload, MAX_FRAME).map_err(|e| damaged(at, &e.to_string()))?;
-                all.push((line.numbered().ok_or_else(|| damaged(at, "a part of it is none"))?, HEADER + payload.len()));
-                at += HEADER + payload.len();
+                let numbered = line.numbered().ok_or_else(|| damaged(at, "a part of it is none"))?;
+                let begin = at + HEADER;
+                at = begin + payload.len();
+                all.push((numbered, begin..at));
             }
             None if newest => break,
             None => return Err(damaged(at, "its checksum is another one")),
@@ -360,4 +398,52 @@ fn listing(entries: Vec<Entry>) -> Option<Frozen> {
         listing.insert(TreePath::of_parts(&parts), Kept { node, managed, implied });
     }
     Some(listing.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(cob: &str) -> Record {
+        let kept = Kept {
+            node: KeptNode::File(Blob::New(b"text".as_slice().into())),
+            managed: Managed::default(),
+            implied: false,
+        };
+        let listing = Listing::from([(TreePath::new("/f").expect("a path"), kept)]);
+        Record {
+            cob: cob.to_owned(),
+            generation: 1,
+            reason: Reason::Before,
+            spec: None,
+            paths: Vec::new(),
+            before: Part::New(listing.into()),
+            applied: Part::Same,
+            found: Frozen::default(),
+            begun: Default::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_can_be_read_when_its_segment_has_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut log, left) = Log::open(folder.path(), 0).expect("opened");
+        assert!(left.is_empty());
+        let first = log.append(vec![record("h/a"), record("h/b")], 7, true).expect("written");
+        let second = log.append(vec![record("h/c")], 8, false).expect("written");
+        let segment = log.turn().expect("turned");
+        // Another process finds the same in the same places.
+        let (_, found) = Log::open(folder.path(), 1).expect("opened");
+        assert_eq!(found.iter().map(|(n, _)| (n.number, &*n.record.cob)).collect::<Vec<_>>(), [(2, "h/b"), (3, "h/c")]);
+        log.done(3, log.bytes, segment);
+        assert!(log.waiting.is_empty() && log.bytes == 0);
+        for (numbered, frame) in first.iter().chain(&second).chain(&found) {
+            let read = frame.read().expect("read");
+            assert_eq!(
+                (read.number, read.time, &read.record.cob),
+                (numbered.number, numbered.time, &numbered.record.cob)
+            );
+            assert_eq!(read.record.piece(super::super::Piece::Before).thaw().len(), 1);
+        }
+    }
 }

@@ -38,7 +38,7 @@ use crate::path::TreePath;
 use absent::Absent;
 use flush::Bell;
 pub(crate) use frozen::Frozen;
-use log::{Log, Numbered};
+use log::{Frame, Log, Numbered};
 pub(crate) use tree::read_listing;
 use write::Writer;
 
@@ -153,8 +153,18 @@ pub(crate) enum Held {
     Nowhere,
     /// A tree of the repository.
     Tree(Oid),
-    /// In the log.
-    Waiting(Frozen),
+    /// In the log, this piece of the record there.
+    Waiting(Arc<Frame>, Piece),
+}
+
+/// A part of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Piece {
+    Before,
+    Applied,
+    Found,
+    /// By its place.
+    Begun(usize),
 }
 
 /// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
@@ -254,10 +264,11 @@ impl Store {
         packs::search_for_deltas(&repo, false);
         let (mut index, recorded) = write::load(&repo).map_err(git)?;
         let writer = Writer::new(path, (&index, recorded));
-        let log = Log::open(path, recorded).map_err(io)?;
+        let (log, left) = Log::open(path, recorded).map_err(io)?;
         // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
-        log.waiting.iter().for_each(|numbered| note(&mut index, numbered));
-        let left = !log.waiting.is_empty();
+        left.iter().for_each(|(numbered, frame)| note(&mut index, numbered, frame));
+        let is_left = !left.is_empty();
+        drop(left);
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             index: RwLock::new(index),
@@ -271,7 +282,7 @@ impl Store {
             prune_before: Mutex::default(),
         });
         flush::begin(&shared).map_err(io)?;
-        if left {
+        if is_left {
             shared.bell.ring();
         }
         Ok(Self { shared })
@@ -302,9 +313,9 @@ impl Store {
             let answer = match log.append(records, write::now(), durable) {
                 Ok(new) => {
                     let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
-                    new.iter().for_each(|numbered| note(&mut index, numbered));
+                    new.iter().for_each(|(numbered, frame)| note(&mut index, numbered, frame));
                     drop(index);
-                    new.iter().for_each(|numbered| shared.note_absent(&numbered.record));
+                    new.iter().for_each(|(numbered, _)| shared.note_absent(&numbered.record));
                     Ok(())
                 }
                 Err(error) => Err(format!("its log: {error}")),
@@ -346,7 +357,10 @@ impl Store {
         match part {
             Held::Nowhere => Ok(Listing::new()),
             Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
-            Held::Waiting(listing) => Ok(listing.thaw()),
+            Held::Waiting(frame, piece) => {
+                let numbered = frame.read().map_err(|e| self.shared.failed(format!("its log: {e}")))?;
+                Ok(numbered.record.piece(*piece).thaw())
+            }
         }
     }
 
@@ -458,14 +472,12 @@ impl Shared {
             (log.waiting.len(), log.bytes, segment)
         };
         while left > TOGETHER {
-            let some = lock(&self.log).waiting[..TOGETHER].to_vec();
-            self.write(writer, &some)?;
+            self.write_waiting(writer, TOGETHER)?;
             // In the repository, and in a segment with what is not.
             lock(&self.log).done(TOGETHER, 0, 0);
             left -= TOGETHER;
         }
-        let rest = lock(&self.log).waiting[..left].to_vec();
-        self.write(writer, &rest)?;
+        self.write_waiting(writer, left)?;
         lock(&self.log).done(left, bytes, segment);
         Ok(())
     }
@@ -474,7 +486,7 @@ impl Shared {
     fn write_at_once(&self, record: Record) -> Result<(), FilesError> {
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
-        let numbered = Arc::new(Numbered { number: 0, time: write::now(), record });
+        let numbered = Numbered { number: 0, time: write::now(), record };
         self.write(&mut writer, std::slice::from_ref(&numbered))?;
         self.note_absent(&numbered.record);
         Ok(())
@@ -486,7 +498,14 @@ impl Shared {
         }
     }
 
-    fn write(&self, writer: &mut Writer, batch: &[Arc<Numbered>]) -> Result<(), FilesError> {
+    /// The first so many of those that wait.
+    fn write_waiting(&self, writer: &mut Writer, count: usize) -> Result<(), FilesError> {
+        let frames = lock(&self.log).waiting[..count].to_vec();
+        let batch: std::io::Result<Vec<Numbered>> = frames.iter().map(|frame| frame.read()).collect();
+        self.write(writer, &batch.map_err(|e| self.failed(format!("its log: {e}")))?)
+    }
+
+    fn write(&self, writer: &mut Writer, batch: &[Numbered]) -> Result<(), FilesError> {
         let new = writer.write(batch).map_err(|e| self.git(&e))?;
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         for (cob, version) in new {
@@ -508,21 +527,21 @@ impl Shared {
 }
 
 /// The newest version of a change object is this one now, and it is in the log.
-fn note(index: &mut BTreeMap<String, Current>, numbered: &Arc<Numbered>) {
-    let Numbered { number, time, record } = &**numbered;
+fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, frame: &Arc<Frame>) {
+    let Numbered { number, time, record } = numbered;
     let was = index.get(&record.cob);
-    let whole = |listing: &Frozen| {
-        if listing.is_empty() { Held::Nowhere } else { Held::Waiting(listing.clone()) }
+    let whole = |piece: Piece| {
+        if record.piece(piece).is_empty() { Held::Nowhere } else { Held::Waiting(frame.clone(), piece) }
     };
-    let part = |part: &Part, same: Option<&Held>| match part {
+    let part = |part: &Part, piece: Piece, same: Option<&Held>| match part {
         Part::Same => same.cloned().unwrap_or_default(),
-        Part::New(listing) => whole(listing),
+        Part::New(_) => whole(piece),
     };
     let parts = Parts {
-        before: part(&record.before, was.map(|w| &w.parts.before)),
-        applied: part(&record.applied, was.map(|w| &w.parts.applied)),
-        found: whole(&record.found),
-        begun: record.begun.each_ref().map(whole),
+        before: part(&record.before, Piece::Before, was.map(|w| &w.parts.before)),
+        applied: part(&record.applied, Piece::Applied, was.map(|w| &w.parts.applied)),
+        found: whole(Piece::Found),
+        begun: [0, 1, 2, 3].map(|at| whole(Piece::Begun(at))),
     };
     let info = Arc::new(record.info(*time, None));
     index.insert(record.cob.clone(), Current { number: *number, id: None, info, parts });
@@ -539,6 +558,20 @@ impl Record {
             spec: self.spec.clone(),
             previous: previous.map(|id| id.to_string()),
             paths: self.paths.clone(),
+        }
+    }
+
+    /// A part of it; what is as in the version before is empty.
+    fn piece(&self, piece: Piece) -> Frozen {
+        let part = |part: &Part| match part {
+            Part::Same => Frozen::default(),
+            Part::New(listing) => listing.clone(),
+        };
+        match piece {
+            Piece::Before => part(&self.before),
+            Piece::Applied => part(&self.applied),
+            Piece::Found => self.found.clone(),
+            Piece::Begun(at) => self.begun[at].clone(),
         }
     }
 

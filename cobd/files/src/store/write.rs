@@ -47,7 +47,7 @@ impl Last {
     fn of(version: &Current) -> Option<Self> {
         let tree = |held: &Held| match held {
             Held::Tree(id) => Some(*id),
-            Held::Nowhere | Held::Waiting(_) => None,
+            Held::Nowhere | Held::Waiting(..) => None,
         };
         Some(Self { id: version.id?, before: tree(&version.parts.before), applied: tree(&version.parts.applied) })
     }
@@ -112,7 +112,7 @@ impl Writer {
 
     /// Writes records; the newest versions that come of them. A commit has one version of each change object at most, so that
     /// all of them are in the history.
-    pub(super) fn write(&mut self, records: &[Arc<Numbered>]) -> Result<Vec<(String, Current)>, git2::Error> {
+    pub(super) fn write(&mut self, records: &[Numbered]) -> Result<Vec<(String, Current)>, git2::Error> {
         let repo = Repository::open_bare(&self.path)?;
         let mut batch = Batch { odb: repo.odb()?, pack: NewPack::begin(&self.path.join("objects/pack")).map_err(io)? };
         let head = head(&repo)?;
@@ -312,9 +312,9 @@ impl All {
 }
 
 /// Records in their order, in groups in which each change object comes once.
-fn rounds(records: &[Arc<Numbered>]) -> Vec<Vec<&Arc<Numbered>>> {
+fn rounds(records: &[Numbered]) -> Vec<Vec<&Numbered>> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut rounds: Vec<Vec<&Arc<Numbered>>> = Vec::new();
+    let mut rounds: Vec<Vec<&Numbered>> = Vec::new();
     for numbered in records {
         let count = counts.entry(&numbered.record.cob).or_default();
         if rounds.len() == *count {
@@ -326,7 +326,7 @@ fn rounds(records: &[Arc<Numbered>]) -> Vec<Vec<&Arc<Numbered>>> {
     rounds
 }
 
-fn commit_text(tree: Oid, parent: Option<Oid>, round: &[&Arc<Numbered>]) -> String {
+fn commit_text(tree: Oid, parent: Option<Oid>, round: &[&Numbered]) -> String {
     let time = round.last().map_or_else(now, |numbered| numbered.time);
     let parent = parent.map(|id| format!("parent {id}\n")).unwrap_or_default();
     let who = format!("cobd <cobd@localhost> {time} +0000");
@@ -341,9 +341,9 @@ fn head(repo: &Repository) -> Result<Option<Commit<'_>>, git2::Error> {
     }
 }
 
-fn message(records: &[&Arc<Numbered>]) -> String {
+fn message(records: &[&Numbered]) -> String {
     const SHOWN: usize = 20;
-    let line = |numbered: &&Arc<Numbered>| {
+    let line = |numbered: &&Numbered| {
         let record = &numbered.record;
         format!("{} {:?} (generation {})", record.cob, record.reason, record.generation)
     };
