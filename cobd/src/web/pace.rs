@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// daemon is not asked for its status at every turn of its loop.
 const EVENT_EVERY: Duration = Duration::from_millis(250);
 /// The least time between any two.
-const AT_LEAST: Duration = Duration::from_millis(50);
+const AT_LEAST: Duration = Duration::from_millis(10);
 /// The longest.
 const LONGEST: Duration = Duration::from_secs(4);
 /// So many times as long as the loop has needed for the last status. Putting it into text takes twice as long again.
