@@ -107,7 +107,8 @@ impl Progress {
                 self.told.insert(entry.host.clone());
                 self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));
             }
-            ("start", Some(cob), Some(from), Some(to)) if self.told.contains(&entry.host) => {
+            // A host that has not been told may begin what one that has asks of it.
+            ("start", Some(cob), Some(from), Some(to)) if self.began.is_some() => {
                 let again = self.running.get(cob).copied().flatten();
                 let hop = (cob.clone(), from.clone(), to.clone());
                 let next = again.filter(|at| is_hop(plan, *at, &hop));
@@ -116,7 +117,8 @@ impl Progress {
                     // A further attempt belongs to the first one.
                     Some(at) if self.made[at] == Made::Not => self.made[at] = Made::Runs(entry.ts_ns),
                     Some(_) => {}
-                    None => self.unplanned += 1,
+                    None if self.told.contains(&entry.host) => self.unplanned += 1,
+                    None => return,
                 }
                 self.running.insert(cob.clone(), next);
             }

@@ -218,10 +218,12 @@ mod tests {
     }
 
     fn go(beside: &mut Beside) {
-        for host in ["n1", "n2"] {
-            let detail = "to generation 7".to_owned();
-            beside.take(&HistoryEntry { event: "go".to_owned(), detail, ..entry(host, 1, 1, BEGAN) });
-        }
+        ["n1", "n2"].into_iter().for_each(|host| go_on(beside, host, 0));
+    }
+
+    fn go_on(beside: &mut Beside, host: &str, ms: u64) {
+        let detail = "to generation 7".to_owned();
+        beside.take(&HistoryEntry { event: "go".to_owned(), detail, ..entry(host, 1, 1, BEGAN + ms * 1_000_000) });
     }
 
     #[test]
@@ -267,6 +269,25 @@ mod tests {
             "planned end 2.000 s, real end 2.400 s: 400 ms late, 16.6 % apart",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_a_host_begins_before_its_own_go_because_another_has_gone_on_counts() {
+        let mut beside = plan();
+        // Before anybody has: another story.
+        told(&mut beside, "n1/db", "start", 0, None);
+        go_on(&mut beside, "n2", 1);
+        // Of a host that has not been told, what the plan does not have is its own affair.
+        told(&mut beside, "n1/other", "start", 2, None);
+        told(&mut beside, "n1/other", "end", 3, Some(true));
+        told(&mut beside, "n1/db", "start", 4, None);
+        go_on(&mut beside, "n1", 5);
+        told(&mut beside, "n1/db", "end", 1001, Some(true));
+        told(&mut beside, "n2/app", "start", 1001, None);
+        told(&mut beside, "n2/app", "end", 2001, Some(true));
+        let (screen, _) = Screen::memory();
+        let last = "planned end 2.000 s, real end 2.000 s: as planned, 0.0 % apart";
+        assert_eq!(beside.compared(&screen).last().map(String::as_str), Some(last));
     }
 
     #[test]
