@@ -443,18 +443,18 @@ impl Shared {
         before.map_or(Ok(()), |before| self.prune(before).map(drop))
     }
 
-    /// Makes one pack of many small ones. It takes seconds where much was recorded: others may write and read meanwhile.
+    /// Makes one pack of several small ones, until there are few enough. Others may write and read meanwhile.
     fn merge_packs(&self) -> Result<(), FilesError> {
-        let _replacing = lock(&self.replacing);
-        let most = MOST_PACKS.0 * if self.bell.is_silent() { 1 } else { MOST_PACKS.1 };
-        let merged = packs::merge_small(&self.path, most, write::PACK_MODE).map_err(|e| self.git(&e))?;
-        if let Some(merged) = merged {
+        loop {
+            let _replacing = lock(&self.replacing);
+            let most = MOST_PACKS.0 * if self.bell.is_silent() { 1 } else { MOST_PACKS.1 };
+            let merged = packs::merge_small(&self.path, most, write::PACK_MODE).map_err(|e| self.git(&e))?;
+            let Some(merged) = merged else { return Ok(()) };
             // Who writes opens the repository anew each time; who reads may have what is gone open.
             let _writer = lock(&self.writer);
             merged.remove_small(&self.path).map_err(|e| self.git(&e))?;
             lock(&self.readers).clear();
         }
-        Ok(())
     }
 
     /// Puts what waits into the repository, in one pack and one commit.

@@ -47,17 +47,27 @@ pub(super) struct Merged {
     small: Vec<PathBuf>,
 }
 
-/// Makes one pack of the small ones, when there are too many.
+/// Makes one pack of the smallest ones, when there are too many: of so many as are small together, so that it takes a second
+/// and some memory, not minutes and much of it.
 pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<Option<Merged>, git2::Error> {
     let all = list(store);
     if all.len() <= most {
         return Ok(None);
     }
     let size = |path: &PathBuf| fs::metadata(path.with_extension("pack")).map_or(u64::MAX, |m| m.len());
-    let small: Vec<PathBuf> = all.into_iter().filter(|path| size(path) <= SMALL).collect();
+    let sizes = all.into_iter().map(|path| (size(&path), path));
+    let mut small: Vec<(u64, PathBuf)> = sizes.filter(|(size, _)| *size <= SMALL).collect();
     if small.len() < 2 {
         return Ok(None);
     }
+    small.sort_unstable();
+    let mut together = 0;
+    let fit = small.iter().take_while(|(size, _)| {
+        together += size;
+        together <= SMALL
+    });
+    let count = fit.count().max(2);
+    let small: Vec<PathBuf> = small.drain(..count).map(|(_, path)| path).collect();
     let mut objects = BTreeSet::new();
     for path in &small {
         objects.extend(oids(path).map_err(|e| git2::Error::from_str(&format!("{}: {e}", path.display())))?);
