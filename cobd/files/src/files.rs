@@ -149,12 +149,13 @@ impl Files {
         Ok(Self { store, folder: folder.to_owned(), vault, decided: Arc::new(Mutex::new(decided)) })
     }
 
-    /// Puts what waits in the log into the repository. It comes to it by itself, within seconds, and after a kill as well.
+    /// Puts what waits in the log into the repository, and makes one pack of small ones where there are many. It comes to it
+    /// by itself, within seconds, and after a kill as well.
     ///
     /// # Errors
     /// When the store can't be written.
     pub fn settle(&self) -> Result<(), FilesError> {
-        self.store.flush()
+        self.store.settle()
     }
 
     /// Looks; changes nothing.

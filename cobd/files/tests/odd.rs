@@ -264,12 +264,8 @@ fn a_thousand_generations_stay_small_and_every_one_can_be_had_again() {
         apply(&files, &tree(round)).expect("applied");
     }
     let packs = || fs::read_dir(folder.path().join("files/store.git/objects/pack")).expect("listed").count();
-    // That is done when nothing was recorded for a moment.
-    let limit = Instant::now() + Duration::from_secs(20);
-    while packs() > 2 * 51 + 2 {
-        assert!(Instant::now() < limit, "small packs are made one: {}", packs());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    files.settle().expect("settled");
+    assert!(packs() <= 2 * 51 + 2, "small packs are made one: {}", packs());
     let log = files.log(COB, usize::MAX).expect("read");
     let tree_path = TreePath::new(path.to_str().expect("text")).expect("a path");
     for (n, version) in log.iter().filter(|v| v.info.reason == cob_files::Reason::Applied).enumerate() {

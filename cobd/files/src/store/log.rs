@@ -35,27 +35,27 @@ const MAX_FRAME: usize = 64 << 20;
 
 /// Where a record stands in the log. It can be read as long as this is there, also when its segment has been removed.
 #[derive(Debug)]
-pub(crate) struct Frame {
-    number: u64,
+pub(crate) struct Place {
     file: Arc<File>,
-    /// Where its payload begins.
+    /// Where its frame begins.
     at: u64,
+    /// The frame's length.
     length: usize,
 }
 
-impl Frame {
+impl Place {
     /// The record.
     pub(super) fn read(&self) -> io::Result<Numbered> {
-        let mut payload = vec![0; self.length];
-        self.file.read_exact_at(&mut payload, self.at)?;
-        let line: Option<Line> = codec::decode(&payload, MAX_FRAME).ok();
-        let numbered = line.and_then(Line::numbered).filter(|numbered| numbered.number == self.number);
-        numbered.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a record is not as it was written"))
+        let mut bytes = vec![0; self.length];
+        self.file.read_exact_at(&mut bytes, self.at)?;
+        let payload = frame(&bytes).ok_or_else(|| "its checksum is another one".to_owned());
+        let damaged = |what: String| format!("a record at byte {} is damaged: {what}", self.at);
+        payload.and_then(decode).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, damaged(what)))
     }
 }
 
 /// A record, and where it stands.
-pub(super) type Logged = (Numbered, Arc<Frame>);
+pub(super) type Logged = (Numbered, Arc<Place>);
 
 /// A record with its place in the order of all.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(super) struct Log {
     /// Something was written that is not known to be durable.
     unsynced: bool,
     next: u64,
-    pub(super) waiting: Vec<Arc<Frame>>,
+    pub(super) waiting: Vec<Arc<Place>>,
     /// The size of what waits.
     pub(super) bytes: usize,
 }
@@ -100,20 +100,20 @@ impl Log {
                 continue;
             }
             let file = Arc::new(File::open(&path)?);
-            for (numbered, place) in read {
+            for (numbered, Range { start, end }) in read {
                 if numbered.number < next {
                     continue;
                 }
                 next = numbered.number + 1;
-                bytes += HEADER + place.len();
-                let (number, at, length) = (numbered.number, place.start as u64, place.len());
-                left.push((numbered, Arc::new(Frame { number, file: file.clone(), at, length })));
+                let length = end - start;
+                bytes += length;
+                left.push((numbered, Arc::new(Place { file: file.clone(), at: start as u64, length })));
             }
         }
         let segment = segments.last().map_or(1, |last| last + 1);
         let file = create(&folder, segment)?;
         let length = MAGIC.len() as u64;
-        let waiting = left.iter().map(|(_, frame): &Logged| frame.clone()).collect();
+        let waiting = left.iter().map(|(_, place): &Logged| place.clone()).collect();
         let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
         if log.waiting.is_empty() {
             log.done(0, 0, segment);
@@ -127,10 +127,10 @@ impl Log {
         let mut logged = Vec::new();
         for (record, number) in records.into_iter().zip(self.next..) {
             let numbered = Numbered { number, time, record };
-            let at = frames.len() + HEADER;
+            let start = frames.len();
             encode(&numbered, &mut frames)?;
-            let (file, length) = (self.file.clone(), frames.len() - at);
-            logged.push((numbered, Arc::new(Frame { number, file, at: self.length + at as u64, length })));
+            let (file, length) = (self.file.clone(), frames.len() - start);
+            logged.push((numbered, Arc::new(Place { file, at: self.length + start as u64, length })));
         }
         let mut file = &*self.file;
         let written = file.write_all(&frames).and_then(|()| if durable { file.sync_data() } else { Ok(()) });
@@ -143,7 +143,7 @@ impl Log {
         self.unsynced = !durable;
         self.next += logged.len() as u64;
         self.bytes += frames.len();
-        self.waiting.extend(logged.iter().map(|(_, frame)| frame.clone()));
+        self.waiting.extend(logged.iter().map(|(_, place)| place.clone()));
         Ok(logged)
     }
 
@@ -207,7 +207,7 @@ fn cut(path: &Path, good: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A record with the place of its payload in a segment.
+/// A record, and where its frame is in a segment.
 type Placed = (Numbered, Range<usize>);
 
 /// The records of a segment, and up to where it is whole.
@@ -238,11 +238,10 @@ fn read(path: &Path, newest: bool) -> io::Result<(Vec<Placed>, usize)> {
         let frame = frame(&bytes[at..]);
         match frame {
             Some(payload) => {
-                let line: Line = codec::decode(payload, MAX_FRAME).map_err(|e| damaged(at, &e.to_string()))?;
-                let numbered = line.numbered().ok_or_else(|| damaged(at, "a part of it is none"))?;
-                let begin = at + HEADER;
-                at = begin + payload.len();
-                all.push((numbered, begin..at));
+                let numbered = decode(payload).map_err(|what| damaged(at, &what))?;
+                let end = at + HEADER + payload.len();
+                all.push((numbered, at..end));
+                at = end;
             }
             None if newest => break,
             None => return Err(damaged(at, "its checksum is another one")),
@@ -257,6 +256,11 @@ fn frame(bytes: &[u8]) -> Option<&[u8]> {
     let (length, sum) = (number(0)? as usize, number(4)?);
     let payload = bytes.get(HEADER..HEADER.checked_add(length)?)?;
     (crc32c::crc32c(payload) == sum).then_some(payload)
+}
+
+fn decode(payload: &[u8]) -> Result<Numbered, String> {
+    let line: Line = codec::decode(payload, MAX_FRAME).map_err(|e| e.to_string())?;
+    line.numbered().ok_or_else(|| "a part of it is none".to_owned())
 }
 
 fn encode(numbered: &Numbered, frames: &mut Vec<u8>) -> io::Result<()> {
@@ -437,8 +441,8 @@ mod tests {
         assert_eq!(found.iter().map(|(n, _)| (n.number, &*n.record.cob)).collect::<Vec<_>>(), [(2, "h/b"), (3, "h/c")]);
         log.done(3, log.bytes, segment);
         assert!(log.waiting.is_empty() && log.bytes == 0);
-        for (numbered, frame) in first.iter().chain(&second).chain(&found) {
-            let read = frame.read().expect("read");
+        for (numbered, place) in first.iter().chain(&second).chain(&found) {
+            let read = place.read().expect("read");
             assert_eq!(
                 (read.number, read.time, &read.record.cob),
                 (numbered.number, numbered.time, &numbered.record.cob)

@@ -38,7 +38,7 @@ use crate::path::TreePath;
 use absent::Absent;
 use flush::Bell;
 pub(crate) use frozen::Frozen;
-use log::{Frame, Log, Numbered};
+use log::{Log, Numbered, Place};
 pub(crate) use tree::read_listing;
 use write::Writer;
 
@@ -49,9 +49,10 @@ const MAIN: &str = "refs/heads/main";
 const LARGE: usize = 1 << 20;
 /// So many records go into one pack: it is made in memory, some 2 KiB a record.
 const TOGETHER: usize = 2048;
-/// From so many packs on the small ones are made one, when nothing else is to be done; and from so many times as many on
-/// in any case.
-const MOST_PACKS: (usize, usize) = (50, 4);
+/// Beyond so many packs small ones are made one, when nothing else is to be done.
+const MOST_PACKS: usize = 50;
+/// Beyond so many in any case.
+const TOO_MANY_PACKS: usize = 200;
 /// So much waits at most.
 const MOST_WAITING: usize = 16 << 20;
 
@@ -154,7 +155,7 @@ pub(crate) enum Held {
     /// A tree of the repository.
     Tree(Oid),
     /// In the log, this piece of the record there.
-    Waiting(Arc<Frame>, Piece),
+    Waiting(Arc<Place>, Piece),
 }
 
 /// A part of a record.
@@ -266,7 +267,7 @@ impl Store {
         let writer = Writer::new(path, (&index, recorded));
         let (log, left) = Log::open(path, recorded).map_err(io)?;
         // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
-        left.iter().for_each(|(numbered, frame)| note(&mut index, numbered, frame));
+        left.iter().for_each(|(numbered, place)| note(&mut index, numbered, place));
         let is_left = !left.is_empty();
         drop(left);
         let shared = Arc::new(Shared {
@@ -313,7 +314,7 @@ impl Store {
             let answer = match log.append(records, write::now(), durable) {
                 Ok(new) => {
                     let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
-                    new.iter().for_each(|(numbered, frame)| note(&mut index, numbered, frame));
+                    new.iter().for_each(|(numbered, place)| note(&mut index, numbered, place));
                     drop(index);
                     new.iter().for_each(|(numbered, _)| shared.note_absent(&numbered.record));
                     Ok(())
@@ -340,6 +341,12 @@ impl Store {
         self.shared.flush()
     }
 
+    /// The same, and makes one pack of small ones where there are many.
+    pub(crate) fn settle(&self) -> Result<(), FilesError> {
+        self.flush()?;
+        self.shared.merge_packs(|| MOST_PACKS)
+    }
+
     /// Reads with a repository of its own.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Repository) -> Result<T, git2::Error>) -> Result<T, FilesError> {
         let taken = lock(&self.shared.readers).pop();
@@ -357,8 +364,8 @@ impl Store {
         match part {
             Held::Nowhere => Ok(Listing::new()),
             Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
-            Held::Waiting(frame, piece) => {
-                let numbered = frame.read().map_err(|e| self.shared.failed(format!("its log: {e}")))?;
+            Held::Waiting(place, piece) => {
+                let numbered = place.read().map_err(|e| self.shared.failed(format!("its log: {e}")))?;
                 Ok(numbered.record.piece(*piece).thaw())
             }
         }
@@ -438,17 +445,16 @@ impl Shared {
     /// What is done when nothing else is to be done.
     fn tidy(&self) -> Result<(), FilesError> {
         self.flush()?;
-        self.merge_packs()?;
+        self.merge_packs(|| if self.bell.is_silent() { MOST_PACKS } else { TOO_MANY_PACKS })?;
         let before = lock(&self.prune_before).take();
         before.map_or(Ok(()), |before| self.prune(before).map(drop))
     }
 
-    /// Makes one pack of several small ones, until there are few enough. Others may write and read meanwhile.
-    fn merge_packs(&self) -> Result<(), FilesError> {
+    /// Makes one pack of several small ones, until there are no more than `most`. Others may write and read meanwhile.
+    fn merge_packs(&self, most: impl Fn() -> usize) -> Result<(), FilesError> {
         loop {
             let _replacing = lock(&self.replacing);
-            let most = MOST_PACKS.0 * if self.bell.is_silent() { 1 } else { MOST_PACKS.1 };
-            let merged = packs::merge_small(&self.path, most, write::PACK_MODE).map_err(|e| self.git(&e))?;
+            let merged = packs::merge_small(&self.path, most(), write::PACK_MODE).map_err(|e| self.git(&e))?;
             let Some(merged) = merged else { return Ok(()) };
             // Who writes opens the repository anew each time; who reads may have what is gone open.
             let _writer = lock(&self.writer);
@@ -500,8 +506,8 @@ impl Shared {
 
     /// The first so many of those that wait.
     fn write_waiting(&self, writer: &mut Writer, count: usize) -> Result<(), FilesError> {
-        let frames = lock(&self.log).waiting[..count].to_vec();
-        let batch: std::io::Result<Vec<Numbered>> = frames.iter().map(|frame| frame.read()).collect();
+        let places = lock(&self.log).waiting[..count].to_vec();
+        let batch: std::io::Result<Vec<Numbered>> = places.iter().map(|place| place.read()).collect();
         self.write(writer, &batch.map_err(|e| self.failed(format!("its log: {e}")))?)
     }
 
@@ -527,11 +533,11 @@ impl Shared {
 }
 
 /// The newest version of a change object is this one now, and it is in the log.
-fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, frame: &Arc<Frame>) {
+fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, place: &Arc<Place>) {
     let Numbered { number, time, record } = numbered;
     let was = index.get(&record.cob);
     let whole = |piece: Piece| {
-        if record.piece(piece).is_empty() { Held::Nowhere } else { Held::Waiting(frame.clone(), piece) }
+        if record.piece(piece).is_empty() { Held::Nowhere } else { Held::Waiting(place.clone(), piece) }
     };
     let part = |part: &Part, piece: Piece, same: Option<&Held>| match part {
         Part::Same => same.cloned().unwrap_or_default(),
@@ -541,7 +547,7 @@ fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, frame: &Arc<
         before: part(&record.before, Piece::Before, was.map(|w| &w.parts.before)),
         applied: part(&record.applied, Piece::Applied, was.map(|w| &w.parts.applied)),
         found: whole(Piece::Found),
-        begun: [0, 1, 2, 3].map(|at| whole(Piece::Begun(at))),
+        begun: std::array::from_fn(|at| whole(Piece::Begun(at))),
     };
     let info = Arc::new(record.info(*time, None));
     index.insert(record.cob.clone(), Current { number: *number, id: None, info, parts });
