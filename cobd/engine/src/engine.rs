@@ -363,7 +363,7 @@ impl Engine {
     #[must_use]
     pub fn awaits_check(&self, cob: &CobId, check: Number) -> bool {
         let object = self.names.find_cob(cob).and_then(|cob| self.object(cob));
-        object.is_some_and(|o| matches!(o.activity, Activity::Checking { job, .. } if job == check))
+        object.is_some_and(|o| matches!(o.activity, Activity::Checking { job } if job == check))
     }
 
     pub(crate) fn unsettled(&self) -> usize {

@@ -49,7 +49,7 @@ use crate::journal::{FileJournal, Journal as _, JournalError};
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
 use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
-use crate::web::{Api, Ask, Done, Front, Refusal};
+use crate::web::{Ask, Done, Front, Refusal};
 
 use ahead::Ahead;
 use indexing::Indexing;
@@ -103,7 +103,6 @@ pub struct Daemon {
     running: BTreeMap<CobId, (JobId, JobHandle)>,
     /// The last words of the last action of a change object.
     last_lines: BTreeMap<CobId, String>,
-    api: Api,
     front: Front,
     changes: watch::Sender<u64>,
     manager: ServiceManager,

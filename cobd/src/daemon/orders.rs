@@ -27,7 +27,7 @@ impl Daemon {
             Ask::Status { of, reply } => {
                 let began = std::time::Instant::now();
                 let status = self.host_status(of);
-                self.api.pace.status_took(began.elapsed());
+                self.front.api.pace.status_took(began.elapsed());
                 let _ = reply.send(status);
             }
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),

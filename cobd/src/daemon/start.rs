@@ -151,7 +151,7 @@ impl Daemon {
         let api = Api::new(ask_tx);
         let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
         api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
-        let front = Front::from(api.clone());
+        let front = Front::from(api);
         let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(front.clone()));
         let (depot_tx, depot_changes) = mpsc::channel(1);
         let mut guards: Vec<Box<dyn std::any::Any>> = vec![Box::new(AbortOnDrop(unix))];
@@ -203,7 +203,6 @@ impl Daemon {
             introduction: None,
             running: BTreeMap::new(),
             last_lines: BTreeMap::new(),
-            api,
             front,
             changes: watch::Sender::new(0),
             manager: ServiceManager::of_environment(),

@@ -42,7 +42,7 @@ impl Daemon {
             }),
             refused: self.links.refused() + self.refused.get(),
             peers: self.links.status(),
-            denied: self.api.denied(),
+            denied: self.front.api.denied(),
             switch_waits: self.engine.switch_waits(),
             cobs,
             held: self.engine.held(),
@@ -80,7 +80,7 @@ impl Daemon {
 
     /// Where the host stands, for those who wait for it.
     pub(super) fn tell_standing(&self) {
-        self.api.pace.stands(Stands {
+        self.front.api.pace.stands(Stands {
             converged: self.engine.is_converged(),
             generation: self.engine.generation(),
             going_to: self.engine.going_to(),
@@ -113,7 +113,7 @@ impl Daemon {
 
     /// How this host is protected: as its generation says or, before the first, as it could only be.
     fn security(&self) -> Option<String> {
-        let word = match &*self.api.access() {
+        let word = match &*self.front.api.access() {
             Access::LoopbackOnly => "loopback-only",
             Access::Operators(_) | Access::Nobody => "identities",
         };

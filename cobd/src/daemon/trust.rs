@@ -21,7 +21,7 @@ impl Daemon {
         let active = self.active.as_ref().map(|a| &*a.prepared.manifest);
         let coming = self.coming.as_ref().map(|p| &*p.manifest);
         let introduction = self.introduction.as_deref().filter(|_| active.is_none() && coming.is_none());
-        self.api.set_access(super::start::access(&self.config, active.or(introduction), coming));
+        self.front.api.set_access(super::start::access(&self.config, active.or(introduction), coming));
         let manifests: Vec<&Manifest> = [active, coming, introduction].into_iter().flatten().collect();
         let keys = Keys::load(&self.config.identity).unwrap_or_else(|error| {
             error!("this host's key can't be read: {error}");

@@ -64,7 +64,7 @@ pub enum ServeError {
 /// The API with its routes: made once for many connections, because making them takes as long as an answer.
 #[derive(Debug, Clone)]
 pub struct Front {
-    api: Api,
+    pub(crate) api: Api,
     routes: Router,
 }
 
