@@ -10,6 +10,7 @@
 
 pub mod beside;
 pub mod canonical;
+pub mod check_round;
 pub mod cob;
 pub mod codec;
 pub mod facts;

@@ -7,8 +7,8 @@
 # For COB: the time of `cobgen generate`; first, from the start of the daemon's process until `cobctl switch --wait`
 # has ended; second, after the daemon was stopped, the same again, which looks at every file; and the daemon's most
 # memory. Then, with the daemon up all the time, as its users have it: `cobctl switch --wait` to generations in which
-# nothing, one file, one in a hundred and again one differ, and back (`cobctl rollback --wait`); `cobctl status`, for
-# what a command costs; and how long it takes from a change of one file by somebody else until the file is put right.
+# nothing, one file, one in a hundred and again one differ, and back (`cobctl rollback --wait`); `cobctl check`, which
+# looks at every file; `cobctl status`, for what a command costs; and how long it takes from a change of one file by somebody else until the file is put right.
 # For CFEngine: the first and second run of cf-agent. How many files are right is counted after each first run.
 # COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the release build.
 set -euo pipefail
@@ -90,6 +90,9 @@ round
 echo "COB, $count files, $shape: generate $generate; first $first, second $whole (up after $up); daemon $memory, then $(most); $files right"
 timed switch 1 --wait 10m
 line="nothing differs $took"
+checks=
+for _ in 1 2 3; do timed check; checks+="${checks:+, }$took"; done
+line+="; all checked $checks"
 number=1
 for every in "$count" 100 "$((count + 1))"; do
     model "$every"

@@ -159,6 +159,9 @@ Examples:
   cobctl status n1/db n2/app  two change objects; exit 0 if they are where they should be
   cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'")]
     Status(StatusArgs),
+    /// Check hosts and change objects now; exit 0 only if everything was looked at and is as wanted
+    #[command(after_help = words::CHECK)]
+    Check(CheckArgs),
     /// Show hosts and change objects as they change
     #[command(after_help = "\
 On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each change is a line.")]
@@ -380,6 +383,17 @@ pub struct StatusArgs {
     /// Show every change object; else those that are settled are counted where there are many
     #[arg(long)]
     pub all: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, ClapArgs)]
+pub struct CheckArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// How long to wait for checks to end
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::words::parse_span)]
+    pub wait: Duration,
 }
 
 /// Arguments of `watch`.

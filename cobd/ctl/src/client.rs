@@ -267,6 +267,20 @@ impl Client {
         body: &B,
         limit: Duration,
     ) -> Result<Done, AskError> {
+        self.post(at, path, body, limit).await
+    }
+
+    /// Sends a body and hears a value, which may take this long.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn post<B: Serialize, T: DeserializeOwned>(
+        &self,
+        at: &Endpoint,
+        path: &str,
+        body: &B,
+        limit: Duration,
+    ) -> Result<T, AskError> {
         let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
         let bytes = timely(at, limit, async {
             let (response, _line) = self.send(at, request(at, Method::POST, path, Bytes::from(body))?).await?;

@@ -99,6 +99,13 @@ impl Ahead {
         });
     }
 
+    /// Nothing that was seen so far answers a check any more.
+    pub(super) fn forget_what_counts(&mut self) {
+        if self.active {
+            self.drop_looks();
+        }
+    }
+
     /// The engine waits for a look at it: another one must not take its place.
     fn is_awaited(&self, cob: &CobId) -> bool {
         self.looks.get(cob).is_some_and(|look| matches!(look.state, State::Awaited(_)))

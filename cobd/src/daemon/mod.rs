@@ -20,6 +20,7 @@ mod follow;
 mod indexing;
 mod orders;
 mod perform;
+mod rounds;
 mod route;
 mod service_manager;
 mod start;
@@ -132,6 +133,8 @@ pub struct Daemon {
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
     checks: checks::Checks,
+    /// Checks that operators have asked for.
+    rounds: rounds::Rounds,
     /// What was looked at while a generation was prepared.
     ahead: Ahead,
     /// The switch that the host is in, and what watches over it.
@@ -295,7 +298,7 @@ impl Daemon {
                     Ok(state) => CheckOutcome::Found { state, values: checked.exports, detail: checked.difference },
                     Err(reason) => CheckOutcome::Failed(reason),
                 };
-                self.feed(Event::CheckEnded { cob, job: number, found });
+                self.check_ended(cob, job, found);
             }
             JobEnd::Moved(moved) => {
                 if !last_lines.is_empty() {
@@ -312,6 +315,17 @@ impl Daemon {
                 self.turn.finished.extend(leaves_a_folder.then_some(job));
             }
         }
+    }
+
+    fn check_ended(&mut self, cob: CobId, job: JobId, found: CheckOutcome) {
+        let number = job_number(job);
+        // One that the engine does not wait for any more says nothing about what is active.
+        if self.rounds.is_idle() || !self.engine.awaits_check(&cob, number) {
+            return self.feed(Event::CheckEnded { cob, job: number, found });
+        }
+        let rounds = self.rounds.awaiting(&cob, job);
+        self.feed(Event::CheckEnded { cob: cob.clone(), job: number, found: found.clone() });
+        self.looked_in(&rounds, &cob, &found);
     }
 
     /// Hosts with which something is at stake are watched more closely.

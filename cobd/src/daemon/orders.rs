@@ -59,6 +59,8 @@ impl Daemon {
                 let _ = reply.send(self.output(&cob));
             }
             Ask::Files { cob, query, reply } => self.files(&cob, query, reply),
+            Ask::Check { cobs, reply } => drop(reply.send(self.begin_round(&cobs))),
+            Ask::CheckRound { round, reply } => drop(reply.send(self.rounds.standing(round))),
             Ask::Watch { reply } => {
                 let _ = reply.send(self.changes.subscribe());
             }

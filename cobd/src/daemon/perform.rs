@@ -203,6 +203,7 @@ impl Daemon {
         let without_files = ready.iter().filter(|(_, ready)| ready.folder.is_err()).map(|(id, _)| id.clone()).collect();
         cobs.extend(ready);
         self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)), &concerned);
+        self.rounds.only(|cob| cobs.contains_key(cob));
         self.active = Some(Active { prepared, cobs, without_files });
         self.tell_roster();
     }
@@ -258,6 +259,7 @@ impl Daemon {
             }
         } else {
             self.ahead.drop_looks();
+            self.rounds.moved(&cob);
         }
         let begun = match self.context(&cob, Self::imports_of(&run)) {
             Ok(context) => {

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::checks::Checks;
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
+use super::rounds::Rounds;
 use super::service_manager::ServiceManager;
 use super::switch::SwitchWatch;
 use super::{Daemon, Turn, job_number, trust};
@@ -223,6 +224,7 @@ impl Daemon {
             snapshot_bytes: 0,
             pending_ends: Vec::new(),
             checks: Checks::default(),
+            rounds: Rounds::default(),
             ahead: super::ahead::Ahead::default(),
             switch,
             course: cob_types::outcome::Course::default(),

@@ -21,7 +21,7 @@ use crate::peer::HttpStream;
 const TOKEN: &str = "open-sesame";
 
 /// Every path, the method and body that it takes, and the role that it needs.
-const ROUTES: [(&str, &str, Role); 14] = [
+const ROUTES: [(&str, &str, Role); 16] = [
     ("GET /v1/version", "", Role::Look),
     ("GET /v1/whoami", "", Role::Look),
     ("GET /v1/status", "", Role::Look),
@@ -29,6 +29,8 @@ const ROUTES: [(&str, &str, Role); 14] = [
     ("GET /v1/history", "", Role::Look),
     ("GET /v1/output/n1/a/b", "", Role::Look),
     ("GET /v1/events", "", Role::Look),
+    ("GET /v1/check?round=7", "", Role::Look),
+    ("POST /v1/check", "{}", Role::Operate),
     ("POST /v1/prepare", "{\"generation\":9}", Role::Operate),
     ("POST /v1/switch", "{\"generation\":8}", Role::Operate),
     ("POST /v1/retry", "{\"cob\":\"n1/a\"}", Role::Operate),

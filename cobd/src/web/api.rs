@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_types::check_round::CheckRound;
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
@@ -92,6 +93,20 @@ pub enum Ask {
         who: String,
         /// Sent when the order is durable, or refused.
         reply: oneshot::Sender<Result<Done, Refusal>>,
+    },
+    /// Check change objects now, whatever is known of them.
+    Check {
+        /// Which; none: all of this host.
+        cobs: Vec<CobId>,
+        /// The answer: the round's number.
+        reply: oneshot::Sender<Result<u64, Refusal>>,
+    },
+    /// How a round of checks stands, and word of its end.
+    CheckRound {
+        /// Its number.
+        round: u64,
+        /// The answer; none: it is not known, or not any more.
+        reply: oneshot::Sender<Option<(CheckRound, watch::Receiver<bool>)>>,
     },
     /// A counter that grows whenever the status changes.
     Watch {

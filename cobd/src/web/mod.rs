@@ -14,7 +14,7 @@
 //! may no longer have what they are being given (`standing`).
 //!
 //! Rules: every queue, body, connection count and wait has a bound; nothing here changes anything but
-//! through an [`Ask::Order`]; a page of another origin can neither read nor order.
+//! through an [`Ask::Order`], and [`Ask::Check`] lets it be looked; a page of another origin can neither read nor order.
 
 mod access;
 mod api;
@@ -41,6 +41,6 @@ pub(crate) use pace::Stands;
 pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
-    API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
-    RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, CancelOrder, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder,
+    Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
 };

@@ -12,6 +12,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use cob_types::check_round::CheckRound;
 use cob_types::facts::FactsOf;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
@@ -28,8 +29,8 @@ use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, CancelOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder, Refusal,
-    RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, CancelOrder, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder,
+    Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
 
 /// The longest body that is read.
@@ -40,6 +41,8 @@ const BODY: Duration = Duration::from_secs(10);
 const HISTORY: usize = 1000;
 /// The most that may be asked for.
 const MAX_HISTORY: usize = 10_000;
+/// How long an answer about a round of checks waits for the round's end.
+const ROUND: Duration = Duration::from_secs(1);
 /// How often a watcher to whom nothing happens gets a comment, so that both ends see a dead link.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -56,6 +59,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/output/{*id}", get(output))
         .route("/v1/facts", get(facts))
         .route("/v1/events", get(events))
+        .route("/v1/check", get(check_round).post(check))
         .merge(files::routes())
         .route("/v1/prepare", post(prepare))
         .route("/v1/switch", post(switch))
@@ -176,6 +180,48 @@ async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
         )
     })?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}
+
+async fn check(
+    State(api): State<Api>,
+    Extension(author): Extension<Who>,
+    request: Request,
+) -> Result<Json<CheckRound>, Refusal> {
+    let CheckOrder { cobs, who } = body(&api, request).await?;
+    tracing::info!(who = author.author(who.as_deref()), cobs = cobs.len(), "a round of checks is asked for");
+    let round = api.ask(|reply| Ask::Check { cobs, reply }).await??;
+    standing_of_round(&api, round).await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RoundQuery {
+    round: u64,
+}
+
+async fn check_round(
+    State(api): State<Api>,
+    query: Result<Query<RoundQuery>, QueryRejection>,
+) -> Result<Json<CheckRound>, Refusal> {
+    let Query(RoundQuery { round }) =
+        query.map_err(|e| Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `round`, a round's number"))?;
+    standing_of_round(&api, round).await
+}
+
+/// How a round stands when it has ended, or after [`ROUND`].
+async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Refusal> {
+    let ask = || api.ask(|reply| Ask::CheckRound { round, reply });
+    let gone = || {
+        let what = format!("round {round} of checks is not known (any more)");
+        Refusal::new(RefusalKind::NotFound, what, "the daemon was restarted, or made many since: check again")
+    };
+    let (mut told, mut end) = ask().await?.ok_or_else(gone)?;
+    if !told.ended {
+        // Without a sender the round is gone, which the next question finds out.
+        let _ = tokio::time::timeout(ROUND, end.wait_for(|ended| *ended)).await;
+        told = ask().await?.ok_or_else(gone)?.0;
+    }
+    Ok(Json(told))
 }
 
 /// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]).

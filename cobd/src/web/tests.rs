@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cob_types::check_round::CheckRound;
 use cob_types::history::HistoryEntry;
 use cob_types::status::HostStatus;
 use cob_types::{CobId, GenerationNumber, HostName};
@@ -71,6 +72,11 @@ pub(super) fn fake() -> Fake {
                 Ask::Outcome { reply, .. } => drop(reply.send(None)),
                 Ask::Output { cob, reply } => drop(reply.send((cob.name() == "a/b").then(|| "hello\n".to_owned()))),
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),
+                Ask::Check { reply, .. } => drop(reply.send(Ok(7))),
+                Ask::CheckRound { round, reply } => {
+                    let told = CheckRound::new(host_status().name, round, GenerationNumber(1));
+                    drop(reply.send((round == 7).then(|| (told, watch::channel(false).1))));
+                }
                 Ask::Files { cob, query, reply } => {
                     let answer = crate::kinds::FilesAnswer { text: format!("{cob} {query:?}"), ..Default::default() };
                     drop(reply.send(Ok(answer)));

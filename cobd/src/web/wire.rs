@@ -131,6 +131,18 @@ pub struct CobOrder {
     pub who: Option<String>,
 }
 
+/// Body of `check`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckOrder {
+    /// The change objects of this host that are meant; empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cobs: Vec<CobId>,
+    /// Who orders, for the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
 /// Body of `fence`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

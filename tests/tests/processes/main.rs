@@ -7,6 +7,7 @@
 mod actions;
 mod before;
 mod budgets;
+mod checks;
 mod closed;
 mod disk;
 mod durations;

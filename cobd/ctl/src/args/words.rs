@@ -18,6 +18,22 @@ Examples:
 Of a host: what keeps it from activating the generation that it goes to; else its change objects that are not where
 they should be.";
 
+pub(super) const CHECK: &str = "\
+Examples:
+  cobctl check                  everything on every host
+  cobctl check n1 n2/app        a host and a change object
+  cobctl check --json | jq -r '.hosts[].differing[]?.cob'
+
+Daemons check by themselves at a start, when somebody changes a file or a unit, and at the intervals of kinds. This is
+for whoever wants to know now. Only checks count that begin after the question. What is found is treated as ever: what
+others have changed is put right where the model says so. A change object that is being moved is not looked at.
+
+Exit status: 0 everything was looked at and is as wanted; 1 something differs, moves, or could not be told in time;
+3 a host could not be reached.
+With --json: {\"hosts\": [{\"name\", \"reachable\", \"host\", \"round\", \"generation\", \"asked\", \"looked\", \"as_wanted\",
+\"moving\", \"ended\", \"differing\": [{\"cob\", \"found\", \"wanted\", \"detail\"}], \"unknown\": [{\"cob\", \"why\"}]} or
+{\"name\", \"reachable\", \"error\", \"hint\"}]}.";
+
 pub(super) const CANCEL: &str = "\
 Examples:
   cobctl cancel                          whichever switch is under way

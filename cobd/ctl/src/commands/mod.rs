@@ -14,6 +14,7 @@ use crate::targets::{Target, Targets};
 
 pub(crate) mod at;
 mod cancel;
+mod check;
 mod doctor;
 mod durations;
 mod explain;
@@ -72,6 +73,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
     let global = &args.global;
     match args.command {
         Command::Status(args) => status::run(&context(global, screen)?, screen, &args).await,
+        Command::Check(args) => check::run(&context(global, screen)?, screen, &args).await,
         Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,

@@ -146,6 +146,11 @@ impl Inside {
                 let none = Refusal::new(RefusalKind::Conflict, format!("{cob} has no files"), "");
                 drop(reply.send(Err(none)));
             }
+            Ask::Check { reply, .. } => {
+                let what = "checks are the business of real daemons";
+                drop(reply.send(Err(Refusal::new(RefusalKind::Unavailable, what, ""))));
+            }
+            Ask::CheckRound { reply, .. } => drop(reply.send(None)),
             Ask::Order { order, who, reply } => {
                 self.authors.push(who);
                 drop(reply.send(self.order(order)));

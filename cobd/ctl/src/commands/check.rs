@@ -1,0 +1,275 @@
+//! `cobctl check`: let daemons look now, and hear what they have found.
+//!
+//! A daemon answers within a second, with what it knows of the round by then; it is asked again until the round has
+//! ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cob_types::check_round::CheckRound;
+use cob_types::{CobId, GenerationNumber, HostName};
+use cobd::web::CheckOrder;
+use serde::Serialize;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::Context;
+use crate::args::{CheckArgs, Which};
+use crate::client::{AskError, Client};
+use crate::failure::{Exit, Failure};
+use crate::gather::{each, is_refusal};
+use crate::screen::{Paint, Screen};
+use crate::targets::Target;
+use crate::words::{clean, count};
+
+/// How long a daemon may take to begin a round.
+const BEGIN: Duration = Duration::from_secs(60);
+/// How often it is told how far rounds are.
+const TOLD: Duration = Duration::from_secs(1);
+
+/// The JSON of this command.
+#[derive(Debug, Serialize)]
+struct Answers {
+    hosts: Vec<Answer>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    name: HostName,
+    reachable: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    round: Option<CheckRound>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+}
+
+impl Answer {
+    fn new(target: &Target, told: Result<CheckRound, AskError>) -> Self {
+        let name = target.stand_in();
+        let nothing = |reachable, error, hint| Self { name: name.clone(), reachable, round: None, error, hint };
+        match told {
+            Ok(round) if target.name.as_ref().is_some_and(|name| *name != round.host) => {
+                let error = format!("{} answers as {}, not as {name}", target.endpoint, round.host);
+                nothing(false, Some(error), String::new())
+            }
+            Ok(round) => {
+                let name = round.host.clone();
+                Self { name, reachable: true, round: Some(round), error: None, hint: String::new() }
+            }
+            Err(error) => nothing(is_refusal(&error), Some(error.in_a_line()), error.hint()),
+        }
+    }
+
+    fn is_well(&self) -> bool {
+        self.round.as_ref().is_some_and(CheckRound::is_well)
+    }
+}
+
+/// How far all rounds are together.
+#[derive(Debug, Default)]
+struct Progress {
+    asked: AtomicU64,
+    looked: AtomicU64,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs) -> Result<Exit, Failure> {
+    let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
+    let targets = context.targets.only(&hosts)?;
+    let wanted = Arc::new(wanted(&args.only));
+    let (until, progress) = (Instant::now() + args.wait, Arc::<Progress>::default());
+    let rounds = each(&targets, |target| {
+        let (client, wanted, progress) = (context.client.clone(), Arc::clone(&wanted), Arc::clone(&progress));
+        async move { round(&client, &target, &wanted, until, &progress).await }
+    });
+    let answers = with_progress(screen, rounds, &progress).await;
+    let answers = Answers { hosts: answers.into_iter().map(|(target, told)| Answer::new(&target, told)).collect() };
+    if context.json {
+        screen.json(&answers)?;
+    } else {
+        for answer in &answers.hosts {
+            tell(screen, answer)?;
+        }
+    }
+    let hosts = &answers.hosts;
+    Ok(if hosts.iter().any(|host| !host.reachable) {
+        Exit::Unreached
+    } else if hosts.iter().all(Answer::is_well) {
+        Exit::Yes
+    } else {
+        Exit::No
+    })
+}
+
+/// The change objects that are meant on each host that is not meant as a whole.
+fn wanted(only: &[Which]) -> BTreeMap<HostName, Vec<CobId>> {
+    let mut wanted: BTreeMap<HostName, Vec<CobId>> = BTreeMap::new();
+    for which in only {
+        if let Which::Cob(cob) = which {
+            wanted.entry(cob.host()).or_default().push(cob.clone());
+        }
+    }
+    wanted.retain(|host, _| !only.contains(&Which::Host(host.clone())));
+    wanted
+}
+
+/// A round on one host, until it has ended or the time is over.
+async fn round(
+    client: &Client,
+    target: &Target,
+    wanted: &BTreeMap<HostName, Vec<CobId>>,
+    until: Instant,
+    progress: &Progress,
+) -> Result<CheckRound, AskError> {
+    // One whose name is not known beforehand is the only one: what is meant is meant of it.
+    let cobs = match &target.name {
+        Some(name) => wanted.get(name).cloned().unwrap_or_default(),
+        None => wanted.values().flatten().cloned().collect(),
+    };
+    let order = CheckOrder { cobs, who: client.who() };
+    let mut told: CheckRound = client.post(&target.endpoint, "/v1/check", &order, client.timeout().max(BEGIN)).await?;
+    progress.asked.fetch_add(told.asked, Ordering::Relaxed);
+    let mut looked = 0;
+    loop {
+        progress.looked.fetch_add(told.looked.saturating_sub(looked), Ordering::Relaxed);
+        looked = told.looked;
+        if told.ended || Instant::now() >= until {
+            return Ok(told);
+        }
+        told = client.get(&target.endpoint, &format!("/v1/check?round={}", told.round)).await?;
+    }
+}
+
+/// The same; on a terminal it is told how far it is.
+async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, progress: &Progress) -> T {
+    tokio::pin!(rounds);
+    if !screen.is_err_live() {
+        return rounds.await;
+    }
+    let mut ticks = tokio::time::interval_at(Instant::now() + TOLD, TOLD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = false;
+    loop {
+        tokio::select! {
+            answers = &mut rounds => {
+                if told {
+                    screen.say_over("");
+                }
+                return answers;
+            }
+            _ = ticks.tick() => {
+                told = true;
+                let (looked, asked) = (&progress.looked, &progress.asked);
+                let (looked, asked) = (looked.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+                screen.say_over(&format!("{looked} of {} looked at", count(asked, "change object")));
+            }
+        }
+    }
+}
+
+fn tell(screen: &mut Screen, answer: &Answer) -> std::io::Result<()> {
+    let name = &answer.name;
+    let Some(round) = &answer.round else {
+        screen.problem("error", &format!("{name}: {}", clean(answer.error.as_deref().unwrap_or_default())));
+        if !answer.hint.is_empty() {
+            screen.problem("hint", &answer.hint);
+        }
+        return Ok(());
+    };
+    let (paint, words) = in_words(round);
+    screen.line(&format!("{name}: {}", screen.paint(paint, &words)))?;
+    for differing in &round.differing {
+        let (cob, found, wanted) = (&differing.cob, &differing.found, &differing.wanted);
+        let state = if found == wanted { found.to_string() } else { format!("{found}, wanted {wanted}") };
+        let detail = clean(&differing.detail);
+        screen.line(&format!("  {cob}: {state}{}{detail}", if detail.is_empty() { "" } else { ": " }))?;
+    }
+    for unknown in &round.unknown {
+        screen.line(&format!("  {}: not known: {}", unknown.cob, clean(&unknown.why)))?;
+    }
+    let listed = (round.differing.len() + round.unknown.len()) as u64;
+    let more = (round.differ + round.not_known).saturating_sub(listed);
+    if more > 0 {
+        screen.line(&format!("  {more} more"))?;
+    }
+    Ok(())
+}
+
+/// How a round stands, in a line.
+fn in_words(round: &CheckRound) -> (Paint, String) {
+    if round.generation == GenerationNumber(0) {
+        return (Paint::Bad, "no generation yet: nothing is known to be wanted".to_owned());
+    }
+    let mut words = format!("{} looked at", count(round.looked, "change object"));
+    if round.is_well() {
+        words.push_str(if round.asked == 1 { ", as wanted" } else { ", all as wanted" });
+        return (Paint::Good, words);
+    }
+    let late = round.asked.saturating_sub(round.looked + round.moving);
+    for (number, what) in [
+        (round.differ, "not as wanted"),
+        (round.not_known, "not known"),
+        (round.moving, "not looked at, being moved"),
+        (late, "not looked at in time"),
+    ] {
+        if number > 0 {
+            words.push_str(&format!(", {number} {what}"));
+        }
+    }
+    (Paint::Bad, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::StateName;
+    use cob_types::check_round::{Differing, Unknown};
+
+    use super::*;
+
+    fn round(asked: u64, looked: u64, as_wanted: u64, moving: u64) -> CheckRound {
+        let host = HostName::new("n1").expect("a name");
+        let (ended, differ) = (asked == looked + moving, looked - as_wanted);
+        CheckRound { asked, looked, as_wanted, differ, moving, ended, ..CheckRound::new(host, 1, GenerationNumber(3)) }
+    }
+
+    #[test]
+    fn only_what_was_looked_at_and_is_as_wanted_is_well() {
+        let words = |round: &CheckRound| in_words(round).1;
+        assert_eq!(words(&round(2, 2, 2, 0)), "2 change objects looked at, all as wanted");
+        assert_eq!(words(&round(1, 1, 1, 0)), "1 change object looked at, as wanted");
+        assert_eq!(words(&round(3, 3, 2, 0)), "3 change objects looked at, 1 not as wanted");
+        assert_eq!(words(&round(3, 2, 2, 1)), "2 change objects looked at, 1 not looked at, being moved");
+        assert_eq!(words(&round(3, 1, 1, 0)), "1 change object looked at, 2 not looked at in time");
+        let none = CheckRound { generation: GenerationNumber(0), ended: true, ..round(0, 0, 0, 0) };
+        assert_eq!(words(&none), "no generation yet: nothing is known to be wanted");
+        assert!(!none.is_well());
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let (mut screen, written) = Screen::memory();
+        let cob = |name: &str| CobId::new(&format!("n1/{name}")).expect("an id");
+        let state = |name: &str| StateName::new(name).expect("a state");
+        let mut told = CheckRound { differ: 1, not_known: 1, ..round(3, 3, 1, 0) };
+        let detail = "2 lines\u{1b}[2J".to_owned();
+        told.differing = vec![Differing { cob: cob("a"), found: state("off"), wanted: state("on"), detail }];
+        told.unknown = vec![Unknown { cob: cob("b"), why: "exit status 7".to_owned() }];
+        let target = Target { name: None, endpoint: "unix:/x".parse().expect("an address") };
+        tell(&mut screen, &Answer::new(&target, Ok(told))).expect("written");
+        assert_eq!(
+            written.out(),
+            "n1: 3 change objects looked at, 1 not as wanted, 1 not known\n  \
+             n1/a: off, wanted on: 2 lines\\u{1b}[2J\n  n1/b: not known: exit status 7\n"
+        );
+    }
+
+    #[test]
+    fn a_host_that_is_meant_as_a_whole_is_looked_at_as_a_whole() {
+        let only: Vec<Which> = ["n1/a", "n2/b", "n1", "n2/c"].iter().map(|w| w.parse().expect("a name")).collect();
+        let wanted = wanted(&only);
+        let told: Vec<String> = wanted.iter().map(|(host, cobs)| format!("{host}: {}", cobs.len())).collect();
+        assert_eq!(told, ["n2: 2"]);
+    }
+}

@@ -1,0 +1,289 @@
+//! Rounds of checks: an operator asks for what the host is like now, and hears of checks that began after the question.
+//!
+//! ```text
+//!   asked ---- each change object: a check is wanted ---- its end counts --------------+
+//!                |  one was under way already: its end counts for nothing, the next does |---- ended
+//!                +- it is being moved, begins to be, or leaves: not looked at -----------+
+//! ```
+//!
+//! The engine does with what is found whatever it always does: a round lets it be looked, and changes nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cob_engine::Event;
+use cob_engine::event::CheckOutcome;
+use cob_types::check_round::{CheckRound, Differing, LISTED, Unknown};
+use cob_types::words::count;
+use cob_types::{CobId, GenerationNumber};
+use tokio::sync::watch;
+
+use super::{Daemon, job_id};
+use crate::run::JobId;
+use crate::web::{Refusal, RefusalKind};
+
+/// So many rounds can be asked about.
+const KEPT: usize = 8;
+/// Names of what is unknown that are told in a refusal.
+const NAMED: usize = 6;
+
+/// The last rounds.
+#[derive(Default)]
+pub(super) struct Rounds {
+    /// Rounds begun in this life.
+    begun: u32,
+    kept: VecDeque<Round>,
+}
+
+struct Round {
+    told: CheckRound,
+    /// What is to be looked at yet, with the check that was under way when the round began.
+    awaited: BTreeMap<CobId, Option<JobId>>,
+    end: watch::Sender<bool>,
+}
+
+/// What a check says of what is wanted.
+#[derive(Clone)]
+enum Seen {
+    AsWanted,
+    Differing(Differing),
+    Unknown(Unknown),
+}
+
+/// Adds to a list that has a bound.
+fn list<T>(to: &mut Vec<T>, one: T) {
+    if to.len() < LISTED {
+        to.push(one);
+    }
+}
+
+impl Round {
+    fn end_if_complete(&mut self) {
+        if self.awaited.is_empty() && !self.told.ended {
+            self.told.ended = true;
+            self.end.send_replace(true);
+        }
+    }
+
+    /// One of those awaited was looked at.
+    fn looked(&mut self, seen: Seen) {
+        let told = &mut self.told;
+        told.looked += 1;
+        match seen {
+            Seen::AsWanted => told.as_wanted += 1,
+            Seen::Differing(differing) => {
+                told.differ += 1;
+                list(&mut told.differing, differing);
+            }
+            Seen::Unknown(unknown) => {
+                told.not_known += 1;
+                list(&mut told.unknown, unknown);
+            }
+        }
+        self.end_if_complete();
+    }
+}
+
+impl Rounds {
+    /// How a round stands, and word of its end.
+    pub(super) fn standing(&self, number: u64) -> Option<(CheckRound, watch::Receiver<bool>)> {
+        let round = self.kept.iter().find(|round| round.told.round == number)?;
+        Some((round.told.clone(), round.end.subscribe()))
+    }
+
+    /// Whether anything is awaited at all.
+    pub(super) fn is_idle(&self) -> bool {
+        self.kept.iter().all(|round| round.told.ended)
+    }
+
+    fn is_full(&self) -> bool {
+        self.kept.len() >= KEPT && self.kept.iter().all(|round| !round.told.ended)
+    }
+
+    fn add(&mut self, told: CheckRound, awaited: BTreeMap<CobId, Option<JobId>>) {
+        if self.kept.len() >= KEPT {
+            let oldest = self.kept.iter().position(|round| round.told.ended);
+            oldest.and_then(|at| self.kept.remove(at));
+        }
+        let mut round = Round { told, awaited, end: watch::Sender::new(false) };
+        round.end_if_complete();
+        self.kept.push_back(round);
+    }
+
+    /// The rounds for which the end of this check counts. They wait for it no longer.
+    pub(super) fn awaiting(&mut self, cob: &CobId, check: JobId) -> Vec<u64> {
+        let mut rounds = Vec::new();
+        for round in &mut self.kept {
+            match round.awaited.get_mut(cob) {
+                Some(before) if *before == Some(check) => *before = None,
+                Some(_) => {
+                    round.awaited.remove(cob);
+                    rounds.push(round.told.round);
+                }
+                None => {}
+            }
+        }
+        rounds
+    }
+
+    /// It is being moved: it was not looked at.
+    pub(super) fn moved(&mut self, cob: &CobId) {
+        self.not_looked_at(|awaited| awaited == cob);
+    }
+
+    /// Only these are on the host from now on.
+    pub(super) fn only(&mut self, stays: impl Fn(&CobId) -> bool) {
+        self.not_looked_at(|awaited| !stays(awaited));
+    }
+
+    fn not_looked_at(&mut self, which: impl Fn(&CobId) -> bool) {
+        for round in &mut self.kept {
+            let before = round.awaited.len();
+            round.awaited.retain(|cob, _| !which(cob));
+            round.told.moving += (before - round.awaited.len()) as u64;
+            round.end_if_complete();
+        }
+    }
+}
+
+impl Daemon {
+    /// Begins a round; returns its number.
+    pub(super) fn begin_round(&mut self, cobs: &[CobId]) -> Result<u64, Refusal> {
+        if self.rounds.is_full() {
+            let what = format!("{} of checks are under way already", count(KEPT, "round"));
+            return Err(Refusal::new(RefusalKind::Unavailable, what, "wait for one of them to end"));
+        }
+        let known = |cob: &CobId| self.active.as_ref().is_some_and(|active| active.cobs.contains_key(cob));
+        let unknown: Vec<&str> = cobs.iter().filter(|cob| !known(cob)).map(CobId::as_str).collect();
+        if !unknown.is_empty() {
+            let more = if unknown.len() > NAMED { " and others" } else { "" };
+            let names = unknown[..unknown.len().min(NAMED)].join(", ");
+            let what = format!("the active generation of this host has no {names}{more}");
+            return Err(Refusal::new(RefusalKind::NotFound, what, "`cobctl status` lists what it has"));
+        }
+        // What was seen before the question does not answer it.
+        self.ahead.forget_what_counts();
+        let all: BTreeSet<CobId> = match (&self.active, cobs) {
+            (Some(active), []) => active.cobs.keys().cloned().collect(),
+            (_, cobs) => cobs.iter().cloned().collect(),
+        };
+        self.rounds.begun += 1;
+        let number = (u64::from(self.engine.life().start) << 32) | u64::from(self.rounds.begun);
+        let generation = self.active.as_ref().map_or(GenerationNumber(0), |a| a.prepared.manifest.generation);
+        let mut told = CheckRound::new(self.config.host.clone(), number, generation);
+        told.asked = all.len() as u64;
+        let mut awaited = BTreeMap::new();
+        for cob in all {
+            self.feed(Event::CheckWanted(cob.clone()));
+            let Some(check) = self.engine.check_of(&cob).map(job_id) else {
+                told.moving += 1;
+                continue;
+            };
+            let begun = self.running.get(&cob).is_some_and(|(running, _)| *running == check);
+            awaited.insert(cob, begun.then_some(check));
+        }
+        self.rounds.add(told, awaited);
+        Ok(number)
+    }
+
+    /// A check has ended that these rounds have waited for, and the engine knows what it found.
+    pub(super) fn looked_in(&mut self, rounds: &[u64], cob: &CobId, found: &CheckOutcome) {
+        if rounds.is_empty() {
+            return;
+        }
+        let seen = self.seen_as(cob, found);
+        for round in self.rounds.kept.iter_mut().filter(|round| rounds.contains(&round.told.round)) {
+            round.looked(seen.clone());
+        }
+    }
+
+    fn seen_as(&self, cob: &CobId, found: &CheckOutcome) -> Seen {
+        let unknown = |why: &str| Seen::Unknown(Unknown { cob: cob.clone(), why: why.to_owned() });
+        let (state, detail) = match found {
+            CheckOutcome::Failed(why) => return unknown(why),
+            CheckOutcome::Found { state, detail, .. } => (state, detail),
+        };
+        let Some(status) = self.cob_status(cob) else { return unknown("it has left") };
+        // What the engine makes of it: what rests on something else than what is there is outdated.
+        let (found, wanted) = (status.state.unwrap_or_else(|| state.clone()), status.preferred);
+        let detail = match status.drift.first() {
+            None if found == wanted => return Seen::AsWanted,
+            Some(file) if detail.is_empty() => format!("{} was changed by others", file.path),
+            Some(_) | None => detail.clone(),
+        };
+        Seen::Differing(Differing { cob: cob.clone(), found, wanted, detail })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::HostName;
+
+    use super::*;
+
+    fn cob(name: &str) -> CobId {
+        CobId::new(&format!("h/{name}")).expect("an id")
+    }
+
+    fn begun(rounds: &mut Rounds, number: u64, awaited: &[(&str, Option<u64>)]) {
+        let mut told = CheckRound::new(HostName::new("h").expect("a name"), number, GenerationNumber(1));
+        told.asked = awaited.len() as u64;
+        rounds.add(told, awaited.iter().map(|(name, before)| (cob(name), before.map(JobId))).collect());
+    }
+
+    fn told(rounds: &Rounds, number: u64) -> (u64, u64, bool) {
+        let (told, end) = rounds.standing(number).expect("it is kept");
+        assert_eq!(told.ended, *end.borrow());
+        (told.looked, told.moving, told.ended)
+    }
+
+    #[test]
+    fn a_check_that_was_under_way_counts_for_nothing() {
+        let mut rounds = Rounds::default();
+        begun(&mut rounds, 1, &[("a", Some(7)), ("b", None)]);
+        begun(&mut rounds, 2, &[("a", None)]);
+        assert_eq!(rounds.awaiting(&cob("a"), JobId(7)), [2]);
+        assert_eq!(rounds.awaiting(&cob("a"), JobId(9)), [1]);
+        assert_eq!(rounds.awaiting(&cob("a"), JobId(10)), [0; 0]);
+        assert_eq!(rounds.awaiting(&cob("c"), JobId(11)), [0; 0]);
+    }
+
+    #[test]
+    fn what_moves_or_leaves_is_not_looked_at_and_the_round_ends_all_the_same() {
+        let mut rounds = Rounds::default();
+        begun(&mut rounds, 1, &[("a", None), ("b", None), ("c", Some(3))]);
+        rounds.moved(&cob("a"));
+        assert_eq!(told(&rounds, 1), (0, 1, false));
+        assert_eq!(rounds.awaiting(&cob("b"), JobId(4)), [1]);
+        rounds.kept[0].looked(Seen::AsWanted);
+        assert_eq!(told(&rounds, 1), (1, 1, false));
+        rounds.only(|cob| cob.as_str() != "h/c");
+        assert_eq!(told(&rounds, 1), (1, 2, true));
+        assert!(!rounds.standing(1).expect("kept").0.is_well(), "what moves is not known to be as wanted");
+    }
+
+    #[test]
+    fn a_round_about_nothing_has_ended_and_is_not_well_without_a_generation() {
+        let mut rounds = Rounds::default();
+        begun(&mut rounds, 1, &[]);
+        assert_eq!(told(&rounds, 1), (0, 0, true));
+        assert!(rounds.is_idle());
+        let (mut told, _) = rounds.standing(1).expect("kept");
+        assert!(told.is_well());
+        told.generation = GenerationNumber(0);
+        assert!(!told.is_well());
+    }
+
+    #[test]
+    fn the_oldest_that_has_ended_makes_room() {
+        let mut rounds = Rounds::default();
+        for number in 0..KEPT as u64 {
+            begun(&mut rounds, number, &[("a", None)]);
+        }
+        assert!(rounds.is_full());
+        assert_eq!(rounds.awaiting(&cob("a"), JobId(1)).len(), KEPT);
+        rounds.kept[2].looked(Seen::AsWanted);
+        assert!(!rounds.is_full());
+        begun(&mut rounds, 100, &[("a", None)]);
+        assert!(rounds.standing(2).is_none() && rounds.standing(0).is_some() && rounds.standing(100).is_some());
+    }
+}

@@ -1,0 +1,125 @@
+//! Rounds of checks: what `cobctl check` finds on hosts whose kinds look at nothing by themselves.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cob_tests::cluster::Cluster;
+use cob_types::check_round::CheckRound;
+
+use crate::words::{cobctl, run};
+use crate::{PATIENCE, cluster};
+
+/// `db` looks slowly: what it found is what was there half a second before its end.
+const MODEL: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+kinds:
+  looked:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: "sleep 1; echo up > $COB_STATE_DIR/state"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+cobs:
+  n1/db: {kind: looked, content: {pause: 0.5}}
+  n1/app: {kind: looked}
+  n2/app: {kind: looked}
+"#;
+
+const SLOW_CHECK: (&str, &str) = (
+    "check.sh",
+    "#!/bin/sh\n[ ! -e \"$COB_STATE_DIR/broken\" ] || { echo no idea; exit 7; }\n\
+     found=$(cat \"$COB_STATE_DIR/state\" 2>/dev/null || echo down)\n\
+     case $(cat \"$COB_CONTENT\") in *pause*) sleep 0.5 ;; esac\necho \"$found\"\n",
+);
+
+fn started() -> Cluster {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), SLOW_CHECK]);
+    let generation = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
+    cluster
+}
+
+fn file(cluster: &Cluster, cob: &str, name: &str) -> PathBuf {
+    cluster.path(&format!("n1/cobs/n1+{cob}/{name}"))
+}
+
+fn begin(cluster: &Cluster, body: &str) -> CheckRound {
+    serde_json::from_str(&cluster.http("n1", "POST", "/v1/check", body).expect("begun")).expect("a round")
+}
+
+fn ended(cluster: &Cluster, mut round: CheckRound) -> CheckRound {
+    while !round.ended {
+        let path = format!("/v1/check?round={}", round.round);
+        round = serde_json::from_str(&cluster.http("n1", "GET", &path, "").expect("told")).expect("a round");
+    }
+    round
+}
+
+#[test]
+fn what_nobody_has_noticed_is_found_told_and_put_right() {
+    let cluster = started();
+    let check = |words: &[&str]| run(cobctl(&cluster, &["n1", "n2"], &[&["check"], words].concat()));
+    let well = check(&[]);
+    assert_eq!(
+        well,
+        (0, "n1: 2 change objects looked at, all as wanted\nn2: 1 change object looked at, as wanted\n".to_owned())
+    );
+    fs::remove_file(file(&cluster, "app", "state")).expect("removed");
+    fs::write(file(&cluster, "db", "broken"), "").expect("written");
+    assert!(cluster.status("n1").is_some_and(|status| status.converged), "nobody has looked");
+    let (code, told) = check(&["n1"]);
+    assert_eq!(
+        (code, told.lines().take(2).collect::<Vec<_>>()),
+        (1, vec!["n1: 2 change objects looked at, 1 not as wanted, 1 not known", "  n1/app: down, wanted up"])
+    );
+    assert!(told.contains("\n  n1/db: not known: ") && told.contains("no idea"), "{told}");
+    // What moves is not looked at, and is not said to be as wanted.
+    let (code, told) = check(&["n1/app"]);
+    assert_eq!((code, told.as_str()), (1, "n1: 0 change objects looked at, 1 not looked at, being moved\n"));
+    fs::remove_file(file(&cluster, "db", "broken")).expect("removed");
+    cluster.until(PATIENCE, || check(&[]).0 == 0, "it is put right");
+    let (code, told) = check(&["n1/nobody", "n1/none"]);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("has no n1/nobody, n1/none"), "{told}");
+}
+
+#[test]
+fn a_check_that_began_before_the_question_does_not_answer_it() {
+    let cluster = started();
+    let first = {
+        let cluster = &cluster;
+        std::thread::scope(|scope| {
+            let first = scope.spawn(move || ended(cluster, begin(cluster, "{\"cobs\":[\"n1/db\"]}")));
+            std::thread::sleep(Duration::from_millis(250));
+            fs::remove_file(file(cluster, "db", "state")).expect("removed");
+            let second = ended(cluster, begin(cluster, "{\"cobs\":[\"n1/db\"]}"));
+            assert_eq!((second.looked, second.differ), (1, 1), "{second:?}");
+            first.join().expect("told")
+        })
+    };
+    // It has looked before the file was gone.
+    assert_eq!((first.looked, first.as_wanted), (1, 1), "{first:?}");
+}
+
+#[test]
+fn a_host_without_a_generation_or_a_daemon_is_not_well() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), SLOW_CHECK]);
+    cluster.generate(&model);
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    let (code, told) = run(cobctl(&cluster, &["n1"], &["check"]));
+    assert_eq!((code, told.as_str()), (1, "n1: no generation yet: nothing is known to be wanted\n"));
+    assert_eq!(run(cobctl(&cluster, &["n1", "n2"], &["check"])).0, 3);
+    let gone = cluster.http("n1", "GET", "/v1/check?round=7", "").expect_err("there was none");
+    assert!(gone.contains("404") && gone.contains("check again"), "{gone}");
+}
