@@ -11,7 +11,7 @@ use cob_depot::{Depot, DepotError};
 use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, WayBack};
 use cob_types::secret::SecretId;
-use cob_types::{CobId, Generation, GenerationNumber, HostName, PublicKey};
+use cob_types::{CobId, Generation, GenerationNumber, HostName, Manifest, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -20,6 +20,7 @@ use crate::generation::{Assembled, assemble};
 use crate::model::Sources;
 use crate::secrets::{self, Vault};
 use crate::solve::{self, Given, Layouts};
+use crate::switches::DIRECTLY;
 
 /// The generation that a new one comes after.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,8 +33,8 @@ pub struct After {
     pub enrolled: Option<Enrolled>,
     /// The keys that its manifest names for hosts, without those that it revokes.
     pub keys: Enrolled,
-    /// The way back that the new one names.
-    pub back: Option<WayBack>,
+    /// The ways back that the new one names, the newest first.
+    pub back: Vec<WayBack>,
     /// The sealed secrets of its bundles: what did not change is taken over.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
     /// The layouts of its clusters with templates: what is there stays where it is.
@@ -82,11 +83,7 @@ impl After {
     pub fn latest(depot: &Depot, before: &Generation) -> Result<Self, DepotError> {
         let enrolled = Some(cob_depot::enrolled::read(depot.path())?);
         let generation = before.manifest.generation;
-        let back = if generation == GenerationNumber(0) {
-            None
-        } else {
-            Some(WayBack { generation, manifest: blob_hash(&depot.read_manifest_bytes(generation)?) })
-        };
+        let back = ways_back(depot, &before.manifest)?;
         let layouts = layouts_of(depot, generation)?;
         Ok(Self { enrolled, back, layouts, ..Self::of(before) })
     }
@@ -109,6 +106,26 @@ impl After {
         }
         Ok(())
     }
+}
+
+/// The ways back of a generation that is made after this one: to all from which hosts can go to it directly, so that one
+/// that fails is left for what its hosts had, whatever has failed before it.
+///
+/// # Errors
+/// When the depot can't be read.
+pub fn ways_back(depot: &Depot, before: &Manifest) -> Result<Vec<WayBack>, DepotError> {
+    let mut ways = Vec::new();
+    let (mut generation, mut parent) = (before.generation, before.parent);
+    while generation != GenerationNumber(0) && ways.len() < DIRECTLY {
+        ways.push(WayBack { generation, manifest: blob_hash(&depot.read_manifest_bytes(generation)?) });
+        generation = parent;
+        // One that is not kept any more is nowhere to be returned to.
+        match depot.read_manifest(generation) {
+            Ok(manifest) => parent = manifest.parent,
+            Err(_) => break,
+        }
+    }
+    Ok(ways)
 }
 
 /// Why the layouts of a generation can't be excluded.
@@ -178,7 +195,7 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
     let assembled = match assemble(draft, number, after.number) {
         Ok(mut assembled) => {
-            assembled.generation.manifest.back.extend(after.back);
+            assembled.generation.manifest.back.extend(after.back.iter().cloned());
             let findings = check::check(&assembled.generation, Some(&assembled.provenance));
             diagnostics.extend(findings.into_iter().map(Diagnostic::from));
             Some(assembled)

@@ -135,7 +135,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         Err(error) => return Err(Refused::depot(error)),
     };
     if !options.way_back {
-        after.back = None;
+        after.back.clear();
     }
     let not_instead = match &earlier {
         Some(depot) => after.instead_of(depot, options.instead_of).err(),

@@ -1,14 +1,14 @@
-//! The orders of switches that a new generation carries: to it from those before it, and back to the one before.
+//! The orders of switches that a new generation carries: to it from those before it, and back to them.
 
 use cob_depot::{Depot, DepotError};
 use cob_types::generation::MAX_MANIFEST;
-use cob_types::{CobId, Generation, GenerationNumber, SwitchOrder, codec};
+use cob_types::{CobId, Generation, GenerationNumber, Manifest, SwitchOrder, codec};
 
 use crate::diagnostic::Diagnostic;
 use crate::generation::{NoOrder, Side, switch_order};
 
-/// From so many generations before it hosts can go to a new one directly; from earlier ones in steps.
-const DIRECTLY: usize = 4;
+/// From so many generations before it hosts can go to a new one directly, and back; from earlier ones in steps.
+pub(crate) const DIRECTLY: usize = 4;
 /// So many members of a circle are told.
 const TOLD: usize = 8;
 
@@ -37,9 +37,6 @@ pub fn give_orders(
             Err(NoOrder::Circle(circle)) => said.push(refusal(&circle, from, to)),
         }
     }
-    if let Some(depot) = depot {
-        orders.extend(from_earlier(generation, before, depot)?);
-    }
     if generation.manifest.back.iter().any(|way| way.generation == from) {
         match switch_order(&Side::of(generation), &Side::of(before), true) {
             Ok(order) => orders.push(order),
@@ -50,6 +47,9 @@ pub fn give_orders(
             }
         }
     }
+    if let Some(depot) = depot {
+        orders.extend(of_earlier(generation, before, depot)?);
+    }
     // Hosts can do without: they go step by step then.
     generation.manifest.switches = orders;
     let fits = |generation: &Generation| codec::encode(&generation.manifest).is_ok_and(|m| m.len() <= MAX_MANIFEST);
@@ -58,21 +58,28 @@ pub fn give_orders(
         let least = (0..manifest.switches.len()).rfind(|at| manifest.switches[*at].from < from);
         manifest.switches.remove(least.unwrap_or(manifest.switches.len() - 1));
     }
+    let Manifest { switches, back, .. } = &mut generation.manifest;
+    back.retain(|way| switches.iter().any(|order| (order.from, order.to) == (to, way.generation)));
     Ok(said)
 }
 
-/// The orders from generations before the last one. Where one has none, hosts go step by step.
-fn from_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> Result<Vec<SwitchOrder>, DepotError> {
+/// The orders from generations before the last one, and back to them. Where there is none forth, hosts go step by step;
+/// where there is none back, that way is not named.
+fn of_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> Result<Vec<SwitchOrder>, DepotError> {
     let mut orders = Vec::new();
     let mut earlier = before.manifest.parent;
-    while earlier != GenerationNumber(0) && orders.len() + 1 < DIRECTLY {
+    for _ in 1..DIRECTLY {
         // One that is not kept any more is nowhere active that could still be reached.
         let Ok(manifest) = depot.read_manifest(earlier) else { break };
-        let side = Side::near(depot, &manifest, before, &generation.manifest)?;
-        match switch_order(&side, &Side::of(generation), false) {
-            Ok(order) => orders.push(order),
-            Err(NoOrder::Circle(_)) => {}
-            Err(NoOrder::Depot(error)) => return Err(error),
+        let (old, new) = (Side::near(depot, &manifest, before, &generation.manifest)?, Side::of(generation));
+        let goes_back = generation.manifest.back.iter().any(|way| way.generation == earlier);
+        let ways = [Some(switch_order(&old, &new, false)), goes_back.then(|| switch_order(&new, &old, true))];
+        for order in ways.into_iter().flatten() {
+            match order {
+                Ok(order) => orders.push(order),
+                Err(NoOrder::Circle(_)) => {}
+                Err(NoOrder::Depot(error)) => return Err(error),
+            }
         }
         earlier = manifest.parent;
     }

@@ -20,13 +20,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use cob_trust::{SecretKey, publishers};
-use cob_types::generation::{ManifestHost, Security, WayBack};
+use cob_types::generation::{ManifestHost, Security};
 use cob_types::history::HistoryEntry;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
+use cobgen::make::ways_back;
 use cobgen::switches::give_orders;
 
 use crate::processes;
@@ -279,7 +280,7 @@ impl Cluster {
         (depot, latest)
     }
 
-    /// Publishes a generation as it is, with the orders of switches to it and the way back to the one before; with
+    /// Publishes a generation as it is, with the orders of switches to it and the ways back to those before; with
     /// identities it gets the signatures.
     ///
     /// # Panics
@@ -287,9 +288,8 @@ impl Cluster {
     pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
         let parent = generation.manifest.parent;
         if parent != GenerationNumber(0) && generation.manifest.back.is_empty() {
-            let bytes = depot.read_manifest_bytes(parent).expect("the generation before");
-            let way = WayBack { generation: parent, manifest: canonical::blob_hash(&bytes) };
-            generation.manifest.back.push(way);
+            let before = depot.read_manifest(parent).expect("the generation before");
+            generation.manifest.back = ways_back(depot, &before).expect("a depot that can be read");
         }
         if parent != GenerationNumber(0) && generation.manifest.switches.is_empty() {
             let before = depot.read(parent).expect("the generation before");

@@ -3,16 +3,18 @@
 //! A daemon may be slow, gone, another program or hostile: each shows as an [`AskError`], in time and
 //! within [`MAX_ANSWER`].
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cob_trust::tls::{self, Identity, OtherKey};
-use cob_types::PublicKey;
 use cob_types::words::form;
-use cobd::web::{Done, RefusalBody};
+use cob_types::{HostName, PublicKey};
+use cobd::web::{Done, MEANT_FOR, RefusalBody};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -27,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use crate::settings::Credentials;
-use crate::targets::Endpoint;
+use crate::targets::{Endpoint, Target};
 use crate::words::{clean, span};
 
 /// The longest answer that is read: some 50,000 change objects.
@@ -52,6 +54,8 @@ pub struct Client {
     timeout: Duration,
     who: String,
     credentials: Credentials,
+    /// Who is meant by an address.
+    names: Arc<BTreeMap<Endpoint, HostName>>,
 }
 
 /// Why there is no answer, or not the one hoped for.
@@ -196,7 +200,14 @@ impl Client {
     #[must_use]
     pub fn new(timeout: Duration, credentials: Credentials) -> Self {
         let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_default();
-        Self { timeout, who, credentials }
+        Self { timeout, who, credentials, names: Arc::default() }
+    }
+
+    /// The same, for these: an order that reaches the daemon of another host is refused by it.
+    #[must_use]
+    pub fn meaning(self, targets: &[Target]) -> Self {
+        let named = |target: &Target| Some((target.endpoint.clone(), target.name.clone()?));
+        Self { names: Arc::new(targets.iter().filter_map(named).collect()), ..self }
     }
 
     /// The same, with no more patience than this.
@@ -283,7 +294,12 @@ impl Client {
     ) -> Result<T, AskError> {
         let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
         let bytes = timely(at, limit, async {
-            let (response, _line) = self.send(at, request(at, Method::POST, path, Bytes::from(body))?).await?;
+            let mut request = request(at, Method::POST, path, Bytes::from(body))?;
+            // Names are words of letters, digits and a few signs.
+            if let Some(name) = self.names.get(at).and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
+                request.headers_mut().insert(MEANT_FOR, name);
+            }
+            let (response, _line) = self.send(at, request).await?;
             whole(at, response).await
         });
         parse(at, &bytes.await?)

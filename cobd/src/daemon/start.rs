@@ -149,7 +149,7 @@ impl Daemon {
         )
         .await?;
         let (ask_tx, asks) = mpsc::channel(64);
-        let api = Api::new(ask_tx);
+        let api = Api::new(ask_tx, config.host.clone());
         let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
         api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
         let front = Front::from(api);

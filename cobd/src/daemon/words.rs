@@ -18,7 +18,7 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::info;
 
-use super::switch::way_back;
+use super::switch::NO_WAY_BACK;
 use super::{Asked, Daemon, Reply};
 use crate::web::RefusalKind;
 
@@ -146,8 +146,8 @@ impl Daemon {
 
     /// Withdraws the generation that was cancelled: by the way back that its publishers have signed.
     fn go_back_from(&mut self, generation: GenerationNumber, who: &str) -> Result<GenerationNumber, String> {
-        let manifest = self.manifest_of(generation).map_err(|_| "it is not at hand")?;
-        let to = way_back(&manifest, None).ok_or("it names no way back")?;
+        self.manifest_of(generation).map_err(|_| "it is not at hand")?;
+        let to = self.way_back(generation).ok_or_else(|| format!("it names {NO_WAY_BACK}"))?;
         self.way_to(to).map_err(|error| error.to_string())?;
         self.withdraw(generation, to, true, format!("cancelled by {who}"), Some(who));
         Ok(to)

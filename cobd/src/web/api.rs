@@ -237,6 +237,8 @@ impl fmt::Display for Caller {
 #[derive(Debug, Clone)]
 pub struct Api {
     tx: mpsc::Sender<Ask>,
+    /// Whose it is: an order that is meant for another host is not taken.
+    pub(super) host: HostName,
     /// How many connections there may be.
     pub(super) places: Arc<Places>,
     /// Watchers that may still come.
@@ -253,9 +255,10 @@ impl Api {
     /// A handle on the loop that reads the other end of this queue. Until [`Api::set_access`] only root
     /// on this host is let in.
     #[must_use]
-    pub fn new(tx: mpsc::Sender<Ask>) -> Self {
+    pub fn new(tx: mpsc::Sender<Ask>, host: HostName) -> Self {
         Self {
             tx,
+            host,
             places: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             access: Arc::new(watch::Sender::default()),

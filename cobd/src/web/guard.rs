@@ -14,13 +14,14 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use cob_types::HostName;
 use cob_types::trust::Role;
 
 use super::access::{Access, Token, Who};
 use super::api::{Api, Caller};
 use super::places::LetIn;
 use super::standing::Standing;
-use super::wire::{Refusal, RefusalKind};
+use super::wire::{MEANT_FOR, Refusal, RefusalKind};
 
 /// Lets a request through, or answers it.
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
@@ -75,6 +76,7 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
         Caller::Tls { .. } => page("https", request, |ip| ip.is_loopback() || access.is_here(ip))?,
     }
     content_type(request.method(), request.headers())?;
+    meant_for(&api.host, request.headers())?;
     Ok(who)
 }
 
@@ -181,6 +183,22 @@ fn is_ours(host: &str, ours: impl Fn(IpAddr) -> bool) -> bool {
     }
     let literal = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
     literal.parse::<IpAddr>().is_ok_and(ours)
+}
+
+/// Whoever names the host that is meant is not answered by another one: where nobody proves a key, an address alone
+/// does not tell who listens there.
+fn meant_for(host: &HostName, headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get(MEANT_FOR) {
+        Some(meant) if meant.as_bytes() != host.as_str().as_bytes() => {
+            let meant = String::from_utf8_lossy(meant.as_bytes());
+            Err(Refusal::new(
+                RefusalKind::Conflict,
+                format!("this is {host}, not {meant:?}: nothing was done"),
+                "a daemon of another host has that address: which ones run there, and is `address` right in the model?",
+            ))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn content_type(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {

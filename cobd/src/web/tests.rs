@@ -103,7 +103,7 @@ pub(super) fn fake() -> Fake {
             }
         }
     });
-    let api = Api::new(tx);
+    let api = Api::new(tx, host_status().name);
     api.set_access(Access::LoopbackOnly);
     Fake { api, changes, orders }
 }
@@ -359,7 +359,7 @@ async fn a_daemon_that_stops_is_told_from_one_that_is_there() {
     let served = Served::new().await;
     let (tx, rx) = mpsc::channel(1);
     drop(rx);
-    let api = Api::new(tx);
+    let api = Api::new(tx, host_status().name);
     api.set_access(Access::LoopbackOnly);
     let (code, body) = over_tcp(&api, |_| "GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()).await;
     assert!(code == 503 && body.contains("stopping"), "{code} {body}");

@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 /// The version of the API that is spoken here: the first part of every path.
 pub const API_VERSION: u32 = 1;
 
+/// The header with the name of the host that a request is meant for; another one refuses it.
+pub const MEANT_FOR: &str = "cob-host";
+
 /// Who answers, at `/v1/version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {

@@ -124,6 +124,30 @@ impl Shop {
 }
 
 #[test]
+fn after_two_failed_attempts_hosts_are_where_they_were_before_the_first() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    shop.break_it("n3", 2);
+    shop.order("n1", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
+    shop.wait_returned(two, one);
+    // Made after the one that was withdrawn, and fails as well.
+    let three = shop.publish(3);
+    shop.break_it("n3", 3);
+    shop.order("n2", "/v1/switch", "{\"generation\": 3, \"on_failure\": \"rollback\"}");
+    shop.wait_returned(three, one);
+    shop.serves(1);
+    // An operator's word leads to the same place, and never to one that was withdrawn.
+    shop.mend("n3");
+    let four = shop.publish(4);
+    shop.order("n1", "/v1/switch", "{\"generation\": 4}");
+    shop.cluster.wait_converged(four, PATIENCE);
+    let (code, told) = shop.ctl(&["rollback", "--wait"]);
+    assert_eq!(code, 0, "{told}");
+    shop.cluster.wait_converged(one, PATIENCE);
+    shop.serves(1);
+}
+
+#[test]
 fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone() {
     let mut shop = Shop::new();
     let (one, two) = (GenerationNumber(1), shop.publish(2));

@@ -121,7 +121,8 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
         screen.problem("warning", warning);
     }
     let credentials = if targets.need_credentials() { settings.credentials()? } else { Credentials::default() };
-    Ok(Context { client: Client::new(global.timeout, credentials), targets, json: global.json })
+    let client = Client::new(global.timeout, credentials).meaning(&targets.all);
+    Ok(Context { client, targets, json: global.json })
 }
 
 impl Context {

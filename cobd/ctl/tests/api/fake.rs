@@ -277,6 +277,7 @@ impl Daemon {
             prompt: true,
             changes: watch::channel(0).0,
         }));
+        let name = inside.lock().expect("not poisoned").status.name.clone();
         let (tx, mut asked) = mpsc::channel(8);
         let mut tasks = JoinSet::new();
         let own = Arc::clone(&inside);
@@ -285,7 +286,7 @@ impl Daemon {
                 own.lock().expect("not poisoned").answer(ask);
             }
         });
-        let api = Api::new(tx);
+        let api = Api::new(tx, name);
         api.set_access(Access::LoopbackOnly);
         (api, inside, tasks)
     }

@@ -29,6 +29,8 @@ use crate::generations::FetchError;
 use crate::peer::Transport as _;
 use crate::web::{RefusalKind, SwitchHow};
 
+/// What a generation names that can't be left.
+pub(in crate::daemon) const NO_WAY_BACK: &str = "no way back to a generation that was not withdrawn";
 /// Between two tries to get a generation that another host has told of: the first, and the longest.
 const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
 /// How long a host must be converged to have settled: what others restart in the switch may need it once more.
@@ -301,11 +303,14 @@ impl Daemon {
             let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
             return self.done(reply, false, detail);
         }
-        let named = self.manifest_of(left).ok().and_then(|manifest| way_back(&manifest, to));
+        let named = match to {
+            Some(to) => self.names_way_back(left, to).then_some(to),
+            None => self.way_back(left),
+        };
         let Some(target) = named else {
             let what = match to {
                 Some(to) => format!("generation {left} names no way back to {to}"),
-                None => format!("generation {left} names no way back"),
+                None => format!("generation {left} names {NO_WAY_BACK}"),
             };
             return self.refuse(
                 reply,
@@ -320,6 +325,17 @@ impl Daemon {
         let why = format!("ordered by {who}");
         self.withdraw(left, target, true, why, Some(&who));
         self.done(reply, true, format!("back from generation {left} to {target}"));
+    }
+
+    /// Where a withdrawal of a generation leads, if nobody says.
+    pub(in crate::daemon) fn way_back(&self, left: GenerationNumber) -> Option<GenerationNumber> {
+        let Switching { current, withdrawn } = &self.switch.state;
+        let came_from = current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
+        way_back(&*self.manifest_of(left).ok()?, came_from, |generation| withdrawn.contains_key(&generation))
+    }
+
+    fn names_way_back(&self, left: GenerationNumber, to: GenerationNumber) -> bool {
+        self.manifest_of(left).is_ok_and(|manifest| to < left && manifest.back.iter().any(|way| way.generation == to))
     }
 
     /// Puts a withdrawal on record; what follows is done at the end of the turn.
@@ -346,10 +362,16 @@ impl Daemon {
     }
 }
 
-/// The newest generation to which a manifest names a way back, or this one if it does.
-pub(in crate::daemon) fn way_back(manifest: &Manifest, to: Option<GenerationNumber>) -> Option<GenerationNumber> {
-    let all = manifest.back.iter().map(|way| way.generation);
-    all.filter(|back| *back < manifest.generation && to.is_none_or(|to| *back == to)).max()
+/// Where a generation is left for: where the host has come from, if the manifest names the way, else the newest that it
+/// names. Never one that was withdrawn itself.
+fn way_back(
+    manifest: &Manifest,
+    came_from: Option<GenerationNumber>,
+    withdrawn: impl Fn(GenerationNumber) -> bool,
+) -> Option<GenerationNumber> {
+    let named = manifest.back.iter().map(|way| way.generation);
+    let named: BTreeSet<_> = named.filter(|back| *back < manifest.generation && !withdrawn(*back)).collect();
+    came_from.filter(|from| named.contains(from)).or(named.last().copied())
 }
 
 /// A generation's policy as an order changes it.
@@ -370,4 +392,31 @@ fn short(mut why: String) -> String {
         why.push('…');
     }
     why
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::canonical::blob_hash;
+    use cob_types::generation::{Security, WayBack};
+
+    use super::*;
+
+    #[test]
+    fn a_generation_is_left_for_where_the_host_came_from_and_never_for_one_that_was_withdrawn() {
+        let number = GenerationNumber;
+        let mut manifest = Manifest::empty(number(8), number(7), Security::LoopbackOnly);
+        let way = |generation| WayBack { generation: number(generation), manifest: blob_hash(b"") };
+        manifest.back = vec![way(7), way(6), way(5), way(9)];
+        let back = |from: Option<u64>, withdrawn: &[u64]| {
+            way_back(&manifest, from.map(number), |g| withdrawn.contains(&g.0)).map(|g| g.0)
+        };
+        assert_eq!(back(Some(7), &[]), Some(7));
+        assert_eq!(back(Some(6), &[]), Some(6));
+        assert_eq!(back(Some(6), &[7]), Some(6));
+        // From where no way is named, or nobody knows from where: the newest that is.
+        assert_eq!(back(Some(4), &[7]), Some(6));
+        assert_eq!(back(None, &[]), Some(7));
+        assert_eq!(back(Some(6), &[6, 7]), Some(5));
+        assert_eq!(back(Some(6), &[5, 6, 7]), None);
+    }
 }

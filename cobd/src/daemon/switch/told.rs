@@ -8,7 +8,7 @@ use cob_types::status::{MadeMove, SwitchStage, SwitchStatus};
 use cob_types::{GenerationNumber, HostName, Item};
 use tracing::{info, warn};
 
-use super::{AGAIN, Aim, SETTLED_AFTER, Start, Told, told_withdrawal, way_back};
+use super::{AGAIN, Aim, SETTLED_AFTER, Start, Told, told_withdrawal};
 use crate::daemon::Daemon;
 use crate::peer::Transport as _;
 
@@ -79,8 +79,7 @@ impl Daemon {
         if !self.switch.state.follows(generation, round, ordered) {
             return;
         }
-        let named = self.manifest_of(generation).ok().and_then(|manifest| way_back(&manifest, Some(to)));
-        if named.is_none() {
+        if !self.names_way_back(generation, to) {
             warn!(%generation, %to, by = %host, "a withdrawal is not followed: no such way back is named");
             return;
         }

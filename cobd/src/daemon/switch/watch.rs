@@ -11,7 +11,7 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::{error, info, warn};
 
-use super::{Aim, SETTLED_AFTER, Start, short, way_back};
+use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 
 /// How often a guard is looked at.
@@ -143,11 +143,11 @@ impl Daemon {
     /// Withdraws the generation that the host goes to, if there is a way back.
     fn withdraw_by_policy(&mut self, why: String) {
         let Some(left) = self.current_goal() else { return };
-        match self.manifest_of(left).ok().and_then(|manifest| way_back(&manifest, None)) {
+        match self.way_back(left) {
             Some(to) => self.withdraw(left, to, false, why, None),
             None => {
-                error!(generation = %left, why, "a generation that names no way back can't be withdrawn");
-                let why = format!("{why}; generation {left} names no way back");
+                error!(generation = %left, why, "it names {NO_WAY_BACK}: it can't be withdrawn");
+                let why = format!("{why}; generation {left} names {NO_WAY_BACK}");
                 self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
             }
         }
