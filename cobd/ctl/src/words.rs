@@ -256,7 +256,18 @@ pub fn phase(cob: &CobStatus) -> &'static str {
 /// What a change object waits for or does, in a few words for a table.
 #[must_use]
 pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
-    let mut all: Vec<String> = cob.waits_for.iter().map(|w| wait(w, now_ns)).collect();
+    let mut all: Vec<String> = cob
+        .waits_for
+        .iter()
+        .map(|w| match w {
+            Wait::NoRoute { .. } if is_in_conflict(cob) => format!("a decision: `cobctl resolve {}`", cob.id),
+            _ => wait(w, now_ns),
+        })
+        .collect();
+    if all.is_empty() && cob.phase == Phase::Settled && cob.state.as_ref() != Some(&cob.preferred) {
+        let by: Vec<_> = cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)).map(|h| &h.cob).collect();
+        all.extend((!by.is_empty()).then(|| format!("kept there by {}", list(by, 3))));
+    }
     if let Some(action) = &cob.action {
         let mut text =
             if action.of > 1 { format!("attempt {} of {}", action.attempt, action.of) } else { String::new() };
@@ -279,6 +290,12 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
         all.push(format!("{more} more"));
     }
     all.join("; ")
+}
+
+/// Whether it is a file tree that waits for somebody to say which of two changes counts (docs/kinds/file-tree.md).
+#[must_use]
+pub fn is_in_conflict(cob: &CobStatus) -> bool {
+    cob.kind == "file-tree" && state(cob.state.as_ref()) == "conflict"
 }
 
 /// What others have changed, and what is known of them.

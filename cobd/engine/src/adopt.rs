@@ -156,7 +156,7 @@ impl Engine {
         for cob in &going.leaving {
             self.let_go(*cob, now);
         }
-        self.generation = going.generation;
+        let before = std::mem::replace(&mut self.generation, going.generation);
         self.active = Some(going.footing);
         self.activations += 1;
         // Those that are as they were begin anew; who is at rest has nothing to begin anew with.
@@ -182,7 +182,7 @@ impl Engine {
         }
         self.facts_changed = true;
         self.out.records.push(Body::Activated(going.generation));
-        self.note_activation();
+        self.note_activation(before);
     }
 
     /// A switch is left before its end: what it would have brought counts as what has left. Hosts that have gone on may
@@ -316,6 +316,15 @@ mod tests {
         assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
         b.ended("h/y", true);
         assert!(b.engine.is_converged());
+    }
+
+    #[test]
+    fn what_is_on_record_before_an_activation_is_of_the_generation_before() {
+        let mut b = Bench::new(&[X]);
+        let effects = b.engine.handle(go(2, &[X, Y]), b.now);
+        let told: Vec<_> = effects.persist.iter().map(|r| (r.generation.0, format!("{:?}", r.body))).collect();
+        let at = |what: &str| told.iter().find(|(_, body)| body.starts_with(what)).map(|(generation, _)| *generation);
+        assert_eq!((at("Go("), at("Activated(")), (Some(1), Some(2)), "{told:?}");
     }
 
     fn restless(bench: &Bench) -> (Vec<String>, usize) {

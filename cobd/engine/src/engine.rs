@@ -84,6 +84,8 @@ pub struct Engine {
     unsettled: usize,
     pub(crate) probing: Probing,
     activated: bool,
+    /// The generation before the activation of this turn: what is on record before that is of this one.
+    came_from: Option<GenerationNumber>,
     /// Jobs that were decided on before the activation of this turn.
     runs_first: Vec<Run>,
 }
@@ -212,6 +214,7 @@ impl Engine {
             unsettled: 0,
             probing: Probing::default(),
             activated: false,
+            came_from: None,
             runs_first: Vec::new(),
         }
     }
@@ -659,9 +662,13 @@ impl Engine {
         self.answer_owed();
         self.add_hellos(now);
         let persist = std::mem::take(&mut self.out.records);
+        let mut generation = self.came_from.take().unwrap_or(self.generation);
         let persist = persist.into_iter().map(|body| {
             self.lamport += 1;
-            Record { at: now, lamport: self.lamport, generation: self.generation, body, by: None }
+            if let Body::Activated(activated) = body {
+                generation = activated;
+            }
+            Record { at: now, lamport: self.lamport, generation, body, by: None }
         });
         let persist: Vec<_> = persist.collect();
         let send = std::mem::take(&mut self.send);
@@ -677,8 +684,9 @@ impl Engine {
         }
     }
 
-    pub(crate) fn note_activation(&mut self) {
+    pub(crate) fn note_activation(&mut self, before: GenerationNumber) {
         self.activated = true;
+        self.came_from.get_or_insert(before);
         self.runs_first.append(&mut self.out.runs);
     }
 }

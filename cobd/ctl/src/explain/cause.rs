@@ -4,7 +4,7 @@ use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Phase, 
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
-use crate::words::{ago, circle, clean, count, list, span, state, trouble};
+use crate::words::{ago, circle, clean, count, is_in_conflict, list, span, state, trouble};
 
 /// What a first cause is. In the order in which an operator should hear of them: what ends only by
 /// somebody's hand first, what ends by itself last.
@@ -139,6 +139,14 @@ impl Cause {
     }
 
     pub(super) fn no_route(cob: &CobStatus, to: &StateName) -> Self {
+        if is_in_conflict(cob) {
+            let words = "is in conflict: somebody has changed on the host what the model changes too";
+            return Self::new(CauseKind::NoRoute, words).hint(format!(
+                "`cobctl diff {id}` shows both; `cobctl resolve {id}` decides, with --theirs for what the model wants, \
+                 --ours for what is there, or --edit",
+                id = cob.id
+            ));
+        }
         let words =
             format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
         Self::new(CauseKind::NoRoute, words).hint("give its kind the missing transition")

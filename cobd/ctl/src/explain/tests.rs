@@ -311,8 +311,29 @@ fn the_settled_wait_for_nothing() {
     ");
     let mut asked = all.clone();
     asked[0].cobs[0].preferred = state("down");
+    asked[0].cobs[0].held_by.clear();
     insta::assert_snapshot!(told(&asked, "n1/db").2, @"n1/db waits for nothing: others want it up, where it has been for 3 min; by itself it would be down");
     insta::assert_snapshot!(told(&all, "n1/nothing").2, @"n1/nothing is not part of generation 7, which is active on n1");
+}
+
+#[test]
+fn what_is_kept_elsewhere_leads_to_what_those_do_who_keep_it() {
+    let kept = |cob| CobStatus { preferred: state("up"), ..held(settled(cob, "down"), "n1/schema", false) };
+    let all = hosts(vec![kept("n2/web"), moving("n1/schema", "absent", "present")]);
+    let (kind, culprit, sentence) = told(&all, "n2/web");
+    assert_eq!((kind, culprit.as_str()), (CauseKind::Moving, "n1/schema"));
+    insta::assert_snapshot!(sentence, @"n2/web down is kept there by n1/schema, which has been moving from absent to present for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    assert_eq!(crate::words::reasons(&kept("n2/web"), 0), "kept there by n1/schema");
+}
+
+#[test]
+fn a_conflict_asks_for_a_decision() {
+    let wait = vec![Wait::NoRoute { to: state("present") }];
+    let conflict = CobStatus { kind: "file-tree".to_owned(), ..waiting("n1/conf", "conflict", "present", wait) };
+    assert_eq!(crate::words::reasons(&conflict, 0), "a decision: `cobctl resolve n1/conf`");
+    let all = hosts(vec![conflict]);
+    insta::assert_snapshot!(told(&all, "n1/conf").2, @"n1/conf present is in conflict: somebody has changed on the host what the model changes too");
+    assert!(of(&all, "n1/conf").first.hint.contains("`cobctl resolve n1/conf` decides"));
 }
 
 #[test]

@@ -203,7 +203,12 @@ impl<'a> Walk<'a, '_> {
             Phase::Checking => found.causes.push(Cause::checking(cob, now)),
             Phase::Settled if cob.failed => found.causes.push(flagged(cob)),
             Phase::Settled if host.switch_waits.is_empty() || cob.retiring => {
-                found.causes.push(Cause::settled(cob, now));
+                if cob.state.as_ref() != Some(&cob.preferred) {
+                    self.kept_there(host, cob, &mut found);
+                }
+                if found.edges.is_empty() {
+                    found.causes.push(Cause::settled(cob, now));
+                }
             }
             Phase::Settled => found.edges.extend(activation(host, &cob.id)),
             Phase::Waiting => {}
@@ -215,6 +220,19 @@ impl<'a> Walk<'a, '_> {
             found.causes.push(if cob.failed { flagged(cob) } else { Cause::on_its_way("is about to move") });
         }
         found
+    }
+
+    /// It would be elsewhere by itself: what those do who hold its promise to be where it is.
+    fn kept_there(&mut self, host: &'a HostStatus, cob: &'a CobStatus, found: &mut Found) {
+        for holder in cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)) {
+            let is_settled = matches!(self.look(&holder.cob), Seen::Found(_, by) if by.phase == Phase::Settled);
+            found.edges.push(Edge {
+                words: format!("is kept there by {}", holder.cob),
+                for_ns: host.now_ns.saturating_sub(cob.since_ns),
+                to: holder.cob.clone(),
+                then: Then::Ask(if is_settled { Why::Holding } else { Why::Away }),
+            });
+        }
     }
 
     fn wait(&mut self, host: &'a HostStatus, cob: &'a CobStatus, wait: &Wait, found: &mut Found) {
