@@ -44,6 +44,14 @@ pub enum FilesError {
         /// What should be there.
         wanted: &'static str,
     },
+    /// The owner or group that is wanted is nobody on this host.
+    #[error("{path}: {what}")]
+    Unknown {
+        /// Of what.
+        path: TreePath,
+        /// Who.
+        what: String,
+    },
     /// A file whose content would have to be kept, and is too large for that.
     #[error(
         "{path} has {size} bytes; before it is overwritten or removed its content would have to be kept, and files of more \

@@ -166,10 +166,12 @@ impl Files {
         let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), false, true, true)?;
         let applied = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
+        // An owner who has left the host since changes nothing about what is there.
+        let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
         let state = match (&current, plan.conflicts.is_empty()) {
             (None, _) => State::Absent,
             (Some(_), false) => State::Conflict,
-            (Some(_), true) if applied && plan.steps.is_empty() && plan.blocked.is_empty() => State::Present,
+            (Some(_), true) if applied && in_place => State::Present,
             (Some(_), true) => State::Outdated,
         };
         let mut difference = plan.told;

@@ -121,7 +121,10 @@ impl Planner<'_> {
         }
         let on_the_way = self.folders_on_the_way(wanted);
         for (path, entry) in wanted {
-            let target = self.target(path, entry)?;
+            let (target, unknown) = self.target(path, entry)?;
+            for error in unknown {
+                plan.blocked.push(error);
+            }
             let only_there = target.implied && !plan.before.contains_key(path);
             let live = if only_there && on_the_way.contains(path) { None } else { Some(self.disk.look(path)?) };
             if only_there && matches!(live, None | Some(Found::Folder { .. })) {
@@ -239,7 +242,7 @@ impl Planner<'_> {
     }
 
     /// What the model wants at a path.
-    fn target(&self, path: &TreePath, entry: &Entry) -> Result<Target, FilesError> {
+    fn target(&self, path: &TreePath, entry: &Entry) -> Result<(Target, Vec<FilesError>), FilesError> {
         let node = match &entry.node {
             Node::File(source) => TargetNode::File(source.read(path)?),
             Node::Link(target) => TargetNode::Link(target.clone()),
@@ -250,14 +253,16 @@ impl Planner<'_> {
         {
             return Err(FilesError::TooLarge { path: path.clone(), size: bytes.len() as u64 });
         }
-        Ok(Target {
+        let (managed, unknown) = entry.managed(path);
+        let target = Target {
             node,
-            managed: entry.managed(path)?,
+            managed,
             shared: entry.manage == Manage::Merge,
             reported: self.wanted.on_drift == OnDrift::Report && !entry.secret,
             secret: entry.secret,
             implied: entry.is_implied(),
-        })
+        };
+        Ok((target, unknown))
     }
 
     /// What was at a path before it was managed.

@@ -290,15 +290,17 @@ impl Entry {
         }
     }
 
-    /// The attributes that it asks for, with names looked up on this host.
-    pub(crate) fn managed(&self, path: &TreePath) -> Result<Managed, FilesError> {
-        let named = |what: String| FilesError::Content(format!("{path}: {what}"));
-        Ok(Managed {
-            mode: self.mode,
-            uid: self.owner.as_ref().map(Who::owner).transpose().map_err(named)?,
-            gid: self.group.as_ref().map(Who::group).transpose().map_err(named)?,
-            xattrs: self.xattrs.clone(),
-        })
+    /// The attributes that it asks for, with names looked up on this host; those that nobody knows there are left out, and
+    /// told.
+    pub(crate) fn managed(&self, path: &TreePath) -> (Managed, Vec<FilesError>) {
+        let mut unknown = Vec::new();
+        let mut known = |number: Option<Result<u32, String>>| {
+            let number = number?.map_err(|what| unknown.push(FilesError::Unknown { path: path.clone(), what }));
+            number.ok()
+        };
+        let uid = known(self.owner.as_ref().map(Who::owner));
+        let gid = known(self.group.as_ref().map(Who::group));
+        (Managed { mode: self.mode, uid, gid, xattrs: self.xattrs.clone() }, unknown)
     }
 
     pub(crate) fn is_implied(&self) -> bool {

@@ -289,3 +289,29 @@ fn a_thousand_generations_stay_small_and_every_one_can_be_had_again() {
     retire(&again, &tree(rounds)).expect("retired");
     assert!(!path.exists());
 }
+
+#[test]
+fn an_owner_who_is_nobody_here_is_told_by_the_check_and_keeps_nothing_from_leaving() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = open(folder.path());
+    let path = folder.path().join("x.conf");
+    let of = |owner: &str| {
+        let file = serde_json::json!({"content": "mine\n", "owner": owner});
+        wanted(serde_json::json!({"files": {(path.to_str().expect("text")): file}}), folder.path())
+    };
+    let nobody = of("nobodyatall");
+    let checked = files.check(COB, &nobody).expect("it can be told");
+    assert_eq!(checked.state, State::Absent);
+    assert!(checked.difference.contains("there is no user \"nobodyatall\""), "{}", checked.difference);
+    assert!(matches!(apply(&files, &nobody), Err(FilesError::Unknown { .. })));
+    assert!(!path.exists(), "nothing was changed");
+    retire(&files, &nobody).expect("nothing is there to be taken back");
+
+    // One who has left since keeps nothing from being where it is, nor from leaving.
+    let me = rustix::process::geteuid().as_raw().to_string();
+    apply(&files, &of(&me)).expect("applied");
+    let checked = files.check(COB, &nobody).expect("it can be told");
+    assert_eq!(checked.state, State::Outdated, "another content");
+    retire(&files, &nobody).expect("taken back");
+    assert!(!path.exists());
+}
