@@ -15,12 +15,19 @@ const STAGED: usize = 1000;
 /// From so many on the whole file system is made durable at once, instead of file by file.
 const SYNC_ALL_FROM: usize = 64;
 
-/// Carries out the steps, in the order of the plan.
+/// Of each file or link of a plan: whether it is in its place, or gone.
+pub(crate) type Progress = BTreeMap<TreePath, bool>;
+
+/// Carries out the steps, in the order of the plan. What others have changed since the plan was made is left as it is, and
+/// told ([`FilesError::Changed`]): then `progress` says how far it has come.
 pub(crate) fn carry_out(
     disk: &Disk,
     steps: &[(TreePath, Step)],
     cancelled: &AtomicBool,
+    progress: &mut Progress,
 ) -> Result<Applied, FilesError> {
+    let replaces = |step: &Step| matches!(step, Step::File { .. } | Step::Link(_) | Step::Remove);
+    progress.extend(steps.iter().filter(|(_, step)| replaces(step)).map(|(path, _)| (path.clone(), false)));
     // Since the plan was made folders may have been exchanged.
     disk.forget();
     let mut touched = BTreeSet::new();
@@ -37,7 +44,7 @@ pub(crate) fn carry_out(
         steps.iter().filter(|(_, step)| matches!(step, Step::File { .. } | Step::Link(_))).collect();
     for some in staged.chunks(STAGED) {
         asked()?;
-        put_in_place(disk, some)?;
+        put_in_place(disk, some, progress)?;
         touched.extend(some.iter().map(|(path, _)| path.parent()));
     }
     for (path, step) in steps {
@@ -52,6 +59,7 @@ pub(crate) fn carry_out(
             Step::Remove => {
                 disk.clear_staged(path).map(drop).or_else(not_there)?;
                 disk.remove(path)?;
+                progress.insert(path.clone(), true);
             }
             Step::RemoveStaged => disk.remove(path)?,
             Step::ClearStaged => disk.clear_staged(path).map(drop).or_else(not_there)?,
@@ -73,7 +81,7 @@ pub(crate) fn carry_out(
 }
 
 /// Writes some files beside their places, makes them durable, and puts them there.
-fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesError> {
+fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)], progress: &mut Progress) -> Result<(), FilesError> {
     let one_by_one = some.len() < SYNC_ALL_FROM;
     let staged = some.iter().try_for_each(|(path, step)| match step {
         Step::File { content, attributes } => disk.stage_file(path, content, attributes, one_by_one),
@@ -82,14 +90,20 @@ fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesErro
         Step::RemoveStaged | Step::ClearStaged => Ok(()),
     });
     let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some) });
-    if let Err(error) = durable {
+    let installed = durable.and_then(|()| {
+        some.iter().try_for_each(|(path, _)| {
+            disk.install(path)?;
+            progress.insert(path.clone(), true);
+            Ok(())
+        })
+    });
+    if installed.is_err() {
         for (path, _) in some {
             // The first error counts; what is left here is removed by the next attempt.
             let _ = disk.clear_staged(path);
         }
-        return Err(error);
     }
-    some.iter().try_for_each(|(path, _)| disk.install(path))
+    installed
 }
 
 /// Makes the file systems of these durable, each once.

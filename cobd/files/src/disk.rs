@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use crate::attributes::{Attributes, Bytes};
@@ -56,6 +56,49 @@ pub(crate) struct Disk {
     root: Rc<OwnedFd>,
     /// The folder that was opened last: files come in the order of their folders.
     last: RefCell<Option<(TreePath, Rc<OwnedFd>)>>,
+    /// What was seen at a path when it was looked at first, where something is about to be changed.
+    seen: Option<RefCell<BTreeMap<TreePath, Seen>>>,
+}
+
+/// What tells whether somebody has changed what is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen(Option<Thing>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Thing {
+    inode: u64,
+    sort: FileType,
+    size: i64,
+    /// Of its content: a rename leaves it as it is.
+    modified: (i64, u64),
+    /// Of anything: a rename changes it.
+    changed: (i64, u64),
+}
+
+impl Seen {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self(Some(Thing {
+            inode: stat.st_ino,
+            sort: FileType::from_raw_mode(stat.st_mode),
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }))
+    }
+
+    fn at(parent: &OwnedFd, name: &[u8]) -> Result<Self, Errno> {
+        match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Self::of(&stat)),
+            Err(Errno::NOENT) => Ok(Self(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether it is the same under another name.
+    fn is_moved(self, other: Self) -> bool {
+        let apart = |seen: Self| seen.0.map(|thing| Thing { changed: (0, 0), ..thing });
+        apart(self) == apart(other)
+    }
 }
 
 impl Found {
@@ -86,7 +129,22 @@ impl Disk {
     pub(crate) fn new() -> Result<Self, FilesError> {
         let root = rustix::fs::open("/", FOLDER, Mode::empty());
         let root = root.map_err(|e| FilesError::Content(format!("the root of the host can't be opened: {e}")))?;
-        Ok(Self { root: Rc::new(root), last: RefCell::default() })
+        Ok(Self { root: Rc::new(root), last: RefCell::default(), seen: None })
+    }
+
+    /// The same, for changing what is found: nothing is replaced or removed that is not as it was seen first.
+    pub(crate) fn to_change() -> Result<Self, FilesError> {
+        Ok(Self { seen: Some(RefCell::default()), ..Self::new()? })
+    }
+
+    fn note(&self, path: &TreePath, seen: Seen) {
+        if let Some(all) = &self.seen {
+            all.borrow_mut().entry(path.clone()).or_insert(seen);
+        }
+    }
+
+    fn seen(&self, path: &TreePath) -> Option<Seen> {
+        self.seen.as_ref()?.borrow().get(path).copied()
     }
 
     /// The folder of a path, opened; none: it is not there.
@@ -137,7 +195,10 @@ impl Disk {
 
     /// What is at a path.
     pub(crate) fn look(&self, path: &TreePath) -> Result<Found, FilesError> {
-        let Some(parent) = self.parent(path)? else { return Ok(Found::Absent) };
+        let Some(parent) = self.parent(path)? else {
+            self.note(path, Seen(None));
+            return Ok(Found::Absent);
+        };
         self.look_in(&parent, path)
     }
 
@@ -145,9 +206,13 @@ impl Disk {
         let failed = |doing| FilesError::disk(doing, path);
         let stat = match rustix::fs::statat(parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(Found::Absent),
+            Err(Errno::NOENT) => {
+                self.note(path, Seen(None));
+                return Ok(Found::Absent);
+            }
             Err(error) => return Err(failed("looking at")(error)),
         };
+        self.note(path, Seen::of(&stat));
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 let fd = open_file(parent, path).map_err(failed("opening"))?;
@@ -243,7 +308,7 @@ impl Disk {
         let given = apply(&fd, &attributes(&fd, &stat), to);
         given.map_err(failed("setting owner and mode of"))?;
         // One that was made meanwhile stays, and is looked at again.
-        match rustix::fs::renameat_with(&parent, &*new, &parent, path.name(), rustix::fs::RenameFlags::NOREPLACE) {
+        match rustix::fs::renameat_with(&parent, &*new, &parent, path.name(), RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(&parent, &*new, AtFlags::REMOVEDIR);
@@ -311,21 +376,62 @@ impl Disk {
         Ok(rustix::fs::statat(&parent, &*staged_name(path.name()), AtFlags::SYMLINK_NOFOLLOW).is_ok())
     }
 
-    /// Puts what was staged into its place.
+    /// Puts what was staged into its place, if what is there is what was seen: the two are exchanged, so that what comes
+    /// out can be looked at before it is gone.
     pub(crate) fn install(&self, path: &TreePath) -> Result<(), FilesError> {
         let gone = || FilesError::disk("writing", path)(Errno::NOENT);
-        let parent = self.parent(path)?.ok_or_else(gone)?;
-        rustix::fs::renameat(&parent, &*staged_name(path.name()), &parent, path.name())
-            .map_err(FilesError::disk("putting into its place", path))
+        let failed = FilesError::disk("putting into its place", path);
+        let changed = || FilesError::Changed { path: path.clone() };
+        let (parent, new) = (self.parent(path)?.ok_or_else(gone)?, staged_name(path.name()));
+        let put = |flags| rustix::fs::renameat_with(&parent, &*new, &parent, path.name(), flags);
+        let Some(seen) = self.seen(path) else { return put(RenameFlags::empty()).map_err(failed) };
+        if Seen::at(&parent, path.name()).map_err(FilesError::disk("looking at", path))? != seen {
+            return Err(changed());
+        }
+        let exchanged = put(if seen.0.is_none() { RenameFlags::NOREPLACE } else { RenameFlags::EXCHANGE });
+        match exchanged {
+            Ok(()) if seen.0.is_none() => Ok(()),
+            Ok(()) => match Seen::at(&parent, &new) {
+                Ok(out) if out.is_moved(seen) => {
+                    rustix::fs::unlinkat(&parent, &*new, AtFlags::empty()).map_err(FilesError::disk("removing", path))
+                }
+                Ok(_) | Err(_) => {
+                    put(RenameFlags::EXCHANGE).map_err(failed)?;
+                    Err(changed())
+                }
+            },
+            Err(Errno::EXIST | Errno::NOENT) => Err(changed()),
+            // A file system that can't do it: what is there was looked at a moment ago.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => put(RenameFlags::empty()).map_err(failed),
+            Err(error) => Err(failed(error)),
+        }
     }
 
-    /// Removes a file or link, if it is there.
+    /// Removes a file or link, if it is there and is what was seen.
     pub(crate) fn remove(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
-        match rustix::fs::unlinkat(&parent, path.name(), AtFlags::empty()) {
+        let (failed, new) = (FilesError::disk("removing", path), staged_name(path.name()));
+        let gone = |name: &[u8]| match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(FilesError::disk("removing", path)(error)),
+        };
+        let Some(seen) = self.seen(path) else { return gone(path.name()) };
+        let put =
+            |from: &[u8], to: &[u8]| rustix::fs::renameat_with(&parent, from, &parent, to, RenameFlags::NOREPLACE);
+        match put(path.name(), &new) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let now = Seen::at(&parent, path.name()).map_err(failed)?;
+                return if now == seen { gone(path.name()) } else { Err(FilesError::Changed { path: path.clone() }) };
+            }
+            Err(error) => return Err(failed(error)),
         }
+        if Seen::at(&parent, &new).is_ok_and(|out| out.is_moved(seen)) {
+            return gone(&new);
+        }
+        put(&new, path.name()).map_err(failed)?;
+        Err(FilesError::Changed { path: path.clone() })
     }
 
     /// Removes a folder if it is empty; whether it is gone.

@@ -44,6 +44,12 @@ pub enum FilesError {
         /// What should be there.
         wanted: &'static str,
     },
+    /// Somebody has changed it since it was looked at.
+    #[error("{path} is changed by somebody else again and again: it is left as it is")]
+    Changed {
+        /// What.
+        path: TreePath,
+    },
     /// The owner or group that is wanted is nobody on this host.
     #[error("{path}: {what}")]
     Unknown {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::apply::carry_out;
+use crate::apply::{Progress, carry_out};
 use crate::attributes::Bytes;
 use crate::disk::{Disk, Stamp};
 use crate::error::{Conflict, FilesError};
@@ -135,6 +135,8 @@ mod hex {
 
 /// How many paths of a version are told.
 const PATHS: usize = 20;
+/// So often a tree is brought about anew because others have changed what was about to be replaced.
+const ATTEMPTS: usize = 10;
 
 impl Files {
     /// Opens what is kept in a folder, or makes it. One process at a time may.
@@ -164,7 +166,7 @@ impl Files {
     /// When the disk or the store can't be read.
     pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
         let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
-        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), false, true, true)?;
+        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking)?;
         let applied = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
@@ -213,14 +215,18 @@ impl Files {
     /// # Errors
     /// [`FilesError`]; every file is its old content or the new one then.
     pub fn apply(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
+        again_while_changed(|progress| self.apply_once(job, progress))
+    }
+
+    fn apply_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
         let current = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired);
-        let disk = Disk::new()?;
-        let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), false, false, false)?;
+        let disk = Disk::to_change()?;
+        let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
         if plan.before_is_new || aims || !plan.found.is_empty() {
             self.keep_first(job, &plan)?;
         }
-        let done = carry_out(&disk, &plan.steps, job.cancelled)?;
+        let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
         let unchanged = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&job.wanted.spec));
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             self.store.record(Record {
@@ -239,16 +245,20 @@ impl Files {
     /// # Errors
     /// [`FilesError`]; every file is its old content or the new one then.
     pub fn retire(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
+        again_while_changed(|progress| self.retire_once(job, progress))
+    }
+
+    fn retire_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
         let Some(current) = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired) else {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
-        let disk = Disk::new()?;
-        let plan = self.plan(&disk, job.cob, job.wanted, Some(&current), true, false, false)?;
+        let disk = Disk::to_change()?;
+        let plan = self.plan(&disk, job.cob, job.wanted, Some(&current), &For::Retiring(progress))?;
         let aims = self.may_go_on(&plan)?;
         if aims || !plan.found.is_empty() || current.info.spec.is_some() && !plan.steps.is_empty() {
             self.keep_first(job, &plan)?;
         }
-        let done = carry_out(&disk, &plan.steps, job.cancelled)?;
+        let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
         self.store.record(Record {
             before: Part::New(Frozen::default()),
             applied: Part::New(Frozen::default()),
@@ -285,17 +295,20 @@ impl Files {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what it is done with, and three ways to do it")]
     fn plan(
         &self,
         disk: &Disk,
         cob: &str,
         wanted: &Wanted,
         current: Option<&Current>,
-        retire: bool,
-        tell: bool,
-        look: bool,
+        aim: &For<'_>,
     ) -> Result<Plan, FilesError> {
+        let (look, retire) = match aim {
+            For::Looking => (true, false),
+            For::Applying(_) => (false, false),
+            For::Retiring(_) => (false, true),
+            For::Deciding { retire } => (false, *retire),
+        };
         let same = look && current.is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
         let mut past = Past::default();
         if let (Some(current), false) = (current, same) {
@@ -303,11 +316,16 @@ impl Files {
                 before: self.store.listing(&current.parts.before)?,
                 applied: self.store.listing(&current.parts.applied)?,
                 begun: self.store.begun(&current.parts.begun)?,
+                progress: Progress::new(),
             };
+        }
+        if let For::Applying(progress) | For::Retiring(progress) = aim {
+            past.progress = (*progress).clone();
         }
         let choices = self.choices(cob);
         let (store, vault) = (&self.store, &*self.vault);
-        let planner = Planner { cob, disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell };
+        let planner =
+            Planner { cob, disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell: look };
         let mut plan = planner.plan()?;
         if !look && let Some(error) = plan.blocked.drain(..).next() {
             return Err(error);
@@ -329,7 +347,7 @@ impl Files {
         choice: &Choice,
     ) -> Result<usize, FilesError> {
         let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
-        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), retire, false, false)?;
+        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?;
         let ids: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).map(|c| &c.id).collect();
         if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
             let what =
@@ -380,6 +398,32 @@ impl Files {
     fn choices_path(&self, cob: &str) -> PathBuf {
         self.folder.join("choices").join(format!("{}.json", cob.replace('/', "+")))
     }
+}
+
+/// What a plan is made for.
+enum For<'a> {
+    /// Telling what differs.
+    Looking,
+    /// Bringing the tree about, with what an attempt before has come to.
+    Applying(&'a Progress),
+    /// Taking it back, likewise.
+    Retiring(&'a Progress),
+    /// Deciding about its conflicts.
+    Deciding { retire: bool },
+}
+
+/// Tries again, with a new plan, as long as others change what is about to be replaced. Those who never stop are told.
+fn again_while_changed(
+    mut attempt: impl FnMut(&mut Progress) -> Result<Applied, FilesError>,
+) -> Result<Applied, FilesError> {
+    let mut progress = Progress::new();
+    for _ in 1..ATTEMPTS {
+        match attempt(&mut progress) {
+            Err(FilesError::Changed { .. }) => {}
+            ended => return ended,
+        }
+    }
+    attempt(&mut progress)
 }
 
 fn record(job: &Job<'_>, reason: Reason, plan: &Plan) -> Record {

@@ -1,12 +1,14 @@
 //! What was: the versions of a change object's files, what stands in them, and bringing one back.
 
-use crate::attributes::Attributes;
+use std::collections::BTreeMap;
+
+use crate::attributes::{Attributes, Managed};
 use crate::disk::{Disk, Found};
 use crate::error::{FilesError, MAX_FILE};
 use crate::files::Files;
 use crate::merge;
 use crate::path::TreePath;
-use crate::store::{Current, Info, Kept, KeptNode, Listing};
+use crate::store::{Blob, Current, Info, Kept, KeptNode, Listing, Part, Reason, Record};
 use crate::wanted::{Entry, Node, Source, Wanted};
 
 /// Differences of a version are shown up to so many bytes.
@@ -98,7 +100,7 @@ impl Files {
     /// When there is nothing to put back, or it can't be written.
     pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
         let content = self.content(cob, version, path)?;
-        let disk = Disk::new()?;
+        let disk = Disk::to_change()?;
         let attributes = match disk.look(path)? {
             Found::File { attributes, .. } => attributes,
             Found::Absent => self.attributes_of(cob, version, path)?,
@@ -106,7 +108,38 @@ impl Files {
                 return Err(FilesError::InTheWay { path: path.clone(), found: found.word(), wanted: "a file" });
             }
         };
+        self.keep_what_is_there(cob, path, &disk)?;
         disk.replace(path, &content, &attributes)
+    }
+
+    /// What others have made of a file is a version of its own before it is overwritten.
+    fn keep_what_is_there(&self, cob: &str, path: &TreePath, disk: &Disk) -> Result<(), FilesError> {
+        let found = disk.look(path)?;
+        let current = self.store.current(cob).filter(|current| current.info.reason != Reason::Retired);
+        let (Found::File { attributes, .. }, Some(current)) = (&found, current) else { return Ok(()) };
+        let live = disk.content(path)?;
+        let is_kept = match self.store.listing(&current.parts.applied)?.get(path).map(|kept| &kept.node) {
+            Some(KeptNode::File(blob)) => *self.store.blob(blob)? == *live,
+            // Its contents are not for the history.
+            Some(KeptNode::Secret | KeptNode::Sealed(_)) => true,
+            Some(KeptNode::Absent | KeptNode::Folder | KeptNode::Link(_)) | None => false,
+        };
+        if is_kept {
+            return Ok(());
+        }
+        let node = KeptNode::File(Blob::New(live.into()));
+        let kept = Kept { node, managed: Managed::all(attributes), implied: false };
+        self.store.record(Record {
+            cob: cob.to_owned(),
+            generation: current.info.generation,
+            reason: Reason::Found,
+            spec: current.info.spec.clone(),
+            paths: vec![path.to_string()],
+            before: Part::Same,
+            applied: Part::Same,
+            found: BTreeMap::from([(path.clone(), kept)]).into(),
+            begun: self.store.begun(&current.parts.begun)?.freeze(),
+        })
     }
 
     /// The merge of a path that is in conflict, with both sides where they differ: what a person edits.

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::canonical;
 
+use crate::apply::Progress;
 use crate::attributes::{Attributes, Managed, Sides};
 use crate::disk::{Disk, Found, is_staged};
 use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
@@ -82,6 +83,8 @@ pub(crate) struct Past {
     pub(crate) before: Listing,
     pub(crate) applied: Listing,
     pub(crate) begun: Begun,
+    /// How far an attempt of this very action has come with what is begun.
+    pub(crate) progress: Progress,
 }
 
 /// What a plan is made with.
@@ -307,6 +310,11 @@ impl Planner<'_> {
         let last = last.map_or(Base::None, Base::Kept);
         let begun = &past.begun;
         let (Some(aim), Some(result)) = (begun.aim.get(path), begun.result.get(path)) else { return Ok((last, false)) };
+        match past.progress.get(path) {
+            Some(true) => return Ok((Base::Kept(aim), false)),
+            Some(false) => return Ok((begun.base.get(path).map_or(last, Base::Kept), false)),
+            None => {}
+        }
         if live.is(&result.node)? {
             return Ok((Base::Kept(aim), false));
         }

@@ -2,6 +2,7 @@
 //! lost. What needs a mount is left out where none can be made.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -314,4 +315,84 @@ fn an_owner_who_is_nobody_here_is_told_by_the_check_and_keeps_nothing_from_leavi
     assert_eq!(checked.state, State::Outdated, "another content");
     retire(&files, &nobody).expect("taken back");
     assert!(!path.exists());
+}
+
+/// Somebody edits while it is applied: in the midst of the reading, of the writing beside, and of the putting into place.
+#[test]
+fn what_somebody_writes_while_a_tree_is_applied_is_merged_or_kept() {
+    const FILES: usize = 400;
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = open(folder.path());
+    let at = |n: usize| folder.path().join(format!("tree/f{n}"));
+    let tree = |version: u32| {
+        let file = |n| (at(n).display().to_string(), serde_json::json!({"content": format!("a {version}\nb\nc\n")}));
+        let all: serde_json::Map<String, serde_json::Value> = (0..FILES).map(file).collect();
+        wanted(serde_json::json!({"manage": "merge", "files": all}), folder.path())
+    };
+    apply(&files, &tree(0)).expect("applied");
+    let mut written = 0;
+    for version in 1..=12 {
+        let edited: Vec<usize> = std::thread::scope(|scope| {
+            let beside = folder.path().join("tree");
+            let editor = scope.spawn(move || {
+                let began = Instant::now();
+                // As soon as something stands beside its place, another moment later in each round.
+                while began.elapsed() < Duration::from_secs(5)
+                    && !fs::read_dir(&beside)
+                        .expect("a folder")
+                        .flatten()
+                        .any(|e| e.file_name().as_encoded_bytes()[0] == b'.')
+                {}
+                std::thread::sleep(Duration::from_micros(u64::from(version) * 300));
+                let some: Vec<usize> = (0..FILES).rev().step_by(37).collect();
+                for n in &some {
+                    let mut file = fs::OpenOptions::new().append(true).open(at(*n)).expect("there");
+                    std::io::Write::write_all(&mut file, format!("user {version}\n").as_bytes()).expect("appended");
+                }
+                some
+            });
+            apply(&files, &tree(version)).expect("applied");
+            editor.join().expect("edited")
+        });
+        // What came after the end of that is merged by the next one.
+        apply(&files, &tree(version)).expect("applied");
+        for n in edited {
+            let text = fs::read_to_string(at(n)).expect("there");
+            assert!(text.contains(&format!("user {version}\n")), "round {version}, file {n}: {text:?}");
+            assert!(text.starts_with(&format!("a {version}\nb\nc\n")), "round {version}, file {n}: {text:?}");
+            written += 1;
+        }
+    }
+    assert_eq!(written, 12 * FILES.div_ceil(37));
+    let left = fs::read_dir(folder.path().join("tree")).expect("a folder").flatten();
+    assert!(left.into_iter().all(|e| e.file_name().as_encoded_bytes()[0] != b'.'), "nothing is left beside");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_stays_and_what_is_put_back_keeps_what_was_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = open(folder.path());
+    let path = folder.path().join("x.conf");
+    let file = |text: &str| {
+        let files = serde_json::json!({(path.to_str().expect("text")): {"content": text}});
+        wanted(serde_json::json!({"manage": "merge", "files": files}), folder.path())
+    };
+    apply(&files, &file("a\nb\n")).expect("applied");
+    fs::write(&path, "a\nb\nprecious\n").expect("edited");
+    let tree_path = TreePath::new(path.to_str().expect("text")).expect("a path");
+    let versions = files.log(COB, 10).expect("versions");
+    files.restore(COB, &versions[0].id, &tree_path).expect("put back");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "a\nb\n");
+    let newest = &files.log(COB, 10).expect("versions")[0];
+    assert!(files.show(COB, &newest.id).expect("shown").contains("precious"), "it is a version of its own");
+    assert_eq!(files.check(COB, &file("a\nb\n")).expect("looked").state, State::Present);
+    // What was put back can be left as ever.
+    files.restore(COB, &newest.id, &tree_path).expect("put back");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "a\nb\nprecious\n");
+
+    fs::remove_file(&path).expect("removed");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .expect("a pipe");
+    assert!(matches!(apply(&files, &file("c\n")), Err(FilesError::InTheWay { .. })));
+    assert!(path.symlink_metadata().expect("there").file_type().is_fifo());
 }

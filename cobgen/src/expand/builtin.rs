@@ -334,7 +334,7 @@ impl Builtin {
             }
             Content::FileTree => {
                 let tree: FileTreeContent = read(content, &FILE_TREE, "file-tree", report)?;
-                let (content, files) = file_tree::settle(tree, content.mark, files, report)?;
+                let (content, files) = file_tree::settle(tree, content, files, report)?;
                 Some(Settled { files, content: Some(content), ..Settled::default() })
             }
             Content::Script => script(content, files, report),

@@ -119,11 +119,11 @@ pub(super) fn render_templates(
 /// The content as the daemon takes it; none when it has faults, which were reported.
 pub(super) fn settle(
     tree: FileTreeContent,
-    mark: Mark,
+    content: &Node,
     files: &mut Files,
     report: &mut Report<'_>,
 ) -> Option<(Json, Payload)> {
-    let before = report.errors();
+    let (before, mark, spoiled) = (report.errors(), content.mark, spoiled(content));
     if let Some(root) = tree.root.as_ref().filter(|root| path_fault(&root.value).is_some() && root.value != "/") {
         let fault = Diagnostic::error("bad-path", format!("`root` must be an absolute path, not {:?}", root.value));
         report.push(root.mark, fault.help("such as /etc/app"));
@@ -157,7 +157,9 @@ pub(super) fn settle(
                 .push(path.mark, fault.help("write the path as it is, without `.`, `..`, `//` and a slash at the end"));
             continue;
         }
-        made.entry(&whole, path.mark, entry, report);
+        if !spoiled.contains(&path.mark) {
+            made.entry(&whole, path.mark, entry, report);
+        }
     }
     made.check_folders(report);
     let Made { out, payload, .. } = made;
@@ -172,6 +174,18 @@ pub(super) fn settle(
         Some(OnDriftEntry::Heal) | None => {}
     }
     (report.errors() == before).then_some((Json::Object(content), payload))
+}
+
+/// Entries of which something was reported already: what they lack now was written.
+fn spoiled(content: &Node) -> Vec<Mark> {
+    let Value::Map(top) = &content.value else { return Vec::new() };
+    let files = top.entries.iter().filter(|(key, _)| key.text == "files");
+    let entries = files.filter_map(|(_, files)| if let Value::Map(map) = &files.value { Some(map) } else { None });
+    let is_spoiled = |node: &Node| match &node.value {
+        Value::Map(entry) => entry.entries.iter().any(|(_, value)| value.value == Value::Invalid),
+        _ => node.value == Value::Invalid,
+    };
+    entries.flat_map(|map| &map.entries).filter(|(_, node)| is_spoiled(node)).map(|(key, _)| key.mark).collect()
 }
 
 /// What has come of the entries so far.

@@ -51,11 +51,15 @@ impl Files {
                 for word in shell_words(text) {
                     self.carry(&word, mark, word == program, payload, report);
                 }
+                self.must_be_executable(program, mark, payload, report);
                 Some(Command::Shell(text.clone()))
             }
             RunForm::Argv(words) => {
                 for (i, word) in words.iter().enumerate() {
                     self.carry(&word.value, word.mark, i == 0, payload, report);
+                }
+                if let Some(program) = words.first() {
+                    self.must_be_executable(&program.value, program.mark, payload, report);
                 }
                 if words.first().is_none_or(|w| w.value.trim().is_empty()) {
                     report.push(mark, Diagnostic::error("empty-command", "this command names no program"));
@@ -63,6 +67,15 @@ impl Files {
                 }
                 Some(Command::Argv(words.iter().map(|w| w.value.clone()).collect()))
             }
+        }
+    }
+
+    /// A program beside the model that nobody may execute would be refused on every host.
+    fn must_be_executable(&self, program: &str, mark: Mark, payload: &Payload, report: &mut Report<'_>) {
+        let file = program.strip_prefix("./").and_then(|name| payload.get(name));
+        if file.is_some_and(|file| file.mode & 0o111 == 0) {
+            let fault = Diagnostic::error("bad-file", format!("`{program}` is to be run and is not executable"));
+            report.push(mark, fault.help(format!("chmod +x {program}, or name what runs it: `sh {program}`")));
         }
     }
 
