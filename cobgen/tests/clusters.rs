@@ -401,11 +401,12 @@ fn hadoop() -> PathBuf {
 #[test]
 fn hadoop_is_laid_out_and_expanded_for_5_50_and_500_nodes() {
     let text = std::fs::read_to_string(hadoop().join("model.yaml")).expect("the model");
-    let script = std::fs::read_to_string(hadoop().join("service.sh")).expect("the script");
+    let text_of_script = std::fs::read_to_string(hadoop().join("service.sh")).expect("the script");
     let mut before: Vec<(String, String)> = Vec::new();
     for count in [5, 50, 500] {
         let work = Work::new(&text.replace("nodes: 5\n", &format!("nodes: {count}\n")));
-        work.write("service.sh", &script);
+        let script = work.write("service.sh", &text_of_script);
+        std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
         let (status, layout) = work.solve(&[]);
         assert_eq!(status, 0);
         let found = nodes(&layout);

@@ -26,8 +26,11 @@ fn what_was_imported_is_a_right_model() {
     let folder = dir.path().join("model");
     let name = folder.to_str().expect("UTF-8");
     assert_eq!(cobgen(&["import", "coopr", "tests/coopr", "--out", name]).0, 0);
-    std::fs::write(folder.join("db.sh"), "#!/bin/sh\n").expect("written");
-    std::fs::write(folder.join("app.sh"), "#!/bin/sh\n").expect("written");
+    for name in ["db.sh", "app.sh"] {
+        std::fs::write(folder.join(name), "#!/bin/sh\n").expect("written");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.join(name), executable).expect("executable");
+    }
     let clusters = "security: loopback-only\nclusters: {s: {template: shop, nodes: 3, address: \"tcp://127.0.1.{{ index }}:7077\"}}\n";
     std::fs::write(folder.join("clusters.yaml"), clusters).expect("written");
     let (status, out, err) = cobgen(&["solve", name]);

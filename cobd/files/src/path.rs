@@ -3,6 +3,8 @@
 use std::borrow::Borrow;
 use std::fmt;
 
+use crate::disk::is_staged;
+
 /// The longest path and the longest name, as the kernel has them.
 const MAX_PATH: usize = 4095;
 const MAX_NAME: usize = 255;
@@ -21,6 +23,9 @@ pub struct PathError {
     pub what: &'static str,
 }
 
+/// Why `.x.cob-new` is refused.
+const STAGED: &str = "names `.….cob-new` are those of files that are not in their places yet";
+
 impl TreePath {
     /// Reads `/etc/motd`.
     ///
@@ -38,6 +43,7 @@ impl TreePath {
                 "." | ".." => return fail("it has a part `.` or `..`"),
                 _ if name.len() > MAX_NAME => return fail("a part of it is too long"),
                 _ if name.contains('\0') => return fail("it has a NUL in it"),
+                _ if is_staged(name.as_bytes()) => return fail(STAGED),
                 _ => {}
             }
         }
@@ -119,7 +125,7 @@ mod tests {
         for good in ["/etc/motd", "/a", "/a/.git/config", "/a/...", "/ü/x y"] {
             assert_eq!(TreePath::new(good).expect(good).to_string(), good);
         }
-        for bad in ["", "etc", "/", "/a/", "/a//b", "/a/../b", "/./a", "/a\0b"] {
+        for bad in ["", "etc", "/", "/a/", "/a//b", "/a/../b", "/./a", "/a\0b", "/a/.b.cob-new", "/.a.cob-new/b"] {
             TreePath::new(bad).expect_err(bad);
         }
         TreePath::new(&format!("/{}", "x".repeat(256))).expect_err("a name too long");

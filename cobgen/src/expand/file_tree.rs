@@ -460,6 +460,10 @@ fn path_fault(path: &str) -> Option<&'static str> {
         "." | ".." => Some("a part of it leads elsewhere"),
         _ if part.len() > 255 => Some("a part of it is too long"),
         _ if part.contains('\0') => Some("it has a NUL in it"),
+        // The daemon's own names, beside the files that it writes.
+        _ if part.starts_with('.') && part.ends_with(".cob-new") => {
+            Some("names `.….cob-new` are those of files that are not in their places yet")
+        }
         _ => None,
     })
 }

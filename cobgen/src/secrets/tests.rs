@@ -48,6 +48,8 @@ impl Site {
         {
             fs::write(folder.path().join(name), text).expect("written");
         }
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(folder.path().join("app"), executable).expect("executable");
         let vault = Vault::new(Some(&folder.path().join("site/secrets.key")), None);
         Self { folder, vault }
     }

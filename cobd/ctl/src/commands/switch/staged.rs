@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_types::history::HistoryEntry;
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName};
@@ -30,13 +31,15 @@ use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, hopeless, judge};
-use crate::words::{count, list, span};
+use crate::words::{clean, count, list, span};
 
 /// How long a stage may take to converge when no wait is given.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// As in a wait: how long nothing but what has given up must be left.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
+/// So much of what happened during a gate is told.
+const TOLD: usize = 6;
 
 /// In which stages `go` is said.
 pub(super) enum Stages {
@@ -71,6 +74,12 @@ pub(super) fn find(
 ) -> Result<Option<Stages>, Failure> {
     if args.canary.is_empty() && args.limit_hosts.is_none() {
         return Ok(None);
+    }
+    if let (Some(gate), Some(wait)) = (args.gate, args.wait)
+        && gate >= wait
+    {
+        return Err(Failure::usage(anyhow::anyhow!("--gate {} would outlast --wait {}", told(gate), told(wait)))
+            .hint("--wait is the longest that anything may take: give it more than the gate's time"));
     }
     let all: BTreeSet<HostName> = plan.hosts.iter().map(Target::stand_in).collect();
     let coupling = coupling(context, plan, first)?;
@@ -315,13 +324,21 @@ impl Run<'_> {
     /// Watches until the gate's time is over: everybody stays converged, and nobody changes anything by hand.
     async fn stay_healthy(&self, screen: &mut Screen, set: &BTreeSet<HostName>, until: Instant) -> Settled {
         let part = Part::of(self.plan, set);
+        let begins = match self.ends_of_histories(&part.plan.hosts).await {
+            Ok(ends) => ends,
+            Err(why) => return Settled::No(why),
+        };
         let mut live = Live::start(&self.context.client, &part.plan.hosts, StatusOf::All);
         let mut progress = Progress::default();
         let settled = loop {
             let now = Instant::now();
             if now >= until {
                 let fresh = gather::cluster(&self.context.client, &part.plan.hosts).await;
-                break unhealthy(&fresh, &part.plan.expected).map_or(Settled::Yes, Settled::No);
+                if let Some(why) = unhealthy(&fresh, &part.plan.expected) {
+                    break Settled::No(why);
+                }
+                let happened = self.happened_since(&begins).await;
+                break if happened.is_empty() { Settled::Yes } else { Settled::No(happened) };
             }
             tokio::select! {
                 () = live.changed() => {}
@@ -339,6 +356,56 @@ impl Run<'_> {
         };
         progress.clear(screen);
         settled
+    }
+
+    /// Where the histories of these hosts end.
+    async fn ends_of_histories(&self, hosts: &[Target]) -> Result<Vec<(Target, u64)>, Vec<String>> {
+        let newest = |_: &Target| "/v1/history?newest=true&limit=1".to_owned();
+        let (mut ends, mut wrong) = (Vec::new(), Vec::new());
+        for (target, entries) in self.histories(hosts, newest).await {
+            match entries {
+                Ok(entries) => ends.push((target, entries.last().map_or(0, |e| e.seq))),
+                Err(why) => wrong.push(why),
+            }
+        }
+        if wrong.is_empty() { Ok(ends) } else { Err(wrong) }
+    }
+
+    /// What was no good since then, also what was put right again before anybody saw it.
+    async fn happened_since(&self, ends: &[(Target, u64)]) -> Vec<String> {
+        let hosts: Vec<Target> = ends.iter().map(|(target, _)| target.clone()).collect();
+        let after = |target: &Target| {
+            let end = ends.iter().find(|(of, _)| of == target).map_or(0, |(_, end)| *end);
+            format!("/v1/history?since={}&limit=10000", end + 1)
+        };
+        let mut happened = Vec::new();
+        for (_, entries) in self.histories(&hosts, after).await {
+            match entries {
+                Ok(entries) => happened.extend(entries.iter().filter_map(no_good)),
+                Err(why) => happened.push(why),
+            }
+        }
+        if happened.len() > TOLD {
+            let more = happened.len() - TOLD;
+            happened.truncate(TOLD);
+            happened.push(format!("{more} more"));
+        }
+        happened
+    }
+
+    async fn histories(
+        &self,
+        hosts: &[Target],
+        path: impl Fn(&Target) -> String,
+    ) -> Vec<(Target, Result<Vec<HistoryEntry>, String>)> {
+        gather::each(hosts, |target| {
+            let (client, path) = (self.context.client.clone(), path(&target));
+            async move {
+                let told = client.lines(&target.endpoint, &path).await;
+                told.map_err(|e| format!("the history of {} can't be read: {}", target.stand_in(), e.in_a_line()))
+            }
+        })
+        .await
     }
 
     /// Runs the operator's own check.
@@ -470,6 +537,18 @@ impl Part {
             had_ended: false,
         };
         Self { plan }
+    }
+}
+
+/// What an entry of a history tells that a healthy host does not have.
+fn no_good(entry: &HistoryEntry) -> Option<String> {
+    let cob = entry.cob.as_ref()?;
+    let detail = clean(&entry.detail);
+    match entry.event.as_str() {
+        "drift" => Some(format!("others have changed {cob} during the gate")),
+        "failed" => Some(format!("{cob} has given up during the gate: {detail}")),
+        "end" if entry.ok == Some(false) => Some(format!("an action of {cob} has failed during the gate: {detail}")),
+        _ => None,
     }
 }
 
