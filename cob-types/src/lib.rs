@@ -21,6 +21,7 @@ pub mod kind;
 pub mod link;
 pub mod message;
 pub mod outcome;
+pub mod pipe;
 pub mod remote;
 pub mod secret;
 pub mod small;

@@ -7,6 +7,9 @@ use cob_depot::DepotError;
 use crate::client::AskError;
 use crate::screen::Screen;
 
+/// The exit status of a command that has ended because nobody reads what it prints: as if the signal had ended it.
+const UNREAD: u8 = 128 + 13;
+
 /// How a command that did its work ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -81,7 +84,7 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> u8 {
         match self.blame {
-            _ if self.quiet => 0,
+            _ if self.quiet => UNREAD,
             Blame::Refused => 1,
             Blame::Usage => 2,
             Blame::Environment => 3,
@@ -137,7 +140,8 @@ impl From<DepotError> for Failure {
     }
 }
 
-/// Failing to write: a reader that has gone (`cobctl history | head`) is no failure.
+/// Failing to write. A command that has nothing to tell but what it prints ends when nobody reads that any more
+/// (`cobctl watch | head`), and says nothing of it.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let quiet = error.kind() == io::ErrorKind::BrokenPipe;

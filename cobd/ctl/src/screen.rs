@@ -6,6 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex};
 
+use cob_types::pipe::WhileRead;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::args::ColorChoice;
@@ -105,8 +106,8 @@ impl Screen {
             err_terminal: err.is_terminal(),
             colour: false,
             width: width(std::os::fd::AsFd::as_fd(&out)).filter(|w| *w > 0),
-            out: Box::new(out),
-            err: Box::new(err),
+            out: Box::new(WhileRead::new(out)),
+            err: Box::new(WhileRead::new(err)),
         }
     }
 

@@ -177,8 +177,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
     };
     match cli.command.run(terminal) {
         Ok(answer) => answer.status(),
-        // Whoever read the output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Answer::Done.status(),
         Err(error) => {
             let _ = writeln!(terminal.err, "error: can't write the output: {error}");
             Answer::NotReached.status()

@@ -65,7 +65,10 @@ async fn play(
     for (nth, step) in steps.iter().enumerate() {
         if let Some(speed) = args.speed {
             let wait = Duration::from_nanos(step.offset_ns.saturating_sub(last)).div_f64(speed.max(1e-6));
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                gone = screen.abandoned() => return Err(gone.into()),
+            }
         }
         last = last.max(step.offset_ns);
         let text = if context.json {

@@ -1,0 +1,72 @@
+//! Writing for somebody who may stop reading (`cobctl status | head -1`).
+
+use std::io::{self, Write};
+
+/// Writes as long as somebody reads. After that what is written is dropped, and counts as written: a program that has
+/// something to tell by its exit status goes on and tells it.
+#[derive(Debug)]
+pub struct WhileRead<W> {
+    to: W,
+    left: bool,
+}
+
+impl<W> WhileRead<W> {
+    /// Writes to this.
+    pub const fn new(to: W) -> Self {
+        Self { to, left: false }
+    }
+
+    fn or_left<T>(&mut self, done: io::Result<T>, dropped: T) -> io::Result<T> {
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.left = true;
+                Ok(dropped)
+            }
+            done => done,
+        }
+    }
+}
+
+impl<W: Write> Write for WhileRead<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.left {
+            return Ok(bytes.len());
+        }
+        let written = self.to.write(bytes);
+        self.or_left(written, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.left {
+            return Ok(());
+        }
+        let flushed = self.to.flush();
+        self.or_left(flushed, ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Gone(io::ErrorKind);
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn a_reader_who_has_left_is_no_fault_and_a_full_disk_is_one() {
+        let mut left = WhileRead::new(Gone(io::ErrorKind::BrokenPipe));
+        writeln!(left, "one").expect("dropped");
+        left.flush().expect("dropped");
+        let mut full = WhileRead::new(Gone(io::ErrorKind::StorageFull));
+        writeln!(full, "one").expect_err("told");
+    }
+}
