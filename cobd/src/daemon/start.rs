@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
-use crate::journal::index::Index;
+use crate::journal::index::{Index, IndexError};
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
@@ -119,6 +119,8 @@ impl Daemon {
             durable.apply(&record);
             last = last.max(record.at);
         }
+        // Before anything is written: a journal that has lost its end goes no further.
+        let index = open_index(&config, &opened.journal)?;
         let clock = Clock::start(last);
         let life = next_life(durable.life);
         // Before anybody can hear of it: links say it in their first words.
@@ -183,7 +185,7 @@ impl Daemon {
             "up"
         );
         let last = opened.journal.last_seq();
-        let index = Indexing::new(config.host.clone(), journal, last, open_index(&config, last), clock.now());
+        let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());
         let mut daemon = Self {
             clock,
             engine,
@@ -382,17 +384,18 @@ fn own_address(
 }
 
 /// The index, and the first record that it lacks. Without it there is no history, and everything else works.
-fn open_index(config: &Config, last: u64) -> Option<(Index, u64)> {
-    match Index::open(&config.state_dir.join("index"), last) {
+fn open_index(config: &Config, journal: &FileJournal) -> Result<Option<(Index, u64)>, JournalError> {
+    match Index::open(&config.state_dir.join("index"), journal.last_seq()) {
         Ok(opened) => {
             if let Some(why) = &opened.rebuilt {
                 warn!(why, "the index is rebuilt from the journal");
             }
-            Some((opened.index, opened.needs_from))
+            Ok(Some((opened.index, opened.needs_from)))
         }
+        Err(error @ IndexError::Ahead { .. }) => Err(journal.lost(error.to_string())),
         Err(error) => {
             warn!(%error, "there is no index; history is not available");
-            None
+            Ok(None)
         }
     }
 }

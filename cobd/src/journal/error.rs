@@ -47,7 +47,7 @@ pub enum JournalError {
         /// The segment.
         file: PathBuf,
         /// What is wrong with it.
-        what: &'static str,
+        what: String,
         /// What shows that there was more.
         because: String,
     },

@@ -139,7 +139,14 @@ impl FileJournal {
             },
         };
         let because = format!("there is {}", in_use.display());
-        Err(JournalError::Lost { file: path, what, because })
+        Err(JournalError::Lost { file: path, what: what.to_owned(), because })
+    }
+
+    /// Something knows of records after the last one.
+    #[must_use]
+    pub fn lost(&self, because: String) -> JournalError {
+        let what = format!("it ends with record {}", self.last_seq());
+        JournalError::Lost { file: self.path(), what, because }
     }
 
     fn path(&self) -> PathBuf {
@@ -321,7 +328,7 @@ fn refuse_older(folder: &Path, all: &[u64]) -> Result<(), JournalError> {
     match noted {
         Some(noted) if all.last().is_none_or(|newest| *newest < noted) => Err(JournalError::Lost {
             file: folder.join(name(noted)),
-            what: "this file is missing",
+            what: "this file is missing".to_owned(),
             because: format!("{} names it as the newest", path.display()),
         }),
         Some(_) | None => Ok(()),

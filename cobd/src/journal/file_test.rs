@@ -370,10 +370,10 @@ fn a_journal_without_a_record_is_a_loss_only_where_the_host_was_in_use() {
     let state = tempfile::tempdir().expect("folder");
     let (folder, trace) = (state.path().join("journal"), state.path().join("boot-id"));
     let empty = || FileJournal::refuse_empty(&folder, &trace);
-    assert!(matches!(empty(), Err(JournalError::Lost { what: "this file is missing", .. })));
+    assert!(matches!(empty(), Err(JournalError::Lost { what, .. }) if what == "this file is missing"));
     // A first start that broke off before its first record, or in it: what is there may be gone on with.
     drop(open(&folder));
-    assert!(matches!(empty(), Err(JournalError::Lost { what: "it holds no record", .. })));
+    assert!(matches!(empty(), Err(JournalError::Lost { what, .. }) if what == "it holds no record"));
     let mut journal = open(&folder).journal;
     write(&mut journal, &["one"]);
     let path = journal.path();

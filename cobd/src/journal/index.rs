@@ -124,6 +124,14 @@ pub enum IndexError {
         /// What the store said.
         what: String,
     },
+    /// It has what the journal does not have any more: records that were durable are lost there.
+    #[error("the index in {} knows record {knows}", .folder.display())]
+    Ahead {
+        /// The folder.
+        folder: PathBuf,
+        /// The last record that it knows.
+        knows: u64,
+    },
     /// The folder could not be moved, made or read.
     #[error("{}: {source}", .path.display())]
     Io {
@@ -139,14 +147,15 @@ impl Index {
     /// aside and begun anew.
     ///
     /// # Errors
-    /// [`IndexError`] when the folder can't be used at all.
+    /// [`IndexError`] when the folder can't be used at all, or knows more than the journal: it is told of nothing that
+    /// is not durable there.
     pub fn open(folder: &Path, last_seq: u64) -> Result<OpenedIndex, IndexError> {
         let reason = match Self::try_open(folder) {
             Ok(index) if index.upto <= last_seq => {
                 let needs_from = index.upto + 1;
                 return Ok(OpenedIndex { index, needs_from, rebuilt: None });
             }
-            Ok(index) => format!("it knows record {}, the journal ends with {last_seq}", index.upto),
+            Ok(index) => return Err(IndexError::Ahead { folder: folder.to_owned(), knows: index.upto }),
             Err(Fault::Damaged(what)) => what,
             Err(Fault::Refused(source)) => return Err(IndexError::Io { path: folder.to_owned(), source }),
         };
@@ -584,15 +593,14 @@ mod tests {
     }
 
     #[test]
-    fn an_index_ahead_of_its_journal_is_made_again() {
+    fn an_index_ahead_of_its_journal_shows_that_records_are_lost() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("index");
         drop(filled(&path));
-        let opened = Index::open(&path, 7).expect("opens");
-        assert_eq!(opened.needs_from, 1);
-        assert!(opened.rebuilt.expect("rebuilt").contains("record 20"));
-        assert_eq!(ask(&opened.index, 0, None, 9, false), []);
-        assert!(folder.path().join("index.damaged").is_dir());
+        let Err(error) = Index::open(&path, 7) else { panic!("it knows 20 records") };
+        assert!(matches!(error, IndexError::Ahead { knows: 20, .. }), "{error}");
+        assert!(!folder.path().join("index.damaged").exists(), "nothing was changed");
+        assert_eq!(Index::open(&path, 20).expect("opens").needs_from, 21);
     }
 
     #[test]

@@ -176,6 +176,25 @@ fn damage_in_the_middle_of_the_journal_is_refused() {
 }
 
 #[test]
+fn a_journal_that_has_lost_its_end_is_refused() {
+    let (mut cluster, generation) = converged();
+    // Whoever asks for the history has it brought up to date: the index knows all that was durable.
+    assert!(!cluster.history("n1").is_empty());
+    cluster.stop("n1");
+    let path = segment(&cluster);
+    let whole = fs::read(&path).expect("read");
+    fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+    let (status, said) = cluster.start_in_vain("n1");
+    assert_eq!(status.code(), Some(1), "{said}");
+    for words in ["it ends with record", "the index in", "knows record", "this host was in use", "cobctl fence"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    // The way out.
+    fs::write(&path, &whole).expect("written");
+    return_of(&mut cluster, generation);
+}
+
+#[test]
 fn a_journal_that_is_empty_or_gone_is_no_new_host() {
     let (mut cluster, generation) = converged();
     cluster.kill("n1");
