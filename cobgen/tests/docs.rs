@@ -124,7 +124,9 @@ fn reference() -> String {
             let _ = writeln!(out, "| `{key}`{star} | {} | {text} |", form(property, schema));
         }
     }
-    out += "\n**Known from the design, refused in this version**, with what to do instead:\n\n";
+    if !later.is_empty() {
+        out += "\n**Known from the design, refused in this version**, with what to do instead:\n\n";
+    }
     for (instead, keys) in later {
         let _ = writeln!(out, "- {}: {instead}", keys.join(", "));
     }

@@ -256,14 +256,11 @@ pub fn phase(cob: &CobStatus) -> &'static str {
 /// What a change object waits for or does, in a few words for a table.
 #[must_use]
 pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
-    let mut all: Vec<String> = cob
-        .waits_for
-        .iter()
-        .map(|w| match w {
-            Wait::NoRoute { .. } if is_in_conflict(cob) => format!("a decision: `cobctl resolve {}`", cob.id),
-            _ => wait(w, now_ns),
-        })
-        .collect();
+    let told = |w: &Wait| {
+        let decision = matches!(w, Wait::NoRoute { .. }) && is_in_conflict(cob);
+        if decision { format!("a decision: `cobctl resolve {}`", cob.id) } else { wait(w, now_ns) }
+    };
+    let mut all: Vec<String> = cob.waits_for.iter().map(told).collect();
     if all.is_empty() && cob.phase == Phase::Settled && cob.state.as_ref() != Some(&cob.preferred) {
         let by: Vec<_> = cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)).map(|h| &h.cob).collect();
         all.extend((!by.is_empty()).then(|| format!("kept there by {}", list(by, 3))));

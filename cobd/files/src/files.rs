@@ -135,6 +135,8 @@ mod hex {
 
 /// How many paths of a version are told.
 const PATHS: usize = 20;
+/// A file beside the store that says that there is one.
+const IN_USE: &str = "in-use";
 /// So often a tree is brought about anew because others have changed what was about to be replaced.
 const ATTEMPTS: usize = 10;
 
@@ -142,9 +144,24 @@ impl Files {
     /// Opens what is kept in a folder, or makes it. One process at a time may.
     ///
     /// # Errors
-    /// When the store can't be opened.
+    /// When the store can't be opened, or is gone from a folder in which there was one.
     pub fn open(folder: &Path, vault: Arc<dyn Vault>) -> Result<Self, FilesError> {
-        let store = Store::open(&folder.join("store.git"))?;
+        let (path, in_use) = (folder.join("store.git"), folder.join(IN_USE));
+        let failed = |what: String| FilesError::Store { path: path.display().to_string(), what };
+        if in_use.exists() && !path.exists() {
+            // Made anew, it would take users' changes for what was there before the model.
+            return Err(failed(format!(
+                "it is gone, and without it what users have changed can't be told from what was applied; put it back from \
+                 a copy, or, if there is none, save the files that matter and remove {}: then all is managed as for the \
+                 first time",
+                in_use.display()
+            )));
+        }
+        let store = Store::open(&path)?;
+        if !in_use.exists() {
+            // On a full disk the next life writes it: nothing else depends on it.
+            let _ = fs::write(&in_use, "");
+        }
         let decisions = fs::read_dir(folder.join("choices")).into_iter().flatten().flatten();
         let cob = |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.replace('+', "/"));
         let decided = decisions.filter_map(|entry| cob(entry.file_name())).collect();

@@ -396,3 +396,21 @@ fn a_pipe_in_the_place_of_a_file_stays_and_what_is_put_back_keeps_what_was_there
     assert!(matches!(apply(&files, &file("c\n")), Err(FilesError::InTheWay { .. })));
     assert!(path.symlink_metadata().expect("there").file_type().is_fifo());
 }
+
+#[test]
+fn a_store_that_is_gone_is_not_made_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.conf");
+    let file = serde_json::json!({(path.to_str().expect("text")): {"content": "a\n"}});
+    let tree = wanted(serde_json::json!({"manage": "merge", "files": file}), folder.path());
+    apply(&open(folder.path()), &tree).expect("applied");
+    fs::write(&path, "a\nprecious\n").expect("edited");
+    let kept = folder.path().join("files");
+    fs::remove_dir_all(kept.join("store.git")).expect("removed");
+    let Err(error) = Files::open(&kept, Arc::new(NoVault)) else { panic!("it would take the user's line away") };
+    assert!(error.to_string().contains("it is gone") && error.to_string().contains("in-use"), "{error}");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "a\nprecious\n");
+    // Somebody has decided to go on without it.
+    fs::remove_file(kept.join("in-use")).expect("removed");
+    apply(&open(folder.path()), &tree).expect("applied");
+}

@@ -181,9 +181,9 @@ fn spoiled(content: &Node) -> Vec<Mark> {
     let Value::Map(top) = &content.value else { return Vec::new() };
     let files = top.entries.iter().filter(|(key, _)| key.text == "files");
     let entries = files.filter_map(|(_, files)| if let Value::Map(map) = &files.value { Some(map) } else { None });
-    let is_spoiled = |node: &Node| match &node.value {
-        Value::Map(entry) => entry.entries.iter().any(|(_, value)| value.value == Value::Invalid),
-        _ => node.value == Value::Invalid,
+    let is_spoiled = |node: &Node| {
+        let parts = if let Value::Map(entry) = &node.value { entry.entries.as_slice() } else { &[] };
+        node.value == Value::Invalid || parts.iter().any(|(_, value)| value.value == Value::Invalid)
     };
     entries.flat_map(|map| &map.entries).filter(|(_, node)| is_spoiled(node)).map(|(key, _)| key.mark).collect()
 }
