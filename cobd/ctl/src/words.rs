@@ -268,7 +268,8 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     if let Some(action) = &cob.action {
         let mut text =
             if action.of > 1 { format!("attempt {} of {}", action.attempt, action.of) } else { String::new() };
-        for part in [&action.error, &action.last_line] {
+        let last_line = if action.error.contains(&action.last_line) { "" } else { &action.last_line };
+        for part in [&action.error, last_line] {
             if !part.is_empty() {
                 text.push_str(if text.is_empty() { "" } else { ": " });
                 text.push_str(&clean(part));

@@ -362,21 +362,6 @@ impl Engine {
         running.collect()
     }
 
-    /// Whether this check is under way, or to begin.
-    #[must_use]
-    pub fn awaits_check(&self, cob: &CobId, check: Number) -> bool {
-        self.check_of(cob) == Some(check)
-    }
-
-    /// The check of this change object that is under way, or to begin.
-    #[must_use]
-    pub fn check_of(&self, cob: &CobId) -> Option<Number> {
-        match self.object(self.names.find_cob(cob)?)?.activity {
-            Activity::Checking { job } => Some(job),
-            Activity::Idle | Activity::Acting { .. } => None,
-        }
-    }
-
     pub(crate) fn unsettled(&self) -> usize {
         self.unsettled
     }

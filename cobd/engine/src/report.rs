@@ -1,7 +1,7 @@
 //! What people are shown of the engine: plain values made of its state.
 
 use cob_types::status::{ActionStatus, CobStatus, Holder, Lapse, LapseCause, Phase, SwitchWait, Trouble, Wait};
-use cob_types::{CobId, StateName};
+use cob_types::{CobId, Number, StateName};
 
 use crate::engine::Engine;
 use crate::names::CobRef;
@@ -10,6 +10,21 @@ use crate::spec::StateIx;
 use crate::time::Time;
 
 impl Engine {
+    /// Whether this check is under way, or to begin.
+    #[must_use]
+    pub fn awaits_check(&self, cob: &CobId, check: Number) -> bool {
+        self.check_of(cob) == Some(check)
+    }
+
+    /// The check of this change object that is under way, or to begin.
+    #[must_use]
+    pub fn check_of(&self, cob: &CobId) -> Option<Number> {
+        match self.object(self.names.find_cob(cob)?)?.activity {
+            Activity::Checking { job } => Some(job),
+            Activity::Idle | Activity::Acting { .. } => None,
+        }
+    }
+
     /// Every change object of this host, by id.
     #[must_use]
     pub fn status(&self, now: Time) -> Vec<CobStatus> {

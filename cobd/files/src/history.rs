@@ -200,8 +200,12 @@ impl Files {
 
     fn version(&self, cob: &str, id: &str) -> Result<Current, FilesError> {
         const SHORTEST: usize = 6;
+        if id.len() < SHORTEST {
+            let what = format!("{id:?} is too short for a version: write its first {SHORTEST} digits at least");
+            return Err(FilesError::NotThere(what));
+        }
         let all = self.store.versions(cob, usize::MAX)?;
-        let fits = |v: &(git2::Oid, Current)| id.len() >= SHORTEST && v.0.to_string().starts_with(id);
+        let fits = |v: &(git2::Oid, Current)| v.0.to_string().starts_with(id);
         all.into_iter().find(fits).map(|(_, version)| version).ok_or_else(|| {
             FilesError::NotThere(format!(
                 "{cob} has no version {id:?}; `cobctl files log` lists them, and they may be pruned"

@@ -302,6 +302,7 @@ fn what_is_kept_is_still_there_when_its_change_object_has_left() {
     // Back again it is found as it was left, also by a daemon that has been killed since.
     cluster.kill("n1");
     cluster.start("n1");
+    cluster.wait_answers("n1");
     let third = cluster.generate(&model);
     cluster.switch_all(third);
     cluster.wait_converged(third, PATIENCE);

@@ -60,13 +60,26 @@ pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) 
         }
     };
     screen.set_colour(args.global.color);
+    let global = args.global.clone();
     match dispatch(args, screen).await {
-        Ok(exit) => exit.code(),
+        Ok(exit) => {
+            if exit == Exit::Unreached && names_nobody(&global) {
+                let hint = "the daemon of this host was asked; --depot DIR (or COB_DEPOT) names all hosts of a depot";
+                screen.problem("hint", hint);
+            }
+            exit.code()
+        }
         Err(failure) => {
             failure.print(screen);
             failure.code()
         }
     }
+}
+
+/// Neither a host nor a depot was named, wherever that may be done.
+fn names_nobody(global: &Global) -> bool {
+    let depot = || Settings::find(global).is_ok_and(|settings| settings.depot.is_some());
+    global.hosts.is_empty() && !global.explicit.socket && !depot()
 }
 
 async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {

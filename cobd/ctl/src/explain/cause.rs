@@ -327,7 +327,7 @@ fn remarks(action: &ActionStatus, attempt: bool) -> String {
     if !action.error.is_empty() {
         all.push(clean(&action.error));
     }
-    if !action.last_line.is_empty() {
+    if !action.last_line.is_empty() && !action.error.contains(&action.last_line) {
         all.push(format!("last line: {}", clean(&action.last_line)));
     }
     if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }

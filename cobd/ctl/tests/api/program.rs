@@ -111,7 +111,25 @@ fn what_goes_on_ends_when_its_reader_has_gone() {
         });
         let _ = ran.kill();
         let _ = ran.wait();
-        assert_eq!(ended.and_then(|status| status.code()), Some(0), "{follow:?}");
+        assert_eq!(ended.and_then(|status| status.code()), Some(141), "{follow:?}");
+    }
+}
+
+#[test]
+fn who_stops_reading_changes_nothing_about_the_answer() {
+    for words in [&["status"][..], &["--json", "status"], &["check"], &["facts"]] {
+        let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
+            .args(["--host", "tcp://127.0.0.1:1"])
+            .args(words)
+            .env("COB_CONFIG", "/dev/null")
+            .env_remove("COB_DEPOT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("runs");
+        drop((ran.stdout.take(), ran.stderr.take()));
+        assert_eq!(ran.wait().expect("ends").code(), Some(3), "{words:?}: nobody was reached");
     }
 }
 
