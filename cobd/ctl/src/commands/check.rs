@@ -11,14 +11,14 @@ use std::time::Duration;
 use cob_types::check_round::CheckRound;
 use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::CheckOrder;
-use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Context;
+use super::orders::{Answer, Answers};
 use crate::args::{CheckArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
-use crate::gather::{each, is_refusal};
+use crate::gather::each;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::words::{clean, count};
@@ -28,44 +28,21 @@ const BEGIN: Duration = Duration::from_secs(60);
 /// How often it is told how far rounds are.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// The JSON of this command.
-#[derive(Debug, Serialize)]
-struct Answers {
-    hosts: Vec<Answer>,
-}
-
-#[derive(Debug, Serialize)]
-struct Answer {
-    name: HostName,
-    reachable: bool,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    round: Option<CheckRound>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    hint: String,
-}
-
-impl Answer {
-    fn new(target: &Target, told: Result<CheckRound, AskError>) -> Self {
-        let name = target.stand_in();
-        let nothing = |reachable, error, hint| Self { name: name.clone(), reachable, round: None, error, hint };
-        match told {
-            Ok(round) if target.name.as_ref().is_some_and(|name| *name != round.host) => {
-                let error = format!("{} answers as {}, not as {name}", target.endpoint, round.host);
-                nothing(false, Some(error), String::new())
-            }
-            Ok(round) => {
-                let name = round.host.clone();
-                Self { name, reachable: true, round: Some(round), error: None, hint: String::new() }
-            }
-            Err(error) => nothing(is_refusal(&error), Some(error.in_a_line()), error.hint()),
+/// What a host has answered; a daemon that answers under another name than expected has said nothing of it.
+fn answer(target: &Target, told: Result<CheckRound, AskError>) -> Answer<CheckRound> {
+    match told {
+        Ok(round) if target.name.as_ref().is_some_and(|name| *name != round.host) => {
+            let name = target.stand_in();
+            let error = format!("{} answers as {}, not as {name}", target.endpoint, round.host);
+            Answer { name, reachable: false, done: None, error: Some(error), hint: String::new() }
         }
+        Ok(round) => Answer { name: round.host.clone(), ..Answer::new(target, Ok(round)) },
+        Err(error) => Answer::new(target, Err(error)),
     }
+}
 
-    fn is_well(&self) -> bool {
-        self.round.as_ref().is_some_and(CheckRound::is_well)
-    }
+fn is_well(answer: &Answer<CheckRound>) -> bool {
+    answer.done.as_ref().is_some_and(CheckRound::is_well)
 }
 
 /// How far all rounds are together.
@@ -85,7 +62,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs
         async move { round(&client, &target, &wanted, until, &progress).await }
     });
     let answers = with_progress(screen, rounds, &progress).await;
-    let answers = Answers { hosts: answers.into_iter().map(|(target, told)| Answer::new(&target, told)).collect() };
+    let answers = Answers { hosts: answers.into_iter().map(|(target, told)| answer(&target, told)).collect() };
     if context.json {
         screen.json(&answers)?;
     } else {
@@ -96,7 +73,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs
     let hosts = &answers.hosts;
     Ok(if hosts.iter().any(|host| !host.reachable) {
         Exit::Unreached
-    } else if hosts.iter().all(Answer::is_well) {
+    } else if hosts.iter().all(is_well) {
         Exit::Yes
     } else {
         Exit::No
@@ -169,9 +146,9 @@ async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, 
     }
 }
 
-fn tell(screen: &mut Screen, answer: &Answer) -> std::io::Result<()> {
+fn tell(screen: &mut Screen, answer: &Answer<CheckRound>) -> std::io::Result<()> {
     let name = &answer.name;
-    let Some(round) = &answer.round else {
+    let Some(round) = &answer.done else {
         screen.problem("error", &format!("{name}: {}", clean(answer.error.as_deref().unwrap_or_default())));
         if !answer.hint.is_empty() {
             screen.problem("hint", &answer.hint);
@@ -257,7 +234,7 @@ mod tests {
         told.differing = vec![Differing { cob: cob("a"), found: state("off"), wanted: state("on"), detail }];
         told.unknown = vec![Unknown { cob: cob("b"), why: "exit status 7".to_owned() }];
         let target = Target { name: None, endpoint: "unix:/x".parse().expect("an address") };
-        tell(&mut screen, &Answer::new(&target, Ok(told))).expect("written");
+        tell(&mut screen, &answer(&target, Ok(told))).expect("written");
         assert_eq!(
             written.out(),
             "n1: 3 change objects looked at, 1 not as wanted, 1 not known\n  \

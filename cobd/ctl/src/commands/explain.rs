@@ -28,6 +28,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainAr
 }
 
 async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<Exit, Failure> {
+    if context.targets.depot.is_some() && !context.targets.narrowed {
+        // A host that the depot does not have is a slip of the pen.
+        context.targets.only(&[cob.host()])?;
+    }
     let hosts = fetch(context, cob, BTreeMap::new(), explain).await;
     let explanation = over(&hosts, cob, explain, &mut |_| {});
     let unknown = explanation.first.kind == CauseKind::Absent && explanation.culprit() == cob;

@@ -43,16 +43,24 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     }
     let mut readings = beginnings(context);
     let mut abandoned = std::pin::pin!(screen.abandoned());
+    let mut nothing = true;
     loop {
-        let tell = |screen: &mut Screen, entry: HistoryEntry| Ok(screen.line(&told(context.json, &entry)?)?);
+        let tell = |screen: &mut Screen, entry: HistoryEntry| {
+            nothing = false;
+            Ok(screen.line(&told(context.json, &entry)?)?)
+        };
         to_the_end(context, screen, args, &mut readings, tell).await?;
         if !args.follow {
             break;
         }
+        nothing = false;
         tokio::select! {
             () = tokio::time::sleep(FOLLOW) => {}
             error = &mut abandoned => return Err(error.into()),
         }
+    }
+    if let Some(cob) = args.cob.as_ref().filter(|_| nothing) {
+        screen.say(&format!("nothing is on record of {cob}: `cobctl status` lists what there is"));
     }
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }

@@ -23,20 +23,37 @@ const SHOWN: usize = 12;
 
 /// What came of an order, host by host: the JSON of these commands.
 #[derive(Debug, Serialize)]
-struct Answers {
-    hosts: Vec<Answer>,
+pub(super) struct Answers<T> {
+    pub(super) hosts: Vec<Answer<T>>,
 }
 
+/// What a host has answered, or why it has not.
 #[derive(Debug, Serialize)]
-struct Answer {
-    name: HostName,
-    reachable: bool,
+pub(super) struct Answer<T> {
+    pub(super) name: HostName,
+    pub(super) reachable: bool,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    done: Option<Done>,
+    pub(super) done: Option<T>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
-    hint: String,
+    pub(super) hint: String,
+}
+
+impl<T> Answer<T> {
+    pub(super) fn new(target: &Target, answer: Result<T, AskError>) -> Self {
+        let name = target.stand_in();
+        match answer {
+            Ok(done) => Self { name, reachable: true, done: Some(done), error: None, hint: String::new() },
+            Err(error) => Self {
+                name,
+                reachable: is_refusal(&error),
+                done: None,
+                error: Some(error.in_a_line()),
+                hint: error.hint(),
+            },
+        }
+    }
 }
 
 pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryArgs) -> Result<Exit, Failure> {
@@ -171,7 +188,7 @@ pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     let exit = exit(answers.iter().map(|(_, answer)| answer));
     if context.json {
         screen.json(&Answers {
-            hosts: answers.into_iter().map(|(target, answer)| told_answer(&target, answer)).collect(),
+            hosts: answers.into_iter().map(|(target, answer)| Answer::new(&target, answer)).collect(),
         })?;
         return Ok(exit);
     }
@@ -203,20 +220,6 @@ fn exit<'a>(answers: impl Iterator<Item = &'a Result<Done, AskError>>) -> Exit {
         exit = Exit::No;
     }
     exit
-}
-
-fn told_answer(target: &Target, answer: Result<Done, AskError>) -> Answer {
-    let name = target.stand_in();
-    match answer {
-        Ok(done) => Answer { name, reachable: true, done: Some(done), error: None, hint: String::new() },
-        Err(error) => Answer {
-            name,
-            reachable: is_refusal(&error),
-            done: None,
-            error: Some(error.in_a_line()),
-            hint: error.hint(),
-        },
-    }
 }
 
 fn told(done: &Done, changed: &str, unchanged: &str) -> String {
