@@ -126,6 +126,11 @@ fn request(route: &str, body: &str, host: &str, more: &str) -> String {
     }
 }
 
+/// Whether a route gives the loop a word that stands in the history: a round of checks lets it look.
+fn is_order(route: &str) -> bool {
+    route.starts_with("POST") && !route.ends_with("/v1/check")
+}
+
 /// Whether a status says that the caller was let in: what then came of it is the loop's.
 fn let_in(code: u16) -> bool {
     !matches!(code, 401 | 403 | 429)
@@ -165,7 +170,7 @@ async fn everybody_gets_what_their_role_allows_on_every_path_and_nothing_else() 
             assert_eq!(let_in(code), expected, "{name}: {route}: {code}");
             assert!(expected || code == *refused, "{name}: {route}: {code}, not {refused}");
             let ordered = fake.orders.try_recv().is_ok();
-            assert_eq!(ordered, expected && route.starts_with("POST"), "{name}: {route}: ordered {ordered}");
+            assert_eq!(ordered, expected && is_order(route), "{name}: {route}: ordered {ordered}");
         }
     }
 }
@@ -181,7 +186,7 @@ async fn the_unix_socket_is_for_root_and_the_daemons_user() {
             for uid in [0, me] {
                 let code = as_user(&fake.api, uid, &request).await;
                 assert!(let_in(code), "{uid}: {route}: {code} under {access:?}");
-                assert_eq!(fake.orders.try_recv().is_ok(), route.starts_with("POST"), "{uid}: {route}");
+                assert_eq!(fake.orders.try_recv().is_ok(), is_order(route), "{uid}: {route}");
             }
             assert_eq!(as_user(&fake.api, me + 4711, &request).await, 403, "{route} under {access:?}");
             assert!(fake.orders.try_recv().is_err(), "nothing is ordered");

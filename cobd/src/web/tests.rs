@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Access, Api, Ask, Command, Done, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow, UnixServer,
+    Access, Api, Ask, Command, Done, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow, UnixServer,
     serve_connection,
 };
 
@@ -387,4 +387,18 @@ async fn the_socket_is_private_and_taken_over_only_from_the_dead() {
     assert_eq!(std::fs::read_to_string(&path).expect("still there"), "precious");
     let left: Vec<_> = std::fs::read_dir(folder.path()).expect("read").collect();
     assert_eq!(left.len(), 1, "no private folder is left: {left:?}");
+}
+
+#[tokio::test]
+async fn what_is_meant_for_another_host_is_not_done_here() {
+    let mut served = Served::new().await;
+    let meant = |host: &str| {
+        let plain = posted("/v1/pause", "localhost", "application/json", "{}");
+        plain.replacen("\r\n", &format!("\r\n{MEANT_FOR}: {host}\r\n"), 1)
+    };
+    let (code, told) = served.ask(&meant("alpha")).await;
+    assert!(code == 409 && told.contains("not \\\"alpha\\\": nothing was done"), "{code} {told}");
+    assert!(served.fake.orders.try_recv().is_err(), "nothing was ordered");
+    assert_eq!(served.ask(&meant(host_status().name.as_str())).await.0, 200);
+    assert!(served.fake.orders.try_recv().is_ok());
 }
