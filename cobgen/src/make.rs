@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cob_depot::{Depot, DepotError};
-use cob_types::canonical::blob_hash;
 use cob_types::generation::{BlobHash, WayBack};
 use cob_types::secret::SecretId;
-use cob_types::{CobId, Generation, GenerationNumber, HostName, Manifest, PublicKey};
+use cob_types::{CobId, Generation, GenerationNumber, HostName, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -83,7 +82,7 @@ impl After {
     pub fn latest(depot: &Depot, before: &Generation) -> Result<Self, DepotError> {
         let enrolled = Some(cob_depot::enrolled::read(depot.path())?);
         let generation = before.manifest.generation;
-        let back = ways_back(depot, &before.manifest)?;
+        let back = ways_back(depot, generation)?;
         let layouts = layouts_of(depot, generation)?;
         Ok(Self { enrolled, back, layouts, ..Self::of(before) })
     }
@@ -113,16 +112,18 @@ impl After {
 ///
 /// # Errors
 /// When the depot can't be read.
-pub fn ways_back(depot: &Depot, before: &Manifest) -> Result<Vec<WayBack>, DepotError> {
+pub fn ways_back(depot: &Depot, latest: GenerationNumber) -> Result<Vec<WayBack>, DepotError> {
     let mut ways = Vec::new();
-    let (mut generation, mut parent) = (before.generation, before.parent);
+    let mut generation = latest;
     while generation != GenerationNumber(0) && ways.len() < DIRECTLY {
-        ways.push(WayBack { generation, manifest: blob_hash(&depot.read_manifest_bytes(generation)?) });
-        generation = parent;
-        // One that is not kept any more is nowhere to be returned to.
-        match depot.read_manifest(generation) {
-            Ok(manifest) => parent = manifest.parent,
-            Err(_) => break,
+        match depot.read_manifest_hashed(generation) {
+            Ok((of, manifest)) => {
+                ways.push(WayBack { generation, manifest });
+                generation = of.parent;
+            }
+            // One that is not kept any more is nowhere to be returned to.
+            Err(_) if generation != latest => break,
+            Err(error) => return Err(error),
         }
     }
     Ok(ways)

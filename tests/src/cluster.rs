@@ -288,8 +288,7 @@ impl Cluster {
     pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
         let parent = generation.manifest.parent;
         if parent != GenerationNumber(0) && generation.manifest.back.is_empty() {
-            let before = depot.read_manifest(parent).expect("the generation before");
-            generation.manifest.back = ways_back(depot, &before).expect("a depot that can be read");
+            generation.manifest.back = ways_back(depot, parent).expect("a depot that can be read");
         }
         if parent != GenerationNumber(0) && generation.manifest.switches.is_empty() {
             let before = depot.read(parent).expect("the generation before");

@@ -470,8 +470,8 @@ impl Disk {
     /// What tells a file that we have written from one that somebody has touched since.
     pub(crate) fn stamp(&self, path: &TreePath) -> Option<Stamp> {
         let parent = self.parent(path).ok()??;
-        let stat = rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some((stat.st_ino, stat.st_ctime, i64::try_from(stat.st_ctime_nsec).ok()?, stat.st_size))
+        let Thing { inode, changed, size, .. } = Seen::at(&parent, path.name()).ok()?.0?;
+        Some((inode, changed.0, i64::try_from(changed.1).ok()?, size))
     }
 }
 

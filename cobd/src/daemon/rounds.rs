@@ -64,6 +64,12 @@ impl Round {
         }
     }
 
+    /// So many of those awaited will not be.
+    fn not_looked_at(&mut self, many: usize) {
+        self.told.moving += many as u64;
+        self.end_if_complete();
+    }
+
     /// One of those awaited was looked at.
     fn looked(&mut self, seen: Seen) {
         let told = &mut self.told;
@@ -127,20 +133,18 @@ impl Rounds {
 
     /// It is being moved: it was not looked at.
     pub(super) fn moved(&mut self, cob: &CobId) {
-        self.not_looked_at(|awaited| awaited == cob);
+        for round in &mut self.kept {
+            let awaited = round.awaited.remove(cob).is_some();
+            round.not_looked_at(usize::from(awaited));
+        }
     }
 
     /// Only these are on the host from now on.
     pub(super) fn only(&mut self, stays: impl Fn(&CobId) -> bool) {
-        self.not_looked_at(|awaited| !stays(awaited));
-    }
-
-    fn not_looked_at(&mut self, which: impl Fn(&CobId) -> bool) {
         for round in &mut self.kept {
             let before = round.awaited.len();
-            round.awaited.retain(|cob, _| !which(cob));
-            round.told.moving += (before - round.awaited.len()) as u64;
-            round.end_if_complete();
+            round.awaited.retain(|cob, _| stays(cob));
+            round.not_looked_at(before - round.awaited.len());
         }
     }
 }

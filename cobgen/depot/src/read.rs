@@ -39,6 +39,15 @@ impl Depot {
         decode_manifest(number, &self.read_manifest_bytes(number)?)
     }
 
+    /// The same, with the hash of its bytes, by which another manifest names it.
+    ///
+    /// # Errors
+    /// When the depot does not have it, or it is not whole.
+    pub fn read_manifest_hashed(&self, number: GenerationNumber) -> Result<(Manifest, BlobHash), DepotError> {
+        let bytes = self.read_manifest_bytes(number)?;
+        Ok((decode_manifest(number, &bytes)?, canonical::blob_hash(&bytes)))
+    }
+
     /// The bytes of the manifest as they were published, for one who keeps them.
     ///
     /// # Errors

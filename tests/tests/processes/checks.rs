@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cob_tests::cluster::Cluster;
 use cob_types::check_round::CheckRound;
@@ -35,7 +34,7 @@ const SLOW_CHECK: (&str, &str) = (
     "check.sh",
     "#!/bin/sh\n[ ! -e \"$COB_STATE_DIR/broken\" ] || { echo no idea; exit 7; }\n\
      found=$(cat \"$COB_STATE_DIR/state\" 2>/dev/null || echo down)\n\
-     case $(cat \"$COB_CONTENT\") in *pause*) sleep 0.5 ;; esac\necho \"$found\"\n",
+     case $(cat \"$COB_CONTENT\") in *pause*) : > \"$COB_STATE_DIR/looked\"; sleep 0.5 ;; esac\necho \"$found\"\n",
 );
 
 fn started() -> Cluster {
@@ -98,8 +97,10 @@ fn a_check_that_began_before_the_question_does_not_answer_it() {
     let first = {
         let cluster = &cluster;
         std::thread::scope(|scope| {
+            let looked = file(cluster, "db", "looked");
+            fs::remove_file(&looked).expect("it was looked at before");
             let first = scope.spawn(move || ended(cluster, begin(cluster, "{\"cobs\":[\"n1/db\"]}")));
-            std::thread::sleep(Duration::from_millis(250));
+            cluster.until(PATIENCE, || looked.exists(), "the first one has looked and goes on");
             fs::remove_file(file(cluster, "db", "state")).expect("removed");
             let second = ended(cluster, begin(cluster, "{\"cobs\":[\"n1/db\"]}"));
             assert_eq!((second.looked, second.differ), (1, 1), "{second:?}");

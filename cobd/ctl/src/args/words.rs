@@ -31,7 +31,7 @@ others have changed is put right where the model says so. A change object that i
 Exit status: 0 everything was looked at and is as wanted; 1 something differs, moves, or could not be told in time;
 3 a host could not be reached.
 With --json: {\"hosts\": [{\"name\", \"reachable\", \"host\", \"round\", \"generation\", \"asked\", \"looked\", \"as_wanted\",
-\"moving\", \"ended\", \"differing\": [{\"cob\", \"found\", \"wanted\", \"detail\"}], \"unknown\": [{\"cob\", \"why\"}]} or
+\"differ\", \"not_known\", \"moving\", \"ended\", \"differing\": [{\"cob\", \"found\", \"wanted\", \"detail\"}], \"unknown\": [{\"cob\", \"why\"}]} or
 {\"name\", \"reachable\", \"error\", \"hint\"}]}.";
 
 pub(super) const CANCEL: &str = "\
