@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_engine::sim::{Config, Initial, Outcome, Random, World};
+use cob_engine::sim::explore::{self, Explored, Judge, Switch};
+use cob_engine::sim::{Config, Initial, Outcome, Random, Scene, World};
 use cob_engine::time::Span;
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::CobStatus;
@@ -168,7 +169,7 @@ pub fn play(pair: &Pair, plan: &Plan, config: Config) -> Result<End, String> {
     let mut world = World::new(&first, &Initial::Given(pair.before.initial()), &[IN_PROCESS], config);
     world.go(GenerationNumber(1), &calm);
     let generations = first.keys().map(|h| (h.clone(), GenerationNumber(0))).collect();
-    let mut story = Story { pair, world, generations };
+    let mut story = Story { rules: Rules::of(pair), world, generations };
     story.until(|w| calm.keys().all(|h| w.engine(h).is_some_and(cob_engine::Engine::is_converged)));
     let (at_first, began) = (story.states(&pair.before), story.world.outcome().actions.len());
     let started = story.world.now();
@@ -212,14 +213,26 @@ pub fn play(pair: &Pair, plan: &Plan, config: Config) -> Result<End, String> {
         }
     } else {
         story.unneeded_restarts(began, true)?;
-        story.is_home(&pair.after)?;
+        story.rules.rests(false, &story.world)?;
     }
     Ok(End::Rests(Box::new(story.world.outcome().clone())))
 }
 
+/// Explores every run of the switch of a pair, and of its way back where the plan says so; none: there is no order in
+/// which everything can leave.
+#[must_use]
+pub fn explore(pair: &Pair, plan: &explore::Plan) -> Option<Explored> {
+    let order = pair.order(false).ok()?;
+    let way_back = plan.back.then(|| pair.order(true)).transpose().ok()?;
+    let (first, second) = (all_bundles(&pair.before, &pair.after), all_bundles(&pair.after, &pair.before));
+    let rules = Rules::of(pair);
+    let switch = Switch { second: &second, order: &order, way_back: way_back.as_ref(), judge: &rules };
+    Some(explore::explore_switch(&first, &pair.before.initial(), switch, plan))
+}
+
 /// A run, and what the world says of it.
 struct Story<'a> {
-    pair: &'a Pair,
+    rules: Rules<'a>,
     world: World,
     /// The generation that each host had when it was last looked at.
     generations: BTreeMap<HostName, GenerationNumber>,
@@ -249,7 +262,7 @@ impl Story<'_> {
         let stepped = self.world.step();
         for (host, was, now) in self.note_generations() {
             if (was, now) == (GenerationNumber(1), GenerationNumber(2)) {
-                self.is_not_too_early(&host).map_err(|wrong| format!("{wrong}\n{}", self.world.trace()))?;
+                self.rules.goes_on(&host, &self.world).map_err(|wrong| format!("{wrong}\n{}", self.world.trace()))?;
             }
         }
         let violations = &self.world.outcome().violations;
@@ -264,9 +277,47 @@ impl Story<'_> {
         (0..system.things.len()).map(|t| (system.id(t), self.world.state_of(&system.id(t)).cloned())).collect()
     }
 
-    fn real(&self, t: usize) -> usize {
+    /// Who is the same in both, and whom nobody needs elsewhere who leaves, comes or changes, is not moved.
+    fn unneeded_restarts(&self, began: usize, rests: bool) -> Result<(), String> {
+        if !rests {
+            return Ok(());
+        }
+        let moved: BTreeSet<&CobId> = self.world.outcome().actions[began..].iter().map(|a| &a.1).collect();
+        let wrong = moved.into_iter().find_map(|id| self.rules.moves(id).err());
+        wrong.map_or(Ok(()), |wrong| Err(format!("{wrong}: {:?}", &self.world.outcome().actions[began..])))
+    }
+
+    /// Not at rest: somebody must be told to wait for something.
+    fn report(&self) -> Result<End, String> {
+        let mut text = self.world.trace().to_owned();
+        for (host, generation) in &self.generations {
+            let Some(engine) = self.world.engine(host) else { continue };
+            let waits = |s: &CobStatus| !s.waits_for.is_empty() || !s.trouble.is_empty();
+            let all: Vec<_> = engine.status(self.world.now()).into_iter().filter(waits).collect();
+            let all: Vec<_> = all.iter().map(|s| format!("{} {:?} {:?}", s.id, s.waits_for, s.trouble)).collect();
+            text +=
+                &format!("{host} in {generation}, to {:?}: {all:?} {:?}\n", engine.going_to(), engine.switch_waits());
+        }
+        if text.contains("Lock") || text.contains("SwitchWait") { Ok(End::Reported(text)) } else { Err(text) }
+    }
+}
+
+/// What may happen in the switch of a pair, by the systems' own dependencies alone.
+struct Rules<'a> {
+    pair: &'a Pair,
+    may_move: BTreeSet<CobId>,
+}
+
+impl<'a> Rules<'a> {
+    fn of(pair: &'a Pair) -> Self {
+        let mut rules = Self { pair, may_move: BTreeSet::new() };
+        rules.may_move = rules.disturbed();
+        rules
+    }
+
+    fn real(&self, t: usize, scene: &dyn Scene) -> usize {
         let (system, id) = (&self.pair.before, self.pair.before.id(t));
-        let state = self.world.state_of(&id);
+        let state = scene.state_of(&id);
         (0..system.things[t].states).find(|s| Some(&system.state(t, *s)) == state).unwrap_or(0)
     }
 
@@ -289,44 +340,11 @@ impl Story<'_> {
         ids(after).get(&before.id(t)).is_some_and(|other| all(before, t) == all(after, *other))
     }
 
-    /// A host has gone on to the second generation: all of its own have left, and what others need of it to leave,
-    /// from where they really are, is still the same.
-    fn is_not_too_early(&self, host: &HostName) -> Result<(), String> {
-        let before = &self.pair.before;
-        for m in (0..before.things.len()).filter(|m| self.leaves(*m)) {
-            let (thing, real) = (&before.things[m], self.real(m));
-            if thing.keep || real == thing.pre_remove {
-                continue;
-            }
-            let of = before.host(thing.host);
-            if of == *host {
-                return Err(format!("{host} has gone on, and {} has not left", before.id(m)));
-            }
-            if self.generations.get(&of) != Some(&GenerationNumber(1)) {
-                continue;
-            }
-            let mut needed = BTreeSet::new();
-            self.still_needs(m, thing.pre_remove, &mut needed);
-            for (b, states) in needed {
-                let off = before.things[b].pre_remove;
-                let stays = self.is_same(b) || self.leaves(b) && (states.contains(&off) || before.things[b].keep);
-                if before.host(before.things[b].host) == *host && !stays {
-                    return Err(format!(
-                        "{host} has gone on too early: {} needs {} to leave",
-                        before.id(m),
-                        before.id(b)
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// What one needs on its way from where it really is, and what that needs in its turn.
-    fn still_needs(&self, t: usize, target: usize, needed: &mut BTreeSet<(usize, Vec<usize>)>) {
+    fn still_needs(&self, t: usize, target: usize, scene: &dyn Scene, needed: &mut BTreeSet<(usize, Vec<usize>)>) {
         let thing = &self.pair.before.things[t];
         let mut all: Vec<N> = Vec::new();
-        let mut at = self.real(t);
+        let mut at = self.real(t, scene);
         while let Some(hop) = first_hop(thing, at, target) {
             all.extend(thing.hops[hop].2.iter().cloned());
             at = thing.hops[hop].1;
@@ -334,28 +352,14 @@ impl Story<'_> {
         all.extend(thing.locks.iter().filter(|l| l.0 == target).flat_map(|l| l.1.iter().cloned()));
         for (on, states) in all {
             if needed.insert((on, states.clone())) {
-                let real = self.real(on);
+                let real = self.real(on, scene);
                 let wanted = if states.contains(&real) { real } else { states[0] };
-                self.still_needs(on, wanted, needed);
+                self.still_needs(on, wanted, scene, needed);
             }
         }
     }
 
-    /// Who is the same in both, and whom nobody needs elsewhere who leaves, comes or changes, is not moved.
-    fn unneeded_restarts(&self, began: usize, rests: bool) -> Result<(), String> {
-        if !rests {
-            return Ok(());
-        }
-        let moved: BTreeSet<&CobId> = self.world.outcome().actions[began..].iter().map(|a| &a.1).collect();
-        let needed = self.disturbed();
-        match moved.iter().find(|id| !needed.contains(**id)) {
-            Some(id) => {
-                Err(format!("{id} was moved for nothing: {:?}", self.world.outcome().actions[began..].to_vec()))
-            }
-            None => Ok(()),
-        }
-    }
-
+    /// Those that leave, come or change, and whom these need in a state that it does not prefer.
     fn disturbed(&self) -> BTreeSet<CobId> {
         let Pair { before, after } = self.pair;
         let known = ids(before);
@@ -371,29 +375,57 @@ impl Story<'_> {
             }
         }
     }
+}
 
-    fn is_home(&self, system: &System) -> Result<(), String> {
-        for t in 0..system.things.len() {
-            let (real, home) = (self.world.state_of(&system.id(t)), system.state(t, system.things[t].preferred));
-            if real != Some(&home) {
-                return Err(format!("{} rests in {real:?}, not in {home}", system.id(t)));
+impl Judge for Rules<'_> {
+    /// A host has gone on to the second generation: all of its own have left, and what others need of it to leave,
+    /// from where they really are, is still the same.
+    fn goes_on(&self, host: &HostName, scene: &dyn Scene) -> Result<(), String> {
+        let before = &self.pair.before;
+        for m in (0..before.things.len()).filter(|m| self.leaves(*m)) {
+            let (thing, real) = (&before.things[m], self.real(m, scene));
+            if thing.keep || real == thing.pre_remove {
+                continue;
+            }
+            let of = before.host(thing.host);
+            if of == *host {
+                return Err(format!("{host} has gone on, and {} has not left", before.id(m)));
+            }
+            // Who has been told to go back does not leave: what it has said before may still be on its way.
+            if scene.generation_of(&of) != Some(GenerationNumber(1)) || scene.has_turned(&of) {
+                continue;
+            }
+            let mut needed = BTreeSet::new();
+            self.still_needs(m, thing.pre_remove, scene, &mut needed);
+            for (b, states) in needed {
+                let off = before.things[b].pre_remove;
+                let stays = self.is_same(b) || self.leaves(b) && (states.contains(&off) || before.things[b].keep);
+                if before.host(before.things[b].host) == *host && !stays {
+                    return Err(format!(
+                        "{host} has gone on too early: {} needs {} to leave",
+                        before.id(m),
+                        before.id(b)
+                    ));
+                }
             }
         }
         Ok(())
     }
 
-    /// Not at rest: somebody must be told to wait for something.
-    fn report(&self) -> Result<End, String> {
-        let mut text = self.world.trace().to_owned();
-        for (host, generation) in &self.generations {
-            let Some(engine) = self.world.engine(host) else { continue };
-            let waits = |s: &CobStatus| !s.waits_for.is_empty() || !s.trouble.is_empty();
-            let all: Vec<_> = engine.status(self.world.now()).into_iter().filter(waits).collect();
-            let all: Vec<_> = all.iter().map(|s| format!("{} {:?} {:?}", s.id, s.waits_for, s.trouble)).collect();
-            text +=
-                &format!("{host} in {generation}, to {:?}: {all:?} {:?}\n", engine.going_to(), engine.switch_waits());
+    /// Who is the same in both, and whom nobody needs elsewhere who leaves, comes or changes, is not moved.
+    fn moves(&self, cob: &CobId) -> Result<(), String> {
+        if self.may_move.contains(cob) { Ok(()) } else { Err(format!("{cob} is moved for nothing")) }
+    }
+
+    fn rests(&self, back: bool, scene: &dyn Scene) -> Result<(), String> {
+        let system = if back { &self.pair.before } else { &self.pair.after };
+        for t in 0..system.things.len() {
+            let (real, home) = (scene.state_of(&system.id(t)), system.state(t, system.things[t].preferred));
+            if real != Some(&home) {
+                return Err(format!("{} rests in {real:?}, not in {home}", system.id(t)));
+            }
         }
-        if text.contains("Lock") || text.contains("SwitchWait") { Ok(End::Reported(text)) } else { Err(text) }
+        Ok(())
     }
 }
 

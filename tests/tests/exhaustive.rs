@@ -12,6 +12,7 @@ use cob_tests::conditions::Conditions;
 use cob_tests::draw::Draw;
 use cob_tests::family;
 use cob_tests::small::Small;
+use cob_tests::switching::{self, Pair};
 use cob_tests::system::System;
 
 /// How many systems are drawn for the full run.
@@ -132,5 +133,87 @@ fn planted_faults_are_found() {
         let wrong = |s: System| explore(&s.bundles(), &s.initial(), &plan).wrong.is_some();
         let found = (0..small.len()).filter_map(|n| small.get(n)).any(wrong);
         assert!(found, "{name} is not found");
+    }
+}
+
+/// Ten thousand drawn pairs of generations, or every so many of them.
+fn pairs(sizes: (u64, u64), hosts: (u64, u64), usual: usize) -> impl Iterator<Item = (u64, Pair)> {
+    let draw = move |seed| (seed, switching::draw(sizes, hosts, seed % 2 == 0, &mut Random::new(seed)));
+    (1..=DRAWN).step_by(stride(usual)).map(draw)
+}
+
+#[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
+fn all_switches(name: &str, pairs: impl Iterator<Item = (u64, Pair)>, plan: &Plan) {
+    let began = Instant::now();
+    let (mut count, mut refused, mut cut, mut total, mut largest) = (0, 0, 0, Explored::default(), 0);
+    for (seed, pair) in pairs {
+        let Some(found) = switching::explore(&pair, plan) else {
+            refused += 1;
+            continue;
+        };
+        if let Some(wrong) = &found.wrong {
+            let Pair { before, after } = &pair;
+            panic!("{name}: pair {seed}: {}\n{before}\nthen\n{after}\n{}", wrong.what, wrong.run.join("\n"));
+        }
+        count += 1;
+        cut += usize::from(found.cut);
+        largest = largest.max(found.states);
+        total.states += found.states;
+        total.steps += found.steps;
+        total.longest = total.longest.max(found.longest);
+    }
+    let Explored { states, steps, longest, .. } = total;
+    let rate = states as f64 / began.elapsed().as_secs_f64();
+    println!(
+        "{name:<28} {count} pairs ({cut} of them only in part; {refused} without an order), {states} states, {steps} steps; the largest {largest} \
+         states, the longest run {longest} steps; {rate:.0} states/s"
+    );
+}
+
+/// Every run of the switch from one small generation to another.
+#[test]
+fn switches() {
+    let fifo = Plan { max_states: if stride(2) == 1 { 100_000 } else { 5_000 }, ..Plan::default() };
+    all_switches("switch, fifo", pairs((2, 4), (1, 3), 253), &fifo);
+    all_switches("switch, any order", pairs((2, 3), (2, 3), 501), &Plan { any_order: true, ..fifo.clone() });
+    all_switches("switch, loss", pairs((2, 3), (2, 3), 501), &Plan { losses: 1, ..fifo.clone() });
+    all_switches("switch, restart", pairs((2, 3), (1, 3), 501), &Plan { restarts: 1, ..fifo.clone() });
+    all_switches("switch, failure", pairs((2, 3), (1, 3), 501), &Plan { failures: 1, ..fifo });
+}
+
+/// Every run of a switch of which the way back is ordered at any moment.
+#[test]
+fn switches_and_back() {
+    let fifo = Plan { back: true, max_states: if stride(2) == 1 { 100_000 } else { 5_000 }, ..Plan::default() };
+    all_switches("and back, fifo", pairs((2, 3), (1, 3), 253), &fifo);
+    all_switches("and back, any order", pairs((2, 3), (2, 3), 1001), &Plan { any_order: true, ..fifo.clone() });
+    all_switches("and back, loss", pairs((2, 3), (2, 3), 1001), &Plan { losses: 1, ..fifo.clone() });
+    all_switches("and back, restart", pairs((2, 3), (1, 3), 1001), &Plan { restarts: 1, ..fifo.clone() });
+    all_switches("and back, failure", pairs((2, 3), (1, 3), 1001), &Plan { failures: 1, ..fifo });
+}
+
+/// States of a switch that are merged go on alike.
+#[test]
+fn what_is_merged_in_a_switch_goes_on_alike() {
+    let doubt = Plan { doubt: true, max_states: 2_000, ..Plan::default() };
+    all_switches("in doubt: switch", pairs((2, 4), (1, 3), 501), &doubt);
+    let hard = Plan { losses: 1, restarts: 1, failures: 1, back: true, ..doubt.clone() };
+    all_switches("in doubt: all faults", pairs((1, 2), (1, 3), 1001), &hard);
+    let any = Plan { any_order: true, back: true, ..doubt };
+    all_switches("in doubt: any order, back", pairs((2, 3), (2, 3), 1001), &any);
+}
+
+/// The explorer finds what the order of a switch is there for.
+#[test]
+fn planted_faults_of_switches_are_found() {
+    let faults: [(&str, Faults); 2] = [
+        ("ignores_after", Faults { ignores_after: true, ..Faults::default() }),
+        ("ignores_waits", Faults { ignores_waits: true, ..Faults::default() }),
+    ];
+    for (name, faults) in faults {
+        let plan = Plan { max_states: 2_000, must_converge: false, faults, ..Plan::default() };
+        let draw = |seed| switching::draw((2, 4), (2, 3), true, &mut Random::new(seed));
+        let wrong = |pair: Pair| switching::explore(&pair, &plan).is_some_and(|found| found.wrong.is_some());
+        assert!((1..500).map(draw).any(wrong), "{name} is not found");
     }
 }

@@ -5,16 +5,18 @@
 //! replaced by places in a list that all share, and times are left out but for whether something is
 //! due: the explorer lets time pass only when nothing else can happen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
+use cob_types::cob::Fingerprint;
 use cob_types::message::{About, Finals, Grant};
 use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::engine::Engine;
 use crate::names::{CobRef, StateId};
-use crate::object::{Activity, Lock, Object, Request};
+use crate::object::{Activity, Lock, Msg, Object, Request};
 use crate::peers::Peer;
 use crate::record::{Durable, DurableCob, HeldLock};
+use crate::spec::{NeedSpec, Spec, StateIx};
 use crate::time::Time;
 
 /// The list that small names are replaced by. Looked up, never iterated.
@@ -27,9 +29,10 @@ pub struct Places {
 }
 
 impl Places {
-    /// Adds a change object with its states.
+    /// Adds a change object with its states, unless it is there.
     pub fn add<'a>(&mut self, cob: &CobId, states: impl Iterator<Item = &'a StateName>) {
-        if self.cob_places.insert(cob.clone(), self.all.len() as u64).is_none() {
+        if !self.cob_places.contains_key(cob) {
+            self.cob_places.insert(cob.clone(), self.all.len() as u64);
             self.all.push(cob.clone());
         }
         for state in states {
@@ -91,6 +94,42 @@ impl<'a> Form<'a> {
         self.word(self.places.state(state));
     }
 
+    /// Adds the place of a state, if there is one.
+    pub fn some_state(&mut self, state: Option<&StateName>) {
+        self.word(state.map_or(u64::MAX, |s| self.places.state(s)));
+    }
+
+    /// Adds the place of a change object.
+    pub fn cob(&mut self, cob: &CobId) {
+        self.word(self.places.cob(cob));
+    }
+
+    /// Adds a content, if there is one.
+    pub fn fingerprint(&mut self, content: Option<Fingerprint>) {
+        let Fingerprint(bytes) = content.unwrap_or(Fingerprint([0; 16]));
+        let word = bytes.iter().fold(u64::from(content.is_some()), |word, byte| {
+            (word ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        self.word(word);
+    }
+
+    /// Adds up to 64 marks.
+    pub fn flags(&mut self, flags: &[bool]) {
+        self.word(flags.iter().fold(0, |word, flag| word << 1 | u64::from(*flag)));
+    }
+
+    fn host(&mut self, host: &HostName) {
+        self.word(host.as_str().bytes().fold(0, |h, b| h << 8 | u64::from(b)));
+    }
+
+    /// Adds change objects whose order means nothing.
+    fn cobs<'b>(&mut self, cobs: impl Iterator<Item = &'b CobId>) {
+        let mut all: Vec<u64> = cobs.map(|c| self.places.cob(c)).collect();
+        all.sort_unstable();
+        self.word(all.len() as u64);
+        all.into_iter().for_each(|place| self.word(place));
+    }
+
     /// Adds batches that are on their way; in any order, if their order means nothing.
     pub fn batches<'b>(&mut self, batches: impl Iterator<Item = &'b Batch>, in_order: bool) {
         for batch in batches {
@@ -145,10 +184,6 @@ impl<'a> Form<'a> {
         self.word(rank.rank);
     }
 
-    fn flags(&mut self, flags: &[bool]) {
-        self.word(flags.iter().fold(0, |word, flag| word << 1 | u64::from(*flag)));
-    }
-
     fn about(&mut self, about: &About) {
         let pair = self.pair(&about.asker, &about.asked);
         self.tokens.push(Token::Number(pair, about.number));
@@ -170,7 +205,8 @@ impl<'a> Form<'a> {
                 self.tokens.push(Token::Revision(pair, r.number, r.rev));
                 self.set(&r.set);
                 self.rank(r.rank);
-                self.word(self.places.cob(&r.origin));
+                self.cob(&r.origin);
+                self.fingerprint(r.fingerprint);
             }
             Item::Grant(g) => {
                 self.word(2);
@@ -208,7 +244,7 @@ impl<'a> Form<'a> {
     fn finals(&mut self, code: u64, finals: &Finals) {
         self.word(code | (finals.cobs.len() as u64) << 8);
         self.word(finals.from.0 << 32 | finals.to.0 << 16 | finals.turn);
-        finals.cobs.iter().for_each(|c| self.word(self.places.cob(c)));
+        finals.cobs.iter().for_each(|c| self.cob(c));
     }
 
     fn coded(&mut self, code: u64, about: &About) {
@@ -283,16 +319,30 @@ impl Engine {
     pub fn canonical(&self, form: &mut Form<'_>, now: Time) {
         form.word(u64::from(self.life.start));
         form.word(self.generation().0);
+        self.canonical_switch(form);
+        self.canonical_left(form, now);
         let places = form.places;
+        // What is said in one turn is said in this order.
+        let mut mentioned: Vec<_> = places.all.iter().map(|cob| (self.names.find_cob(cob), places.cob(cob))).collect();
+        mentioned.sort_unstable();
+        mentioned.into_iter().for_each(|(_, place)| form.word(place));
         for cob in &places.all {
             if let Some(object) = self.names.find_cob(cob).and_then(|r| self.object(r)) {
                 self.canonical_object(form, object, now);
             }
         }
         for (host, peer) in self.canonical_peers() {
-            form.word(host.as_str().bytes().fold(0, |h, b| h << 8 | u64::from(b)));
+            form.host(host);
             form.word(peer.life.map_or(0, |l| u64::from(l.start)));
             form.flags(&[peer.is_acked(), peer.is_greeted()]);
+            // Of these lists only those count who have something to do with that host.
+            let away = |cob: CobRef| self.names.host_name(self.names.host_of(cob)) == host;
+            let asks = |o: &&Object| o.locks.iter().any(|l| away(l.asked));
+            let is_asked = |o: &&Object| o.requests.iter().any(|r| away(r.asker));
+            let listed =
+                |list: &BTreeSet<CobRef>| -> Vec<&Object> { list.iter().filter_map(|c| self.object(*c)).collect() };
+            form.cobs(listed(&peer.dependents).into_iter().filter(asks).map(|o| self.names.cob_id(o.me)));
+            form.cobs(listed(&peer.asked).into_iter().filter(is_asked).map(|o| self.names.cob_id(o.me)));
             let mut restored: Vec<_> = peer.restored.clone();
             restored.sort_by(|a, b| self.names.cmp(a.0, b.0).then_with(|| self.names.cmp(a.1, b.1)));
             for (asker, asked, number) in restored {
@@ -323,21 +373,28 @@ impl Engine {
         let [check_due, check_never] = due(o.check_at);
         let resting = o.resting_until(now).is_some();
         form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.retry_at > now, resting]);
+        form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived]);
         form.word(u64::from(o.failures));
+        form.fingerprint(o.applied);
+        form.fingerprint(o.rested_on);
+        if let Some(next) = &o.next_spec {
+            self.canonical_spec(form, &o.spec);
+            self.canonical_spec(form, next);
+        }
         let mut requests: Vec<&Request> = o.requests.iter().collect();
         requests.sort_by(|a, b| self.names.cmp(a.asker, b.asker));
         form.word(requests.len() as u64);
-        requests.into_iter().for_each(|r| self.canonical_request(form, o.me, r));
+        requests.into_iter().for_each(|r| self.canonical_request(form, o.me, r, now));
         let mut locks: Vec<&Lock> = o.locks.iter().collect();
         locks.sort_by(|a, b| self.names.cmp(a.asked, b.asked));
         form.word(locks.len() as u64);
         locks.into_iter().for_each(|l| self.canonical_lock(form, o.me, l));
         self.canonical_memory(form, &o.given_back, |form, other| self.pair(form, o.me, other));
         self.canonical_memory(form, &o.returned, |form, other| self.pair(form, other, o.me));
-        self.canonical_probe(form, o);
+        self.canonical_probe(form, o, now);
     }
 
-    fn canonical_request(&self, form: &mut Form<'_>, me: CobRef, r: &Request) {
+    fn canonical_request(&self, form: &mut Form<'_>, me: CobRef, r: &Request, now: Time) {
         let pair = self.pair(form, r.asker, me);
         form.tokens.push(Token::Number(pair, r.number));
         form.tokens.push(Token::Revision(pair, r.number, r.rev));
@@ -345,7 +402,8 @@ impl Engine {
         form.rank(r.rank);
         form.word(form.places.cob(self.names.cob_id(r.origin)));
         form.word(r.granted.map_or(u64::MAX, |s| form.places.state(self.names.state_name(s))));
-        form.flags(&[r.recalled, r.lapsed, r.restored, r.refused, r.broken.is_some()]);
+        form.flags(&[r.recalled, r.lapsed, r.restored, r.refused, r.beyond, r.broken.is_some(), r.has_waited(now)]);
+        form.fingerprint(r.fingerprint);
     }
 
     fn canonical_lock(&self, form: &mut Form<'_>, me: CobRef, l: &Lock) {
@@ -358,6 +416,107 @@ impl Engine {
         form.word(form.places.cob(self.names.cob_id(l.origin)));
         form.word(l.held.map_or(u64::MAX, |s| form.places.state(self.names.state_name(s))));
         form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.told_leaving, l.refused.is_some()]);
+        form.fingerprint(l.fingerprint);
+    }
+
+    /// A content that is not that of the active generation, or not yet.
+    fn canonical_spec(&self, form: &mut Form<'_>, spec: &Spec) {
+        form.fingerprint(Some(spec.fingerprint));
+        form.state(self.names.state_name(spec.kind.id(spec.preferred)));
+        form.flags(&[spec.keep, spec.observe]);
+        for (at, state) in spec.kind.states.iter().enumerate() {
+            form.state(self.names.state_name(*state));
+            self.canonical_needs(form, spec.lock_needs(StateIx(at as u16)));
+        }
+        for at in 0..spec.kind.transitions.len() {
+            self.canonical_needs(form, spec.hop_needs(at as u16));
+        }
+    }
+
+    fn canonical_needs(&self, form: &mut Form<'_>, needs: &[NeedSpec]) {
+        form.word(needs.len() as u64);
+        let mut needs: Vec<_> = needs.iter().collect();
+        needs.sort_by(|a, b| self.names.cmp(a.cob, b.cob));
+        for need in needs {
+            form.cob(self.names.cob_id(need.cob));
+            self.canonical_set(form, &need.set);
+        }
+    }
+
+    /// The switch that this host is in, and what others want to know of it.
+    fn canonical_switch(&self, form: &mut Form<'_>) {
+        form.word(self.turn);
+        form.word(self.highest.0);
+        form.word(self.going_to().map_or(u64::MAX, |g| g.0));
+        let ids = |cobs: &BTreeSet<CobRef>| -> Vec<&CobId> { cobs.iter().map(|c| self.names.cob_id(*c)).collect() };
+        if let Some(going) = &self.going {
+            for cobs in [&going.leaving, &going.open, &going.told, &going.declared] {
+                form.cobs(ids(cobs).into_iter());
+            }
+            let before = going.before.iter().filter(|(_, before)| !before.is_empty());
+            let mut before: Vec<_> = before.collect();
+            before.sort_by(|a, b| self.names.cmp(*a.0, *b.0));
+            form.word(before.len() as u64);
+            for (cob, before) in before {
+                form.cob(self.names.cob_id(*cob));
+                form.cobs(ids(before).into_iter());
+            }
+            let mut questions: Vec<_> = going.questions.iter().map(|(h, q)| (self.names.host_name(*h), q)).collect();
+            questions.sort_by_key(|q| q.0);
+            form.word(questions.len() as u64);
+            for (host, question) in questions {
+                form.host(host);
+                form.cobs(ids(&question.cobs).into_iter());
+            }
+        }
+        let mut owed: Vec<_> = self.owed.iter().map(|(h, o)| (self.names.host_name(*h), o)).collect();
+        owed.sort_by_key(|o| o.0);
+        form.word(owed.len() as u64);
+        for (host, owed) in owed {
+            form.host(host);
+            form.word(owed.from.0 << 32 | owed.to.0);
+            form.cobs(owed.cobs.iter());
+        }
+    }
+
+    /// What this host does not have any more, or not yet.
+    fn canonical_left(&self, form: &mut Form<'_>, now: Time) {
+        for states in [&self.gone, &self.kept_from] {
+            let mut states: Vec<_> = states.iter().map(|(cob, state)| (self.names.cob_id(*cob), *state)).collect();
+            states.sort_unstable_by_key(|s| s.0);
+            form.word(states.len() as u64);
+            for (cob, state) in states {
+                form.cob(cob);
+                form.state(self.names.state_name(state));
+            }
+        }
+        let mut promised: Vec<(CobRef, &Request)> = self.left.iter().collect();
+        promised.sort_by(|a, b| self.names.cmp(a.0, b.0).then_with(|| self.names.cmp(a.1.asker, b.1.asker)));
+        form.word(promised.len() as u64);
+        for (cob, request) in promised {
+            self.canonical_request(form, cob, request, now);
+        }
+        let mut given_back: Vec<_> = self.left.given_back().collect();
+        given_back.sort_by(|a, b| self.names.cmp(a.0, b.0).then_with(|| self.names.cmp(a.1, b.1)));
+        form.word(given_back.len() as u64);
+        for (cob, asked, number) in given_back {
+            form.tokens.push(Token::Number(self.pair(form, cob, asked), number));
+        }
+        form.flags(&[self.left.repeats()]);
+        let mut early: Vec<_> = self.early.values().collect();
+        early.sort_by(|a, b| self.names.cmp(a.to, b.to).then_with(|| self.names.cmp(a.from, b.from)));
+        form.word(early.len() as u64);
+        for mail in early {
+            if let Msg::Request { number, rev, set, rank, origin, fingerprint } = &mail.msg {
+                let pair = self.pair(form, mail.from, mail.to);
+                form.tokens.push(Token::Number(pair, *number));
+                form.tokens.push(Token::Revision(pair, *number, *rev));
+                self.canonical_set(form, set);
+                form.rank(*rank);
+                form.cob(self.names.cob_id(*origin));
+                form.fingerprint(*fingerprint);
+            }
+        }
     }
 
     fn canonical_memory(
@@ -381,15 +540,16 @@ impl Engine {
         }
     }
 
-    fn canonical_probe(&self, form: &mut Form<'_>, o: &Object) {
+    fn canonical_probe(&self, form: &mut Form<'_>, o: &Object, now: Time) {
         let me = form.places.cob(self.names.cob_id(o.me));
         match o.probe.awaited() {
             Some((number, home)) => form.tokens.push(Token::Awaited(me, number, home)),
             None => form.word(0),
         }
+        form.flags(&o.probe.turns());
         let places = form.places;
         for (at, cob) in places.all.iter().enumerate() {
-            match self.names.find_cob(cob).and_then(|c| o.probe.seen_of(c)) {
+            match self.names.find_cob(cob).and_then(|c| o.probe.seen_of(c, now)) {
                 Some(number) => form.tokens.push(Token::Seen(at as u64, number)),
                 None => form.word(0),
             }
@@ -402,6 +562,18 @@ impl Durable {
     pub fn canonical(&self, form: &mut Form<'_>) {
         form.word(self.active.0);
         form.word(self.going_to.map_or(u64::MAX, |g| g.0));
+        form.word(self.turn);
+        form.word(self.highest.0);
+        for facts in [&self.finals, &self.told, &self.declared] {
+            form.cobs(facts.iter());
+        }
+        for states in [&self.gone, &self.kept_from] {
+            form.word(states.len() as u64);
+            for (cob, state) in states {
+                form.cob(cob);
+                form.state(state);
+            }
+        }
         let places = form.places;
         for id in &places.all {
             if let Some(cob) = self.cobs.get(id) {
@@ -412,21 +584,27 @@ impl Durable {
 }
 
 fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob) {
-    form.word(cob.state.as_ref().map_or(u64::MAX, |s| form.places.state(s)));
-    form.flags(&[cob.failed]);
+    form.cob(id);
+    form.some_state(cob.state.as_ref());
+    form.flags(&[cob.failed, cob.action.is_some()]);
     form.word(u64::from(cob.failures));
+    form.fingerprint(cob.applied);
+    form.fingerprint(cob.rests_on);
     if let Some(action) = &cob.action {
+        form.state(&action.from);
         form.state(&action.to);
+        form.word(action.generation.0);
         canonical_held(form, id, &action.locks);
     }
-    form.word(cob.grants.len() as u64);
-    for (asker, grant) in &cob.grants {
+    form.word((cob.grants.len() as u64) << 32 | cob.lapsed.len() as u64);
+    for (asker, grant) in cob.grants.iter().chain(&cob.lapsed) {
         let pair = form.pair(asker, id);
         form.tokens.push(Token::Number(pair, grant.number));
         form.set(&grant.set);
         form.state(&grant.state);
         form.rank(grant.rank);
-        form.word(form.places.cob(&grant.origin));
+        form.cob(&grant.origin);
+        form.fingerprint(grant.fingerprint);
         canonical_held(form, id, &grant.rests_on);
     }
 }
@@ -437,5 +615,6 @@ fn canonical_held(form: &mut Form<'_>, asker: &CobId, locks: &[HeldLock]) {
         let pair = form.pair(asker, &lock.cob);
         form.tokens.push(Token::Number(pair, lock.number));
         form.state(&lock.state);
+        form.fingerprint(lock.fingerprint);
     }
 }

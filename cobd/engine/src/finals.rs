@@ -53,8 +53,8 @@ pub(crate) struct Going {
     /// Something has happened to them: are they final now?
     pub(crate) look: BTreeSet<CobRef>,
     /// What other hosts have told, and what a person has declared.
-    told: BTreeSet<CobRef>,
-    declared: BTreeSet<CobRef>,
+    pub(crate) told: BTreeSet<CobRef>,
+    pub(crate) declared: BTreeSet<CobRef>,
     pub(crate) questions: BTreeMap<HostRef, Question>,
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct Question {
 /// What another host wants to know.
 #[derive(Debug, Clone)]
 pub(crate) struct Owed {
-    from: GenerationNumber,
-    to: GenerationNumber,
-    cobs: BTreeSet<CobId>,
+    pub(crate) from: GenerationNumber,
+    pub(crate) to: GenerationNumber,
+    pub(crate) cobs: BTreeSet<CobId>,
 }
 
 impl Going {

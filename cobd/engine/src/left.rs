@@ -66,6 +66,16 @@ impl Left {
         self.promised.iter().flat_map(|(cob, all)| all.values().map(move |r| (*cob, r)))
     }
 
+    /// What they gave back and is not acknowledged: by whom, to whom, and the number.
+    pub(crate) fn given_back(&self) -> impl Iterator<Item = (CobRef, CobRef, Number)> {
+        self.given_back.iter().map(|((cob, asked), number)| (*cob, *asked, *number))
+    }
+
+    /// Something of theirs will be said again.
+    pub(crate) fn repeats(&self) -> bool {
+        self.repeat.at.is_some()
+    }
+
     fn add(&mut self, cob: CobRef, request: Request) {
         self.promised.entry(cob).or_default().insert(request.asker, request);
     }

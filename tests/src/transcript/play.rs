@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use cob_engine::Order;
-use cob_engine::sim::{Config, Initial, World};
+use cob_engine::sim::{Config, Initial, Scene, World};
 use cob_engine::time::Span;
 use cob_types::status::{CobStatus, Phase, Trouble, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, StateName};

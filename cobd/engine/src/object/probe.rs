@@ -124,9 +124,15 @@ impl ProbeState {
         self.number.map(|n| (n, self.home))
     }
 
-    /// The highest number seen of an initiator.
-    pub(crate) fn seen_of(&self, initiator: CobRef) -> Option<Number> {
-        self.seen.binary_search_by_key(&initiator, |s| s.0).ok().map(|i| self.seen[i].1)
+    /// The highest number seen of an initiator, as long as that counts.
+    pub(crate) fn seen_of(&self, initiator: CobRef, now: Time) -> Option<Number> {
+        let at = self.seen.binary_search_by_key(&initiator, |s| s.0).ok()?;
+        Some(self.seen[at].1).filter(|_| now < self.seen[at].2 + SEEN_FOR)
+    }
+
+    /// Whether its own is put off, and whether it has a turn whoever else has.
+    pub(crate) fn turns(&self) -> [bool; 2] {
+        [self.put_off, self.first]
     }
 
     /// The circle that it is stuck in, if one was named.

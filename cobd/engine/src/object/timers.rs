@@ -6,7 +6,7 @@
 use cob_types::Number;
 
 use crate::names::CobRef;
-use crate::object::{Activity, Cx, Msg, Object, RESEND, RESEND_CAP};
+use crate::object::{Activity, Cx, Msg, Object, RESEND, RESEND_CAP, Request};
 use crate::time::{Span, Time};
 
 /// A request that has not been served for so long is asked about.
@@ -85,14 +85,21 @@ impl Object {
     }
 }
 
+impl Request {
+    /// It was not served for so long that it is asked about.
+    pub(crate) fn has_waited(&self, now: Time) -> bool {
+        now > self.since + QUERY_AFTER
+    }
+}
+
 /// What is said again to an asker.
-fn repeat_to_asker(request: &super::Request, kept_away: bool, now: Time) -> Option<Msg> {
+fn repeat_to_asker(request: &Request, kept_away: bool, now: Time) -> Option<Msg> {
     let number: Number = request.number;
     if request.lapsed {
         Some(Msg::Lapsed(number))
     } else if request.recalled {
         Some(Msg::Recall(number))
-    } else if request.restored || ((request.granted.is_none() || kept_away) && now > request.since + QUERY_AFTER) {
+    } else if request.restored || ((request.granted.is_none() || kept_away) && request.has_waited(now)) {
         Some(Msg::Query(number))
     } else {
         None

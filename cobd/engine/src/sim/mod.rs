@@ -11,9 +11,11 @@ pub mod forecast;
 mod queue;
 mod random;
 mod reality;
+mod scene;
 mod script;
 mod trace;
 mod world;
 
 pub use random::Random;
+pub use scene::Scene;
 pub use world::{Config, Initial, Outcome, World};

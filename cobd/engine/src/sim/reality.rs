@@ -11,7 +11,9 @@ use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::{Bundle, CobId, Need, Number, StateName};
 
+use crate::canonical::Form;
 use crate::event::CheckOutcome;
+use crate::record::{Body, Note, Record};
 
 /// All change objects, wherever they are.
 #[derive(Debug, Clone, Default)]
@@ -101,8 +103,58 @@ impl Reality {
         }
     }
 
+    /// What is on record changes who relies on what.
+    pub(super) fn note(&mut self, record: &Record) {
+        match &record.body {
+            Body::Granted { cob, to, grant } => self.granted(cob, to, &grant.state),
+            Body::Returned { cob, from, .. } => self.returned(cob, from),
+            Body::Note { cob, note: Note::Overdrawn { by, .. } } => self.overdrawn(cob, by),
+            Body::Snapshot(_)
+            | Body::Life(_)
+            | Body::Go(_)
+            | Body::Activated(_)
+            | Body::Gone { .. }
+            | Body::Begun { .. }
+            | Body::Ended { .. }
+            | Body::Checked { .. }
+            | Body::Unknown { .. }
+            | Body::Ordered(_)
+            | Body::Note { .. }
+            | Body::Final { .. }
+            | Body::Told { .. }
+            | Body::Turn(_)
+            | Body::Settled(_)
+            | Body::Switch(_)
+            | Body::Lapsed { .. } => {}
+        }
+    }
+
+    /// Adds all that decides what may happen.
+    pub(super) fn canonical(&self, form: &mut Form<'_>) {
+        for thing in &self.things {
+            form.state(&thing.state);
+            form.fingerprint(thing.content);
+            match &thing.running {
+                None => form.word(0),
+                Some(running) => {
+                    form.word(1 + running.relies_on.len() as u64);
+                    form.state(&running.to);
+                    form.fingerprint(running.content);
+                    running.relies_on.iter().for_each(|other| form.word(*other as u64));
+                }
+            }
+            form.some_state(thing.kept_from.as_ref());
+            form.word(thing.promised_as_left.len() as u64);
+            for (by, state) in &thing.promised_as_left {
+                form.cob(by);
+                form.state(state);
+            }
+            form.flags(&[thing.disturbed.is_some(), thing.beyond.is_some()]);
+        }
+    }
+
     /// A promise is made: of where it really is, or of what it is as good as.
-    pub(super) fn granted(&mut self, asked: &CobId, by: &CobId, state: &StateName) {
+    fn granted(&mut self, asked: &CobId, by: &CobId, state: &StateName) {
         let Some(thing) = self.find(asked) else { return };
         let thing = &mut self.things[thing];
         let as_left = thing.state != *state && thing.kept_from.as_ref() == Some(state);
@@ -232,14 +284,14 @@ impl Reality {
     }
 
     /// A budget has given a token beyond its number.
-    pub(super) fn overdrawn(&mut self, budget: &CobId, by: &CobId) {
+    fn overdrawn(&mut self, budget: &CobId, by: &CobId) {
         if let Some(thing) = self.find(by) {
             self.things[thing].beyond = Some(budget.clone());
         }
     }
 
     /// A promise is back: perhaps a token.
-    pub(super) fn returned(&mut self, asked: &CobId, by: &CobId) {
+    fn returned(&mut self, asked: &CobId, by: &CobId) {
         if let Some(thing) = self.find(asked) {
             self.things[thing].promised_as_left.remove(by);
         }

@@ -17,6 +17,7 @@ use crate::recover::Return;
 use crate::sim::Random;
 use crate::sim::queue::Queue;
 use crate::sim::reality::{Begin, Reality, Thing};
+use crate::sim::scene::Scene;
 use crate::sim::script::Script;
 use crate::sim::trace::{describe, describe_note};
 use crate::time::{Span, Time};
@@ -150,6 +151,8 @@ pub(super) struct Host {
     words: VecDeque<Word>,
     /// Where it was told to go last.
     heading: GenerationNumber,
+    /// It was told to go back.
+    turned: bool,
     /// The generation that it lived by, and the one that it was told to go to, when last it was looked who is kept.
     kept_in: (GenerationNumber, GenerationNumber),
     /// None: the daemon is down.
@@ -215,6 +218,20 @@ pub struct World {
     trace: String,
 }
 
+impl Scene for World {
+    fn state_of(&self, cob: &CobId) -> Option<&StateName> {
+        Some(&self.reality.things[self.reality.find(cob)?].state)
+    }
+
+    fn generation_of(&self, host: &HostName) -> Option<GenerationNumber> {
+        Some(self.hosts[*self.host_ix.get(host)?].active())
+    }
+
+    fn has_turned(&self, host: &HostName) -> bool {
+        self.host_ix.get(host).is_some_and(|host| self.hosts[*host].turned)
+    }
+}
+
 impl World {
     /// A cluster in which no host has a generation yet. Back ends named in `in_process` do their
     /// work inside the daemon.
@@ -268,6 +285,7 @@ impl World {
             bundles: BTreeMap::new(),
             words: VecDeque::new(),
             heading: GenerationNumber(0),
+            turned: false,
             kept_in: (GenerationNumber(0), GenerationNumber(0)),
             engine: Some(engine),
             life,
@@ -322,6 +340,7 @@ impl World {
             let bundle = self.hosts[host].bundles[&generation].clone();
             let order = self.order_of(host, generation);
             self.hosts[host].heading = generation;
+            self.hosts[host].turned = word.back;
             self.note_kept(host);
             self.event(
                 host,
@@ -384,18 +403,6 @@ impl World {
     #[must_use]
     pub fn engine(&self, host: &HostName) -> Option<&Engine> {
         self.hosts[*self.host_ix.get(host)?].engine.as_ref()
-    }
-
-    /// The generation that a host lives by; while its daemon is down, the one on its disk.
-    #[must_use]
-    pub fn generation_of(&self, host: &HostName) -> Option<GenerationNumber> {
-        Some(self.hosts[*self.host_ix.get(host)?].active())
-    }
-
-    /// The real state of a change object.
-    #[must_use]
-    pub fn state_of(&self, cob: &CobId) -> Option<&StateName> {
-        Some(&self.reality.things[self.reality.find(cob)?].state)
     }
 
     /// Virtual time.
@@ -613,18 +620,10 @@ impl World {
             {
                 self.line(|w| format!("{} activates {generation}", w.hosts[host].name));
             }
-            if let Body::Granted { cob, to, grant } = &record.body {
-                self.reality.granted(cob, to, &grant.state);
-            }
-            if let Body::Returned { cob, from, .. } = &record.body {
-                self.reality.returned(cob, from);
-            }
+            self.reality.note(record);
             if let Body::Note { cob, note } = &record.body {
                 self.outcome.ordered += u64::from(*note == Note::Ordered);
-                if let Note::Overdrawn { by, .. } = note {
-                    self.outcome.overdrawn += 1;
-                    self.reality.overdrawn(cob, by);
-                }
+                self.outcome.overdrawn += u64::from(matches!(note, Note::Overdrawn { .. }));
                 if let Some(text) = describe_note(cob, note) {
                     self.line(|_| text);
                 }

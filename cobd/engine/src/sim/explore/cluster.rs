@@ -1,0 +1,588 @@
+//! A small cluster as it is explored: engines, what is on their disks, what is really there, what is under way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use cob_types::message::Values;
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName, SwitchOrder};
+
+use crate::canonical::Form;
+use crate::effect::{Effects, Run};
+use crate::engine::Engine;
+use crate::event::{ActionOutcome, Event};
+use crate::invariants;
+use crate::record::{Body, Durable, Record};
+use crate::recover::Return;
+use crate::sim::explore::{Judge, Plan};
+use crate::sim::reality::{Begin, Reality};
+use crate::sim::scene::Scene;
+use crate::sim::trace::describe as describe_item;
+use crate::sim::world::{plant, recover};
+use crate::time::{Span, Time};
+
+/// Longer than any interval at which something is repeated.
+const A_WHILE: Span = Span::secs(61);
+/// Long after whatever has no time.
+const BEGIN: Time = Time(1_000_000_000_000);
+
+pub(super) const FIRST: GenerationNumber = GenerationNumber(1);
+pub(super) const SECOND: GenerationNumber = GenerationNumber(2);
+
+/// What stays as it is, whatever happens.
+pub(super) struct Setting<'a> {
+    pub(super) plan: &'a Plan,
+    /// By host, and then by generation, from the first one on.
+    pub(super) bundles: Vec<Vec<Arc<Bundle>>>,
+    /// Of a switch: its order, and that of the way back.
+    pub(super) orders: BTreeMap<(GenerationNumber, GenerationNumber), Arc<SwitchOrder>>,
+    pub(super) judge: Option<&'a dyn Judge>,
+}
+
+/// One state of the cluster.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    pub(super) now: Time,
+    pub(super) daemons: Vec<Daemon>,
+    pub(super) reality: Reality,
+    /// Under way, by sender and receiver.
+    links: BTreeMap<(usize, usize), VecDeque<Batch>>,
+    checks: Vec<(usize, CobId, Number)>,
+    pub(super) losses: u8,
+    pub(super) restarts: u8,
+    pub(super) failures: u8,
+    /// A switch was ordered.
+    switching: bool,
+    /// Its way back was ordered.
+    pub(super) turned: bool,
+}
+
+#[derive(Clone)]
+pub(super) struct Daemon {
+    name: HostName,
+    engine: Engine,
+    /// On the disk.
+    synced: Durable,
+    /// Written, but not all of it known to be on the disk.
+    written: Durable,
+    /// Of actions that ended, until their end is on record.
+    results: BTreeMap<Number, ActionOutcome>,
+    /// What it has yet to be told.
+    words: VecDeque<Word>,
+    /// Where it was told to go last.
+    heading: GenerationNumber,
+    /// It was told to go back.
+    turned: bool,
+}
+
+/// A switch, as a host is told of it.
+#[derive(Debug, Clone, Copy)]
+struct Word {
+    to: GenerationNumber,
+    back: bool,
+}
+
+/// What can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) what: What,
+    /// The daemon that it concerns dies in its turn: after writing (1), or after sending as well (2).
+    pub(super) cut: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Deliver {
+        from: usize,
+        to: usize,
+        at: usize,
+    },
+    Lose {
+        from: usize,
+        to: usize,
+        at: usize,
+    },
+    Check {
+        at: usize,
+    },
+    End {
+        thing: usize,
+        fails: bool,
+    },
+    /// With all that was written, or only with what is known to be on the disk.
+    Restart {
+        host: usize,
+        all: bool,
+    },
+    /// The next word of a switch comes to a host.
+    Tell {
+        host: usize,
+    },
+    /// The way back is ordered, everywhere.
+    TurnBack,
+    Wait,
+}
+
+impl Setting<'_> {
+    fn bundle(&self, host: usize, generation: GenerationNumber) -> Option<&Arc<Bundle>> {
+        let at = usize::try_from(generation.0).ok()?.checked_sub(1)?;
+        self.bundles[host].get(at)
+    }
+
+    fn order(&self, from: GenerationNumber, to: GenerationNumber) -> Arc<SwitchOrder> {
+        self.orders.get(&(from, to)).cloned().unwrap_or_else(|| Arc::new(SwitchOrder::free(from, to)))
+    }
+
+    /// The first generation, with the first checks made.
+    pub(super) fn begin(&self, initial: &BTreeMap<CobId, StateName>) -> Result<Cluster, String> {
+        let mut cluster = Cluster {
+            now: BEGIN,
+            daemons: Vec::new(),
+            reality: Reality::default(),
+            links: BTreeMap::new(),
+            checks: Vec::new(),
+            losses: self.plan.losses,
+            restarts: self.plan.restarts,
+            failures: self.plan.failures,
+            switching: false,
+            turned: false,
+        };
+        for (host, bundles) in self.bundles.iter().enumerate() {
+            let name = bundles[0].host.clone();
+            let life = Incarnation { id: host as u64 + 1, start: 1 };
+            let synced = Durable { life: Some(life), ..Durable::default() };
+            let mut engine = Engine::new(&name, life);
+            plant(&mut engine, &self.plan.faults);
+            let (written, results, words) = (synced.clone(), BTreeMap::new(), VecDeque::new());
+            cluster.daemons.push(Daemon {
+                name,
+                engine,
+                synced,
+                written,
+                results,
+                words,
+                heading: FIRST,
+                turned: false,
+            });
+            for bundle in bundles {
+                for (id, cob) in &bundle.cobs {
+                    let state = initial.get(id).unwrap_or(&bundle.kinds[&cob.kind].pre_remove);
+                    cluster.reality.add(id, host, state.clone(), cob.fingerprint);
+                }
+            }
+        }
+        for host in 0..self.bundles.len() {
+            self.tell(&mut cluster, host, Word { to: FIRST, back: false }, 0)?;
+        }
+        // The first checks are no story of their own.
+        while !cluster.checks.is_empty() {
+            self.take(&mut cluster, Step { what: What::Check { at: 0 }, cut: 0 })?;
+        }
+        Ok(cluster)
+    }
+
+    /// The first generation as it is when nothing happens any more, come to in one way; and a switch, ordered then.
+    pub(super) fn begin_switch(&self, initial: &BTreeMap<CobId, StateName>) -> Result<Cluster, String> {
+        let mut cluster = self.begin(initial)?;
+        let mut steps = 0;
+        while !(cluster.is_quiet() && cluster.has_converged()) {
+            let all = self.steps(&cluster);
+            let next = all.iter().find(|s| s.cut == 0 && !matches!(s.what, What::Lose { .. } | What::Restart { .. }));
+            let next = next.filter(|_| steps < 10_000).ok_or("the first generation does not come to rest")?;
+            self.take(&mut cluster, *next)?;
+            steps += 1;
+        }
+        cluster.switching = true;
+        for daemon in &mut cluster.daemons {
+            daemon.synced.clone_from(&daemon.written);
+            daemon.words.push_back(Word { to: SECOND, back: false });
+        }
+        Ok(cluster)
+    }
+
+    /// Everything that can happen in a state.
+    pub(super) fn steps(&self, cluster: &Cluster) -> Vec<Step> {
+        let mut all = Vec::new();
+        for (&(from, to), link) in &cluster.links {
+            let reach = if self.plan.any_order { link.len() } else { link.len().min(1) };
+            for at in 0..reach {
+                all.push(What::Deliver { from, to, at });
+                if cluster.losses > 0 {
+                    all.push(What::Lose { from, to, at });
+                }
+            }
+        }
+        all.extend((0..cluster.checks.len()).map(|at| What::Check { at }));
+        for thing in (0..cluster.reality.things.len()).filter(|t| cluster.reality.things[*t].running.is_some()) {
+            all.push(What::End { thing, fails: false });
+            if cluster.failures > 0 {
+                all.push(What::End { thing, fails: true });
+            }
+        }
+        let untold = (0..cluster.daemons.len()).filter(|h| !cluster.daemons[*h].words.is_empty());
+        all.extend(untold.map(|host| What::Tell { host }));
+        if self.plan.back && cluster.switching && !cluster.turned {
+            all.push(What::TurnBack);
+        }
+        if cluster.is_quiet() && !cluster.has_converged() && cluster.next_wakeup().is_some() {
+            all.push(What::Wait);
+        }
+        let mut steps: Vec<Step> = all.iter().map(|what| Step { what: *what, cut: 0 }).collect();
+        if cluster.restarts > 0 {
+            for host in 0..cluster.daemons.len() {
+                steps.push(Step { what: What::Restart { host, all: true }, cut: 0 });
+                if cluster.daemons[host].synced != cluster.daemons[host].written {
+                    steps.push(Step { what: What::Restart { host, all: false }, cut: 0 });
+                }
+            }
+            let turns = all.iter().filter(|w| !matches!(w, What::Lose { .. } | What::TurnBack | What::Wait));
+            steps.extend(turns.flat_map(|what| [1, 2].map(|cut| Step { what: *what, cut })));
+        }
+        steps
+    }
+
+    /// Takes a step. False: it is no step of its own.
+    pub(super) fn take(&self, cluster: &mut Cluster, step: Step) -> Result<bool, String> {
+        match step.what {
+            What::Deliver { from, to, at } => match cluster.unlink(from, to, at) {
+                Some(batch) => self.turn(cluster, to, Event::Received(batch), step.cut),
+                None => Ok(false),
+            },
+            What::Lose { from, to, at } => {
+                cluster.losses -= 1;
+                Ok(cluster.unlink(from, to, at).is_some())
+            }
+            What::Check { at } => {
+                let (host, cob, job) = cluster.checks.remove(at);
+                let active = self.bundle(host, cluster.daemons[host].engine.generation());
+                let found = cluster.reality.look(&cob, active.map(|b| &**b));
+                self.turn(cluster, host, Event::CheckEnded { cob, job, found }, step.cut)
+            }
+            What::End { thing, fails } => self.end(cluster, thing, fails, step.cut),
+            What::Restart { host, all } => {
+                let daemon = &mut cluster.daemons[host];
+                if all {
+                    daemon.synced = daemon.written.clone();
+                }
+                self.restart(cluster, host).map(|()| true)
+            }
+            What::Tell { host } => match cluster.daemons[host].words.pop_front() {
+                Some(word) => self.tell(cluster, host, word, step.cut),
+                None => Ok(false),
+            },
+            What::TurnBack => {
+                cluster.turned = true;
+                let back = Word { to: FIRST, back: true };
+                cluster.daemons.iter_mut().for_each(|d| d.words.push_back(back));
+                Ok(true)
+            }
+            What::Wait => {
+                cluster.now = cluster.now + A_WHILE;
+                for host in 0..cluster.daemons.len() {
+                    if cluster.daemons[host].engine.next_wakeup().is_some_and(|at| at <= cluster.now) {
+                        self.turn(cluster, host, Event::Tick, 0)?;
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn tell(&self, cluster: &mut Cluster, host: usize, word: Word, cut: u8) -> Result<bool, String> {
+        let generation = word.to;
+        let Some(bundle) = self.bundle(host, generation).cloned() else { return Ok(false) };
+        let daemon = &mut cluster.daemons[host];
+        let order = self.order(daemon.engine.generation(), generation);
+        daemon.heading = generation;
+        daemon.turned = word.back;
+        self.note_kept(cluster, host);
+        let in_process = Vec::new();
+        let event = if word.back {
+            Event::Back { generation, bundle, in_process, order }
+        } else {
+            Event::Go { generation, bundle, in_process, order }
+        };
+        self.turn(cluster, host, event, cut)
+    }
+
+    /// Who is missing where a host is told to go leaves; who is missing where it is has left; of these, some are kept.
+    fn note_kept(&self, cluster: &mut Cluster, host: usize) {
+        let daemon = &cluster.daemons[host];
+        let at = [daemon.engine.generation(), daemon.heading];
+        for bundle in &self.bundles[host] {
+            for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| cob.leaves_as_it_is()) {
+                let lacks = |at: &GenerationNumber| self.bundle(host, *at).is_some_and(|b| !b.cobs.contains_key(id));
+                let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
+                cluster.reality.set_kept_from(id, off.filter(|_| at.iter().any(lacks)));
+            }
+        }
+    }
+
+    fn end(&self, cluster: &mut Cluster, thing: usize, fails: bool, cut: u8) -> Result<bool, String> {
+        let there = &cluster.reality.things[thing];
+        let (host, cob) = (there.host, there.id.clone());
+        let Some(job) = there.running.as_ref().map(|r| r.job) else { return Ok(false) };
+        cluster.failures -= u8::from(fails);
+        cluster.reality.end(thing, !fails);
+        let outcome = if fails {
+            ActionOutcome::Failed { error: "explored".to_owned() }
+        } else {
+            ActionOutcome::Done { values: Values::new() }
+        };
+        cluster.daemons[host].results.insert(job, outcome.clone());
+        self.turn(cluster, host, Event::ActionEnded { cob, job, outcome, span: (0, 0) }, cut)
+    }
+
+    /// One turn of a daemon, perhaps cut short.
+    fn turn(&self, cluster: &mut Cluster, host: usize, event: Event, cut: u8) -> Result<bool, String> {
+        let was = cluster.daemons[host].engine.generation();
+        let effects = cluster.daemons[host].engine.handle(event, cluster.now);
+        self.perform(cluster, host, was, effects, cut)
+    }
+
+    /// `was`: the generation that the host had before the turn.
+    fn perform(
+        &self,
+        cluster: &mut Cluster,
+        host: usize,
+        was: GenerationNumber,
+        effects: Effects,
+        cut: u8,
+    ) -> Result<bool, String> {
+        let Effects { persist, send, run_first, run, .. } = effects;
+        let pointless = match cut {
+            0 => false,
+            1 => send.is_empty() && run_first.is_empty() && run.is_empty(),
+            _ => run_first.is_empty() && run.is_empty(),
+        };
+        if pointless {
+            return Ok(false);
+        }
+        persist.iter().for_each(|record| cluster.reality.note(record));
+        if self.plan.restarts > 0 {
+            cluster.daemons[host].persist(&persist);
+        }
+        let daemon = &cluster.daemons[host];
+        self.verify(daemon)?;
+        if let Some(judge) = self.judge
+            && (was, daemon.engine.generation()) == (FIRST, SECOND)
+        {
+            judge.goes_on(&daemon.name, cluster)?;
+        }
+        if cut != 1 {
+            cluster.send(host, send);
+        }
+        if cut != 0 {
+            return self.restart(cluster, host).map(|()| true);
+        }
+        // What a turn starts before it activates a generation goes by the one before.
+        for run in run_first {
+            self.start(cluster, host, was, run)?;
+        }
+        let now = cluster.daemons[host].engine.generation();
+        for run in run {
+            self.start(cluster, host, now, run)?;
+        }
+        self.note_kept(cluster, host);
+        Ok(true)
+    }
+
+    fn verify(&self, daemon: &Daemon) -> Result<(), String> {
+        invariants::check(&daemon.engine)?;
+        if self.plan.restarts > 0 && !daemon.engine.has_faults() {
+            invariants::agrees(&daemon.engine, &daemon.written)?;
+        }
+        Ok(())
+    }
+
+    fn start(&self, cluster: &mut Cluster, host: usize, by: GenerationNumber, run: Run) -> Result<(), String> {
+        match run {
+            Run::Check { cob, job } => cluster.checks.push((host, cob, job)),
+            Run::Action { cob, job, from, to, .. } => {
+                let thing = cluster.reality.find(&cob).ok_or("an action of a change object that is not there")?;
+                if let Some(judge) = self.judge.filter(|_| cluster.switching && !cluster.turned) {
+                    judge.moves(&cob)?;
+                }
+                let begin = Begin { thing, job, from: &from, to: &to, deep: !cluster.turned };
+                let generations: Vec<_> = cluster.daemons.iter().map(|d| d.engine.generation()).collect();
+                let active = |at: usize| {
+                    let generation = if at == host { by } else { generations[at] };
+                    self.bundle(at, generation).map(|bundle| &**bundle)
+                };
+                let begun = cluster.reality.begin(&begin, active);
+                begun.map_err(|breaches| breaches.join("; "))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon dies and returns at once.
+    fn restart(&self, cluster: &mut Cluster, host: usize) -> Result<(), String> {
+        cluster.restarts -= 1;
+        cluster.checks.retain(|c| c.0 != host);
+        let now = cluster.now;
+        let daemon = &mut cluster.daemons[host];
+        daemon.written = daemon.synced.clone();
+        let mut life = daemon.engine.life();
+        life.start += 1;
+        let (active, going) = daemon.synced.needed_generations();
+        let bundle = |generation: Option<GenerationNumber>| self.bundle(host, generation?);
+        let was = active.unwrap_or_default();
+        let back = Return {
+            host: &daemon.name,
+            life,
+            durable: &daemon.synced,
+            active: bundle(active),
+            going: bundle(going),
+            order: self.order(was, going.unwrap_or_default()),
+            in_process: &[],
+            same_boot: true,
+        };
+        let (engine, effects) = recover(&back, &self.plan.faults, now);
+        let running = engine.running_actions();
+        daemon.engine = engine;
+        self.perform(cluster, host, was, effects, 0)?;
+        for (cob, job) in running {
+            if !cluster.reality.runs(&cob, job) {
+                let outcome = cluster.daemons[host].results.get(&job).cloned().unwrap_or(ActionOutcome::Lost);
+                self.turn(cluster, host, Event::ActionEnded { cob, job, outcome, span: (0, 0) }, 0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// Nothing can happen but that time passes, or that somebody is told something.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.links.is_empty() && self.checks.is_empty() && self.reality.things.iter().all(|t| t.running.is_none())
+    }
+
+    pub(super) fn has_converged(&self) -> bool {
+        self.daemons.iter().all(|d| d.engine.is_converged())
+    }
+
+    /// Somebody has yet to be told something, and will be.
+    pub(super) fn is_untold(&self) -> bool {
+        self.daemons.iter().any(|d| !d.words.is_empty())
+    }
+
+    fn next_wakeup(&self) -> Option<Time> {
+        self.daemons.iter().filter_map(|d| d.engine.next_wakeup()).min()
+    }
+
+    fn unlink(&mut self, from: usize, to: usize, at: usize) -> Option<Batch> {
+        let link = self.links.get_mut(&(from, to))?;
+        let batch = link.remove(at);
+        if link.is_empty() {
+            self.links.remove(&(from, to));
+        }
+        batch
+    }
+
+    fn send(&mut self, from: usize, send: Vec<(HostName, Item)>) {
+        let mut by_host: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
+        for (to, item) in send {
+            if let Some(to) = self.daemons.iter().position(|d| d.name == to) {
+                by_host.entry(to).or_default().push(item);
+            }
+        }
+        let daemon = &self.daemons[from];
+        for (to, items) in by_host {
+            let (incarnation, lamport) = (daemon.engine.life(), daemon.engine.lamport());
+            let batch = Batch { from: daemon.name.clone(), incarnation, lamport, items };
+            self.links.entry((from, to)).or_default().push_back(batch);
+        }
+    }
+
+    /// Adds everything that decides what can come.
+    pub(super) fn canonical(&self, form: &mut Form<'_>, any_order: bool) {
+        for daemon in &self.daemons {
+            daemon.engine.canonical(form, self.now);
+            form.word(daemon.words.len() as u64);
+            form.word(daemon.heading.0);
+            if self.restarts > 0 {
+                daemon.synced.canonical(form);
+                daemon.written.canonical(form);
+                form.word(daemon.results.len() as u64);
+            }
+        }
+        // One that nobody waits for any more, as its change object has left and come again, may be under way too.
+        let counts = |c: &(usize, CobId, Number)| self.daemons[c.0].engine.awaits_check(&c.1, c.2);
+        let mut checks: Vec<_> = self.checks.iter().map(|c| (c.0, &c.1, counts(c))).collect();
+        checks.sort_unstable();
+        form.word(checks.len() as u64);
+        for (_, cob, counts) in checks {
+            form.cob(cob);
+            form.flags(&[counts]);
+        }
+        self.reality.canonical(form);
+        form.flags(&[self.switching, self.turned]);
+        let left = [self.losses, self.restarts, self.failures];
+        left.iter().for_each(|n| form.word(u64::from(*n)));
+        for (&(from, to), link) in &self.links {
+            form.word((from as u64) << 32 | to as u64);
+            form.batches(link.iter(), !any_order);
+        }
+    }
+
+    /// A step from here, in words.
+    pub(super) fn describe(&self, step: Step) -> String {
+        let host = |ix: usize| &self.daemons[ix].name;
+        let text = match step.what {
+            What::Deliver { from, to, at } | What::Lose { from, to, at } => {
+                let items = self.links.get(&(from, to)).and_then(|l| l.get(at)).map(|b| &b.items);
+                let items: Vec<_> = items.into_iter().flatten().map(describe_item).collect();
+                let lost = if matches!(step.what, What::Lose { .. }) { "lost: " } else { "" };
+                format!("{lost}{} -> {}: {}", host(from), host(to), items.join("; "))
+            }
+            What::Check { at } => format!("checked {}", self.checks[at].1),
+            What::End { thing, fails } => {
+                format!("{} {}", if fails { "failed" } else { "ended" }, self.reality.things[thing].id)
+            }
+            What::Restart { host: ix, all } => {
+                format!("{} restarts{}", host(ix), if all { "" } else { ", what was not synced is lost" })
+            }
+            What::Tell { host: ix } => match self.daemons[ix].words.front() {
+                Some(word) => {
+                    format!("{} is told to go {}to {}", host(ix), if word.back { "back " } else { "" }, word.to)
+                }
+                None => format!("{} is told nothing", host(ix)),
+            },
+            What::TurnBack => "the way back is ordered".to_owned(),
+            What::Wait => "time passes".to_owned(),
+        };
+        match step.cut {
+            0 => text,
+            1 => format!("{text} (and the daemon dies before it sends)"),
+            _ => format!("{text} (and the daemon dies before it starts anything)"),
+        }
+    }
+}
+
+impl Scene for Cluster {
+    fn state_of(&self, cob: &CobId) -> Option<&StateName> {
+        Some(&self.reality.things[self.reality.find(cob)?].state)
+    }
+
+    fn generation_of(&self, host: &HostName) -> Option<GenerationNumber> {
+        Some(self.daemons.iter().find(|d| d.name == *host)?.engine.generation())
+    }
+
+    fn has_turned(&self, host: &HostName) -> bool {
+        self.daemons.iter().any(|d| d.name == *host && d.turned)
+    }
+}
+
+impl Daemon {
+    fn persist(&mut self, records: &[Record]) {
+        for record in records {
+            if let Body::Ended { job, .. } = &record.body {
+                self.results.remove(job);
+            }
+            self.written.apply(record);
+        }
+        if records.iter().any(|r| r.body.must_be_durable()) {
+            self.synced.clone_from(&self.written);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Every run of a small system: each order of deliveries and of ends of checks and actions, with so
+//! many lost batches and killed daemons at every place where they can be. Of a switch from one generation to the next
+//! also each order in which hosts are told of it, and the way back, ordered at any moment.
+//!
+//! A depth-first search over clones of the engines. States that go on alike are visited once
+//! ([`crate::canonical`]). Time passes only when nothing else can happen (but that a host is told of a switch), and
+//! then a minute at once, so that everything that is repeated at growing intervals is repeated. In every state the
+//! engines' invariants and the safety of the real world are checked; and as the states are finitely many and
+//! time passes only when nothing else can happen, *every* run comes to rest exactly if no run comes to
+//! a state again in which somebody has not: this is looked for too.
+//!
+//! Own code rather than a model checker's: the states are the engines themselves, which no other
+//! model has to be kept in step with, and merging them needs their canonical form anyway.
+
+mod cluster;
+
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use cob_types::{Bundle, CobId, HostName, StateName, SwitchOrder};
+
+use crate::canonical::{Form, Places};
+use crate::engine::Faults;
+use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, What};
+use crate::sim::scene::Scene;
+
+/// What is explored.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Batches of one host to another may overtake each other.
+    pub any_order: bool,
+    /// So many batches get lost.
+    pub losses: u8,
+    /// So many daemons are killed, and return.
+    pub restarts: u8,
+    /// So many actions fail.
+    pub failures: u8,
+    /// The way back is ordered at any moment of a switch, or never.
+    pub back: bool,
+    /// Every run must come to rest with everybody where they prefer to be.
+    pub must_converge: bool,
+    /// No more states than these.
+    pub max_states: usize,
+    /// Planted faults.
+    pub faults: Faults,
+    /// Whether two states of one form do go on alike is looked at, each time that such are met.
+    pub doubt: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            any_order: false,
+            losses: 0,
+            restarts: 0,
+            failures: 0,
+            back: false,
+            must_converge: true,
+            max_states: 100_000,
+            faults: Faults::default(),
+            doubt: false,
+        }
+    }
+}
+
+/// A switch to be explored.
+#[derive(Clone, Copy)]
+pub struct Switch<'a> {
+    /// The second generation. Both generations have a bundle, perhaps an empty one, for every host of either.
+    pub second: &'a BTreeMap<HostName, Arc<Bundle>>,
+    /// The order of the switch from the first one, numbered 1, to the second one, numbered 2.
+    pub order: &'a SwitchOrder,
+    /// The order of the way back.
+    pub way_back: Option<&'a SwitchOrder>,
+    /// What may happen in it.
+    pub judge: &'a dyn Judge,
+}
+
+/// Says what may happen in a switch, by what is really there: nothing that makes the order, or follows it.
+pub trait Judge {
+    /// A host has gone on from the first generation to the second.
+    ///
+    /// # Errors
+    /// Why it may not, in words.
+    fn goes_on(&self, host: &HostName, scene: &dyn Scene) -> Result<(), String>;
+
+    /// A change object is moved on the way forth.
+    ///
+    /// # Errors
+    /// Why it may not be, in words.
+    fn moves(&self, cob: &CobId) -> Result<(), String>;
+
+    /// All hosts rest in the second generation, or after the way back in the first.
+    ///
+    /// # Errors
+    /// What is not as it should be, in words.
+    fn rests(&self, back: bool, scene: &dyn Scene) -> Result<(), String>;
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Explored {
+    /// States that do not go on alike.
+    pub states: usize,
+    /// Steps from one to another.
+    pub steps: usize,
+    /// The longest run.
+    pub longest: usize,
+    /// There were more states than allowed.
+    pub cut: bool,
+    /// What is wrong, and the run that shows it.
+    pub wrong: Option<Wrong>,
+}
+
+/// A run that shows something wrong.
+#[derive(Debug, Clone)]
+pub struct Wrong {
+    /// What.
+    pub what: String,
+    /// The run, a step a line.
+    pub run: Vec<String>,
+}
+
+/// Explores every run of a first generation.
+#[must_use]
+pub fn explore(
+    bundles: &BTreeMap<HostName, Arc<Bundle>>,
+    initial: &BTreeMap<CobId, StateName>,
+    plan: &Plan,
+) -> Explored {
+    let bundles = bundles.values().map(|bundle| vec![bundle.clone()]).collect();
+    let setting = Setting { plan, bundles, orders: BTreeMap::new(), judge: None };
+    search(&setting, setting.begin(initial))
+}
+
+/// Explores every run of a switch from a first generation, at rest, to a second one.
+#[must_use]
+pub fn explore_switch(
+    first: &BTreeMap<HostName, Arc<Bundle>>,
+    initial: &BTreeMap<CobId, StateName>,
+    switch: Switch<'_>,
+    plan: &Plan,
+) -> Explored {
+    let both = first.iter().map(|(host, bundle)| vec![bundle.clone(), switch.second[host].clone()]);
+    let forth = Some(((FIRST, SECOND), switch.order));
+    let back = switch.way_back.map(|order| ((SECOND, FIRST), order));
+    let orders = forth.into_iter().chain(back).map(|(way, order)| (way, Arc::new(order.clone())));
+    let setting = Setting { plan, bundles: both.collect(), orders: orders.collect(), judge: Some(switch.judge) };
+    search(&setting, setting.begin_switch(initial))
+}
+
+fn search(setting: &Setting<'_>, first: Result<Cluster, String>) -> Explored {
+    let mut places = Places::default();
+    for bundle in setting.bundles.iter().flatten() {
+        for (id, cob) in &bundle.cobs {
+            places.add(id, bundle.kinds[&cob.kind].states.iter());
+        }
+    }
+    let (visited, next, found) = (HashMap::new(), HashMap::new(), Explored::default());
+    let mut search = Search { setting, places, visited, next, found };
+    match first {
+        Ok(cluster) => search.run(cluster),
+        Err(what) => search.found.wrong = Some(Wrong { what, run: Vec::new() }),
+    }
+    search.found
+}
+
+/// The search, and what it has seen.
+struct Search<'a> {
+    setting: &'a Setting<'a>,
+    places: Places,
+    /// By hash of the canonical form: whether the run under way has come through it.
+    visited: HashMap<u128, bool>,
+    /// In doubt: what each form goes on to.
+    next: HashMap<u128, BTreeSet<u128>>,
+    found: Explored,
+}
+
+/// A state on the run under way, and what is left to try in it.
+struct Frame {
+    cluster: Cluster,
+    hash: u128,
+    left: Vec<Step>,
+    /// How it was come to; none: it is the first.
+    by: Option<Step>,
+}
+
+impl Search<'_> {
+    fn run(&mut self, first: Cluster) {
+        let mut run: Vec<Frame> = Vec::new();
+        if let Some(frame) = self.visit(first, None, &run) {
+            run.push(frame);
+        }
+        while let Some(top) = run.last_mut() {
+            let Some(step) = top.left.pop() else {
+                self.visited.insert(top.hash, false);
+                run.pop();
+                continue;
+            };
+            let mut next = top.cluster.clone();
+            self.found.steps += 1;
+            match self.setting.take(&mut next, step) {
+                Ok(false) => {}
+                Ok(true) => {
+                    if let Some(frame) = self.visit(next, Some(step), &run) {
+                        run.push(frame);
+                        self.found.longest = self.found.longest.max(run.len());
+                    }
+                }
+                Err(what) => self.wrong(what, &run, Some(step)),
+            }
+            if self.found.wrong.is_some() || self.found.cut {
+                return;
+            }
+        }
+    }
+
+    /// A state that was come to: a frame to go on from, unless it was visited before.
+    fn visit(&mut self, cluster: Cluster, by: Option<Step>, run: &[Frame]) -> Option<Frame> {
+        let plan = self.setting.plan;
+        let hash = self.hash(&cluster);
+        let left = self.setting.steps(&cluster);
+        if plan.doubt
+            && let Some(step) = self.goes_on_otherwise(hash, &cluster, &left)
+        {
+            let otherwise =
+                format!("it is merged with a state that goes on in another way: {}", cluster.describe(step));
+            self.wrong(otherwise, run, by);
+            return None;
+        }
+        let rests = cluster.is_quiet() && cluster.has_converged() && !cluster.is_untold();
+        match self.visited.entry(hash) {
+            Entry::Vacant(entry) => {
+                entry.insert(true);
+            }
+            Entry::Occupied(entry) => {
+                // Who is told nothing yet will be: others may wait for that as long as they like.
+                if *entry.get() && plan.must_converge && !rests && !cluster.is_untold() {
+                    self.wrong("it comes to the same state again and never to rest".to_owned(), run, by);
+                }
+                return None;
+            }
+        }
+        self.found.states += 1;
+        if self.found.states >= plan.max_states {
+            self.found.cut = true;
+            return None;
+        }
+        if let Some(judge) = self.setting.judge.filter(|_| rests)
+            && let Err(what) = judge.rests(cluster.turned, &cluster)
+        {
+            self.wrong(what, run, by);
+            return None;
+        }
+        let ends = left.iter().all(|s| s.what == What::TurnBack);
+        if ends && !rests && plan.must_converge {
+            self.wrong("nothing will ever happen, and somebody has not come to rest".to_owned(), run, by);
+            return None;
+        }
+        Some(Frame { cluster, hash, left, by })
+    }
+
+    /// A step that leads from here to where no step led from the state that it is merged with.
+    fn goes_on_otherwise(&mut self, hash: u128, cluster: &Cluster, steps: &[Step]) -> Option<Step> {
+        let after = |step: &Step| {
+            let mut next = cluster.clone();
+            let is_step = self.setting.take(&mut next, *step).is_ok_and(|is_step| is_step);
+            is_step.then(|| (self.hash(&next), *step))
+        };
+        let next: Vec<(u128, Step)> = steps.iter().filter_map(after).collect();
+        let forms: BTreeSet<u128> = next.iter().map(|n| n.0).collect();
+        let known = self.next.entry(hash).or_insert_with(|| forms.clone());
+        let other = next.iter().find(|n| !known.contains(&n.0)).or(next.last())?;
+        (*known != forms).then_some(other.1)
+    }
+
+    fn wrong(&mut self, what: String, run: &[Frame], last: Option<Step>) {
+        let steps = run.iter().skip(1).map(|f| f.by).chain([last]);
+        let steps = run.iter().zip(steps).filter_map(|(before, step)| Some(before.cluster.describe(step?)));
+        self.found.wrong = Some(Wrong { what, run: steps.collect() });
+    }
+
+    fn hash(&self, cluster: &Cluster) -> u128 {
+        let mut form = Form::new(&self.places);
+        cluster.canonical(&mut form, self.setting.plan.any_order);
+        let words = form.finish();
+        let half = |salt: u64| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &words).hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        half(1) << 64 | half(2)
+    }
+}
