@@ -122,6 +122,14 @@ impl Progress {
                 }
                 self.running.insert(cob.clone(), next);
             }
+            ("end", Some(cob), ..) if self.is_of_before(entry) => {
+                if let Some(at) = self.running.remove(cob).flatten() {
+                    self.made[at] = Made::Not;
+                    let step = &plan.transitions[at];
+                    let hop = (step.cob.clone(), step.from.clone(), step.to.clone());
+                    self.coming.entry(hop).or_default().push_front(at);
+                }
+            }
             ("end", Some(cob), ..) => match (self.running.get(cob).copied(), entry.ok) {
                 (Some(at), Some(true)) => {
                     self.running.remove(cob);
@@ -137,6 +145,12 @@ impl Progress {
             },
             _ => {}
         }
+    }
+
+    /// The merged history is in the order of causes: what has nothing to do with the switch and ended before it began
+    /// may stand behind the first `go`.
+    fn is_of_before(&self, entry: &HistoryEntry) -> bool {
+        !self.told.contains(&entry.host) && self.began.is_some_and(|began| entry.ts_ns < began)
     }
 
     fn is_go(&self, detail: &str) -> bool {

@@ -290,6 +290,23 @@ mod tests {
         assert_eq!(beside.compared(&screen).last().map(String::as_str), Some(last));
     }
 
+    /// The last moves of the switch before may stand behind the first `go` of this one, in the order of causes.
+    #[test]
+    fn what_ended_before_the_switch_began_is_none_of_it() {
+        let mut beside = plan();
+        go_on(&mut beside, "n2", 500);
+        told(&mut beside, "n1/db", "start", 100, None);
+        told(&mut beside, "n1/db", "end", 400, Some(true));
+        go_on(&mut beside, "n1", 500);
+        told(&mut beside, "n1/db", "start", 500, None);
+        told(&mut beside, "n1/db", "end", 1500, Some(true));
+        told(&mut beside, "n2/app", "start", 1500, None);
+        told(&mut beside, "n2/app", "end", 2500, Some(true));
+        let (screen, _) = Screen::memory();
+        let last = "planned end 2.000 s, real end 2.000 s: as planned, 0.0 % apart";
+        assert_eq!(beside.compared(&screen).last().map(String::as_str), Some(last));
+    }
+
     #[test]
     fn what_is_no_plan_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
