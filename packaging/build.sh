@@ -4,19 +4,19 @@
 #   packaging/build.sh deb FOLDER     a Debian package in FOLDER (needs cargo-deb and dpkg-dev)
 #   packaging/build.sh stage FOLDER   the same files below FOLDER, as they would lie below /
 #
-# COB_PROFILE=dev takes programs that are quick to build instead of those of a release; anything else is
+# COB_PROFILE=dev takes programs that are quick to build instead of those of the profile `dist`; anything else is
 # told to cargo by CARGO_BUILD_FLAGS. COB_BUILT=1 takes what is built already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-profile=${COB_PROFILE:-release}
+profile=${COB_PROFILE:-dist}
 target=${CARGO_TARGET_DIR:-target}
 built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
 
 build() {
     if [ -n "${COB_BUILT:-}" ]; then
         :
-    elif [ "$profile" = release ] && [ -z "${CARGO_TARGET_DIR:-}${CARGO_BUILD_FLAGS:-}" ]; then
+    elif [ "$profile" = dist ] && [ -z "${CARGO_TARGET_DIR:-}${CARGO_BUILD_FLAGS:-}" ]; then
         # What is shipped can be built again, byte for byte.
         packaging/reproducible.sh 1>&2
     else

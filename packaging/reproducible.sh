@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A release build that depends on nothing but the sources, the lock file, the tool chain and the C compiler.
+# What is shipped, built so that it depends on nothing but the sources, the lock file, the tool chain and the C compiler.
 #
-#   packaging/reproducible.sh [FOLDER]   the checkout in FOLDER (default: this one), into FOLDER/target/release
+#   packaging/reproducible.sh [FOLDER]   the checkout in FOLDER (default: this one), into FOLDER/target/dist
 #
 # Paths of the machine are taken out of programs: of the checkout, of cargo's folder, of the tool chain. The C
 # code that crates carry is compiled with the same, and with no time in it.
@@ -22,11 +22,11 @@ CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
 export CARGO_ENCODED_RUSTFLAGS SOURCE_DATE_EPOCH=0 CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC
 # What else would choose flags, a profile or another place for the result.
 unset RUSTFLAGS CARGO_BUILD_TARGET RUSTC_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CXXFLAGS TARGET_CFLAGS HOST_CFLAGS
-for name in "${!CARGO_PROFILE_RELEASE_@}" "${!CFLAGS_@}"; do
+for name in "${!CARGO_PROFILE_RELEASE_@}" "${!CARGO_PROFILE_DIST_@}" "${!CFLAGS_@}"; do
     unset "$name"
 done
 # A folder may have blanks in its name: the crate `cc` is told to mind the quotes around each flag.
 CFLAGS=$(printf '%q ' "${c_flags[@]}")
 export CFLAGS CC_SHELL_ESCAPED_FLAGS=1
 export CARGO_TARGET_DIR=$folder/target
-exec cargo build --release --locked -p cobd -p cobgen -p cobctl --bins ${COB_JOBS:+--jobs "$COB_JOBS"}
+exec cargo build --profile dist --locked -p cobd -p cobgen -p cobctl --bins ${COB_JOBS:+--jobs "$COB_JOBS"}

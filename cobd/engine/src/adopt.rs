@@ -159,6 +159,7 @@ impl Engine {
         let before = std::mem::replace(&mut self.generation, going.generation);
         self.active = Some(going.footing);
         self.activations += 1;
+        self.make_room(going.specs.len());
         // Those that are as they were begin anew; who is at rest has nothing to begin anew with.
         let mut concerned: BTreeMap<CobId, Option<Arc<Spec>>> =
             self.restless().map(|o| (self.names.cob_id(o.me).clone(), None)).collect();
@@ -221,6 +222,13 @@ impl Engine {
         let (state, kept_from) = (name(state), kept_from.map(name));
         self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
         self.out.mail.extend(waiting);
+    }
+
+    /// Room for as many change objects as a first generation has, and no more.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        if self.slots.is_empty() {
+            self.slots.reserve_exact(count);
+        }
     }
 
     /// All change objects of a bundle, as a return finds them.
@@ -325,6 +333,20 @@ mod tests {
         let told: Vec<_> = effects.persist.iter().map(|r| (r.generation.0, format!("{:?}", r.body))).collect();
         let at = |what: &str| told.iter().find(|(_, body)| body.starts_with(what)).map(|(generation, _)| *generation);
         assert_eq!((at("Go("), at("Activated(")), (Some(1), Some(2)), "{told:?}");
+    }
+
+    #[test]
+    fn the_room_of_what_has_left_is_used_again() {
+        let mut b = Bench::new(&[X, Y]);
+        for generation in (2..8).step_by(2) {
+            b.event(go(generation, &[X]));
+            b.ended("h/y", true);
+            b.event(go(generation + 1, &[X, Y]));
+            b.found("h/y", "0");
+            b.ended("h/y", true);
+            assert!(b.engine.is_converged());
+        }
+        assert_eq!((stands(&b), b.engine.slots.len()), ((7, None), 2));
     }
 
     fn restless(bench: &Bench) -> (Vec<String>, usize) {

@@ -39,6 +39,8 @@ pub struct Engine {
     pub(crate) active: Option<Footing>,
     pub(crate) going: Option<Going>,
     pub(crate) slots: Vec<Option<Object>>,
+    /// Slots of those that have left.
+    free: Vec<u32>,
     /// Slots of those that are [not at rest](Object::is_at_rest), when all have decided: what concerns all change
     /// objects concerns these.
     pub(crate) restless: BTreeSet<u32>,
@@ -185,6 +187,7 @@ impl Engine {
             active: None,
             going: None,
             slots: Vec::new(),
+            free: Vec::new(),
             restless: BTreeSet::new(),
             activations: 0,
             slot_of: Vec::new(),
@@ -390,7 +393,7 @@ impl Engine {
 
     /// Adds a change object, and hands it what was asked of it before it was here.
     pub(crate) fn insert(&mut self, mut object: Object) {
-        let (me, slot) = (object.me, self.slots.len() as u32);
+        let (me, slot) = (object.me, self.free.pop().unwrap_or(self.slots.len() as u32));
         if self.slot_of.len() <= me.0 as usize {
             self.slot_of.resize(self.names.cob_count().max(me.0 as usize + 1), NOWHERE);
         }
@@ -399,7 +402,10 @@ impl Engine {
         object.given_back = self.left.take_given_back(me);
         object.restless = true;
         self.restless.insert(slot);
-        self.slots.push(Some(object));
+        match self.slots.get_mut(slot as usize) {
+            Some(free) => *free = Some(object),
+            None => self.slots.push(Some(object)),
+        }
         self.unsettled += 1;
         self.gone.remove(&me);
         self.kept_from.remove(&me);
@@ -412,6 +418,7 @@ impl Engine {
         let slot = self.slot(me)?;
         self.slot_of[me.0 as usize] = NOWHERE;
         let object = self.slots[slot].take()?;
+        self.free.push(slot as u32);
         self.restless.remove(&(slot as u32));
         if !is_settled(&object) {
             self.unsettled -= 1;

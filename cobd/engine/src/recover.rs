@@ -89,7 +89,9 @@ impl Engine {
         }
         if let Some(bundle) = back.active {
             let footing = Footing { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
-            for (cob, spec) in self.specs_of(&footing) {
+            let specs = self.specs_of(&footing);
+            self.make_room(specs.len());
+            for (cob, spec) in specs {
                 self.note_dependencies(cob, &spec);
                 let object = Object::new(cob, spec, now);
                 self.insert(object);

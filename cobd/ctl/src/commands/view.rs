@@ -206,6 +206,9 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
         "empty".to_owned()
     } else if host.converged && host.cobs.iter().all(|c| is_home(c) || is_left_there(c)) {
         "converged".to_owned()
+    } else if failed > 0 && !host.cobs.iter().any(|c| matches!(c.phase, Phase::Checking | Phase::Moving)) {
+        // Nothing goes on by itself.
+        "not converged".to_owned()
     } else {
         "converging".to_owned()
     }];
