@@ -38,10 +38,44 @@ fn drawn(draw: &Draw, usual: usize) -> impl Iterator<Item = (u64, System)> {
     (1..=DRAWN).step_by(stride(usual)).map(|seed| (seed, family::within(draw, &mut Random::new(seed))))
 }
 
-#[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
+/// What was found in all.
+struct Total {
+    began: Instant,
+    count: usize,
+    /// Of how many only a part was explored.
+    cut: usize,
+    largest: usize,
+    all: Explored,
+}
+
+impl Total {
+    fn new() -> Self {
+        Self { began: Instant::now(), count: 0, cut: 0, largest: 0, all: Explored::default() }
+    }
+
+    fn add(&mut self, found: &Explored, cut: bool) {
+        self.count += 1;
+        self.cut += usize::from(cut);
+        self.largest = self.largest.max(found.states);
+        self.all.states += found.states;
+        self.all.steps += found.steps;
+        self.all.longest = self.all.longest.max(found.longest);
+    }
+
+    #[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
+    fn print(&self, name: &str, what: &str) {
+        let Explored { states, steps, longest, .. } = self.all;
+        let rate = states as f64 / self.began.elapsed().as_secs_f64();
+        println!(
+            "{name:<28} {} {what}, {} of them only in part; {states} states, {steps} steps; the largest {} states, the longest run {longest} \
+             steps; {rate:.0} states/s",
+            self.count, self.cut, self.largest
+        );
+    }
+}
+
 fn all(name: &str, systems: impl Iterator<Item = (u64, System)>, plan: &Plan) {
-    let began = Instant::now();
-    let (mut count, mut within, mut cut, mut total, mut largest) = (0, 0, 0, Explored::default(), 0);
+    let (mut total, mut within) = (Total::new(), 0);
     for (number, system) in systems {
         let must_converge = Conditions::of(&system).hold();
         let found = explore(&system.bundles(), &system.initial(), &Plan { must_converge, ..plan.clone() });
@@ -52,20 +86,10 @@ fn all(name: &str, systems: impl Iterator<Item = (u64, System)>, plan: &Plan) {
         let listed = !name.starts_with("drawn") && !name.starts_with("in doubt");
         let whole = !found.cut || !must_converge;
         assert!(whole || !listed, "{name}: system {number} has more states than are explored\n{system}");
-        cut += usize::from(!whole);
-        count += 1;
         within += usize::from(must_converge);
-        largest = largest.max(found.states);
-        total.states += found.states;
-        total.steps += found.steps;
-        total.longest = total.longest.max(found.longest);
+        total.add(&found, !whole);
     }
-    let Explored { states, steps, longest, .. } = total;
-    let rate = states as f64 / began.elapsed().as_secs_f64();
-    println!(
-        "{name:<28} {count} systems ({within} within P1-P4, {cut} of them only in part), {states} states, {steps} steps; the largest {largest} \
-         states, the longest run {longest} steps; {rate:.0} states/s"
-    );
+    total.print(name, &format!("systems, {within} within P1-P4"));
 }
 
 #[test]
@@ -138,14 +162,16 @@ fn planted_faults_are_found() {
 
 /// Ten thousand drawn pairs of generations, or every so many of them.
 fn pairs(sizes: (u64, u64), hosts: (u64, u64), usual: usize) -> impl Iterator<Item = (u64, Pair)> {
-    let draw = move |seed| (seed, switching::draw(sizes, hosts, seed % 2 == 0, &mut Random::new(seed)));
+    let draw = move |seed| {
+        let mut random = Random::new(seed);
+        let detaching = random.permille(500);
+        (seed, switching::draw(sizes, hosts, detaching, &mut random))
+    };
     (1..=DRAWN).step_by(stride(usual)).map(draw)
 }
 
-#[expect(clippy::print_stdout, reason = "shown by cargo test -- --nocapture")]
 fn all_switches(name: &str, pairs: impl Iterator<Item = (u64, Pair)>, plan: &Plan) {
-    let began = Instant::now();
-    let (mut count, mut refused, mut cut, mut total, mut largest) = (0, 0, 0, Explored::default(), 0);
+    let (mut total, mut refused) = (Total::new(), 0);
     for (seed, pair) in pairs {
         let Some(found) = switching::explore(&pair, plan) else {
             refused += 1;
@@ -155,41 +181,37 @@ fn all_switches(name: &str, pairs: impl Iterator<Item = (u64, Pair)>, plan: &Pla
             let Pair { before, after } = &pair;
             panic!("{name}: pair {seed}: {}\n{before}\nthen\n{after}\n{}", wrong.what, wrong.run.join("\n"));
         }
-        count += 1;
-        cut += usize::from(found.cut);
-        largest = largest.max(found.states);
-        total.states += found.states;
-        total.steps += found.steps;
-        total.longest = total.longest.max(found.longest);
+        total.add(&found, found.cut);
     }
-    let Explored { states, steps, longest, .. } = total;
-    let rate = states as f64 / began.elapsed().as_secs_f64();
-    println!(
-        "{name:<28} {count} pairs ({cut} of them only in part; {refused} without an order), {states} states, {steps} steps; the largest {largest} \
-         states, the longest run {longest} steps; {rate:.0} states/s"
-    );
+    total.print(name, &format!("pairs ({refused} more without an order)"));
+}
+
+/// Every so many pairs with nothing that goes wrong, and every so many with each sort of it.
+fn with_each_fault(name: &str, back: bool, usual: (usize, usize)) {
+    let max_states = if stride(2) == 1 { 100_000 } else { 5_000 };
+    let calm = Plan { back, max_states, ..Plan::default() };
+    all_switches(name, pairs((2, 4), (1, 3), usual.0), &calm);
+    let faults = [
+        ("any order", Plan { any_order: true, ..calm.clone() }),
+        ("loss", Plan { losses: 1, ..calm.clone() }),
+        ("restart", Plan { restarts: 1, ..calm.clone() }),
+        ("failure", Plan { failures: 1, ..calm }),
+    ];
+    for (fault, plan) in faults {
+        all_switches(&format!("{name}, {fault}"), pairs((2, 3), (2, 3), usual.1), &plan);
+    }
 }
 
 /// Every run of the switch from one small generation to another.
 #[test]
 fn switches() {
-    let fifo = Plan { max_states: if stride(2) == 1 { 100_000 } else { 5_000 }, ..Plan::default() };
-    all_switches("switch, fifo", pairs((2, 4), (1, 3), 253), &fifo);
-    all_switches("switch, any order", pairs((2, 3), (2, 3), 501), &Plan { any_order: true, ..fifo.clone() });
-    all_switches("switch, loss", pairs((2, 3), (2, 3), 501), &Plan { losses: 1, ..fifo.clone() });
-    all_switches("switch, restart", pairs((2, 3), (1, 3), 501), &Plan { restarts: 1, ..fifo.clone() });
-    all_switches("switch, failure", pairs((2, 3), (1, 3), 501), &Plan { failures: 1, ..fifo });
+    with_each_fault("switch", false, (253, 501));
 }
 
 /// Every run of a switch of which the way back is ordered at any moment.
 #[test]
 fn switches_and_back() {
-    let fifo = Plan { back: true, max_states: if stride(2) == 1 { 100_000 } else { 5_000 }, ..Plan::default() };
-    all_switches("and back, fifo", pairs((2, 3), (1, 3), 253), &fifo);
-    all_switches("and back, any order", pairs((2, 3), (2, 3), 1001), &Plan { any_order: true, ..fifo.clone() });
-    all_switches("and back, loss", pairs((2, 3), (2, 3), 1001), &Plan { losses: 1, ..fifo.clone() });
-    all_switches("and back, restart", pairs((2, 3), (1, 3), 1001), &Plan { restarts: 1, ..fifo.clone() });
-    all_switches("and back, failure", pairs((2, 3), (1, 3), 1001), &Plan { failures: 1, ..fifo });
+    with_each_fault("and back", true, (253, 1001));
 }
 
 /// States of a switch that are merged go on alike.

@@ -326,6 +326,10 @@ impl Engine {
         let mut mentioned: Vec<_> = places.all.iter().map(|cob| (self.names.find_cob(cob), places.cob(cob))).collect();
         mentioned.sort_unstable();
         mentioned.into_iter().for_each(|(_, place)| form.word(place));
+        for slot in &self.slots {
+            form.word(slot.as_ref().map_or(u64::MAX, |o| places.cob(self.names.cob_id(o.me))));
+        }
+        self.free.iter().for_each(|slot| form.word(u64::from(*slot)));
         for cob in &places.all {
             if let Some(object) = self.names.find_cob(cob).and_then(|r| self.object(r)) {
                 self.canonical_object(form, object, now);

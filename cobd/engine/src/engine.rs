@@ -40,7 +40,7 @@ pub struct Engine {
     pub(crate) going: Option<Going>,
     pub(crate) slots: Vec<Option<Object>>,
     /// Slots of those that have left.
-    free: Vec<u32>,
+    pub(crate) free: Vec<u32>,
     /// Slots of those that are [not at rest](Object::is_at_rest), when all have decided: what concerns all change
     /// objects concerns these.
     pub(crate) restless: BTreeSet<u32>,

@@ -105,27 +105,12 @@ impl Reality {
 
     /// What is on record changes who relies on what.
     pub(super) fn note(&mut self, record: &Record) {
-        match &record.body {
-            Body::Granted { cob, to, grant } => self.granted(cob, to, &grant.state),
-            Body::Returned { cob, from, .. } => self.returned(cob, from),
-            Body::Note { cob, note: Note::Overdrawn { by, .. } } => self.overdrawn(cob, by),
-            Body::Snapshot(_)
-            | Body::Life(_)
-            | Body::Go(_)
-            | Body::Activated(_)
-            | Body::Gone { .. }
-            | Body::Begun { .. }
-            | Body::Ended { .. }
-            | Body::Checked { .. }
-            | Body::Unknown { .. }
-            | Body::Ordered(_)
-            | Body::Note { .. }
-            | Body::Final { .. }
-            | Body::Told { .. }
-            | Body::Turn(_)
-            | Body::Settled(_)
-            | Body::Switch(_)
-            | Body::Lapsed { .. } => {}
+        if let Body::Granted { cob, to, grant } = &record.body {
+            self.granted(cob, to, &grant.state);
+        } else if let Body::Returned { cob, from, .. } = &record.body {
+            self.returned(cob, from);
+        } else if let Body::Note { cob, note: Note::Overdrawn { by, .. } } = &record.body {
+            self.overdrawn(cob, by);
         }
     }
 
