@@ -139,10 +139,23 @@ fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], 
                 When::Lock { state } => format!("a promise of {cob} in {state}"),
             };
             let need = |states: &[StateName]| Need { cob: on.clone(), states: states.to_vec() };
-            let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"))
+            let requires = |words: &str, whom: &CobId| *words == *format!("requires: [{whom}]");
+            let each_other = requires(words, cob) && requires(&first.words, on)
+                || requires(words, on) && requires(&first.words, cob);
+            let (fault, help) = if each_other {
+                let fault = Diagnostic::error(
+                    "contradiction",
+                    format!("`{words}`: {} and {} require each other", cob.min(on), cob.max(on)),
+                );
+                (fault, "neither can be the first: take one of these dependencies out, or turn it round")
+            } else {
+                let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"));
+                (fault, "both can't be at once: leave one of them away, or name a state that serves both")
+            };
+            let fault = fault
                 .note(None, format!("{what} needs {} by it", need(wanted)))
                 .note(Some(first.place.clone()), format!("and {} by `{}` here", need(&first.states), first.words))
-                .help("both can't be at once: leave one of them away, or name a state that serves both");
+                .help(help);
             report.push(*mark, fault);
         } else {
             *states = both;
