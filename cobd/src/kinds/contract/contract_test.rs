@@ -175,9 +175,9 @@ async fn a_state_that_no_move_leads_to_is_arranged() {
 
 #[tokio::test]
 async fn what_is_still_on_its_way_after_a_kill_is_waited_for() {
-    // What the move has begun goes on without it, as systemd does.
-    let up = r#"cd "$COB_STATE_DIR"; touch busy; setsid sh -c 'sleep 0.2; cp "$COB_CONTENT" flag.new; mv flag.new flag; rm -f busy' &
-        while [ -e busy ]; do sleep 0.02; done"#;
+    // What the move has begun goes on without it, as systemd does; killed before it has begun it, it has done nothing.
+    let up = r#"cd "$COB_STATE_DIR"; setsid sh -c 'touch busy; sleep 0.2; cp "$COB_CONTENT" flag.new; mv flag.new flag; rm -f busy' &
+        wait"#;
     let check = r#"cd "$COB_STATE_DIR" 2>/dev/null; if [ -e busy ]; then echo starting >&2; exit 3; elif [ ! -e flag ]; then echo down
         elif cmp -s flag "$COB_CONTENT"; then echo up; else echo outdated; fi"#;
     let mut kind = flag("up", up);
