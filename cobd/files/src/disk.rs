@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
@@ -24,6 +23,8 @@ const NEW: &[u8] = b".cob-new";
 const MAX_XATTR: usize = 64 << 10;
 /// Held while a folder is made: trees have folders on the way in common.
 static MAKING: Mutex<()> = Mutex::new(());
+/// The root of the host, opened once: each look begins there.
+static ROOT: OnceLock<Arc<OwnedFd>> = OnceLock::new();
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,9 +54,11 @@ pub enum Found {
 
 /// Looks at the host's files and changes them. Belongs to one thread.
 pub(crate) struct Disk {
-    root: Rc<OwnedFd>,
+    root: Arc<OwnedFd>,
     /// The folder that was opened last: files come in the order of their folders.
-    last: RefCell<Option<(TreePath, Rc<OwnedFd>)>>,
+    last: RefCell<Option<(TreePath, Arc<OwnedFd>)>>,
+    /// The file that was looked at last, until it is read.
+    file: RefCell<Option<(TreePath, OwnedFd)>>,
     /// What was seen at a path when it was looked at first, where something is about to be changed.
     seen: Option<RefCell<BTreeMap<TreePath, Seen>>>,
 }
@@ -127,9 +130,16 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOF
 
 impl Disk {
     pub(crate) fn new() -> Result<Self, FilesError> {
-        let root = rustix::fs::open("/", FOLDER, Mode::empty());
-        let root = root.map_err(|e| FilesError::Content(format!("the root of the host can't be opened: {e}")))?;
-        Ok(Self { root: Rc::new(root), last: RefCell::default(), seen: None })
+        let root = match ROOT.get() {
+            Some(root) => root,
+            None => {
+                let root = rustix::fs::open("/", FOLDER, Mode::empty());
+                let root =
+                    root.map_err(|e| FilesError::Content(format!("the root of the host can't be opened: {e}")))?;
+                ROOT.get_or_init(|| Arc::new(root))
+            }
+        };
+        Ok(Self { root: root.clone(), last: RefCell::default(), file: RefCell::default(), seen: None })
     }
 
     /// The same, for changing what is found: nothing is replaced or removed that is not as it was seen first.
@@ -148,11 +158,11 @@ impl Disk {
     }
 
     /// The folder of a path, opened; none: it is not there.
-    fn parent(&self, path: &TreePath) -> Result<Option<Rc<OwnedFd>>, FilesError> {
+    fn parent(&self, path: &TreePath) -> Result<Option<Arc<OwnedFd>>, FilesError> {
         path.parent().map_or(Ok(Some(self.root.clone())), |parent| self.folder(&parent))
     }
 
-    fn folder(&self, path: &TreePath) -> Result<Option<Rc<OwnedFd>>, FilesError> {
+    fn folder(&self, path: &TreePath) -> Result<Option<Arc<OwnedFd>>, FilesError> {
         if let Some((last, fd)) = &*self.last.borrow()
             && last == path
         {
@@ -162,7 +172,7 @@ impl Disk {
         let bytes: &[u8] = std::borrow::Borrow::borrow(path);
         match rustix::fs::openat2(&self.root, bytes, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(fd) => {
-                let fd = Rc::new(fd);
+                let fd = Arc::new(fd);
                 *self.last.borrow_mut() = Some((path.clone(), fd.clone()));
                 return Ok(Some(fd));
             }
@@ -173,7 +183,7 @@ impl Disk {
         let mut at = self.root.clone();
         for step in path.ancestors().chain([path.clone()]) {
             match rustix::fs::openat(&at, step.name(), FOLDER, Mode::empty()) {
-                Ok(fd) => at = Rc::new(fd),
+                Ok(fd) => at = Arc::new(fd),
                 Err(Errno::NOENT) => return Ok(None),
                 Err(Errno::NOTDIR | Errno::LOOP) => return Err(in_the_way(&at, &step)),
                 Err(error) => return Err(FilesError::disk("opening the folder", &step)(error)),
@@ -191,6 +201,7 @@ impl Disk {
     /// What was opened is opened anew: folders may have been made, removed or exchanged.
     pub(crate) fn forget(&self) {
         self.last.borrow_mut().take();
+        self.file.borrow_mut().take();
     }
 
     /// What is at a path.
@@ -218,7 +229,9 @@ impl Disk {
                 let fd = open_file(parent, path).map_err(failed("opening"))?;
                 let stat = rustix::fs::fstat(&fd).map_err(failed("looking at"))?;
                 let size = u64::try_from(stat.st_size).unwrap_or_default();
-                Found::File { size, attributes: attributes(&fd, &stat) }
+                let attributes = attributes(&fd, &stat);
+                self.file.replace(Some((path.clone(), fd)));
+                Found::File { size, attributes }
             }
             FileType::Directory => {
                 let fd = rustix::fs::openat(parent, path.name(), FOLDER, Mode::empty());
@@ -241,10 +254,16 @@ impl Disk {
 
     /// The content of a file that was found.
     pub(crate) fn content(&self, path: &TreePath) -> Result<Vec<u8>, FilesError> {
-        let gone = || FilesError::disk("reading", path)(Errno::NOENT);
-        let parent = self.parent(path)?.ok_or_else(gone)?;
-        let fd = open_file(&parent, path).map_err(FilesError::disk("opening", path))?;
-        let mut bytes = Vec::new();
+        let fd = match self.file.take().filter(|(looked_at, _)| looked_at == path) {
+            Some((_, fd)) => fd,
+            None => {
+                let gone = || FilesError::disk("reading", path)(Errno::NOENT);
+                let parent = self.parent(path)?.ok_or_else(gone)?;
+                open_file(&parent, path).map_err(FilesError::disk("opening", path))?
+            }
+        };
+        let size = rustix::fs::fstat(&fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default());
+        let mut bytes = Vec::with_capacity(usize::try_from(size.min(MAX_FILE) + 1).unwrap_or_default());
         let read = File::from(fd).take(MAX_FILE + 1).read_to_end(&mut bytes);
         read.map_err(|source| FilesError::Disk { doing: "reading", path: path.clone(), source })?;
         if bytes.len() as u64 > MAX_FILE {
@@ -360,7 +379,7 @@ impl Disk {
     }
 
     /// Removes what an attempt before has left beside the place of a path.
-    pub(crate) fn clear_staged(&self, path: &TreePath) -> Result<(Rc<OwnedFd>, Vec<u8>), FilesError> {
+    pub(crate) fn clear_staged(&self, path: &TreePath) -> Result<(Arc<OwnedFd>, Vec<u8>), FilesError> {
         let gone = || FilesError::disk("writing", path)(Errno::NOENT);
         let parent = self.parent(path)?.ok_or_else(gone)?;
         let new = staged_name(path.name());

@@ -3,11 +3,12 @@
 //! A hint only: where nothing can be watched, or the server is away, what is active stays as it is, and
 //! orders still work. All reading and waiting is done beside the loop.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::GenerationNumber;
-use notify_debouncer_full::notify::RecursiveMode;
+use notify::{EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
 
@@ -19,6 +20,8 @@ use crate::source::Source;
 
 /// What the watch misses (a network file system, an overflow) a look now and then finds.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Changes that come together are looked at together.
+const GATHER: Duration = Duration::from_millis(200);
 /// How long one question to a server waits for something new.
 const WAIT: Duration = Duration::from_secs(30);
 /// Between two questions to a server that gives no answer.
@@ -34,14 +37,8 @@ pub(super) fn follow(
         Source::Folder(folder) => {
             let wake = Arc::new(Notify::new());
             tokio::spawn(look(generations.clone(), wake.clone(), tell));
-            let handler = move |_events: notify_debouncer_full::DebounceEventResult| wake.notify_one();
-            let debouncer = notify_debouncer_full::new_debouncer(Duration::from_millis(200), None, handler);
-            let watched = debouncer.and_then(|mut d| {
-                d.watch(folder.join("refs"), RecursiveMode::Recursive)?;
-                Ok(d)
-            });
-            match watched {
-                Ok(debouncer) => Some(Box::new(debouncer)),
+            match watch(&folder.join("refs"), wake) {
+                Ok(watcher) => Some(Box::new(watcher)),
                 Err(error) => {
                     warn!(%error, "the depot can't be watched; it is looked at every minute");
                     None
@@ -55,6 +52,15 @@ pub(super) fn follow(
     }
 }
 
+/// Gives a hint at each change below a folder, but not of what is only opened there: each look would lead to the next one.
+fn watch(folder: &Path, wake: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let handler = move |_: notify::Result<notify::Event>| wake.notify_one();
+    let only_changes = notify::Config::default().with_event_kinds(EventKindMask::CORE);
+    let mut watcher = RecommendedWatcher::new(handler, only_changes)?;
+    watcher.watch(folder, RecursiveMode::Recursive)?;
+    Ok(watcher)
+}
+
 /// Looks into a folder at every hint and at intervals.
 async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<GenerationNumber>) {
     let mut trouble = Trouble::default();
@@ -66,7 +72,9 @@ async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<Ge
         {
             return;
         }
-        let _ = tokio::time::timeout(LOOK_EVERY, wake.notified()).await;
+        if tokio::time::timeout(LOOK_EVERY, wake.notified()).await.is_ok() {
+            tokio::time::sleep(GATHER).await;
+        }
     }
 }
 
@@ -187,6 +195,22 @@ mod tests {
 
     fn untrusted(generation: u64) -> FetchError {
         FetchError::Bad { generation: GenerationNumber(generation), what: "nobody has signed it".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn what_is_only_read_in_the_depot_is_no_hint() {
+        let folder = tempfile::tempdir().expect("folder");
+        let heads = folder.path().join("heads");
+        std::fs::create_dir(&heads).expect("made");
+        std::fs::write(heads.join("main"), "one").expect("written");
+        let wake = Arc::new(Notify::new());
+        let watcher = watch(folder.path(), wake.clone()).expect("watched");
+        let hint = || tokio::time::timeout(Duration::from_millis(300), wake.notified());
+        std::fs::read_dir(&heads).expect("listed").for_each(|file| drop(std::fs::read(file.expect("there").path())));
+        assert!(hint().await.is_err(), "a look leads to no other");
+        std::fs::write(heads.join("new"), "two").expect("written");
+        assert!(hint().await.is_ok(), "a change does");
+        drop(watcher);
     }
 
     #[tokio::test]

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use cob_files::{Stamp, TreePath, Wanted};
 use cob_types::CobId;
-use notify::event::{AccessKind, AccessMode, ModifyKind};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::event::ModifyKind;
+use notify::{EventKind, EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -220,10 +220,14 @@ impl Watch {
 
     fn begin(&self, drifts: &mpsc::Sender<CobId>) -> notify::Result<RecommendedWatcher> {
         let inner = Arc::downgrade(&self.inner);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let handler = move |event: notify::Result<notify::Event>| {
             let Some(inner) = inner.upgrade() else { return };
             inner.happened(event);
-        })?;
+        };
+        // Not of what is opened: neither our own looks nor what everybody reads is to wake this daemon.
+        let only_changes =
+            notify::Config::default().with_event_kinds(EventKindMask::CORE | EventKindMask::ACCESS_CLOSE);
+        let watcher = RecommendedWatcher::new(handler, only_changes)?;
         let (inner, drifts) = (Arc::downgrade(&self.inner), drifts.clone());
         std::thread::Builder::new().name("file-drift".to_owned()).spawn(move || {
             while let Some(cobs) = inner.upgrade().map(|inner| inner.next()) {
@@ -256,16 +260,6 @@ impl Inner {
                 return;
             }
         };
-        let only_looked = match event.kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-            EventKind::Access(_) => true,
-            EventKind::Any | EventKind::Create(_) | EventKind::Modify(_) | EventKind::Remove(_) | EventKind::Other => {
-                false
-            }
-        };
-        if only_looked {
-            return;
-        }
         let is_another =
             matches!(event.kind, EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
         for path in event.paths {
