@@ -28,17 +28,21 @@ impl Engine {
     /// Every change object of this host, by id.
     #[must_use]
     pub fn status(&self, now: Time) -> Vec<CobStatus> {
-        let mut all: Vec<_> = self.objects().map(|o| self.object_status(o, now)).collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
-        all
+        self.status_of_all(self.objects(), now)
+    }
+
+    /// What is told of one is large: what is sorted are references.
+    fn status_of_all<'a>(&self, objects: impl Iterator<Item = &'a Object>, now: Time) -> Vec<CobStatus> {
+        let mut all: Vec<_> = objects.collect();
+        all.sort_by_key(|o| self.names.cob_id(o.me));
+        all.into_iter().map(|o| self.object_status(o, now)).collect()
     }
 
     /// Those of which there is something to tell, by id, and the number of the others: these are where they should be,
     /// at rest, and nobody asks them for anything.
     #[must_use]
     pub fn status_of_restless(&self, now: Time) -> (Vec<CobStatus>, usize) {
-        let mut restless: Vec<_> = self.restless().map(|o| self.object_status(o, now)).collect();
-        restless.sort_by(|a, b| a.id.cmp(&b.id));
+        let restless = self.status_of_all(self.restless(), now);
         let at_rest = self.object_count() - restless.len();
         (restless, at_rest)
     }

@@ -283,7 +283,7 @@ mod tests {
         fn begin(folder: &Path) -> Self {
             let journal = FileJournal::open(&folder.join("journal"), 8).expect("opens").journal;
             let last = journal.last_seq();
-            let opened = Index::open(&folder.join("index"), last).expect("opens");
+            let opened = Index::open(&folder.join("index")).expect("opens");
             let index = Some((opened.index, opened.needs_from));
             let indexing = Indexing::new(host(), folder.join("journal"), last, index, Time(0));
             Self { journal, indexing }

@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
-use crate::journal::index::{Index, IndexError};
+use crate::journal::index::{Index, IndexError, OpenedIndex};
 use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
@@ -107,24 +107,28 @@ impl Daemon {
             permissions::believed(there).map_err(StartError::Depot)?;
         }
         let journal = config.state_dir.join("journal");
-        if let Some(trace) = trace_of_use(&config.state_dir) {
-            FileJournal::refuse_empty(&journal, &trace)?;
-        }
-        let mut opened = FileJournal::open(&journal, KEEP_SEGMENTS)?;
+        let trace = trace_of_use(&config.state_dir);
+        let held = FileJournal::hold(&journal)?;
+        let folder = config.state_dir.join("index");
+        // Before the journal is read: the room that this leaves behind would be filled, and kept, by the counters of sled.
+        let index = folder.exists().then(|| Index::open(&folder));
+        let mut opened = held.open(KEEP_SEGMENTS, trace.as_deref())?;
         let mut durable = Durable::default();
         let mut last = Time(0);
-        for entry in &opened.entries {
+        for entry in std::mem::take(&mut opened.entries) {
             let record: Record = codec::decode(&entry.payload, MAX_PAYLOAD)
                 .map_err(|e| StartError::Record { seq: entry.seq, what: e.to_string() })?;
             durable.apply(&record);
             last = last.max(record.at);
         }
         // Before anything is written: a journal that has lost its end goes no further.
-        let index = open_index(&config, &opened.journal)?;
+        let index = index.map(|index| usable(index, &opened.journal)).transpose()?;
         let clock = Clock::start(last);
         let life = next_life(durable.life);
         // Before anybody can hear of it: links say it in their first words.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
+        // A trace of use, so not before there is anything on record.
+        let index = index.map_or_else(|| usable(Index::open(&folder), &opened.journal), Ok)?;
         let same_boot = same_boot(&config.state_dir)?;
         let generations = Generations::new(&config.state_dir, &config.depot, &config.host, config.trust.clone());
         let (active, coming) = load_needed(&generations, &durable)?;
@@ -384,8 +388,8 @@ fn own_address(
 }
 
 /// The index, and the first record that it lacks. Without it there is no history, and everything else works.
-fn open_index(config: &Config, journal: &FileJournal) -> Result<Option<(Index, u64)>, JournalError> {
-    match Index::open(&config.state_dir.join("index"), journal.last_seq()) {
+fn usable(index: Result<OpenedIndex, IndexError>, journal: &FileJournal) -> Result<Option<(Index, u64)>, JournalError> {
+    match index.and_then(|opened| opened.beside(journal.last_seq())) {
         Ok(opened) => {
             if let Some(why) = &opened.rebuilt {
                 warn!(why, "the index is rebuilt from the journal");

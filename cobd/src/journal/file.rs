@@ -68,31 +68,50 @@ pub struct TornTail {
     pub what: String,
 }
 
-impl FileJournal {
-    /// Opens the journal of a folder, or begins it. `keep` older segments stay for the history.
+/// A journal's folder that nobody else can use meanwhile; nothing of it was read.
+#[derive(Debug)]
+pub struct Held {
+    folder: PathBuf,
+    lock: FolderLock,
+}
+
+impl Held {
+    /// Opens the journal, or begins it. `keep` older segments stay for the history. `in_use` shows that the folder was in
+    /// use: a journal without any record is none then. A first start that broke off before its first record leaves
+    /// nothing else behind.
     ///
     /// # Errors
-    /// [`JournalError::InUse`] when another process has it, [`JournalError::Damaged`] when a record
-    /// that had been committed can't be read, [`JournalError::Lost`] when the newest segment is gone.
-    pub fn open(folder: &Path, keep: usize) -> Result<Opened, JournalError> {
-        let lock = FolderLock::take(folder)?;
-        remove_temps(folder)?;
-        let all = segments(folder)?;
-        refuse_older(folder, &all)?;
+    /// [`JournalError::Damaged`] when a record that had been committed can't be read, [`JournalError::Lost`] when the
+    /// newest segment, or all that there was, is gone.
+    pub fn open(self, keep: usize, in_use: Option<&Path>) -> Result<Opened, JournalError> {
+        let Self { folder, lock } = self;
+        let refuse = |file: PathBuf, what: &str| {
+            in_use.map_or(Ok(()), |trace| {
+                let because = format!("there is {}", trace.display());
+                Err(JournalError::Lost { file, what: what.to_owned(), because })
+            })
+        };
+        remove_temps(&folder)?;
+        let all = segments(&folder)?;
+        refuse_older(&folder, &all)?;
         let segment = match all.last() {
             Some(newest) => *newest,
             None => {
-                durable::write_file(folder, &name(1), 0o600, &[], Sync::Now)
-                    .map_err(JournalError::io(folder, "beginning the journal"))?;
+                refuse(folder.join(name(1)), "this file is missing")?;
+                durable::write_file(&folder, &name(1), 0o600, &[], Sync::Now)
+                    .map_err(JournalError::io(&folder, "beginning the journal"))?;
                 1
             }
         };
-        note_newest(folder, segment)?;
+        note_newest(&folder, segment)?;
         let path = folder.join(name(segment));
         let bytes = read(&path)?;
         let length = bytes.len() as u64;
         let scan = record::scan(&bytes, segment);
         let torn = judge(&path, segment, &scan, length)?;
+        if scan.entries.is_empty() {
+            refuse(path.clone(), "it holds no record")?;
+        }
         let mut file =
             OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::io(&path, "opening"))?;
         if let Some(torn) = &torn {
@@ -105,8 +124,8 @@ impl FileJournal {
         let committed = scan.good as u64;
         file.seek(SeekFrom::Start(committed)).map_err(JournalError::io(&path, "seeking"))?;
         let next = segment + scan.entries.len() as u64;
-        let journal = Self {
-            folder: folder.to_owned(),
+        let journal = FileJournal {
+            folder,
             keep,
             segment,
             file,
@@ -120,26 +139,23 @@ impl FileJournal {
         journal.prune();
         Ok(Opened { journal, entries: scan.entries, torn })
     }
+}
 
-    /// Refuses a journal without any record in a folder of which something else shows that it was in
-    /// use. A first start that broke off before its first record is none: nothing else is there yet.
+impl FileJournal {
+    /// Takes the folder for this process.
     ///
     /// # Errors
-    /// [`JournalError::Lost`]; the folder can't be read.
-    pub fn refuse_empty(folder: &Path, in_use: &Path) -> Result<(), JournalError> {
-        let all = if folder.exists() { segments(folder)? } else { Vec::new() };
-        let path = folder.join(name(all.last().copied().unwrap_or(1)));
-        let what = match all.last() {
-            None => "this file is missing",
-            // Of all others the first record is looked at when they are opened.
-            Some(newest) if *newest > 1 => return Ok(()),
-            Some(newest) => match record::scan(&read(&path)?, *newest) {
-                Scan { entries, end: End::Clean | End::Torn(_), .. } if entries.is_empty() => "it holds no record",
-                _ => return Ok(()),
-            },
-        };
-        let because = format!("there is {}", in_use.display());
-        Err(JournalError::Lost { file: path, what: what.to_owned(), because })
+    /// [`JournalError::InUse`] when another process has it.
+    pub fn hold(folder: &Path) -> Result<Held, JournalError> {
+        Ok(Held { folder: folder.to_owned(), lock: FolderLock::take(folder)? })
+    }
+
+    /// [Takes](Self::hold) the folder and [opens](Held::open) the journal, of which nothing shows that it was in use.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn open(folder: &Path, keep: usize) -> Result<Opened, JournalError> {
+        Self::hold(folder)?.open(keep, None)
     }
 
     /// Something knows of records after the last one.

@@ -369,20 +369,22 @@ fn a_newest_segment_that_is_gone_is_missed() {
 fn a_journal_without_a_record_is_a_loss_only_where_the_host_was_in_use() {
     let state = tempfile::tempdir().expect("folder");
     let (folder, trace) = (state.path().join("journal"), state.path().join("boot-id"));
-    let empty = || FileJournal::refuse_empty(&folder, &trace);
-    assert!(matches!(empty(), Err(JournalError::Lost { what, .. }) if what == "this file is missing"));
+    let used = || FileJournal::hold(&folder).expect("free").open(8, Some(&trace));
+    assert!(matches!(used(), Err(JournalError::Lost { what, .. }) if what == "this file is missing"));
+    assert!(!folder.join("newest").exists(), "nothing is written where it is refused");
     // A first start that broke off before its first record, or in it: what is there may be gone on with.
     drop(open(&folder));
-    assert!(matches!(empty(), Err(JournalError::Lost { what, .. }) if what == "it holds no record"));
+    assert!(matches!(used(), Err(JournalError::Lost { what, .. }) if what == "it holds no record"));
     let mut journal = open(&folder).journal;
     write(&mut journal, &["one"]);
     let path = journal.path();
     drop(journal);
-    empty().expect("it has a record");
+    drop(used().expect("it has a record"));
     let bytes = fs::read(&path).expect("read");
     for cut in 0..bytes.len() {
         fs::write(&path, &bytes[..cut]).expect("cut");
-        assert!(matches!(empty(), Err(JournalError::Lost { .. })), "{cut}");
+        assert!(matches!(used(), Err(JournalError::Lost { .. })), "{cut}");
+        assert_eq!(fs::read(&path).expect("read"), bytes[..cut], "nothing is cut off where it is refused");
         assert!(open(&folder).entries.is_empty(), "{cut}");
     }
 }

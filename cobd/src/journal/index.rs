@@ -142,20 +142,30 @@ pub enum IndexError {
     },
 }
 
-impl Index {
-    /// Opens the index beside a journal whose last record is `last_seq`. What can't be read is moved
-    /// aside and begun anew.
+impl OpenedIndex {
+    /// The same, beside a journal whose last record is `last_seq`.
     ///
     /// # Errors
-    /// [`IndexError`] when the folder can't be used at all, or knows more than the journal: it is told of nothing that
-    /// is not durable there.
-    pub fn open(folder: &Path, last_seq: u64) -> Result<OpenedIndex, IndexError> {
+    /// [`IndexError::Ahead`] when it knows more than the journal: it is told of nothing that is not durable there.
+    pub fn beside(self, last_seq: u64) -> Result<Self, IndexError> {
+        if self.index.upto > last_seq {
+            return Err(IndexError::Ahead { folder: self.index.folder, knows: self.index.upto });
+        }
+        Ok(self)
+    }
+}
+
+impl Index {
+    /// Opens the index. What can't be read is moved aside and begun anew.
+    ///
+    /// # Errors
+    /// [`IndexError`] when the folder can't be used at all.
+    pub fn open(folder: &Path) -> Result<OpenedIndex, IndexError> {
         let reason = match Self::try_open(folder) {
-            Ok(index) if index.upto <= last_seq => {
+            Ok(index) => {
                 let needs_from = index.upto + 1;
                 return Ok(OpenedIndex { index, needs_from, rebuilt: None });
             }
-            Ok(index) => return Err(IndexError::Ahead { folder: folder.to_owned(), knows: index.upto }),
             Err(Fault::Damaged(what)) => what,
             Err(Fault::Refused(source)) => return Err(IndexError::Io { path: folder.to_owned(), source }),
         };
@@ -501,7 +511,7 @@ mod tests {
 
     /// Records 1 to 20: odd ones about n1/a, even ones about n1/b, each with a second line about the host.
     fn filled(folder: &Path) -> Index {
-        let mut index = Index::open(folder, 20).expect("opens").index;
+        let mut index = Index::open(folder).expect("opens").index;
         for seq in 1..=20 {
             let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
             let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
@@ -538,7 +548,7 @@ mod tests {
         let index = filled(&path);
         index.flush().expect("flushed");
         drop(index);
-        let opened = Index::open(&path, 25).expect("opens");
+        let opened = Index::open(&path).expect("opens");
         assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
         let mut index = opened.index;
         let again = Entry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
@@ -557,7 +567,7 @@ mod tests {
     fn many_records_go_in_together_and_each_counts_once() {
         let folder = tempfile::tempdir().expect("folder");
         let many = 3 * TOGETHER as u64 + 7;
-        let mut index = Index::open(&folder.path().join("index"), many).expect("opens").index;
+        let mut index = Index::open(&folder.path().join("index")).expect("opens").index;
         let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
         index.add((1..=many).map(one)).expect("added");
         index.add((1..=many).map(one)).expect("left out");
@@ -587,7 +597,7 @@ mod tests {
         drop(filled(&path));
         // Killed while a snapshot of the store was on its way to the disk; sled takes the last of them by name.
         fs::write(path.join("snap.FFFFFFFFFFFFFFFF.generating"), b"the first bytes of").expect("written");
-        let opened = Index::open(&path, 25).expect("opens");
+        let opened = Index::open(&path).expect("opens");
         assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
         assert!(!folder.path().join("index.damaged").exists());
     }
@@ -597,10 +607,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("index");
         drop(filled(&path));
-        let Err(error) = Index::open(&path, 7) else { panic!("it knows 20 records") };
+        let Err(error) = Index::open(&path).expect("opens").beside(7) else { panic!("it knows 20 records") };
         assert!(matches!(error, IndexError::Ahead { knows: 20, .. }), "{error}");
         assert!(!folder.path().join("index.damaged").exists(), "nothing was changed");
-        assert_eq!(Index::open(&path, 20).expect("opens").needs_from, 21);
+        assert_eq!(Index::open(&path).expect("opens").needs_from, 21);
     }
 
     #[test]
@@ -612,7 +622,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(30));
             drop(index);
         });
-        let opened = Index::open(&path, 20).expect("opens");
+        let opened = Index::open(&path).expect("opens");
         assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
         holder.join().expect("ended");
     }
@@ -643,7 +653,7 @@ mod tests {
                 bytes[at..until].copy_from_slice(&noise[..until - at]);
             }
             fs::write(&file, bytes).expect("written");
-            let opened = Index::open(&path, 20).expect("opens");
+            let opened = Index::open(&path).expect("opens");
             let found = ask(&opened.index, 0, None, 99, false);
             prop_assert!(whole.starts_with(&found));
             let upto = usize::try_from(opened.needs_from - 1).expect("small");
