@@ -220,7 +220,7 @@ impl<'a> Form<'a> {
             Item::Refused(r) => self.coded(8, &r.about),
             Item::Probe(p) => {
                 self.word(9);
-                self.word(self.places.cob(&p.to));
+                self.cob(&p.to);
                 self.tokens.push(Token::Probe(self.places.cob(&p.initiator), p.number));
                 self.flags(&[p.wide]);
             }
@@ -404,8 +404,8 @@ impl Engine {
         form.tokens.push(Token::Revision(pair, r.number, r.rev));
         self.canonical_set(form, &r.set);
         form.rank(r.rank);
-        form.word(form.places.cob(self.names.cob_id(r.origin)));
-        form.word(r.granted.map_or(u64::MAX, |s| form.places.state(self.names.state_name(s))));
+        form.cob(self.names.cob_id(r.origin));
+        form.some_state(r.granted.map(|s| self.names.state_name(s)));
         form.flags(&[r.recalled, r.lapsed, r.restored, r.refused, r.beyond, r.broken.is_some(), r.has_waited(now)]);
         form.fingerprint(r.fingerprint);
     }
@@ -417,8 +417,8 @@ impl Engine {
         form.tokens.push(Token::Revision(pair, l.number, l.rev_known));
         self.canonical_set(form, &l.set);
         form.rank(l.rank);
-        form.word(form.places.cob(self.names.cob_id(l.origin)));
-        form.word(l.held.map_or(u64::MAX, |s| form.places.state(self.names.state_name(s))));
+        form.cob(self.names.cob_id(l.origin));
+        form.some_state(l.held.map(|s| self.names.state_name(s)));
         form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.told_leaving, l.refused.is_some()]);
         form.fingerprint(l.fingerprint);
     }
@@ -540,7 +540,7 @@ impl Engine {
     fn canonical_set(&self, form: &mut Form<'_>, set: &[StateId]) {
         form.word(set.len() as u64);
         for state in set {
-            form.word(form.places.state(self.names.state_name(*state)));
+            form.state(self.names.state_name(*state));
         }
     }
 

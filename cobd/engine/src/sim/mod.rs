@@ -13,6 +13,7 @@ mod random;
 mod reality;
 mod scene;
 mod script;
+mod switching;
 mod trace;
 mod world;
 

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
-use cob_types::{Bundle, CobId, Need, Number, StateName};
+use cob_types::{Bundle, CobId, GenerationNumber, Need, Number, StateName};
 
 use crate::canonical::Form;
 use crate::event::CheckOutcome;
 use crate::record::{Body, Note, Record};
+use crate::sim::switching::Bundles;
 
 /// All change objects, wherever they are.
 #[derive(Debug, Clone, Default)]
@@ -96,10 +97,17 @@ impl Reality {
         });
     }
 
-    /// Its host goes to a generation without it, and it is kept; or it lives by one that has it.
-    pub(super) fn set_kept_from(&mut self, id: &CobId, off: Option<StateName>) {
-        if let Some(thing) = self.find(id) {
-            self.things[thing].kept_from = off;
+    /// Of one host, which is at one generation and heads for another (or for the same): who is missing where it goes
+    /// leaves; who is missing where it is has left; of these, some are kept. On the way back one that has left comes again
+    /// when its host is there, and not when that is ordered.
+    pub(super) fn note_kept(&mut self, bundles: &Bundles, at: [GenerationNumber; 2]) {
+        for bundle in bundles.values() {
+            for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| cob.leaves_as_it_is()) {
+                let Some(thing) = self.find(id) else { continue };
+                let lacks = |at: &GenerationNumber| bundles.get(at).is_some_and(|b| !b.cobs.contains_key(id));
+                let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
+                self.things[thing].kept_from = off.filter(|_| at.iter().any(lacks));
+            }
         }
     }
 

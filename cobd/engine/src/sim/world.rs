@@ -19,6 +19,7 @@ use crate::sim::queue::Queue;
 use crate::sim::reality::{Begin, Reality, Thing};
 use crate::sim::scene::Scene;
 use crate::sim::script::Script;
+use crate::sim::switching::{Bundles, Orders, Word};
 use crate::sim::trace::{describe, describe_note};
 use crate::time::{Span, Time};
 
@@ -136,17 +137,10 @@ pub struct Outcome {
     pub crashes: u64,
 }
 
-/// A switch, as a host is told of it.
-#[derive(Debug, Clone)]
-pub(super) struct Word {
-    order: Arc<SwitchOrder>,
-    back: bool,
-}
-
 pub(super) struct Host {
     pub(super) name: HostName,
     /// Its part of every generation to which `go` was said.
-    bundles: BTreeMap<GenerationNumber, Arc<Bundle>>,
+    bundles: Bundles,
     /// What was said to it and is not on its record: it is said again when it returns.
     words: VecDeque<Word>,
     /// Where it was told to go last.
@@ -206,7 +200,7 @@ pub struct World {
     last_arrival: HashMap<(usize, usize), Time>,
     in_process: Vec<String>,
     /// Of every switch that was ordered.
-    orders: BTreeMap<(GenerationNumber, GenerationNumber), Arc<SwitchOrder>>,
+    orders: Orders,
     /// Whether what a promise rests on is looked at as well. Not on the way back: there a promise may have been given
     /// before its granter had the lock dependency that it has in the older generation.
     deep: bool,
@@ -252,7 +246,7 @@ impl World {
             queue: Queue::new(),
             last_arrival: HashMap::new(),
             in_process: in_process.iter().map(|s| (*s).to_owned()).collect(),
-            orders: BTreeMap::new(),
+            orders: Orders::default(),
             deep: config.check,
             failures_left: config.failures,
             crashes_pending: config.crashes,
@@ -321,35 +315,25 @@ impl World {
     /// Orders a switch on every host, or the way back. A host that is down hears of it when it returns, after all that
     /// was said before.
     pub fn switch(&mut self, order: &SwitchOrder, bundles: &BTreeMap<HostName, Arc<Bundle>>, back: bool) {
-        let order = Arc::new(order.clone());
+        self.orders.add(order);
         self.deep &= !back;
-        self.orders.insert((order.from, order.to), order.clone());
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
             let Some(host) = self.host_ix.get(name).copied() else { continue };
             self.hosts[host].bundles.insert(order.to, bundle.clone());
-            self.hosts[host].words.push_back(Word { order: order.clone(), back });
+            self.hosts[host].words.push_back(Word { to: order.to, back });
             self.say_words(host);
         }
     }
 
     /// Says what a host has not been told yet, as long as it is up.
     fn say_words(&mut self, host: usize) {
-        while let (Some(word), true) = (self.hosts[host].words.front().cloned(), self.hosts[host].engine.is_some()) {
-            let (generation, in_process) = (word.order.to, self.in_process.clone());
-            let bundle = self.hosts[host].bundles[&generation].clone();
-            let order = self.order_of(host, generation);
-            self.hosts[host].heading = generation;
-            self.hosts[host].turned = word.back;
+        while let (Some(word), true) = (self.hosts[host].words.front().copied(), self.hosts[host].engine.is_some()) {
+            let h = &mut self.hosts[host];
+            let (bundle, order) = (h.bundles[&word.to].clone(), self.orders.between(h.active(), word.to));
+            (h.heading, h.turned) = (word.to, word.back);
             self.note_kept(host);
-            self.event(
-                host,
-                if word.back {
-                    Event::Back { generation, bundle, in_process, order }
-                } else {
-                    Event::Go { generation, bundle, in_process, order }
-                },
-            );
+            self.event(host, word.event(bundle, order, self.in_process.clone()));
             // One that has died of it may not have written it down.
             if self.hosts[host].engine.is_some() {
                 self.hosts[host].words.pop_front();
@@ -357,28 +341,12 @@ impl World {
         }
     }
 
-    /// The order from the generation that a host has.
-    fn order_of(&self, host: usize, to: GenerationNumber) -> Arc<SwitchOrder> {
-        let host = &self.hosts[host];
-        let from = host.active();
-        self.orders.get(&(from, to)).cloned().unwrap_or_else(|| Arc::new(SwitchOrder::free(from, to)))
-    }
-
-    /// Who is missing where a host is told to go leaves; who is missing where it is has left; of these, some are kept. On
-    /// the way back one that has left comes again when its host is there, and not when that is ordered.
+    /// Again, as soon as it is elsewhere.
     fn note_kept(&mut self, host: usize) {
         let h = &mut self.hosts[host];
-        let (active, heading) = (h.active(), h.heading);
-        if std::mem::replace(&mut h.kept_in, (active, heading)) == (active, heading) {
-            return;
-        }
-        for bundle in h.bundles.values() {
-            for (id, cob) in &bundle.cobs {
-                let lacks = |at: &GenerationNumber| h.bundles.get(at).is_some_and(|b| !b.cobs.contains_key(id));
-                let leaves = [active, heading].iter().any(lacks);
-                let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
-                self.reality.set_kept_from(id, off.filter(|_| leaves && cob.leaves_as_it_is()));
-            }
+        let at = (h.active(), h.heading);
+        if std::mem::replace(&mut h.kept_in, at) != at {
+            self.reality.note_kept(&h.bundles, at.into());
         }
     }
 
@@ -825,15 +793,13 @@ impl World {
         h.life.start += u32::from(!same);
         let (active, going) = h.durable.needed_generations();
         let bundle = |generation: Option<GenerationNumber>| h.bundles.get(&generation?);
-        let order = (active.unwrap_or_default(), going.unwrap_or_default());
-        let order = self.orders.get(&order).cloned();
         let back = Return {
             host: &h.name,
             life: h.life,
             durable: &h.durable,
             active: bundle(active),
             going: bundle(going),
-            order: order.unwrap_or_else(|| Arc::new(SwitchOrder::free(h.durable.active, going.unwrap_or_default()))),
+            order: self.orders.between(active.unwrap_or_default(), going.unwrap_or_default()),
             in_process: &self.in_process,
             same_boot: !std::mem::take(&mut h.rebooted),
         };

@@ -1,10 +1,9 @@
 //! A small cluster as it is explored: engines, what is on their disks, what is really there, what is under way.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName, SwitchOrder};
+use cob_types::{Batch, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
 
 use crate::canonical::Form;
 use crate::effect::{Effects, Run};
@@ -16,6 +15,7 @@ use crate::recover::Return;
 use crate::sim::explore::{Judge, Plan};
 use crate::sim::reality::{Begin, Reality};
 use crate::sim::scene::Scene;
+use crate::sim::switching::{Bundles, Orders, Word};
 use crate::sim::trace::describe as describe_item;
 use crate::sim::world::{plant, recover};
 use crate::time::{Span, Time};
@@ -31,10 +31,10 @@ pub(super) const SECOND: GenerationNumber = GenerationNumber(2);
 /// What stays as it is, whatever happens.
 pub(super) struct Setting<'a> {
     pub(super) plan: &'a Plan,
-    /// By host, and then by generation, from the first one on.
-    pub(super) bundles: Vec<Vec<Arc<Bundle>>>,
+    /// Of each host.
+    pub(super) bundles: Vec<Bundles>,
     /// Of a switch: its order, and that of the way back.
-    pub(super) orders: BTreeMap<(GenerationNumber, GenerationNumber), Arc<SwitchOrder>>,
+    pub(super) orders: Orders,
     pub(super) judge: Option<&'a dyn Judge>,
 }
 
@@ -72,13 +72,6 @@ pub(super) struct Daemon {
     heading: GenerationNumber,
     /// It was told to go back.
     turned: bool,
-}
-
-/// A switch, as a host is told of it.
-#[derive(Debug, Clone, Copy)]
-struct Word {
-    to: GenerationNumber,
-    back: bool,
 }
 
 /// What can happen.
@@ -123,15 +116,6 @@ pub(super) enum What {
 }
 
 impl Setting<'_> {
-    fn bundle(&self, host: usize, generation: GenerationNumber) -> Option<&Arc<Bundle>> {
-        let at = usize::try_from(generation.0).ok()?.checked_sub(1)?;
-        self.bundles[host].get(at)
-    }
-
-    fn order(&self, from: GenerationNumber, to: GenerationNumber) -> Arc<SwitchOrder> {
-        self.orders.get(&(from, to)).cloned().unwrap_or_else(|| Arc::new(SwitchOrder::free(from, to)))
-    }
-
     /// The first generation, with the first checks made.
     pub(super) fn begin(&self, initial: &BTreeMap<CobId, StateName>) -> Result<Cluster, String> {
         let mut cluster = Cluster {
@@ -147,7 +131,7 @@ impl Setting<'_> {
             turned: false,
         };
         for (host, bundles) in self.bundles.iter().enumerate() {
-            let name = bundles[0].host.clone();
+            let name = bundles[&FIRST].host.clone();
             let life = Incarnation { id: host as u64 + 1, start: 1 };
             let synced = Durable { life: Some(life), ..Durable::default() };
             let mut engine = Engine::new(&name, life);
@@ -163,7 +147,7 @@ impl Setting<'_> {
                 heading: FIRST,
                 turned: false,
             });
-            for bundle in bundles {
+            for bundle in bundles.values() {
                 for (id, cob) in &bundle.cobs {
                     let state = initial.get(id).unwrap_or(&bundle.kinds[&cob.kind].pre_remove);
                     cluster.reality.add(id, host, state.clone(), cob.fingerprint);
@@ -253,7 +237,7 @@ impl Setting<'_> {
             }
             What::Check { at } => {
                 let (host, cob, job) = cluster.checks.remove(at);
-                let active = self.bundle(host, cluster.daemons[host].engine.generation());
+                let active = self.bundles[host].get(&cluster.daemons[host].engine.generation());
                 let found = cluster.reality.look(&cob, active.map(|b| &**b));
                 self.turn(cluster, host, Event::CheckEnded { cob, job, found }, step.cut)
             }
@@ -289,32 +273,17 @@ impl Setting<'_> {
 
     fn tell(&self, cluster: &mut Cluster, host: usize, word: Word, cut: u8) -> Result<bool, String> {
         let generation = word.to;
-        let Some(bundle) = self.bundle(host, generation).cloned() else { return Ok(false) };
+        let Some(bundle) = self.bundles[host].get(&generation).cloned() else { return Ok(false) };
         let daemon = &mut cluster.daemons[host];
-        let order = self.order(daemon.engine.generation(), generation);
-        daemon.heading = generation;
-        daemon.turned = word.back;
+        let order = self.orders.between(daemon.engine.generation(), generation);
+        (daemon.heading, daemon.turned) = (generation, word.back);
         self.note_kept(cluster, host);
-        let in_process = Vec::new();
-        let event = if word.back {
-            Event::Back { generation, bundle, in_process, order }
-        } else {
-            Event::Go { generation, bundle, in_process, order }
-        };
-        self.turn(cluster, host, event, cut)
+        self.turn(cluster, host, word.event(bundle, order, Vec::new()), cut)
     }
 
-    /// Who is missing where a host is told to go leaves; who is missing where it is has left; of these, some are kept.
     fn note_kept(&self, cluster: &mut Cluster, host: usize) {
         let daemon = &cluster.daemons[host];
-        let at = [daemon.engine.generation(), daemon.heading];
-        for bundle in &self.bundles[host] {
-            for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| cob.leaves_as_it_is()) {
-                let lacks = |at: &GenerationNumber| self.bundle(host, *at).is_some_and(|b| !b.cobs.contains_key(id));
-                let off = bundle.kinds.get(&cob.kind).map(|kind| kind.pre_remove.clone());
-                cluster.reality.set_kept_from(id, off.filter(|_| at.iter().any(lacks)));
-            }
-        }
+        cluster.reality.note_kept(&self.bundles[host], [daemon.engine.generation(), daemon.heading]);
     }
 
     fn end(&self, cluster: &mut Cluster, thing: usize, fails: bool, cut: u8) -> Result<bool, String> {
@@ -406,7 +375,7 @@ impl Setting<'_> {
                 let generations: Vec<_> = cluster.daemons.iter().map(|d| d.engine.generation()).collect();
                 let active = |at: usize| {
                     let generation = if at == host { by } else { generations[at] };
-                    self.bundle(at, generation).map(|bundle| &**bundle)
+                    self.bundles[at].get(&generation).map(|bundle| &**bundle)
                 };
                 let begun = cluster.reality.begin(&begin, active);
                 begun.map_err(|breaches| breaches.join("; "))?;
@@ -425,7 +394,7 @@ impl Setting<'_> {
         let mut life = daemon.engine.life();
         life.start += 1;
         let (active, going) = daemon.synced.needed_generations();
-        let bundle = |generation: Option<GenerationNumber>| self.bundle(host, generation?);
+        let bundle = |generation: Option<GenerationNumber>| self.bundles[host].get(&generation?);
         let was = active.unwrap_or_default();
         let back = Return {
             host: &daemon.name,
@@ -433,7 +402,7 @@ impl Setting<'_> {
             durable: &daemon.synced,
             active: bundle(active),
             going: bundle(going),
-            order: self.order(was, going.unwrap_or_default()),
+            order: self.orders.between(was, going.unwrap_or_default()),
             in_process: &[],
             same_boot: true,
         };

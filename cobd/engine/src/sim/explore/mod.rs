@@ -25,6 +25,7 @@ use crate::canonical::{Form, Places};
 use crate::engine::Faults;
 use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, What};
 use crate::sim::scene::Scene;
+use crate::sim::switching::{Bundles, Orders};
 
 /// What is explored.
 #[derive(Debug, Clone)]
@@ -130,8 +131,8 @@ pub fn explore(
     initial: &BTreeMap<CobId, StateName>,
     plan: &Plan,
 ) -> Explored {
-    let bundles = bundles.values().map(|bundle| vec![bundle.clone()]).collect();
-    let setting = Setting { plan, bundles, orders: BTreeMap::new(), judge: None };
+    let bundles = bundles.values().map(|bundle| Bundles::from([(FIRST, bundle.clone())])).collect();
+    let setting = Setting { plan, bundles, orders: Orders::default(), judge: None };
     search(&setting, setting.begin(initial))
 }
 
@@ -143,17 +144,19 @@ pub fn explore_switch(
     switch: Switch<'_>,
     plan: &Plan,
 ) -> Explored {
-    let both = first.iter().map(|(host, bundle)| vec![bundle.clone(), switch.second[host].clone()]);
-    let forth = Some(((FIRST, SECOND), switch.order));
-    let back = switch.way_back.map(|order| ((SECOND, FIRST), order));
-    let orders = forth.into_iter().chain(back).map(|(way, order)| (way, Arc::new(order.clone())));
-    let setting = Setting { plan, bundles: both.collect(), orders: orders.collect(), judge: Some(switch.judge) };
+    let both = |(host, bundle): (&HostName, &Arc<Bundle>)| {
+        Bundles::from([(FIRST, bundle.clone()), (SECOND, switch.second[host].clone())])
+    };
+    let mut orders = Orders::default();
+    [Some(switch.order), switch.way_back].into_iter().flatten().for_each(|order| orders.add(order));
+    let bundles = first.iter().map(both).collect();
+    let setting = Setting { plan, bundles, orders, judge: Some(switch.judge) };
     search(&setting, setting.begin_switch(initial))
 }
 
 fn search(setting: &Setting<'_>, first: Result<Cluster, String>) -> Explored {
     let mut places = Places::default();
-    for bundle in setting.bundles.iter().flatten() {
+    for bundle in setting.bundles.iter().flat_map(BTreeMap::values) {
         for (id, cob) in &bundle.cobs {
             places.add(id, bundle.kinds[&cob.kind].states.iter());
         }
