@@ -45,7 +45,8 @@ start() {
     for host in $hosts; do
         printf 'host = "%s"\ndepot = "../depot"\nstate_dir = "%s"\nhttp = "%s.sock"\nlog = "warn"\n' \
             "$host" "$host" "$host" >"$dir/$1/$host.toml"
-        "$bin/cobd" run --config "$dir/$1/$host.toml" 2>"$dir/$1/$host.log" &
+        # On a host of its own each has a session of its own, and so its own share of the processors (sched(7), autogroup).
+        setsid "$bin/cobd" run --config "$dir/$1/$host.toml" 2>"$dir/$1/$host.log" &
         pids+=($!)
     done
     for host in $hosts; do

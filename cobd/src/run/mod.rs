@@ -1,7 +1,7 @@
 //! Actions as processes that outlive the daemon, and what is left of them when it returns.
 //!
-//! Between the daemon and the action stands a small runner: this very program, executed again with a
-//! hidden first argument. Each action has a job folder; all that has to be known later is in it.
+//! Between the daemon and the action stands a small runner: this very program, in a process of its own. Each
+//! action has a job folder; all that has to be known later is in it.
 //!
 //! ```text
 //!   daemon ── start ──> runner ── own process group ──> action (/bin/sh -c …, or argv)
@@ -12,9 +12,10 @@
 //! ```
 //!
 //! Rules:
-//! - The lock is taken by the daemon before the runner exists and handed over as its standard input,
+//! - The lock is taken by the daemon before the runner knows of the job and handed over with it,
 //!   so there is no moment at which an action runs, or is about to, and the lock is free. The action
 //!   does not inherit it: what an action leaves in the background keeps no lock.
+//! - Runners are forked from one process that the daemon has executed for that (see `zygote`).
 //! - The result is in its place before the lock is let go. Lock free and no result: the runner was
 //!   killed. Then what is left of the action is ended before anybody checks anything, found by its
 //!   environment and session, never by a process id alone.
@@ -24,6 +25,7 @@
 //! - The daemon may come and go; `systemd` must be told `KillMode=process`.
 
 mod environment;
+mod handover;
 mod job;
 pub(crate) mod leftovers;
 mod output;
@@ -36,6 +38,7 @@ mod start;
 pub(crate) mod supervise;
 #[cfg(test)]
 pub(crate) mod testing;
+mod zygote;
 
 pub use environment::base_environment;
 pub use job::{Exit, JobId, JobResult, Spec};

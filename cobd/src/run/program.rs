@@ -8,11 +8,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use super::runner;
+use super::zygote;
 use crate::kinds::{native, plugin, service};
 
-/// First argument of a runner; the second is the job folder.
-pub(super) const RUN_ACTION: &str = "__run-action";
+/// First argument of the zygote of runners; the second is the folder of jobs.
+pub(super) const RUN_ACTIONS: &str = "__run-actions";
 /// First argument of a service's keeper; the second is the service's folder.
 pub(crate) const KEEP_SERVICE: &str = "__keep-service";
 /// First argument of an action on a service; then the word and the service's folder.
@@ -35,14 +35,14 @@ pub fn main_if_runner() -> Option<ExitCode> {
 /// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
-    let known = [RUN_ACTION, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
+    let known = [RUN_ACTIONS, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
     let word = word.to_str().filter(|word| known.contains(word))?;
     // By hand, without the rest: nothing to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
     // Where the system refuses, everything else goes on.
     let _ = crate::process::keep_memory_private();
     Some(match word {
-        RUN_ACTION => runner::run(Path::new(what)),
+        RUN_ACTIONS => zygote::run(),
         KEEP_SERVICE => service::keep(Path::new(what)),
         ACT_KIND => native::act(what),
         CALL_PLUGIN => plugin::call(what),
@@ -113,13 +113,13 @@ mod tests {
     fn an_upgraded_program_executes_what_it_runs_itself() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("cobd");
-        let executed = |program: &Program| program.argv(RUN_ACTION)[0].clone();
+        let executed = |program: &Program| program.argv(RUN_ACTIONS)[0].clone();
         // Begun when its file had been replaced already.
         let program = Program::with_first_arguments(&path, Vec::new());
         assert_eq!(executed(&program), "/proc/self/exe");
         fs::write(&path, "old").expect("written");
         let program = Program::with_first_arguments(&path, vec!["first".into()]);
-        assert_eq!(program.argv(RUN_ACTION), [path.as_os_str(), "first".as_ref(), RUN_ACTION.as_ref()]);
+        assert_eq!(program.argv(RUN_ACTIONS), [path.as_os_str(), "first".as_ref(), RUN_ACTIONS.as_ref()]);
         fs::write(folder.path().join("new"), "new").expect("written");
         fs::rename(folder.path().join("new"), &path).expect("replaced");
         assert_eq!(executed(&program), "/proc/self/exe");
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn only_hidden_words_are_taken() {
         let never = || -> io::Result<Program> { panic!("not asked for") };
-        for args in [[].as_slice(), &["run", "--config", "x"], &["--help"], &["run", RUN_ACTION, "x"]] {
+        for args in [[].as_slice(), &["run", "--config", "x"], &["--help"], &["run", RUN_ACTIONS, "x"]] {
             let args: Vec<OsString> = args.iter().map(Into::into).collect();
             assert!(hidden(&args, &never).is_none(), "{args:?}");
         }
-        assert!(hidden(&[RUN_ACTION.into()], &never).is_some());
+        assert!(hidden(&[RUN_ACTIONS.into()], &never).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! The runner: the small process between the daemon and one action.
 //!
-//! It holds the job's lock (its standard input, see [`super`]), begins the action, watches it, writes
+//! It is given a job with its lock (its standard input from then on, see [`super`]), begins the action, watches it, writes
 //! the result and ends. It needs nothing from the daemon and tells it nothing but by the job folder.
 
 use std::collections::BTreeMap;
@@ -58,10 +58,25 @@ pub(super) fn run(folder: &Path) -> ExitCode {
         // If it can't, whoever deletes the job does.
         let _ = secrets::remove(private);
     }
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    code(&written)
+}
+
+/// Writes down why there is no runner for this job.
+pub(super) fn refuse(folder: &Path, why: &io::Error) -> ExitCode {
+    let now = now_ns();
+    let result = ResultFile {
+        format: FORMAT,
+        exit: Exit::SpawnFailed(format!("no process can be begun for it: {why}")),
+        exports: Written::Nothing,
+        saved: Written::Nothing,
+        began_ns: now,
+        ended_ns: now,
+    };
+    code(&write_result(folder, &result, Sync::Now))
+}
+
+fn code(written: &io::Result<()>) -> ExitCode {
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Where a job's files are.

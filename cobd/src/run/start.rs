@@ -4,17 +4,20 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
 use tracing::warn;
 
 use super::job::{self, FORMAT, JOB_VARIABLE, JobId, JobResult, Spec, SpecFile};
 use super::leftovers;
 use super::output;
-use super::program::{Program, RUN_ACTION};
+use super::program::Program;
 use super::runner::now_ns;
 use super::secrets::{self, Opener};
+use super::zygote::Zygote;
 use crate::durable::{self, Sync};
 
 /// Between two looks at the lock of a job that an earlier daemon began.
@@ -25,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Begins jobs in a folder of job folders, and finds those that are there.
 #[derive(Debug, Clone)]
 pub struct Runner {
-    program: Program,
+    zygote: Arc<Zygote>,
     root: PathBuf,
     opener: Option<Opener>,
 }
@@ -46,8 +49,8 @@ pub struct StartError {
 #[derive(Debug)]
 pub struct Started {
     folder: PathBuf,
-    /// None for a job that an earlier daemon began: its lock tells when it has ended.
-    child: Option<tokio::process::Child>,
+    /// At its end when the runner is. None for a job that an earlier daemon began: its lock tells when it has ended.
+    ended: Option<pipe::Receiver>,
 }
 
 /// Ends a job before its time.
@@ -83,7 +86,7 @@ impl Runner {
     /// When the folder can't be made.
     pub fn new(program: Program, root: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-        Ok(Self { program, root: root.to_owned(), opener: None })
+        Ok(Self { zygote: Arc::new(Zygote::new(program, root)), root: root.to_owned(), opener: None })
     }
 
     /// The same, for jobs with secrets too.
@@ -104,16 +107,13 @@ impl Runner {
             // Nothing of it is worth keeping, and a folder left here would be taken for a lost job.
             let _ = self.remove(spec.id);
         }
-        begun.map(|child| Started { folder, child: Some(child) })
+        begun.map(|ended| Started { folder, ended: Some(ended) })
     }
 
-    fn begin(&self, folder: &Path, spec: &Spec) -> Result<tokio::process::Child, StartError> {
+    fn begin(&self, folder: &Path, spec: &Spec) -> Result<pipe::Receiver, StartError> {
         let lock = make_lock(folder)?;
         write_files(folder, spec, self.open_secrets(folder, spec)?)?;
-        // The runner inherits the locked file: there is no gap between our holding it and its.
-        let mut command = self.program.command(RUN_ACTION, folder);
-        command.stdin(Stdio::from(lock));
-        tokio::process::Command::from(command).spawn().map_err(failed(folder, "starting the runner"))
+        self.zygote.run(folder, &lock).map_err(failed(folder, "starting the runner"))
     }
 
     /// Puts the values of a job's secrets into a private folder, if it has any.
@@ -139,7 +139,7 @@ impl Runner {
     /// A job that an earlier daemon began, in whatever state it is.
     #[must_use]
     pub fn adopt(&self, id: JobId) -> Started {
-        Started { folder: id.folder(&self.root), child: None }
+        Started { folder: id.folder(&self.root), ended: None }
     }
 
     /// All jobs whose folders are there, in the order of their numbers.
@@ -193,10 +193,12 @@ impl Started {
 
     /// Waits for the job's end. When its runner was killed, ends what is left of it first.
     pub async fn ended(mut self) -> JobResult {
-        match &mut self.child {
-            Some(child) => {
-                // How the runner ended does not matter: the result tells.
-                if let Err(error) = child.wait().await {
+        match &mut self.ended {
+            Some(ended) => {
+                // Nobody ever writes into it. How the runner ended does not matter: the result tells.
+                if let Err(error) = ended.read_u8().await
+                    && error.kind() != io::ErrorKind::UnexpectedEof
+                {
                     warn!(job = %self.folder.display(), %error, "a runner can't be waited for; looking at its lock");
                     wait_for_lock(&self.folder).await;
                 }

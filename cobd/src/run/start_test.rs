@@ -1,11 +1,13 @@
 //! Actions as real processes: files, values, signals, timeouts, and runners that are killed.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::time::Instant;
 
 use cob_types::Command;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::super::program::RUN_ACTIONS;
 use super::super::testing::{anybody_with, number_in, program, wait_for};
 use super::super::{Exit, Sealed, base_environment};
 use super::*;
@@ -376,10 +378,51 @@ async fn a_job_begins_once() {
     let error = bench.runner.start(&spec).expect_err("refused");
     assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(started.ended().await.exit, Exit::Exited(0));
-    // By hand, without the daemon's lock: refused.
+    // By hand, or without the daemon's lock: refused.
     let folder = spec.id.folder(&bench.runner.root);
     fs::remove_file(folder.join(job::RESULT)).expect("removed");
-    program().command(RUN_ACTION, &folder).status().expect("executed");
+    program().command(RUN_ACTIONS, &bench.runner.root).status().expect("executed");
+    let ended = bench.runner.zygote.run(&folder, &File::open("/dev/null").expect("there")).expect("given");
+    drop(Started { folder: folder.clone(), ended: Some(ended) }.ended().await);
     assert!(!folder.join(job::RESULT).exists());
     assert_eq!(fs::read_to_string(bench.path("ran")).expect("read"), "x\n");
+}
+
+#[tokio::test]
+async fn a_killed_zygote_takes_nothing_with_it() {
+    let bench = Bench::new();
+    let long = Spec { id: JobId(1), ..bench.shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 4") };
+    let started = bench.runner.start(&long).expect("started");
+    number_in(&bench.path("pid"));
+    let zygote = bench.runner.zygote.pid().expect("lives");
+    let runner = number_in(&long.id.folder(&bench.runner.root).join(job::LOCK));
+    assert_ne!(runner.unsigned_abs(), zygote);
+    kill(zygote.cast_signed());
+    let gone = format!("/proc/{zygote}/stat");
+    wait_for("it is gone", || fs::read_to_string(&gone).map_or(true, |stat| stat.contains(") Z")));
+    // The next one has another.
+    assert_eq!(bench.run(bench.shell("exit 3")).await.exit, Exit::Exited(3));
+    assert_ne!(bench.runner.zygote.pid().expect("lives"), zygote);
+    fs::write(bench.path("go"), "").expect("written");
+    assert_eq!(started.ended().await.exit, Exit::Exited(4));
+    let zygote = bench.runner.zygote.pid().expect("lives");
+    drop(bench);
+    let gone = format!("/proc/{zygote}/stat");
+    wait_for("it ends with its daemon", || fs::read_to_string(&gone).map_or(true, |stat| stat.contains(") Z")));
+}
+
+#[tokio::test]
+async fn a_zygote_keeps_no_dead_runners() {
+    let bench = Bench::new();
+    for number in 0..20 {
+        let spec = Spec { id: JobId(number), ..bench.shell("exit 0") };
+        assert_eq!(bench.run(spec).await.exit, Exit::Exited(0));
+    }
+    let zygote = bench.runner.zygote.pid().expect("lives");
+    // In the test's program it is another thread that forks.
+    let all = || {
+        let tasks = fs::read_dir(format!("/proc/{zygote}/task")).expect("lives").flatten();
+        tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default()).collect::<String>()
+    };
+    wait_for("all are reaped", || all().trim().is_empty());
 }

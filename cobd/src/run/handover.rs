@@ -1,0 +1,146 @@
+//! How a runner gets its job: one message with the job's folder and two files, the one that is locked for it and the
+//! end of a pipe by which the daemon sees that it has ended.
+//!
+//! A message that is under way holds both as well as any process does: from the daemon's taking the lock to the
+//! runner's end there is no moment at which it is free (unix(7), `SCM_RIGHTS`).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::cmsg_space;
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// The longest path that the kernel takes (`PATH_MAX`).
+const LONGEST_PATH: usize = 4096;
+
+/// A job as its runner gets it.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) folder: PathBuf,
+    pub(super) lock: OwnedFd,
+    /// Kept until the runner's end.
+    pub(super) alive: OwnedFd,
+}
+
+/// The daemon's end and the runners'.
+pub(super) fn ends() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Gives the job in this folder.
+///
+/// # Errors
+/// When nobody is there to take it. Nobody has it then.
+pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, alive: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [lock.as_fd(), alive.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    let path = [IoSlice::new(folder.as_os_str().as_bytes())];
+    retry_on_intr(|| sendmsg(socket, &path, &mut control, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// Waits for a job. None when the daemon has ended.
+///
+/// # Errors
+/// When this is not the runners' end, or what comes is no job.
+pub(super) fn take(socket: impl AsFd) -> io::Result<Option<Given>> {
+    let mut bytes = vec![0; LONGEST_PATH];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message =
+        retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let rights = control
+        .drain()
+        .filter_map(|message| if let RecvAncillaryMessage::ScmRights(files) = message { Some(files) } else { None });
+    let mut files = rights.flatten();
+    match (files.next(), files.next()) {
+        (Some(lock), Some(alive)) if !message.flags.contains(ReturnFlags::TRUNC) => {
+            bytes.truncate(message.bytes);
+            Ok(Some(Given { folder: PathBuf::from(OsString::from_vec(bytes)), lock, alive }))
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no folder with its lock")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::TryLockError;
+    use std::io::Read as _;
+
+    use super::*;
+
+    /// A job in a folder that nobody has yet, and the daemon's end of its pipe.
+    fn job(folder: &Path) -> (File, OwnedFd, io::PipeReader) {
+        let lock = File::create(folder.join("lock")).expect("made");
+        lock.try_lock().expect("free");
+        let (ended, alive) = io::pipe().expect("made");
+        (lock, alive.into(), ended)
+    }
+
+    fn is_free(folder: &Path) -> bool {
+        let lock = File::open(folder.join("lock")).expect("there");
+        !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
+    #[test]
+    fn a_job_that_is_under_way_is_held() {
+        let folder = tempfile::tempdir().expect("folder");
+        let folder = folder.path();
+        let (daemon, runner) = ends().expect("made");
+        let (lock, alive, mut ended) = job(folder);
+        give(&daemon, folder, &lock, &alive).expect("given");
+        // The daemon is killed.
+        drop((daemon, lock, alive));
+        assert!(!is_free(folder));
+        let given = take(&runner).expect("taken").expect("a job");
+        assert_eq!(given.folder, folder);
+        assert!(!is_free(folder));
+        drop(given);
+        assert!(is_free(folder));
+        assert_eq!(ended.read(&mut [0]).expect("read"), 0);
+        assert!(take(&runner).expect("taken").is_none(), "the daemon is gone");
+    }
+
+    #[test]
+    fn a_job_that_nobody_takes_is_nobodys() {
+        let folder = tempfile::tempdir().expect("folder");
+        let folder = folder.path();
+        let (daemon, runner) = ends().expect("made");
+        let (lock, alive, mut ended) = job(folder);
+        give(&daemon, folder, &lock, &alive).expect("given");
+        drop((lock, alive));
+        // Whoever should have taken it is killed.
+        drop(runner);
+        assert!(is_free(folder));
+        assert_eq!(ended.read(&mut [0]).expect("read"), 0);
+        let (lock, alive, _) = job(folder);
+        give(&daemon, folder, &lock, &alive).expect_err("nobody is there");
+    }
+
+    #[test]
+    fn what_is_no_job_is_refused() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (daemon, runner) = ends().expect("made");
+        let (lock, alive, _) = job(folder.path());
+        rustix::net::send(&daemon, b"/no/lock", SendFlags::empty()).expect("sent");
+        assert_eq!(take(&runner).expect_err("no lock").kind(), io::ErrorKind::InvalidData);
+        let endless = PathBuf::from("x".repeat(LONGEST_PATH + 1));
+        give(&daemon, &endless, &lock, &alive).expect("sent");
+        assert_eq!(take(&runner).expect_err("too long").kind(), io::ErrorKind::InvalidData);
+        assert!(take(lock).is_err(), "not a runner's end");
+    }
+}
