@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,6 +280,34 @@ impl Client {
         self.post(at, path, body, limit).await
     }
 
+    /// The same over a connection that is open already. Where it has broken meanwhile, or there is none, over a new one:
+    /// for orders that may be given twice.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn order_over<B: Serialize>(
+        &self,
+        open: Option<Open>,
+        at: &Endpoint,
+        path: &str,
+        body: &B,
+        limit: Option<Duration>,
+    ) -> Result<Done, AskError> {
+        let limit = limit.unwrap_or(self.timeout.max(ORDER));
+        if let Some(open) = open {
+            let request = self.order_to(at, path, body)?;
+            let answer = timely(at, limit, async {
+                let (response, _line) = self.send_over(at, open, request).await?;
+                whole(at, response).await
+            });
+            match answer.await {
+                Err(AskError::Broken { .. }) => {}
+                answer => return parse(at, &answer?),
+            }
+        }
+        self.order_within(at, path, body, limit).await
+    }
+
     /// Sends a body and hears a value, which may take this long.
     ///
     /// # Errors
@@ -292,17 +319,23 @@ impl Client {
         body: &B,
         limit: Duration,
     ) -> Result<T, AskError> {
-        let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
+        let request = self.order_to(at, path, body)?;
         let bytes = timely(at, limit, async {
-            let mut request = request(at, Method::POST, path, Bytes::from(body))?;
-            // Names are words of letters, digits and a few signs.
-            if let Some(name) = self.names.get(at).and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
-                request.headers_mut().insert(MEANT_FOR, name);
-            }
             let (response, _line) = self.send(at, request).await?;
             whole(at, response).await
         });
         parse(at, &bytes.await?)
+    }
+
+    /// A request with a body, to the host that is meant.
+    fn order_to<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Request<Full<Bytes>>, AskError> {
+        let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
+        let mut request = request(at, Method::POST, path, Bytes::from(body))?;
+        // Names are words of letters, digits and a few signs.
+        if let Some(name) = self.names.get(at).and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
+            request.headers_mut().insert(MEANT_FOR, name);
+        }
+        Ok(request)
     }
 
     /// Begins to watch a daemon.
@@ -321,47 +354,57 @@ impl Client {
         .await
     }
 
-    async fn send(&self, at: &Endpoint, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Line), AskError> {
-        let refused = |source| AskError::Connect { endpoint: at.clone(), source };
-        match at {
-            Endpoint::Unix(path) => self.over(at, UnixStream::connect(path).await.map_err(refused)?, request).await,
-            Endpoint::Tcp(address) => self.over(at, TcpStream::connect(address).await.map_err(refused)?, request).await,
-            Endpoint::Tls(address, keys) => self.over_tls(at, *address, keys, request).await,
-        }
+    /// Opens a connection for one request.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn open(&self, at: &Endpoint) -> Result<Open, AskError> {
+        timely(at, self.timeout, self.connect(at)).await
     }
 
-    /// Over TLS: only this way is it told who we are, and only to one who holds the host's key.
-    async fn over_tls(
+    async fn send(&self, at: &Endpoint, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Line), AskError> {
+        self.send_over(at, self.connect(at).await?, request).await
+    }
+
+    async fn send_over(
         &self,
         at: &Endpoint,
-        address: SocketAddr,
-        keys: &[PublicKey],
+        open: Open,
         mut request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Line), AskError> {
-        let refused = |source| AskError::Connect { endpoint: at.clone(), source };
-        let identity = self.credentials.identity.as_ref();
-        let settings = tls::client(identity, keys, tls::HTTP).map_err(|e| refused(io::Error::other(e)))?;
-        if let Some(token) = &self.credentials.token {
+        let Open { mut sender, line } = open;
+        // Only over TLS is it told who we are, and only to one who holds the host's key.
+        if let (Endpoint::Tls(..), Some(token)) = (at, &self.credentials.token) {
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
         }
-        let stream = TcpStream::connect(address).await.map_err(refused)?;
-        let stream = TlsConnector::from(settings).connect(tls::name(), stream).await;
-        self.over(at, stream.map_err(|e| self.fault(at, &e))?, request).await
+        Ok((sender.send_request(request).await.map_err(|e| self.fault(at, &e))?, line))
     }
 
-    async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        &self,
-        at: &Endpoint,
-        stream: S,
-        request: Request<Full<Bytes>>,
-    ) -> Result<(Response<Incoming>, Line), AskError> {
-        let fault = |e: hyper::Error| self.fault(at, &e);
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fault)?;
+    async fn connect(&self, at: &Endpoint) -> Result<Open, AskError> {
+        let refused = |source| AskError::Connect { endpoint: at.clone(), source };
+        match at {
+            Endpoint::Unix(path) => self.over(at, UnixStream::connect(path).await.map_err(refused)?).await,
+            Endpoint::Tcp(address) => self.over(at, TcpStream::connect(address).await.map_err(refused)?).await,
+            Endpoint::Tls(address, keys) => {
+                let identity = self.credentials.identity.as_ref();
+                let settings = tls::client(identity, keys, tls::HTTP).map_err(|e| refused(io::Error::other(e)))?;
+                let stream = TcpStream::connect(address).await.map_err(refused)?;
+                let stream = TlsConnector::from(settings).connect(tls::name(), stream).await;
+                self.over(at, stream.map_err(|e| self.fault(at, &e))?).await
+            }
+        }
+    }
+
+    async fn over<S>(&self, at: &Endpoint, stream: S) -> Result<Open, AskError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.fault(at, &e))?;
         let line = Line(tokio::spawn(async move {
             // Its error reaches the one who waits for the answer.
             let _ = connection.await;
         }));
-        Ok((sender.send_request(request).await.map_err(fault)?, line))
+        Ok(Open { sender, line })
     }
 
     /// Why a connection broke off: for want of a key, or otherwise.
@@ -385,6 +428,13 @@ impl Client {
         })
         .await
     }
+}
+
+/// A connection that waits for its request.
+#[derive(Debug)]
+pub struct Open {
+    sender: http1::SendRequest<Full<Bytes>>,
+    line: Line,
 }
 
 /// The changes of one daemon, as it tells them.

@@ -26,7 +26,18 @@ where
     F: Fn(I) -> Fut,
     Fut: Future<Output = T> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    each_of(AT_ONCE, targets, ask).await
+}
+
+/// The same, with so many asked at the same time.
+pub async fn each_of<I, T, F, Fut>(at_once: usize, targets: &[I], ask: F) -> Vec<(I, T)>
+where
+    I: Clone + Send + 'static,
+    T: Send + 'static,
+    F: Fn(I) -> Fut,
+    Fut: Future<Output = T> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(at_once));
     let mut asked = JoinSet::new();
     for (at, target) in targets.iter().enumerate() {
         let (places, target, asking) = (Arc::clone(&places), target.clone(), ask(target.clone()));

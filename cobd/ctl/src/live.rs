@@ -25,12 +25,21 @@ const REST: u32 = 4;
 /// When a daemon that said nothing is asked all the same.
 const REFRESH: Duration = Duration::from_secs(5);
 
+/// Between two pictures, for each daemon: a picture is of all of them, and each has its own news.
+const PICTURE: Duration = Duration::from_micros(200);
+/// The most between two pictures.
+const SLOWEST: Duration = Duration::from_millis(100);
+
 /// A live picture of some daemons. Ends with its value.
 #[derive(Debug)]
 pub struct Live {
     news: mpsc::Receiver<(usize, HostStatus)>,
     /// What each was heard to say, and when.
     hosts: BTreeMap<usize, (HostStatus, Instant)>,
+    /// Whether there are news that nobody was told of.
+    changed: bool,
+    /// When somebody was told.
+    told: Instant,
     targets: Vec<Target>,
     _watchers: JoinSet<()>,
 }
@@ -44,19 +53,26 @@ impl Live {
         for (at, target) in targets.iter().enumerate() {
             watchers.spawn(follow(client.clone(), target.clone(), of, at, tell.clone()));
         }
-        Self { news, hosts: BTreeMap::new(), targets: targets.to_vec(), _watchers: watchers }
+        let hosts = BTreeMap::new();
+        Self { news, hosts, changed: false, told: Instant::now(), targets: targets.to_vec(), _watchers: watchers }
     }
 
-    /// Waits until something has changed, or may have.
+    /// Waits until something has changed, or may have. Of many daemons it tells less often.
     pub async fn changed(&mut self) {
-        let Some((at, status)) = self.news.recv().await else {
-            // No watcher ends by itself: there is nobody to watch.
-            return std::future::pending().await;
-        };
-        self.hosts.insert(at, (status, Instant::now()));
+        if !self.changed {
+            let Some((at, status)) = self.news.recv().await else {
+                // No watcher ends by itself: there is nobody to watch.
+                return std::future::pending().await;
+            };
+            self.hosts.insert(at, (status, Instant::now()));
+            self.changed = true;
+        }
+        let daemons = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
+        tokio::time::sleep_until(self.told + PICTURE.saturating_mul(daemons).min(SLOWEST)).await;
         while let Ok((at, status)) = self.news.try_recv() {
             self.hosts.insert(at, (status, Instant::now()));
         }
+        (self.changed, self.told) = (false, Instant::now());
     }
 
     /// Whether every daemon has been heard of, if only that it can't be reached.

@@ -4,7 +4,7 @@
 //! record of the turn before anything of it is said or started.
 //!
 //! ```text
-//!   an operator, the depot, another host --> set_out --> begin: on record, told to all links
+//!   an operator, the depot, another host --> set_out --> begin: on record, told to others
 //!   records of the turn, clock, links    --> watch: settle, withdraw, stop, on to the next
 //!   link up, going, withdrawn            --> told
 //! ```
@@ -75,6 +75,8 @@ pub(in crate::daemon) struct SwitchWatch {
     cut_off: Option<Time>,
     /// What another host has told of and is not here yet.
     told: Option<Told>,
+    /// When all hosts are told that this one has set out, and not only the first of them.
+    tell_rest: Time,
     /// Since when the host has been converged without a break.
     converged: Option<Time>,
     /// One that gave up in an earlier life, and when.
@@ -104,6 +106,7 @@ impl SwitchWatch {
             fetching: None,
             cut_off: None,
             told: None,
+            tell_rest: Time::NEVER,
             converged: None,
             failed_before,
         }
@@ -217,7 +220,12 @@ impl Daemon {
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
         self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, None);
         self.switch.guard = None;
-        self.tell_all_of_switch();
+        if left.is_none() {
+            self.spread_switch();
+        } else {
+            // Who goes back does not wait for others to say so.
+            self.tell_all_of_switch();
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use cob_engine::Time;
 use cob_engine::record::Body;
 use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms};
+use cob_engine::time::Span;
 use cob_types::message::{Going, Withdrawn};
 use cob_types::status::{MadeMove, SwitchStage, SwitchStatus};
 use cob_types::{GenerationNumber, HostName, Item};
@@ -14,6 +15,25 @@ use crate::peer::Transport as _;
 
 /// The shortest guard that another host's word may set.
 const TOLD_GUARD_MS: u64 = 5000;
+/// So long after it has set out, and up to twice as long, a host tells all others of it.
+const REST: Span = Span::secs(5);
+
+/// Of `count` others in a ring, in the order of their names, `own` of them before this host: those that it tells first.
+///
+/// They are 1, 2, 4, 8 … further on, as the fingers of Chord (Stoica et al., SIGCOMM 2001, section 4.3): all know after
+/// at most as many steps as there are fingers, with `count` times as many messages in all. If everybody told everybody,
+/// the `go` of 1,000 hosts would be a million messages in one moment.
+fn spread(own: usize, count: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1), |step| Some(step * 2))
+        .take_while(move |step| *step <= count)
+        .map(move |step| (own + step - 1) % count)
+}
+
+/// When a host tells the rest: each at another time, as that is many messages again.
+fn tells_rest_after(own: usize, count: usize) -> Span {
+    let share = |span: Span| span.0 * own as u64 / (count as u64 + 1);
+    Span(REST.0 + share(REST))
+}
 
 impl Daemon {
     /// Tells a host of the switch that this one is in.
@@ -24,8 +44,24 @@ impl Daemon {
     }
 
     pub(super) fn tell_all_of_switch(&mut self) {
-        let linked: Vec<_> = self.links.status().into_iter().filter(|p| p.up).map(|p| p.host).collect();
-        linked.iter().for_each(|host| self.tell_switch(host));
+        self.switch.tell_rest = Time::NEVER;
+        self.linked().iter().for_each(|host| self.tell_switch(host));
+    }
+
+    /// Tells some hosts that this one has set out; they tell others. When things have calmed down it tells all that it
+    /// can reach: somebody may have no link to those who should have told it.
+    pub(super) fn spread_switch(&mut self) {
+        let linked = self.linked();
+        let own = linked.partition_point(|host| *host < self.config.host);
+        for at in spread(own, linked.len()) {
+            self.tell_switch(&linked[at]);
+        }
+        self.switch.tell_rest = self.clock.now() + tells_rest_after(own, linked.len());
+    }
+
+    /// The hosts that there is a link to, by name.
+    fn linked(&self) -> Vec<HostName> {
+        self.links.status().into_iter().filter(|p| p.up).map(|p| p.host).collect()
     }
 
     /// What another host says of its switch.
@@ -134,5 +170,54 @@ impl Daemon {
                 .map(|(cob, from, to)| MadeMove { cob: cob.clone(), from: from.clone(), to: to.clone() })
                 .collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// How many steps it takes until all of so many hosts know, and how many messages are said.
+    fn told(hosts: usize) -> (usize, usize) {
+        let (mut known, mut news) = (BTreeSet::from([hosts / 3]), vec![hosts / 3]);
+        let (mut steps, mut said) = (0, 0);
+        while known.len() < hosts {
+            steps += 1;
+            for own in std::mem::take(&mut news) {
+                for at in spread(own, hosts - 1) {
+                    said += 1;
+                    // The others, without this one.
+                    let host = if at < own { at } else { at + 1 };
+                    assert_ne!(host, own);
+                    if known.insert(host) {
+                        news.push(host);
+                    }
+                }
+            }
+            assert!(!news.is_empty() || known.len() == hosts, "{hosts} hosts: {known:?}");
+        }
+        (steps, said)
+    }
+
+    #[test]
+    fn all_are_told_in_few_steps_with_few_messages() {
+        for hosts in 1..200 {
+            let fingers = (hosts as u32).ilog2() as usize + 1;
+            let (steps, said) = told(hosts);
+            assert!(steps <= fingers && said <= hosts * fingers, "{hosts} hosts: {steps} steps, {said} messages");
+        }
+        assert_eq!((told(2), told(3), told(4)), ((1, 1), (1, 2), (2, 6)));
+        let (steps, said) = told(1000);
+        assert!(steps <= 9 && said < 10_000, "{steps} steps, {said} messages");
+    }
+
+    #[test]
+    fn the_rest_is_told_at_other_times() {
+        assert_eq!(tells_rest_after(0, 0), REST);
+        let times: BTreeSet<u64> = (0..100).map(|own| tells_rest_after(own, 99).0).collect();
+        assert_eq!(times.len(), 100);
+        assert!(times.iter().all(|at| (REST.0..REST.0 * 2).contains(at)));
     }
 }

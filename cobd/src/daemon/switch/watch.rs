@@ -51,6 +51,9 @@ impl Daemon {
             let generation = told.generation;
             self.fetch(generation, Aim::Go(Start::Told), None);
         }
+        if self.switch.tell_rest <= now {
+            self.tell_all_of_switch();
+        }
         self.switch.due = self.next_look(now);
         // What was activated in this turn is made ready first.
         if self.turn.effects.activated {
@@ -89,7 +92,7 @@ impl Daemon {
         let told = self.switch.told.as_ref().map_or(Time::NEVER, |told| told.at);
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
-        told.min(guard).min(if settles > now { settles } else { Time::NEVER })
+        told.min(guard).min(self.switch.tell_rest).min(if settles > now { settles } else { Time::NEVER })
     }
 
     /// Those that have given up, and moves that can't be taken back.

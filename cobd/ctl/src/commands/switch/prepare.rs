@@ -9,7 +9,7 @@ use cobd::web::{GenerationOrder, GoOrder, SwitchHow};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::client::{AskError, Client};
+use crate::client::{AskError, Client, Open};
 use crate::gather;
 use crate::targets::Target;
 use crate::words::list;
@@ -18,6 +18,10 @@ use crate::words::list;
 const AGAIN: Duration = Duration::from_millis(400);
 /// The least that one question gets, however late it is.
 const LEAST: Duration = Duration::from_millis(500);
+/// So many connections are opened ahead, well within the open files that a user's programs have.
+const OPEN: usize = 512;
+/// Those that can be reached are not kept waiting longer than this by one that can't.
+const OPENING: Duration = Duration::from_secs(1);
 
 /// Whether a host has the generation and has verified it.
 #[derive(Debug)]
@@ -100,13 +104,36 @@ pub(super) async fn all(
     answers.await.into_iter().map(|((target, _), ready)| (target, ready)).collect()
 }
 
-/// Says `go` to every host. An answer is waited for until then, if there is a time.
+/// Says `go` to every host, and to all in the same moment: connections are open before the first of them is told, so that
+/// what it begins does not go on while the others are still called. An answer is waited for until then, if there is a time.
 pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Option<Instant>) -> Vec<(Target, Gone)> {
-    gather::each(targets, |target| {
+    let opened = gather::each(&targets[..targets.len().min(OPEN)], |target| {
+        let client = client.at_most(OPENING);
+        // Why it can't be opened is told when the order can't be given either.
+        async move { client.open(&target.endpoint).await.ok() }
+    });
+    let mut opened = opened.await.into_iter().map(|(_, open)| open);
+    let told: Vec<(Target, Held)> =
+        targets.iter().map(|target| (target.clone(), Held::new(opened.next().flatten()))).collect();
+    let answers = gather::each_of(OPEN, &told, |(target, held)| {
         let (client, go) = (client.clone(), go.clone());
-        async move { order_go(&client, &target, &go, until).await }
-    })
-    .await
+        async move { order_go(&client, held.take(), &target, &go, until).await }
+    });
+    answers.await.into_iter().map(|((target, _), gone)| (target, gone)).collect()
+}
+
+/// A connection for one of many tasks.
+#[derive(Debug, Clone)]
+struct Held(Arc<Mutex<Option<Open>>>);
+
+impl Held {
+    fn new(open: Option<Open>) -> Self {
+        Self(Arc::new(Mutex::new(open)))
+    }
+
+    fn take(&self) -> Option<Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// Brings a host that was absent to the switch, when it comes back. Ends when it has taken the `go`,
@@ -117,7 +144,7 @@ pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target,
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
         match prepare(&client, &target, generation, soon, &Pending::default(), &mut backoff).await {
-            Ready::Yes => match order_go(&client, &target, &go, None).await {
+            Ready::Yes => match order_go(&client, None, &target, &go, None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
                 Gone::Refused(error) => return (target, Gone::Refused(error)),
@@ -164,18 +191,18 @@ async fn prepare(
     }
 }
 
-async fn order_go(client: &Client, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
+async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
     let Go { generation, how, only, seen } = go.clone();
     let SwitchHow { on_failure, guard_ms, alone } = how;
     let order = GoOrder { generation, who: client.who(), on_failure, guard_ms, alone, only, seen: Some(seen) };
-    let mut answer = say_go(client, target, &order, until).await;
+    let mut answer = say_go(client, open, target, &order, until).await;
     if let Err(AskError::Refused { status: 400, error, .. }) = &answer
         && error.contains("unknown field")
         && (on_failure, guard_ms) == (None, None)
     {
         // A daemon of version 0.1.0 tells nobody else of a `go`, and takes the words that it knows.
         let plain = GenerationOrder { generation, who: client.who() };
-        answer = say_go(client, target, &plain, until).await;
+        answer = say_go(client, None, target, &plain, until).await;
     }
     match answer {
         Ok(_) => Gone::Yes,
@@ -186,12 +213,11 @@ async fn order_go(client: &Client, target: &Target, go: &Go, until: Option<Insta
 
 async fn say_go<B: serde::Serialize>(
     client: &Client,
+    open: Option<Open>,
     target: &Target,
     order: &B,
     until: Option<Instant>,
 ) -> Result<cobd::web::Done, AskError> {
-    match until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST)) {
-        Some(left) => client.order_within(&target.endpoint, "/v1/switch", order, left).await,
-        None => client.order(&target.endpoint, "/v1/switch", order).await,
-    }
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST));
+    client.order_over(open, &target.endpoint, "/v1/switch", order, left).await
 }
