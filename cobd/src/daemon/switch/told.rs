@@ -196,7 +196,7 @@ mod tests {
                     }
                 }
             }
-            assert!(!news.is_empty() || known.len() == hosts, "{hosts} hosts: {known:?}");
+            assert!(!news.is_empty() || known.len() == hosts, "of {hosts}: {known:?}");
         }
         (steps, said)
     }
@@ -206,11 +206,11 @@ mod tests {
         for hosts in 1..200 {
             let fingers = (hosts as u32).ilog2() as usize + 1;
             let (steps, said) = told(hosts);
-            assert!(steps <= fingers && said <= hosts * fingers, "{hosts} hosts: {steps} steps, {said} messages");
+            assert!(steps <= fingers && said <= hosts * fingers, "of {hosts}: {steps} steps, {said} messages");
         }
         assert_eq!((told(2), told(3), told(4)), ((1, 1), (1, 2), (2, 6)));
         let (steps, said) = told(1000);
-        assert!(steps <= 9 && said < 10_000, "{steps} steps, {said} messages");
+        assert!(steps <= 9 && said < 10_000, "{steps}, {said}");
     }
 
     #[test]
