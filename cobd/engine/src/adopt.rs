@@ -63,7 +63,7 @@ impl Engine {
 
     fn set_out(&mut self, way: &Way<'_>, leaves: bool, now: Time) {
         self.out.records.push(Body::Go(way.generation));
-        self.held = None;
+        let was_held = self.held.take().is_some();
         self.highest = self.highest.max(way.generation);
         if leaves {
             self.leave_switch();
@@ -73,6 +73,11 @@ impl Engine {
         }
         self.head_for(way, now);
         self.lay_out(now);
+        if was_held {
+            // What was cancelled may move again, and must not: where nothing has to leave, the next generation comes before
+            // anybody decides.
+            self.try_activate(now);
+        }
     }
 
     /// As `go`, for one that is on record already.

@@ -100,6 +100,20 @@ fn nothing_is_activated_while_it_is_cancelled_even_if_all_have_left() {
     assert!(told.contains(&"write: Activated(GenerationNumber(2))".to_owned()), "{told:?}");
 }
 
+/// What was cancelled must not be begun again by the order that replaces it, forward or back.
+#[test]
+fn what_was_cancelled_does_not_begin_again_on_the_way_to_another_generation() {
+    const WAS: &str = "h/x: 0 1 2, is 1, prefers 1";
+    const BAD: &str = "h/x: 0 1 2, is 1, prefers 2";
+    let mut b = Bench::new(&[WAS, Y]);
+    assert_eq!(acts(&b.event(go(2, &[BAD, Y]))), ["h/x 1 -> 2"]);
+    order(&mut b, Order::Cancel(GenerationNumber(2)));
+    cancelled(&mut b, "h/x");
+    assert_eq!(acts(&b.found("h/x", "1")), [""; 0]);
+    assert_eq!(acts(&b.event(go(3, &[WAS, Y]))), [""; 0]);
+    assert_eq!((b.engine.generation(), b.engine.held()), (GenerationNumber(3), None));
+}
+
 #[test]
 fn another_generation_ends_the_hold_and_not_the_pause() {
     let mut b = Bench::new(&[X, Y]);
