@@ -36,17 +36,17 @@ pub(super) fn ends() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Gives the job in this folder.
+/// Gives the job in this folder. Does not wait for who takes it.
 ///
 /// # Errors
-/// When nobody is there to take it. Nobody has it then.
+/// When nobody is there to take it, or too many jobs wait to be taken. Nobody has it then.
 pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, alive: &OwnedFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = [lock.as_fd(), alive.as_fd()];
     control.push(SendAncillaryMessage::ScmRights(&files));
     let path = [IoSlice::new(folder.as_os_str().as_bytes())];
-    retry_on_intr(|| sendmsg(socket, &path, &mut control, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| sendmsg(socket, &path, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT))?;
     Ok(())
 }
 

@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::job::{self, FORMAT, JOB_VARIABLE, JobId, JobResult, Spec, SpecFile};
@@ -22,6 +23,8 @@ use crate::durable::{self, Sync};
 
 /// Between two looks at the lock of a job that an earlier daemon began.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// A job that nobody has begun in this time is taken from whoever should have.
+const BEGUN_WITHIN: Duration = Duration::from_secs(10);
 /// What is left of a lost job gets this long to end when its spec can't be read.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -49,8 +52,9 @@ pub struct StartError {
 #[derive(Debug)]
 pub struct Started {
     folder: PathBuf,
-    /// At its end when the runner is. None for a job that an earlier daemon began: its lock tells when it has ended.
-    ended: Option<pipe::Receiver>,
+    /// At its end when the runner is, and who forks it. None for a job that an earlier daemon began: its lock tells when
+    /// it has ended.
+    ended: Option<(pipe::Receiver, Arc<Zygote>)>,
 }
 
 /// Ends a job before its time.
@@ -107,7 +111,7 @@ impl Runner {
             // Nothing of it is worth keeping, and a folder left here would be taken for a lost job.
             let _ = self.remove(spec.id);
         }
-        begun.map(|ended| Started { folder, ended: Some(ended) })
+        begun.map(|ended| Started { folder, ended: Some((ended, self.zygote.clone())) })
     }
 
     fn begin(&self, folder: &Path, spec: &Spec) -> Result<pipe::Receiver, StartError> {
@@ -194,11 +198,8 @@ impl Started {
     /// Waits for the job's end. When its runner was killed, ends what is left of it first.
     pub async fn ended(mut self) -> JobResult {
         match &mut self.ended {
-            Some(ended) => {
-                // Nobody ever writes into it. How the runner ended does not matter: the result tells.
-                if let Err(error) = ended.read_u8().await
-                    && error.kind() != io::ErrorKind::UnexpectedEof
-                {
+            Some((ended, zygote)) => {
+                if let Err(error) = wait_for_end(&self.folder, ended, zygote).await {
                     warn!(job = %self.folder.display(), %error, "a runner can't be waited for; looking at its lock");
                     wait_for_lock(&self.folder).await;
                 }
@@ -272,11 +273,38 @@ fn is_locked(folder: &Path) -> bool {
     File::open(folder.join(job::LOCK)).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
+/// How the runner ended does not matter: the result tells.
+async fn wait_for_end(folder: &Path, ended: &mut pipe::Receiver, zygote: &Zygote) -> io::Result<()> {
+    // Nobody ever writes into it.
+    let mut gone = std::pin::pin!(ended.read_u8());
+    let gone = match timeout(BEGUN_WITHIN, &mut gone).await {
+        Ok(gone) => gone,
+        Err(_) => {
+            if has_not_begun(folder) {
+                zygote.replace();
+            }
+            gone.await
+        }
+    };
+    gone.map(drop).or_else(|error| if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) })
+}
+
+/// Whether no runner has written its process id yet.
+fn has_not_begun(folder: &Path) -> bool {
+    fs::metadata(folder.join(job::LOCK)).is_ok_and(|lock| lock.len() == 0)
+}
+
 async fn wait_for_lock(folder: &Path) {
-    let mut pause = LOOK.0;
+    let (mut pause, begun) = (LOOK.0, Instant::now());
+    let mut said = false;
     while is_locked(folder) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LOOK.1);
+        if !said && begun.elapsed() > BEGUN_WITHIN && has_not_begun(folder) {
+            said = true;
+            let job = folder.display();
+            warn!(%job, "nobody begins it: is there a process `cobd __run-actions` that was stopped? Kill it");
+        }
     }
 }
 
@@ -284,7 +312,9 @@ async fn wait_for_lock(folder: &Path) {
 fn end_lost(folder: &Path) -> JobResult {
     let text = fs::read_to_string(folder.join(job::LOCK)).unwrap_or_default();
     // No number: the runner had not got as far as beginning anything.
-    if let Ok(session) = text.trim().parse::<i32>() {
+    if text.trim().is_empty() {
+        warn!(job = %folder.display(), "who should have begun it was killed; nothing of it had begun");
+    } else if let Ok(session) = text.trim().parse::<i32>() {
         let grace = SpecFile::read(folder).map_or(GRACE, |s| Duration::from_millis(s.grace_ms));
         let variable = format!("{JOB_VARIABLE}={}", folder.display());
         let count = leftovers::end_leftovers(session, &variable, grace);

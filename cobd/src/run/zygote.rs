@@ -9,13 +9,14 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fork::{Fork, fork};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use tokio::net::unix::pipe;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
+use tracing::warn;
 
 use super::handover::{self, Given};
 use super::program::{Program, RUN_ACTIONS};
@@ -34,8 +35,9 @@ pub(super) struct Zygote {
 struct Living {
     /// Where jobs are given to it. It ends when this is closed.
     socket: OwnedFd,
-    /// Reaped when it is dropped.
-    _process: Child,
+    pid: Option<u32>,
+    /// None on kernels before 5.3.
+    handle: Option<OwnedFd>,
 }
 
 impl Zygote {
@@ -51,28 +53,62 @@ impl Zygote {
     pub(super) fn run(&self, folder: &Path, lock: &std::fs::File) -> io::Result<pipe::Receiver> {
         let (ended, alive) = io::pipe()?;
         let (ended, alive) = (pipe::Receiver::from_owned_fd(ended.into())?, OwnedFd::from(alive));
-        let mut living = self.living.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(zygote) = &*living
-            && handover::give(&zygote.socket, folder, lock, &alive).is_ok()
-        {
-            return Ok(ended);
+        let mut living = self.living();
+        if let Some(zygote) = &*living {
+            match handover::give(&zygote.socket, folder, lock, &alive) {
+                Ok(()) => return Ok(ended),
+                Err(error) => zygote.is_no_use(&error.to_string()),
+            }
         }
         let zygote = living.insert(self.execute()?);
         handover::give(&zygote.socket, folder, lock, &alive)?;
         Ok(ended)
     }
 
+    /// It has not begun a job in time: another one takes its place. The kernel drops what it had not taken, so that
+    /// nothing of these jobs is held, and nothing had begun.
+    pub(super) fn replace(&self) {
+        if let Some(zygote) = self.living().take() {
+            zygote.is_no_use("it begins nothing");
+        }
+    }
+
+    fn living(&self) -> MutexGuard<'_, Option<Living>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn execute(&self) -> io::Result<Living> {
         let (socket, its) = handover::ends()?;
         let mut command = self.program.command(RUN_ACTIONS, &self.root);
         command.stdin(Stdio::from(its));
-        Ok(Living { socket, _process: Command::from(command).spawn()? })
+        let mut process = Command::from(command).spawn()?;
+        let pid = process.id();
+        let number = pid.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let handle = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Reaped as soon as it has ended.
+        tokio::spawn(async move { process.wait().await });
+        Ok(Living { socket, pid, handle })
     }
 
     /// The process id of the one that lives.
     #[cfg(test)]
     pub(super) fn pid(&self) -> Option<u32> {
-        self.living.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?._process.id()
+        self.living().as_ref()?.pid
+    }
+}
+
+impl Living {
+    /// Says why, and sees to it that nothing of it is left.
+    fn is_no_use(&self, why: &str) {
+        let pid = self.pid.unwrap_or_default();
+        warn!(
+            pid,
+            why, "the process that begins actions and checks was killed or stopped; another one takes its place"
+        );
+        if let Some(handle) = &self.handle {
+            // It has ended already, most of the time.
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+        }
     }
 }
 
