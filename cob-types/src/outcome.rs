@@ -16,6 +16,8 @@ pub const FORMAT: u32 = 1;
 /// How much later than another part one may begin that belongs to the same switch, where that was said in stages or
 /// was called off: hosts are told one after the other, and their clocks differ.
 const SLACK_NS: u64 = 60_000_000_000;
+/// The same where one order was meant for all: they tell each other of it within ten seconds.
+const SKEW_NS: u64 = 10_000_000_000;
 /// The longest outcome that is read, in bytes.
 pub const MAX_OUTCOME: usize = 16 << 20;
 
@@ -309,8 +311,13 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
 fn reach(switch: &SwitchOutcome) -> u64 {
     let of = |part: &HostOutcome| {
         let end = part.ended_ns.unwrap_or(u64::MAX);
-        let staged = part.alone && part.ended == Ended::Converged;
-        let slack = if staged || part.ended == Ended::CalledOff { SLACK_NS } else { 0 };
+        let slack = match part.ended {
+            Ended::CalledOff => SLACK_NS,
+            Ended::Converged if part.alone => SLACK_NS,
+            // Where nothing had to be done it was over before another host had begun.
+            Ended::Converged => SKEW_NS,
+            Ended::UnderWay | Ended::Failed | Ended::RolledBack | Ended::Cancelled | Ended::Superseded => 0,
+        };
         end.max(part.widened_ns.unwrap_or(0)).saturating_add(slack)
     };
     switch.hosts.values().map(of).max().unwrap_or(0)

@@ -126,6 +126,9 @@ pub struct HostStatus {
     /// for the others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at_rest: u64,
+    /// Newer generations than the active one that were withdrawn here: only an order that names one leads there again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withdrawn: Vec<GenerationNumber>,
 }
 
 /// A promise that is broken.
@@ -242,6 +245,7 @@ impl HostStatus {
             lapses: Vec::new(),
             says_final: false,
             at_rest: 0,
+            withdrawn: Vec::new(),
         }
     }
 }

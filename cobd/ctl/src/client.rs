@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cob_trust::tls::{self, Identity, OtherKey};
 use cob_types::words::form;
@@ -198,7 +198,8 @@ impl Client {
     /// A client that gives each daemon this long to answer, and proves with these who it is.
     #[must_use]
     pub fn new(timeout: Duration, credentials: Credentials) -> Self {
-        let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_default();
+        let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+        let who = named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
         Self { timeout, who, credentials, names: Arc::default() }
     }
 
@@ -294,6 +295,7 @@ impl Client {
         limit: Option<Duration>,
     ) -> Result<Done, AskError> {
         let limit = limit.unwrap_or(self.timeout.max(ORDER));
+        let began = Instant::now();
         if let Some(open) = open {
             let request = self.order_to(at, path, body)?;
             let answer = timely(at, limit, async {
@@ -305,7 +307,7 @@ impl Client {
                 answer => return parse(at, &answer?),
             }
         }
-        self.order_within(at, path, body, limit).await
+        self.order_within(at, path, body, limit.saturating_sub(began.elapsed())).await
     }
 
     /// Sends a body and hears a value, which may take this long.

@@ -234,6 +234,21 @@ fn what_needs_a_hand_says_whose() {
 }
 
 #[test]
+fn who_refuses_for_a_conflict_is_looked_at_too() {
+    let wait = Wait::NoRoute { to: state("present") };
+    let conflict = CobStatus { kind: "file-tree".to_owned(), ..waiting("n1/conf", "conflict", "present", vec![wait]) };
+    let refused = Wait::Lock {
+        cob: id("n1/conf"),
+        states: vec![state("present")],
+        since_ns: NOW,
+        recalled: false,
+        refused: Some("no route leads from conflict to present".to_owned()),
+    };
+    let all = hosts(vec![conflict, up("n2/app", vec![refused])]);
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up was refused by n1/conf, which is in conflict: somebody has changed on the host what the model changes too");
+}
+
+#[test]
 fn unknown_states_tell_of_their_check() {
     let mut checking = settled("n1/db", "up");
     (checking.state, checking.target, checking.phase, checking.since_ns) = (None, None, Phase::Checking, NOW - s(1));

@@ -238,7 +238,20 @@ impl<'a> Walk<'a, '_> {
     fn wait(&mut self, host: &'a HostStatus, cob: &'a CobStatus, wait: &Wait, found: &mut Found) {
         let now = host.now_ns;
         match wait {
-            Wait::Lock { cob: asked, refused: Some(reason), .. } => found.causes.push(Cause::refused(asked, reason)),
+            Wait::Lock { cob: asked, refused: Some(reason), since_ns, .. } => {
+                let is_lost = |wait: &Wait| matches!(wait, Wait::NoRoute { .. });
+                if matches!(self.look(asked), Seen::Found(_, refusing) if refusing.waits_for.iter().any(is_lost)) {
+                    // It says itself what keeps it from what it was asked for, and what to do.
+                    found.edges.push(Edge {
+                        words: format!("was refused by {asked}"),
+                        for_ns: now.saturating_sub(*since_ns),
+                        to: asked.clone(),
+                        then: Then::Ask(Why::Away),
+                    });
+                } else {
+                    found.causes.push(Cause::refused(asked, reason));
+                }
+            }
             Wait::Lock { cob: asked, states: wanted, since_ns, recalled, refused: None } => {
                 let wanted_words = format!("{asked} {}", states(wanted));
                 let for_ns = now.saturating_sub(*since_ns);

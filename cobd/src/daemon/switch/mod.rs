@@ -320,12 +320,14 @@ impl Daemon {
                 Some(to) => format!("generation {left} names no way back to {to}"),
                 None => format!("generation {left} names {NO_WAY_BACK}"),
             };
-            return self.refuse(
-                reply,
-                RefusalKind::Conflict,
-                &what,
-                "make a new generation with the older content and switch to that",
-            );
+            let hint = match to {
+                Some(to) if to > left => format!("that is no way back: `cobctl switch {to}` goes on to it"),
+                Some(to) => format!(
+                    "`cobctl switch {to}` goes there, in an order that is made when it is needed, and can be planned"
+                ),
+                None => "`cobctl switch N` goes to an older one that you name".to_owned(),
+            };
+            return self.refuse(reply, RefusalKind::Conflict, &what, &hint);
         };
         if let Err(error) = self.way_to(target) {
             return self.refuse_generation(target, &error, Some(reply));

@@ -31,7 +31,7 @@ use crate::gather;
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints};
 use crate::verdict::Expected;
-use crate::words::count;
+use crate::words::{clean, count, list};
 use prepare::{Gone, Ready};
 use report::Report;
 use staged::Staged;
@@ -111,6 +111,13 @@ async fn run_within(
     let mut plan = plan(context, args.generation)?;
     plan.how = how(args, context.targets.narrowed);
     let first = look(context, &mut plan).await;
+    if matches!(args.generation, Wanted::Latest)
+        && let Some(hint) = withdrawn_everywhere(&plan, &first, screen)
+    {
+        screen.problem("hint", &hint);
+        Report::new(plan.generation).finish(context, screen, &first, &plan.expected)?;
+        return Ok(Exit::No);
+    }
     let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
     plan.newest = known.max().unwrap_or_default();
     add_leaving(context, &mut plan, &first)?;
@@ -194,6 +201,21 @@ async fn run_within(
         Some(limit) => wait::until_ended(context, screen, &plan, absent, report, began + limit).await,
         None => report.ordered(context, screen, &absent),
     }
+}
+
+/// What to do where the newest generation was left by those that had gone to it: who wants that again has to name it.
+fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus, screen: &mut Screen) -> Option<String> {
+    let goes = |host: &&HostStatus| host.generation.max(host.switching_to) == Some(plan.generation);
+    let left: Vec<&HostName> =
+        first.hosts.iter().filter(|h| h.withdrawn.contains(&plan.generation)).map(|h| &h.name).collect();
+    if left.is_empty() || first.hosts.iter().any(|host| goes(&host)) {
+        return None;
+    }
+    let why = first.hosts.iter().filter_map(|h| h.switch.as_ref()).find(|s| s.left == Some(plan.generation));
+    let why = why.map(|switch| format!(": {}", clean(&switch.why))).unwrap_or_default();
+    let generation = plan.generation;
+    screen.problem("error", &format!("generation {generation}, the latest, was withdrawn on {}{why}", list(&left, 6)));
+    Some(format!("publish a mended one; or `cobctl switch {generation}`, by its number, if it is to be tried again"))
 }
 
 /// What is ordered beside the generation. Whoever names hosts means these alone.

@@ -107,7 +107,7 @@ pub(super) async fn all(
 /// Says `go` to every host, and to all in the same moment: connections are open before the first of them is told, so that
 /// what it begins does not go on while the others are still called. An answer is waited for until then, if there is a time.
 pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Option<Instant>) -> Vec<(Target, Gone)> {
-    let opened = gather::each(&targets[..targets.len().min(OPEN)], |target| {
+    let opened = gather::each_of(OPEN, &targets[..targets.len().min(OPEN)], |target| {
         let client = client.at_most(OPENING);
         // Why it can't be opened is told when the order can't be given either.
         async move { client.open(&target.endpoint).await.ok() }

@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long nothing but what has given up must be left before the wait ends: the status of a host that
 /// is about to move may have been taken a moment before it does.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
+/// When the time is over a host gets no longer than this to answer once more.
+const LAST: Duration = Duration::from_secs(2);
 
 pub(super) async fn until_ended(
     context: &Context,
@@ -59,7 +61,8 @@ pub(super) async fn until_ended(
             progress.show(screen, plan, &watched, deadline);
         }
         if Instant::now() >= deadline {
-            let fresh = gather::cluster(&context.client, &targets).await;
+            // Who answers does so at once, and the time is over.
+            let fresh = gather::cluster(&context.client.at_most(LAST), &targets).await;
             break (last_look(plan, &fresh), fresh);
         }
         if !live.is_complete() {
@@ -98,6 +101,8 @@ pub(super) async fn until_ended(
     };
     progress.clear(screen);
     if !plan.had_ended {
+        let within = Context { client: context.client.at_most(LAST), ..context.clone() };
+        let context = if Instant::now() >= deadline { &within } else { context };
         outcomes::record(context, screen, &targets, plan.generation).await;
     }
     report.ended(context, screen, plan, &cluster, &ended)
