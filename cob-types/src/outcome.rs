@@ -481,6 +481,16 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_had_nothing_to_do_is_part_of_the_switch_all_the_same() {
+        let of = |lines: &[&str]| of_host(&entries(lines));
+        let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
+        let n2 = of(&["1000030 @1 go to generation 2, by ann", "2000000 @2 failed after 3 attempts"]);
+        let all = together([(name("n1"), n1), (name("n2"), n2)].into());
+        let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len())).collect();
+        assert_eq!(told, [(2, "failed", 2)]);
+    }
+
+    #[test]
     fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
         let of = |lines: &[&str]| of_host(&entries(lines));
         let canary = of(&[

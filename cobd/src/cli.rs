@@ -82,8 +82,8 @@ Examples:
   cobd join tcp://10.0.0.1:7070 cob1.…          as `cobgen enroll` prints it
   cobd join tcp://10.0.0.1:7070 - < token       a token that nobody sees in the process list
 
-Makes this host's key in the state folder (mode 0600, once), shows the token to the server whose key is in
-it, and writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`. A configuration that is
+Makes this host's key in the state folder (mode 0600, once), shows the token to the server whose key is in \
+it, and writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`. A configuration that is \
 there already is never written over. May be repeated after a failure.
 
 Exit status: 0 this host is a member; 1 refused, or nobody answers; 2 wrong usage.")]

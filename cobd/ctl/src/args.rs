@@ -39,7 +39,7 @@ Examples:
   cobctl switch latest --wait 5m
   cobctl explain n3/lb
 
-Exit status: 0 done, or the answer is yes; 1 the answer is no (not converged, refused);
+Exit status: 0 done, or the answer is yes; 1 the answer is no (not converged, refused); \
 2 bad usage; 3 a host could not be reached.";
 
 /// Options of every command.
@@ -191,9 +191,9 @@ Examples:
   cobctl durations --transitions > moves.json
   cobgen plan --from 3 --to 4 --depot depot --durations moves.json
 
-For each action of a service with `actions`, on each node and on all: the median of the last times that it ended well.
-What is no action of a plan (change objects of other services) is left out, and counted in a note. With --transitions:
-every transition of every change object, and its first check after an activation, with the shortest, the middle and the
+For each action of a service with `actions`, on each node and on all: the median of the last times that it ended well. \
+What is no action of a plan (change objects of other services) is left out, and counted in a note. With --transitions: \
+every transition of every change object, and its first check after an activation, with the shortest, the middle and the \
 longest of nine in ten.
 
 Exit status: 0 printed; 1 no such action has ended well yet; 3 a host could not be reached, and what it knows is missing.")]
@@ -204,7 +204,7 @@ Examples:
   cobctl facts > facts.new && mv facts.new model/facts.yaml
   cobctl facts n1 --json | jq '.facts.n1.memory_bytes'
 
-In a model's folder the file is read with the model, and templates know `facts.n1.cpus` and, on n1, `host.facts.cpus`.
+In a model's folder the file is read with the model, and templates know `facts.n1.cpus` and, on n1, `host.facts.cpus`. \
 A generation holds what was in the file when it was made; hosts that change later change nothing by that.
 
 Exit status: 0 printed; 3 a host could not be reached, and is missing.")]
@@ -218,8 +218,9 @@ Examples:
   cobctl rollback             to the generation before
   cobctl rollback 7 --wait    to generation 7, and wait up to 10 minutes for it to converge
 
-A host that can't be reached follows when it is back: the others tell it. What can't be taken back stays as it
-is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch` alone.")]
+A host that can't be reached follows when it is back: the others tell it. What can't be taken back stays as it \
+is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch N` alone, by its number; \
+`cobctl switch N` also leads further back than a generation names a way.")]
     Rollback(RollbackArgs),
     /// Let a change object try again that has given up
     Retry(RetryArgs),
@@ -284,10 +285,10 @@ Examples:
   cobctl at -5m n1 n2/app                  a host and a change object, five minutes ago
   cobctl at 2026-11-21T14:03:00+01:00 --diff now
 
-It is made of the hosts' histories, each by its host's clock. What a history does not tell is said to be not known:
+It is made of the hosts' histories, each by its host's clock. What a history does not tell is said to be not known: \
 it may begin later, or its host may not be reachable.
 
-Exit status: 0 all of it is known (with --diff: and nothing changed); 1 not all is known, or something changed;
+Exit status: 0 all of it is known (with --diff: and nothing changed); 1 not all is known, or something changed; \
 3 a host could not be reached.";
 
 const REPLAY_EXAMPLES: &str = "\
@@ -297,7 +298,7 @@ Examples:
   cobctl replay 8 | less           all steps, a line each
   cobctl replay 8 --json | jq -r 'select(.event == \"start\") | [.offset_ns, .cob, .waited[0].of] | @tsv'
 
-The steps are in the order of the merged history: what depends on something else comes after it, whatever the
+The steps are in the order of the merged history: what depends on something else comes after it, whatever the \
 clocks of the hosts say. A switch ends when all hosts have activated and nothing has happened for a minute.
 
 Exit status: 0 shown; 1 no such switch is in the histories; 3 a host could not be reached.";
@@ -314,9 +315,9 @@ Examples:
   cobctl test-kind --model model.yaml --cob n1/flag --other '{\"colour\": \"red\"}' --watch /srv/flags flag-file
   cobctl test-kind wait --content '{\"ms\": 50}'
 
-The kind's own commands are run on this machine, as you: name a content that does no harm here. What a daemon
-would keep lies in a scratch folder. Exit status: 0 the contract is kept, 1 it is broken, 2 there is nothing to try.
-With --json: {\"kind\", \"backend\", \"seed\", \"holds\", \"trials\": [{\"rule\", \"about\", \"verdict\": \"held\", \"broken\" or
+The kind's own commands are run on this machine, as you: name a content that does no harm here. What a daemon \
+would keep lies in a scratch folder. Exit status: 0 the contract is kept, 1 it is broken, 2 there is nothing to try. \
+With --json: {\"kind\", \"backend\", \"seed\", \"holds\", \"trials\": [{\"rule\", \"about\", \"verdict\": \"held\", \"broken\" or \
 \"untried\", \"what\" and \"help\", or \"why\"}]}.";
 
 /// A state, and the command that brings it about.
@@ -421,9 +422,18 @@ pub struct ExplainArgs {
 /// Arguments of `history`.
 #[derive(Debug, ClapArgs)]
 pub struct HistoryArgs {
-    /// Only what concerns this change object
+    /// Only what concerns this change object, or what is on record on this host
+    #[arg(value_name = "COB|HOST", conflicts_with = "cob")]
+    pub what: Option<Which>,
+    /// The same as COB
     #[arg(long)]
     pub cob: Option<CobId>,
+    /// Only moves, checks and orders, and not the words by which change objects agree on locks
+    #[arg(long)]
+    pub moves: bool,
+    /// Only the last so many entries, of those that are shown
+    #[arg(long, short = 'n', value_name = "N")]
+    pub last: Option<usize>,
     /// Only what happened under this generation and later ones
     #[arg(long, value_name = "N", value_parser = generation)]
     pub since_generation: Option<GenerationNumber>,
@@ -431,7 +441,7 @@ pub struct HistoryArgs {
     #[arg(long, short)]
     pub follow: bool,
     /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cob", "since_generation", "follow"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "last", "since_generation", "follow"])]
     pub compare_plan: Option<PathBuf>,
 }
 

@@ -27,7 +27,7 @@ Examples:
   cobgen diff --depot depot 3 5          generations 3 and 5; 0 is the empty one before the first
   cobgen diff model.yaml --depot depot   what `cobgen generate` would change
 
-+ added, - removed, ~ changed. \"Adopted in place\": the change object itself stays as it is, only
++ added, - removed, ~ changed. \"Adopted in place\": the change object itself stays as it is, only \
 its dependencies or its preferred state are others.
 
 Exit status: 0 nothing differs; 1 something does; 2 bad input; 3 the depot could not be read.")]

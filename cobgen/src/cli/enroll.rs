@@ -29,8 +29,8 @@ Examples:
   cobgen enroll --accept h1 --depot site/depot               # a key that waits (serve --policy manual)
   cobgen enroll --accept h1 ed25519:… --depot site/depot     # a key that a person has brought
 
-Prints for each host the command to run there, with a token that is good once, for this host, until it
-expires. Whoever has the token can become the host: carry it as you would a password. A new token
+Prints for each host the command to run there, with a token that is good once, for this host, until it \
+expires. Whoever has the token can become the host: carry it as you would a password. A new token \
 replaces an older one of the same host that nobody has used.
 
 Exit status: 0 done; 1 no key of the host waits; 2 wrong names or options; 3 a file could not be written.")]

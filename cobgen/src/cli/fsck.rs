@@ -18,8 +18,8 @@ Examples:
   cobgen fsck --depot depot
   cobgen fsck --depot depot --json | jq -r '.faults[] | .at + \": \" + .what'
 
-Every generation's manifest, bundles, model and provenance, by their hashes and in their form; signatures, pins, ways
-back, enrolled hosts and tokens; every object that any ref leads to; and generations that history or outcomes of
+Every generation's manifest, bundles, model and provenance, by their hashes and in their form; signatures, pins, ways \
+back, enrolled hosts and tokens; every object that any ref leads to; and generations that history or outcomes of \
 switches tell of and that are lost. Files left behind by programs that were killed are counted, and are no damage. Nothing is changed.
 
 Exit status: 0 all is whole; 1 something is not; 2 there is no depot; 3 it could not be read.")]

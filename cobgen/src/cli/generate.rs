@@ -34,7 +34,7 @@ Examples:
 
 Nothing happens on any host until the generation is switched to: `cobctl switch N`.
 
-Exit status: 0 the depot's latest generation asks for what the model asks for (a model that asks for
+Exit status: 0 the depot's latest generation asks for what the model asks for (a model that asks for \
 the same as before makes no new one); 2 the model is refused; 3 the depot could not be written.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model

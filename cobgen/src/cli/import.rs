@@ -31,8 +31,8 @@ Examples:
   cobgen import coopr coopr-server/config/defaults > model.yaml
   cobgen import coopr defaults/ --out models/
 
-The folder holds `providers`, `hardwaretypes`, `imagetypes`, `services`, `clustertemplates` and `partialtemplates`,
-each with a JSON file for every entity. Scripts that shell actions name are looked for beside the model; actions of
+The folder holds `providers`, `hardwaretypes`, `imagetypes`, `services`, `clustertemplates` and `partialtemplates`, \
+each with a JSON file for every entity. Scripts that shell actions name are looked for beside the model; actions of \
 chef-solo need chef-solo, and jq where they have attributes, on the hosts.
 
 Exit status: 0 all was understood, or what was not is told as a warning; 2 something could not be read.")]

@@ -17,8 +17,8 @@ Examples:
 
   cobgen init --secure site h1=10.0.0.1 h2=10.0.0.2 h3=10.0.0.3
 
-Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing. With --secure also the keys of a
-publisher and of an operator (keys/, for nobody but you), and an empty depot (depot/) whose trust.toml names
+Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing. With --secure also the keys of a \
+publisher and of an operator (keys/, for nobody but you), and an empty depot (depot/) whose trust.toml names \
 the publisher; docs/security.md goes on from there.")]
 pub struct Args {
     /// The folder to write into; it is made if it does not exist

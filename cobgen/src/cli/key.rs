@@ -16,8 +16,8 @@ Examples:
   cobgen key ~/.config/cob/publisher.key
   cobgen key alice.key --json | jq -r .key
 
-A publisher's public key goes into `trust` in the hosts' cobd.toml, an operator's into `operators` of the
-model. The file is the proof of who you are: keep it to yourself. It is PKCS#8 in PEM, as
+A publisher's public key goes into `trust` in the hosts' cobd.toml, an operator's into `operators` of the \
+model. The file is the proof of who you are: keep it to yourself. It is PKCS#8 in PEM, as \
 `openssl genpkey -algorithm ed25519` writes it.
 
 Exit status: 0 the key is there; 2 the file can't be used; 3 it could not be written.")]

@@ -31,9 +31,9 @@ Examples:
   cobgen plan models/ --from latest --depot depot --gantt plan.svg
   cobgen plan --from 3 --to 4 --depot depot --json > plan.json; cobctl watch --plan plan.json
 
-Nothing is carried out. With --operation: what the planner makes of an operation on a cluster. Change objects find
-their order by themselves, without stages; the stages are those of Loom's planner, of which none begins before the one
-before it has ended. With --from: what a switch from one generation to another does, from all of the first one in its
+Nothing is carried out. With --operation: what the planner makes of an operation on a cluster. Change objects find \
+their order by themselves, without stages; the stages are those of Loom's planner, of which none begins before the one \
+before it has ended. With --from: what a switch from one generation to another does, from all of the first one in its \
 preferred states. The daemons' own engine switches them in simulation.
 
 A file of durations says how long actions take, the more exact line wins:
@@ -51,7 +51,7 @@ A file of durations says how long actions take, the more exact line wins:
   message: 1ms
 `cobctl durations --transitions` prints such a file.
 
-Exit status: 0 there is a plan; 1 a cluster has no layout, or the switch does not come to rest; 2 the model, the operation
+Exit status: 0 there is a plan; 1 a cluster has no layout, or the switch does not come to rest; 2 the model, the operation \
 or the generations are wrong; 3 the depot could not be read.")]
 #[command(group = clap::ArgGroup::new("what").args(["operation", "from"]).required(true))]
 pub struct Args {

@@ -23,11 +23,11 @@ Examples:
   cobgen prune --older-than 90d --depot depot
   cobgen prune --keep 20 --older-than 90d --depot depot    only what both say
 
-The newest generation always stays, and so do pinned ones (`cobgen pin`) and those to which the two newest let hosts
+The newest generation always stays, and so do pinned ones (`cobgen pin`) and those to which the two newest let hosts \
 return. Numbers are never used again. Files that killed programs left
 behind more than an hour ago go, too. Publishers and `cobgen serve` may go on meanwhile. Hosts keep what they have.
 
-Exit status: 0 done; 3 the depot could not be read or written: then all that is to stay is there, and another
+Exit status: 0 done; 3 the depot could not be read or written: then all that is to stay is there, and another \
 run does the rest."
 )]
 pub struct Args {

@@ -21,8 +21,8 @@ Examples:
   cobgen serve --depot site/depot
   cobgen serve --depot site/depot --listen tcp://10.0.0.1:7070 --policy manual
 
-Hosts reach it with `depot = \"tcp://IP:PORT\"` and `depot_key` in cobd.toml; `cobgen enroll` lets new ones
-in. Each host gets the manifests, their signatures and its own bundles, and nothing of others. Runs in the
+Hosts reach it with `depot = \"tcp://IP:PORT\"` and `depot_key` in cobd.toml; `cobgen enroll` lets new ones \
+in. Each host gets the manifests, their signatures and its own bundles, and nothing of others. Runs in the \
 foreground until SIGTERM or SIGINT, and logs to the error output.
 
 Exit status: 0 ended as told; 2 wrong options or files; 3 it could not listen.")]

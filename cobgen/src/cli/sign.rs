@@ -24,7 +24,7 @@ Examples:
   cobgen diff --depot depot 6 7                     what you are about to answer for
   cobgen sign 7 --key publisher.key --depot depot
 
-For four eyes: `threshold = 2` in the hosts' cobd.toml, one publisher generates with --sign-with, another
+For four eyes: `threshold = 2` in the hosts' cobd.toml, one publisher generates with --sign-with, another \
 looks at the difference and signs. Who may sign for a host stands in its `trust`.
 
 Exit status: 0 it is signed; 2 bad input; 3 the depot could not be read or written.")]

@@ -24,7 +24,7 @@ Examples:
   cobgen solve models/ --depot depot                 # as the next `cobgen generate` will lay it out
   cobgen solve models/ --exclude layout.json         # the next best
 
-Exit status: 0 every cluster has a layout; 1 one has none, can't be asked for, or is undecided within the
+Exit status: 0 every cluster has a layout; 1 one has none, can't be asked for, or is undecided within the \
 budget of steps; 2 the model is wrong.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model

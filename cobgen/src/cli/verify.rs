@@ -20,7 +20,7 @@ Examples:
   cobgen verify model.yaml --runs 1000 --seed 7
   cobgen verify --depot /srv/cob/depot
 
-Each run begins in random states and has lost, doubled and late messages, daemons that are killed and
+Each run begins in random states and has lost, doubled and late messages, daemons that are killed and \
 actions that fail. A model that `check` refuses can be verified all the same, to see what it would do.
 
 Exit status: 0 every run converged; 1 some did not; 2 bad input.")]

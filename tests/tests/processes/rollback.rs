@@ -169,6 +169,11 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     shop.cluster.wait_answers("n2");
     shop.wait_returned(two, one);
     shop.mend("n3");
+    // Nor does anybody go there because it is the latest: only by its number.
+    let depot = shop.cluster.path("depot").display().to_string();
+    let (code, text) = shop.ctl(&["--depot", &depot, "switch", "latest", "--wait"]);
+    let why = "generation 2, the latest, was withdrawn on n1, n2 and n3: n3/lb gave up";
+    assert!(code == 1 && text.contains(why) && text.contains("`cobctl switch 2`"), "{code} {text}");
     shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
     shop.cluster.wait_converged(two, PATIENCE);
     shop.serves(2);

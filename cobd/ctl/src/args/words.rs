@@ -15,7 +15,7 @@ Examples:
   $ cobctl explain n1
   n1 goes on to generation 8 when this has left for good: n2/old
 
-Of a host: what keeps it from activating the generation that it goes to; else its change objects that are not where
+Of a host: what keeps it from activating the generation that it goes to; else its change objects that are not where \
 they should be.";
 
 pub(super) const CHECK: &str = "\
@@ -24,14 +24,14 @@ Examples:
   cobctl check n1 n2/app        a host and a change object
   cobctl check --json | jq -r '.hosts[].differing[]?.cob'
 
-Daemons check by themselves at a start, when somebody changes a file or a unit, and at the intervals of kinds. This is
-for whoever wants to know now. Only checks count that begin after the question. What is found is treated as ever: what
+Daemons check by themselves at a start, when somebody changes a file or a unit, and at the intervals of kinds. This is \
+for whoever wants to know now. Only checks count that begin after the question. What is found is treated as ever: what \
 others have changed is put right where the model says so. A change object that is being moved is not looked at.
 
-Exit status: 0 everything was looked at and is as wanted; 1 something differs, moves, or could not be told in time;
+Exit status: 0 everything was looked at and is as wanted; 1 something differs, moves, or could not be told in time; \
 3 a host could not be reached.
-With --json: {\"hosts\": [{\"name\", \"reachable\", \"host\", \"round\", \"generation\", \"asked\", \"looked\", \"as_wanted\",
-\"differ\", \"not_known\", \"moving\", \"ended\", \"differing\": [{\"cob\", \"found\", \"wanted\", \"detail\"}], \"unknown\": [{\"cob\", \"why\"}]} or
+With --json: {\"hosts\": [{\"name\", \"reachable\", \"host\", \"round\", \"generation\", \"asked\", \"looked\", \"as_wanted\", \
+\"differ\", \"not_known\", \"moving\", \"ended\", \"differing\": [{\"cob\", \"found\", \"wanted\", \"detail\"}], \"unknown\": [{\"cob\", \"why\"}]} or \
 {\"name\", \"reachable\", \"error\", \"hint\"}]}.";
 
 pub(super) const CANCEL: &str = "\
@@ -39,18 +39,18 @@ Examples:
   cobctl cancel                          whichever switch is under way
   cobctl cancel 8 --on-failure rollback  hosts go back, whatever generation 8 says
 
-What runs on a host that is being switched gets SIGTERM, with its whole process group, and SIGKILL after its grace, as
-when its time is over; it counts as no failed attempt. Then hosts hold (`cobctl resume` goes on with the switch), or go
+What runs on a host that is being switched gets SIGTERM, with its whole process group, and SIGKILL after its grace, as \
+when its time is over; it counts as no failed attempt. Then hosts hold (`cobctl resume` goes on with the switch), or go \
 back to the generation before, as `switch: on_failure` of the model says. Hosts that can't be reached go on.
 
-Exit status: 0 every host has answered; 1 a host refused; 3 a host could not be reached.
+Exit status: 0 every host has answered; 1 a host refused; 3 a host could not be reached. \
 With --json: {\"hosts\": [{\"name\", \"reachable\", \"changed\", \"detail\"} or {\"name\", \"reachable\", \"error\", \"hint\"}]}.";
 
 pub(super) const CALL_OFF: &str = "\
 Example:
   cobctl call-off 8
 
-Where `go` was said already the host refuses: `cobctl cancel` stops it there. A host that follows the depot prepares it
+Where `go` was said already the host refuses: `cobctl cancel` stops it there. A host that follows the depot prepares it \
 again by itself. Exit status and --json: as of `cobctl cancel`.";
 
 pub(super) const LIMIT: &str = "\
@@ -60,17 +60,17 @@ Examples:
   cobctl limit none
   cobctl limit 1 --budget web   of those that take tokens of the budget `web` one at a time, on all hosts together
 
-It holds over restarts and generations. Checks go on; who waits for its turn is shown by `cobctl status`, and of those who
-could move the one with the lowest rank goes first. Nothing can come to a stand for it: what moves waits for nobody.
-How many *hosts* switch at a time: `cobctl switch --limit-hosts`. With --budget the budget has so many tokens, and never
+It holds over restarts and generations. Checks go on; who waits for its turn is shown by `cobctl status`, and of those who \
+could move the one with the lowest rank goes first. Nothing can come to a stand for it: what moves waits for nobody. \
+How many *hosts* switch at a time: `cobctl switch --limit-hosts`. With --budget the budget has so many tokens, and never \
 more than the model gives it; who has one keeps it until it is back. Exit status and --json: as of `cobctl cancel`.";
 
 pub(super) const DECLARE_FINAL: &str = "\
 Example:
   cobctl declare-final n4/old
 
-For what leaves with a switch and can't: what it needs has failed, or its host is off for good. The hosts that wait for it
-(`cobctl explain HOST`) go on as if it had left, whatever it really does, and write down who said so; its own host, if it
+For what leaves with a switch and can't: what it needs has failed, or its host is off for good. The hosts that wait for it \
+(`cobctl explain HOST`) go on as if it had left, whatever it really does, and write down who said so; its own host, if it \
 is reached, leaves it where it is. Exit status and --json: as of `cobctl cancel`.";
 
 pub(super) const OUTCOMES: &str = "\
@@ -78,12 +78,12 @@ Examples:
   cobctl outcomes                        every switch that the hosts tell of
   cobctl outcomes 8 --json | jq '.outcomes[-1].hosts'
 
-Gathered from the hosts' histories. `cobctl switch --wait` writes the outcome of its switch into the depot, where it may,
+Gathered from the hosts' histories. `cobctl switch --wait` writes the outcome of its switch into the depot, where it may, \
 and `cobgen log` shows it; --record does that with the newest here.
 
-Exit status: 0 the newest switch has converged; 1 it has not; 3 a host could not be reached, and what it knows is missing.
-With --json: {\"outcomes\": [{\"to\", \"by\", \"began_ns\", \"ended_ns\", \"ended\", \"hosts\": {HOST: {\"from\", \"to\", \"by\",
-\"began_ns\", \"activated_ns\", \"ended_ns\", \"ended\", \"cobs\": {COB: {\"moves\", \"failures\", \"failed\", \"error\"}}}}}]},
+Exit status: 0 the newest switch has converged; 1 it has not; 3 a host could not be reached, and what it knows is missing. \
+With --json: {\"outcomes\": [{\"to\", \"by\", \"began_ns\", \"ended_ns\", \"ended\", \"hosts\": {HOST: {\"from\", \"to\", \"by\", \
+\"began_ns\", \"activated_ns\", \"ended_ns\", \"ended\", \"cobs\": {COB: {\"moves\", \"failures\", \"failed\", \"error\"}}}}}]}, \
 the oldest first; \"ended\" is converged, called-off, superseded, cancelled, rolled-back, under-way or failed.";
 
 pub(super) const SWITCH: &str = "\
@@ -94,14 +94,14 @@ Examples:
   cobctl switch 8 --canary n1,n2 --gate 5m --check './smoke.sh' --on-failure rollback --wait
   cobctl switch 8 --limit-hosts 3 --wait
 
-First every host gets the generation, verifies it and looks at what is new in it (prepare); nothing has changed until
+First every host gets the generation, verifies it and looks at what is new in it (prepare); nothing has changed until \
 then, and a host that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.
 
-A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not
-told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing:
+A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not \
+told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing: \
 hosts that were told to go do so, the others have it prepared, and the same command goes on from there.
 
-Exit status: 0 told, or with --wait converged; 1 refused, failed, superseded, out of time or interrupted; 3 a host could
+Exit status: 0 told, or with --wait converged; 1 refused, failed, superseded, out of time or interrupted; 3 a host could \
 not be reached.";
 
 /// Arguments of `switch`.

@@ -29,7 +29,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &Durations
     screen.line(&text)?;
     if recorded.others > 0 {
         let others = cob_types::words::count(recorded.others, "move");
-        screen.problem("note", &format!("{others} of change objects that are no services with actions left out"));
+        screen.problem(
+            "note",
+            &format!("{others} of change objects that are no services with actions left out: `--transitions` has them"),
+        );
     }
     Ok(if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit })
 }

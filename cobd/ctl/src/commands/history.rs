@@ -1,14 +1,14 @@
 //! `cobctl history`: the merged journal, to its end or on and on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
-use cob_types::{GenerationNumber, HostName};
+use cob_types::{CobId, GenerationNumber, HostName};
 
 use super::Context;
 use super::forecast::Beside;
-use crate::args::HistoryArgs;
+use crate::args::{HistoryArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather;
@@ -23,6 +23,25 @@ const PAGE: usize = 1000;
 const LONGEST_PAGE: usize = 10_000;
 /// How often hosts are asked for what is new.
 const FOLLOW: Duration = Duration::from_millis(400);
+
+/// The words about locks.
+const LOCKS: [&str; 6] = ["request", "hold", "grant", "release", "returned", "recall"];
+
+/// Which entries are taken.
+#[derive(Debug, Clone)]
+struct Wanted {
+    cob: Option<CobId>,
+    since_generation: Option<GenerationNumber>,
+    /// None of the words about locks.
+    moves: bool,
+}
+
+impl Wanted {
+    fn takes(&self, entry: &HistoryEntry) -> bool {
+        self.since_generation.is_none_or(|since| entry.generation >= since)
+            && !(self.moves && LOCKS.contains(&entry.event.as_str()))
+    }
+}
 
 /// Where the reading of one host's history stands.
 #[derive(Debug, Clone)]
@@ -41,15 +60,37 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     if let Some(plan) = &args.compare_plan {
         return compare(context, screen, plan).await;
     }
-    let mut readings = beginnings(context);
+    let (host, cob) = match &args.what {
+        Some(Which::Host(host)) => (Some(host.clone()), None),
+        Some(Which::Cob(cob)) => (None, Some(cob.clone())),
+        None => (None, args.cob.clone()),
+    };
+    let wanted = Wanted { cob, since_generation: args.since_generation, moves: args.moves };
+    let mut readings = match host {
+        Some(host) => vec![beginning(&context.locate(&host).await?)],
+        None => beginnings(context),
+    };
     let mut abandoned = std::pin::pin!(screen.abandoned());
     let mut nothing = true;
+    let mut last = args.last.map(|most| (most, VecDeque::new()));
     loop {
         let tell = |screen: &mut Screen, entry: HistoryEntry| {
             nothing = false;
-            Ok(screen.line(&told(context.json, &entry)?)?)
+            match &mut last {
+                Some((most, kept)) => {
+                    kept.push_back(entry);
+                    if kept.len() > *most {
+                        kept.pop_front();
+                    }
+                    Ok(())
+                }
+                None => Ok(screen.line(&told(context.json, &entry)?)?),
+            }
         };
-        to_the_end(context, screen, args, &mut readings, tell).await?;
+        to_the_end(context, screen, &wanted, &mut readings, tell).await?;
+        for entry in last.take().into_iter().flat_map(|(_, kept)| kept) {
+            screen.line(&told(context.json, &entry)?)?;
+        }
         if !args.follow {
             break;
         }
@@ -59,7 +100,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
             error = &mut abandoned => return Err(error.into()),
         }
     }
-    if let Some(cob) = args.cob.as_ref().filter(|_| nothing) {
+    if let Some(cob) = wanted.cob.as_ref().filter(|_| nothing) {
         screen.say(&format!("nothing is on record of {cob}: `cobctl status` lists what there is"));
     }
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
@@ -108,7 +149,7 @@ impl Following {
 }
 
 /// Everything.
-const ALL: HistoryArgs = HistoryArgs { cob: None, since_generation: None, follow: false, compare_plan: None };
+const ALL: Wanted = Wanted { cob: None, since_generation: None, moves: false };
 
 /// Takes every entry that the hosts have, in the order of the merged history; how far they were reached.
 pub(super) async fn each(
@@ -117,13 +158,13 @@ pub(super) async fn each(
     since_generation: Option<GenerationNumber>,
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<Exit, Failure> {
-    let args = HistoryArgs { since_generation, ..ALL };
+    let what = Wanted { since_generation, ..ALL };
     let mut readings = beginnings(context);
     let take = |_: &mut Screen, entry| {
         take(entry);
         Ok(())
     };
-    to_the_end(context, screen, &args, &mut readings, take).await?;
+    to_the_end(context, screen, &what, &mut readings, take).await?;
     Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
 }
 
@@ -134,27 +175,30 @@ pub(super) async fn all(
     screen: &mut Screen,
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<BTreeSet<HostName>, Failure> {
-    let args = ALL;
+    let what = ALL;
     let mut readings = beginnings(context);
     let take = |_: &mut Screen, entry| {
         take(entry);
         Ok(())
     };
-    to_the_end(context, screen, &args, &mut readings, take).await?;
+    to_the_end(context, screen, &what, &mut readings, take).await?;
     Ok(readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect())
 }
 
 /// The histories of all hosts, none of them begun.
 fn beginnings(context: &Context) -> Vec<Reading> {
-    let all = context.targets.all.iter();
-    all.map(|target| Reading { target: target.clone(), next: 0, told: 0, lost: false }).collect()
+    context.targets.all.iter().map(beginning).collect()
+}
+
+fn beginning(target: &Target) -> Reading {
+    Reading { target: target.clone(), next: 0, told: 0, lost: false }
 }
 
 /// Merges what the hosts have from where their readings stand.
 async fn to_the_end(
     context: &Context,
     screen: &mut Screen,
-    args: &HistoryArgs,
+    what: &Wanted,
     readings: &mut [Reading],
     mut tell: impl FnMut(&mut Screen, HistoryEntry) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -162,7 +206,7 @@ async fn to_the_end(
     loop {
         let wanted = merge.wanted();
         if !wanted.is_empty() {
-            for (at, limit, page) in pages(&context.client, args, readings, &wanted).await {
+            for (at, limit, page) in pages(&context.client, what, readings, &wanted).await {
                 let reading = &mut readings[at];
                 match page.and_then(|page| advance(reading, page, limit)) {
                     Ok((page, more)) => {
@@ -181,7 +225,7 @@ async fn to_the_end(
             }
         }
         while let Some(entry) = merge.next_entry() {
-            if args.since_generation.is_none_or(|since| entry.generation >= since) {
+            if what.takes(&entry) {
                 tell(screen, entry)?;
             }
         }
@@ -194,11 +238,11 @@ async fn to_the_end(
 /// The next pages of these readings, and how long each might have been.
 async fn pages(
     client: &Client,
-    args: &HistoryArgs,
+    what: &Wanted,
     readings: &[Reading],
     wanted: &[usize],
 ) -> Vec<(usize, usize, Result<Vec<HistoryEntry>, AskError>)> {
-    let only = args.cob.as_ref().map(|cob| format!("&cob={cob}")).unwrap_or_default();
+    let only = what.cob.as_ref().map(|cob| format!("&cob={cob}")).unwrap_or_default();
     let ask = |at: usize| {
         let reading = &readings[at];
         let limit = (PAGE + reading.told).min(LONGEST_PAGE);
