@@ -1,10 +1,11 @@
-//! Looking ahead: what is new or changed in a generation is looked at while it is prepared.
+//! Looking ahead: what is new or changed in a generation is looked at while it is prepared, and links to hosts that are
+//! new in it are opened.
 //!
 //! Nothing of a generation moves before its first check has ended, and for many kinds a check is a process. Those that
 //! were made before `go` are not waited for after it:
 //!
 //! ```text
-//!   prepare --- look at each new or changed change object --- answer: prepared
+//!   prepare --- look at each new or changed change object, open links --- answer: prepared
 //!      go ----- activate --- first checks: answered by the looks --- actions
 //! ```
 //!
@@ -12,26 +13,33 @@
 //! action was begun on this host since; else it is made again. It serves once. The engine knows nothing of all this:
 //! it asks for a check and is told what was found. A host that is not at rest does not look ahead, and one that is not
 //! asked to prepare (it follows the depot, or is told to go by another) neither.
+//!
+//! Links are waited for so that opening them does not share the processor with the first actions, and so that whoever
+//! prepares hears of a wall between two hosts before anything is touched. What is not there yet holds nothing up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_engine::Time;
 use cob_engine::time::Span;
 use cob_types::cob::Fingerprint;
 use cob_types::words::count;
-use cob_types::{Cob, CobId, GenerationNumber};
+use cob_types::{Cob, CobId, GenerationNumber, HostName};
 use tracing::debug;
 
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{JobEnd, JobEnded, JobHandle};
+use crate::peer::Transport as _;
 use crate::run::JobId;
+use crate::web::Done;
 
 /// So old a look may be when it counts as a check.
 const FRESH: Span = Span::secs(10);
 /// So long whoever prepares waits for the looks at most; those that have not ended then go on.
 const PATIENCE: Span = Span::secs(5);
+/// So long whoever prepares waits for links to hosts that are new, at most; one that is not there yet is told.
+const LINKS: Span = Span::secs(1);
 /// What tells the jobs of looks from those of the engine, which counts from 1 in each life.
 const MARK: u64 = 1 << 39;
 
@@ -44,7 +52,16 @@ pub(super) struct Ahead {
     looks: BTreeMap<CobId, Look>,
     /// Looks begun in this life.
     begun: u64,
-    asked: Option<(Reply, Time, String)>,
+    asked: Option<Asked>,
+}
+
+/// Somebody waits to hear that a generation is prepared.
+struct Asked {
+    reply: Reply,
+    since: Time,
+    /// Hosts that there is no link to yet, and that are waited for.
+    links: BTreeSet<HostName>,
+    detail: String,
 }
 
 /// A look at one change object.
@@ -74,7 +91,15 @@ pub(super) enum Seen {
 impl Ahead {
     /// When [`Daemon::end_preparing`] is to be called.
     pub(super) fn due(&self) -> Time {
-        self.asked.as_ref().map_or(Time::NEVER, |(_, until, _)| *until)
+        let patience = |asked: &Asked| if asked.links.is_empty() { PATIENCE } else { LINKS };
+        self.asked.as_ref().map_or(Time::NEVER, |asked| asked.since + patience(asked))
+    }
+
+    /// A link is up.
+    pub(super) fn linked(&mut self, host: &HostName) {
+        if let Some(asked) = &mut self.asked {
+            asked.links.remove(host);
+        }
     }
 
     fn next_job(&mut self, start: u32) -> JobId {
@@ -152,8 +177,17 @@ impl Ahead {
 }
 
 impl Daemon {
-    /// A generation is here, and somebody waits to hear it: what is new in it is looked at first.
-    pub(super) fn look_ahead(&mut self, prepared: &Prepared, reply: Reply, detail: String) {
+    /// A generation is at hand. Returns the hosts that are new to this one by it: links to them are being opened.
+    pub(super) fn have_at_hand(&mut self, prepared: Option<Prepared>) -> BTreeSet<HostName> {
+        let known: BTreeSet<HostName> = self.links.status().into_iter().map(|peer| peer.host).collect();
+        self.at_hand = prepared;
+        self.tell_roster();
+        let now = self.links.status().into_iter().filter(|peer| !peer.up).map(|peer| peer.host);
+        now.filter(|host| !known.contains(host)).collect()
+    }
+
+    /// A generation is here, and somebody waits to hear it: what is new in it is looked at first, and these links opened.
+    pub(super) fn look_ahead(&mut self, prepared: &Prepared, links: BTreeSet<HostName>, reply: Reply, detail: String) {
         self.forget_looks();
         let generation = prepared.manifest.generation;
         if self.engine.going_to().is_none() && self.engine.running_actions().is_empty() {
@@ -178,13 +212,19 @@ impl Daemon {
             debug!(%generation, looks, "looking ahead");
             format!("{detail}; {} looked at", count(looks, "new or changed change object"))
         };
-        self.ahead.asked = Some((reply, self.clock.now() + PATIENCE, detail));
+        self.ahead.asked = Some(Asked { reply, since: self.clock.now(), links, detail });
         self.end_preparing();
     }
 
-    /// Whoever prepares hears when all looks have ended, or when that takes too long.
+    /// Whoever prepares hears when all looks have ended and all links are there, or when that takes too long.
     pub(super) fn end_preparing(&mut self) {
-        if self.ahead.asked.is_some() && (self.ahead.under_way() == 0 || self.clock.now() >= self.ahead.due()) {
+        let now = self.clock.now();
+        let Some(asked) = &mut self.ahead.asked else { return };
+        if now >= asked.since + LINKS {
+            asked.links.clear();
+        }
+        let over = now >= asked.since + PATIENCE;
+        if over || (asked.links.is_empty() && self.ahead.under_way() == 0) {
             self.answer_preparing();
         }
     }
@@ -215,9 +255,11 @@ impl Daemon {
     }
 
     fn answer_preparing(&mut self) {
-        if let Some((reply, _, detail)) = self.ahead.asked.take() {
-            self.done(reply, false, detail);
-        }
+        let Some(Asked { reply, detail, .. }) = self.ahead.asked.take() else { return };
+        let named = |host: &HostName| self.at_hand.as_ref().is_some_and(|p| p.manifest.hosts.contains_key(host));
+        let down = self.links.status().into_iter().filter(|peer| !peer.up && named(&peer.host));
+        let unlinked = down.map(|peer| (peer.host, peer.error.unwrap_or_default())).collect();
+        self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked })));
     }
 
     /// What was seen ahead of a change object that the engine wants checked.

@@ -270,6 +270,7 @@ impl Daemon {
     fn link_event(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Up { host, .. } | LinkEvent::Resync { host } => {
+                self.ahead.linked(&host);
                 self.tell_switch(&host);
                 self.feed(Event::LinkUp(host));
             }

@@ -304,11 +304,11 @@ impl Daemon {
 
     /// A generation is here that nobody goes to yet.
     fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
-        self.at_hand = Some(route.next.clone());
+        let new = self.have_at_hand(Some(route.next.clone()));
         if let Some(Asked { who, reply }) = asked {
             self.note_order(OrderRecord::Prepare(generation), Some(who));
             let detail = format!("generation {generation} is here and verified");
-            self.look_ahead(&route.next, reply, detail);
+            self.look_ahead(&route.next, new, reply, detail);
         } else {
             self.again.taken();
             if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation) {
@@ -437,7 +437,7 @@ impl Daemon {
 
     /// Answered when the turn's records are durable.
     pub(super) fn done(&mut self, reply: Reply, changed: bool, detail: String) {
-        self.turn.answers.push((reply, Ok(Done { changed, detail })));
+        self.turn.answers.push((reply, Ok(Done::new(changed, detail))));
     }
 
     pub(super) fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {

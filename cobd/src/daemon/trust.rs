@@ -27,10 +27,14 @@ impl Daemon {
             error!("this host's key can't be read: {error}");
             Keys::default()
         });
-        let mut roster = roster(&self.config, &manifests, &keys);
+        let ahead = self.at_hand.as_ref().map(|p| &*p.manifest);
+        let mut roster = roster(&self.config, &manifests, ahead, &keys);
         if introduction.is_some() {
             // There is nothing yet to speak of with other hosts.
             roster.hosts.clear();
+        }
+        if let Some(ahead) = ahead {
+            meet_ahead(&mut roster, ahead, &self.config.host);
         }
         self.identity = match &roster.protection {
             Protection::Identities(Some(identity)) => Some(identity.public()),
@@ -105,8 +109,8 @@ pub(super) fn protection(config: &Config, prepared: [Option<&Prepared>; 2]) -> P
     if with || config.trust.is_some() { Protection::Identities(None) } else { Protection::LoopbackOnly }
 }
 
-/// What the links need to know of these manifests.
-fn roster(config: &Config, manifests: &[&Manifest], keys: &Keys) -> Roster {
+/// What the links need to know of these manifests; of one that is prepared, which key this host shows if they name none.
+fn roster(config: &Config, manifests: &[&Manifest], ahead: Option<&Manifest>, keys: &Keys) -> Roster {
     let mut hosts: BTreeMap<HostName, RosterHost> = BTreeMap::new();
     let mut roster = Roster::default();
     for manifest in manifests {
@@ -126,7 +130,9 @@ fn roster(config: &Config, manifests: &[&Manifest], keys: &Keys) -> Roster {
     roster.hosts = hosts;
     let with_identities = manifests.iter().any(|m| m.security == Security::Identities);
     if with_identities || (manifests.is_empty() && config.trust.is_some()) {
-        let own = keys.to_show(&config.host, manifests).and_then(|key| match Identity::new(key) {
+        let key = keys.to_show(&config.host, manifests);
+        let key = key.or_else(|| ahead.and_then(|ahead| keys.to_show(&config.host, &[ahead])));
+        let own = key.and_then(|key| match Identity::new(key) {
             Ok(identity) => Some(identity),
             Err(error) => {
                 error!("this host's key is of no use: {error}");
@@ -136,6 +142,23 @@ fn roster(config: &Config, manifests: &[&Manifest], keys: &Keys) -> Roster {
         roster.protection = Protection::Identities(own);
     }
     roster
+}
+
+/// Adds the hosts that are new in a generation which is prepared: links to them are opened before `go`. Of hosts that are
+/// known already nothing changes by it, and nobody is let in or shut out who orders.
+fn meet_ahead(roster: &mut Roster, ahead: &Manifest, host: &HostName) {
+    let as_protected = roster.protection.has_identities() == (ahead.security == Security::Identities);
+    if !as_protected || !ahead.hosts.contains_key(host) {
+        return;
+    }
+    for (host, entry) in &ahead.hosts {
+        let keys = || entry.keys.iter().filter(|k| !roster.revoked.contains(k) && !ahead.revoked.contains(k));
+        if !roster.hosts.contains_key(host) {
+            let address = entry.address.as_deref().and_then(|a| parse_address(a).ok());
+            let met = RosterHost { address, keys: keys().copied().collect() };
+            roster.hosts.insert(host.clone(), met);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +194,28 @@ mod tests {
 
     fn told(manifests: &[&Manifest]) -> Roster {
         let config = Config::new(name("n1"), Path::new("/depot"), Path::new("/state"));
-        roster(&config, manifests, &Keys::default())
+        roster(&config, manifests, None, &Keys::default())
+    }
+
+    #[test]
+    fn of_a_generation_that_is_prepared_only_new_hosts_are_met() {
+        let active = manifest(7, &[("n1", 1, &[key(1)]), ("n2", 2, &[key(2)])], &[key(9)]);
+        let new: &[PublicKey] = &[key(3), key(8), key(9)];
+        let mut ahead = manifest(8, &[("n1", 1, &[key(1)]), ("n2", 5, &[key(4)]), ("n3", 3, new)], &[key(2), key(8)]);
+        let met = |ahead: &Manifest, host: &str| {
+            let mut roster = told(&[&active]);
+            meet_ahead(&mut roster, ahead, &name(host));
+            roster
+        };
+        let mut expected = told(&[&active]).hosts;
+        let n3 = RosterHost { address: Some(([127, 0, 0, 1], 3).into()), keys: [key(3)].into() };
+        expected.insert(name("n3"), n3);
+        let roster = met(&ahead, "n1");
+        assert_eq!(roster.hosts, expected, "n2 keeps its address and key until `go`");
+        assert_eq!(roster.revoked, [key(9)].into());
+        assert_eq!(met(&ahead, "n9").hosts, told(&[&active]).hosts, "who is not in it meets nobody");
+        ahead.security = Security::LoopbackOnly;
+        assert_eq!(met(&ahead, "n1").hosts, told(&[&active]).hosts, "nobody is spoken to in another way than now");
     }
 
     #[test]

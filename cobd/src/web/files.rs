@@ -114,11 +114,11 @@ async fn resolve(State(api): State<Api>, request: Request) -> Result<Json<Done>,
     };
     // Whether it is about to leave the loop knows.
     let answer = api.files(cob, FilesQuery::Resolve { path, choice, retire: false }).await?;
-    Ok(Json(Done { changed: true, detail: answer.text }))
+    Ok(Json(Done::new(true, answer.text)))
 }
 
 async fn restore(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {
     let RestoreOrder { cob, version, path, .. } = body(&api, request).await?;
     let answer = api.files(cob, FilesQuery::Restore { version, path }).await?;
-    Ok(Json(Done { changed: true, detail: answer.text }))
+    Ok(Json(Done::new(true, answer.text)))
 }

@@ -83,9 +83,7 @@ pub(super) fn fake() -> Fake {
                 }
                 Ask::Order { order, who, reply } => {
                     let answer = match &order {
-                        Command::Pause => {
-                            Ok(Done { changed: !std::mem::replace(&mut paused, true), detail: "paused".to_owned() })
-                        }
+                        Command::Pause => Ok(Done::new(!std::mem::replace(&mut paused, true), "paused".to_owned())),
                         Command::Prepare { .. } => Err(Refusal::new(RefusalKind::NotFound, "no generation 9", "wait")),
                         Command::Switch { .. }
                         | Command::Rollback { .. }
@@ -95,7 +93,7 @@ pub(super) fn fake() -> Fake {
                         | Command::CallOff { .. }
                         | Command::Limit { .. }
                         | Command::DeclareFinal { .. }
-                        | Command::Fence { .. } => Ok(Done { changed: true, detail: String::new() }),
+                        | Command::Fence { .. } => Ok(Done::new(true, String::new())),
                     };
                     told.send((order, who)).await.expect("the test listens");
                     drop(reply.send(answer));

@@ -3,6 +3,8 @@
 //! What is shown of hosts and change objects stands in `cob_types::status`, the history in
 //! `cob_types::history`. Fields are only added.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -174,6 +176,17 @@ pub struct Done {
     /// What it did, in words.
     #[serde(default)]
     pub detail: String,
+    /// To `prepare`: hosts of the generation that there is no link to, and why as far as that is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unlinked: BTreeMap<HostName, String>,
+}
+
+impl Done {
+    /// Of an order that concerns no link.
+    #[must_use]
+    pub fn new(changed: bool, detail: String) -> Self {
+        Self { changed, detail, unlinked: BTreeMap::new() }
+    }
 }
 
 /// An order or a question was refused.

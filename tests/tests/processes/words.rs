@@ -348,3 +348,46 @@ fn what_is_new_is_looked_at_while_it_is_prepared_and_once() {
         assert_eq!(found.map(|e| e.generation), Some(generation), "the look is the first check");
     }
 }
+
+const THREE: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+  n2: {address: "tcp://127.0.0.1:2"}
+  n3: {address: "tcp://127.0.0.1:3"}
+cobs:
+  n1/a: {kind: quick}
+  n2/b: {kind: quick, requires: [n1/a]}
+  n3/c: {kind: quick}
+"#;
+
+/// Preparing opens links to hosts that are new, and tells of those that there are none to: here `n3`, which listens
+/// elsewhere than its generation says.
+#[test]
+fn links_to_new_hosts_are_there_before_go_or_told() {
+    let mut cluster = cluster(&["n1", "n2", "n3"]);
+    let model = cluster.write_model("model", &[("model.yaml", THREE), QUICK, CHECK]);
+    let generation = cluster.generate(&model);
+    cluster.configure("n3", "listen = \"tcp://127.0.0.1:0\"");
+    cluster.start_all();
+    let unlinked = |host: &str| {
+        let said = order(&cluster, host, "prepare", "{\"generation\":1}");
+        let hosts = said.get("unlinked").and_then(|u| u.as_object()).cloned().unwrap_or_default();
+        hosts.into_iter().map(|(peer, why)| (peer, why.as_str().unwrap_or_default().to_owned())).collect::<Vec<_>>()
+    };
+    let names = |said: &[(String, String)]| said.iter().map(|(peer, _)| peer.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&unlinked("n1")), ["n2", "n3"], "nobody else is prepared");
+    assert!(names(&unlinked("n2")).contains(&"n3".to_owned()), "it can be reached by nobody");
+    let met = |c: &Cluster| c.status("n1").is_some_and(|n1| n1.peers.iter().any(|p| p.host == "n2" && p.up));
+    cluster.until(PATIENCE, || met(&cluster), "n1 and n2 have a link");
+    assert_eq!(cluster.status("n1").and_then(|n1| n1.generation).unwrap_or_default(), GenerationNumber(0));
+
+    let (exit, said) = run(cobctl(&cluster, &["n1", "n2", "n3"], &["switch", "1", "--wait", "60s"]));
+    assert_eq!(exit, 0, "what needs no link goes on: {said}");
+    assert!(said.contains("warning: no link yet between n1 and n3 (n1: "), "{said}");
+    assert!(said.contains("n2 and n3") && said.contains("refused"), "{said}");
+    assert_eq!(said.matches("n1 and n3").count() + said.matches("n3 and n1").count(), 1, "each pair once: {said}");
+    cluster.wait_converged(generation, PATIENCE);
+
+    assert_eq!(names(&unlinked("n1")), ["n3"], "told each time");
+}

@@ -160,7 +160,7 @@ impl Inside {
 
     fn order(&mut self, order: Command) -> Result<Done, Refusal> {
         self.orders.push(order.clone());
-        let done = |changed| Ok(Done { changed, detail: String::new() });
+        let done = |changed| Ok(Done::new(changed, String::new()));
         match order {
             Command::Prepare { generation } => match self.refuses {
                 Some(kind) => Err(Refusal::new(kind, format!("generation {generation} is not wanted here"), "ask why")),

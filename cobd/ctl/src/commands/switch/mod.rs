@@ -136,8 +136,8 @@ async fn run_within(
     let mut refused = false;
     for (target, answer) in answers {
         match answer {
-            Ready::Yes => {
-                report.prepared.push(target.stand_in());
+            Ready::Yes(unlinked) => {
+                report.prepared(&target.stand_in(), unlinked);
                 ready.push(target);
             }
             Ready::Absent(error) => {
@@ -159,6 +159,7 @@ async fn run_within(
         report.finish(context, screen, &first, &plan.expected)?;
         return Ok(if refused { Exit::No } else { Exit::Unreached });
     }
+    report.links(screen);
     let mut began = began;
     let mut last = ready.clone();
     if let Some(stages) = &stages {

@@ -26,7 +26,8 @@ const OPENING: Duration = Duration::from_secs(1);
 /// Whether a host has the generation and has verified it.
 #[derive(Debug)]
 pub(super) enum Ready {
-    Yes,
+    /// It has no link to these, for what reason.
+    Yes(BTreeMap<HostName, String>),
     Absent(AskError),
     Refused(AskError),
 }
@@ -144,7 +145,7 @@ pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target,
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
         match prepare(&client, &target, generation, soon, &Pending::default(), &mut backoff).await {
-            Ready::Yes => match order_go(&client, None, &target, &go, None).await {
+            Ready::Yes(_) => match order_go(&client, None, &target, &go, None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
                 Gone::Refused(error) => return (target, Gone::Refused(error)),
@@ -168,7 +169,7 @@ async fn prepare(
     loop {
         let left = until.saturating_duration_since(Instant::now()).max(LEAST);
         let error = match client.order_within(&target.endpoint, "/v1/prepare", &order, left).await {
-            Ok(_) => return Ready::Yes,
+            Ok(done) => return Ready::Yes(done.unlinked),
             Err(error) => error,
         };
         if error.is_from_daemon() {

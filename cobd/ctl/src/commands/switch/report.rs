@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, is_home, judge, unreached};
-use crate::words::{count, list, span};
+use crate::words::{clean, count, list, span};
 
 /// The least time between two lines of progress on a pipe.
 const SPARSE: Duration = Duration::from_secs(2);
@@ -53,7 +53,9 @@ pub(super) struct Report {
     /// Whether every host of the generation reported, when asked, that it is active and converged.
     converged: bool,
     /// The hosts that got ready.
-    pub(super) prepared: Vec<HostName>,
+    prepared: Vec<HostName>,
+    /// Pairs of hosts that could be reached and had no link to each other yet, by name.
+    unlinked: Vec<Unlinked>,
     /// The hosts that took the `go`.
     pub(super) gone: Vec<HostName>,
     /// The hosts that could not be reached.
@@ -73,6 +75,14 @@ pub(super) struct RefusedBy {
     error: String,
 }
 
+/// Of two hosts, as the first one says.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Unlinked {
+    host: HostName,
+    peer: HostName,
+    why: String,
+}
+
 #[derive(Debug, Serialize)]
 struct HostLine {
     name: HostName,
@@ -87,6 +97,7 @@ impl Report {
             generation,
             converged: false,
             prepared: Vec::new(),
+            unlinked: Vec::new(),
             gone: Vec::new(),
             absent: Vec::new(),
             refusals: Vec::new(),
@@ -94,6 +105,31 @@ impl Report {
             hosts: Vec::new(),
             why: Vec::new(),
         }
+    }
+
+    /// A host is ready, and has no link to these.
+    pub(super) fn prepared(&mut self, host: &HostName, unlinked: BTreeMap<HostName, String>) {
+        let with = |(peer, why)| Unlinked { host: host.clone(), peer, why };
+        self.unlinked.extend(unlinked.into_iter().map(with));
+        self.prepared.push(host.clone());
+    }
+
+    /// Tells, before anything begins, who has no link to whom though both can be reached.
+    pub(super) fn links(&mut self, screen: &mut Screen) {
+        self.unlinked = pairs(std::mem::take(&mut self.unlinked), &self.absent);
+        if self.unlinked.is_empty() {
+            return;
+        }
+        let of = |u: &Unlinked| {
+            let why = if u.why.is_empty() { String::new() } else { format!(" ({}: {})", u.host, clean(&u.why)) };
+            format!("{} and {}{why}", u.host, u.peer)
+        };
+        let between = list(self.unlinked.iter().map(of), 3);
+        screen.problem("warning", &format!("no link yet between {between}"));
+        screen.problem(
+            "hint",
+            "what one of them wants of the other waits for the link; `cobctl trust doctor` tells more",
+        );
     }
 
     /// A host could not be reached.
@@ -434,12 +470,36 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     line
 }
 
+/// Each pair once, by what is known of it, without hosts that can't be reached anyway.
+fn pairs(mut said: Vec<Unlinked>, absent: &[HostName]) -> Vec<Unlinked> {
+    said.retain(|u| !absent.contains(&u.peer));
+    let key = |u: &Unlinked| (u.host.clone().min(u.peer.clone()), u.host.clone().max(u.peer.clone()), u.why.is_empty());
+    said.sort_by_key(key);
+    said.dedup_by(|next, kept| (&next.host, &next.peer) == (&kept.peer, &kept.host));
+    said
+}
+
 #[cfg(test)]
 mod tests {
     use cobd::web::SwitchHow;
 
     use super::*;
     use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
+
+    #[test]
+    fn a_pair_without_a_link_is_told_once_and_by_who_knows_why() {
+        let name = |text: &str| HostName::new(text).expect("a name");
+        let without =
+            |host: &str, peer: &str, why: &str| Unlinked { host: name(host), peer: name(peer), why: why.to_owned() };
+        let said = vec![
+            without("n1", "n3", ""),
+            without("n2", "n9", "connection refused"),
+            without("n3", "n1", "connection refused"),
+            without("n3", "n2", ""),
+        ];
+        let left = vec![without("n3", "n1", "connection refused"), without("n3", "n2", "")];
+        assert_eq!(pairs(said, &[name("n9")]), left);
+    }
 
     fn plan() -> Plan {
         let hosts: Vec<HostName> = ["n1", "n2"].iter().map(|n| HostName::new(n).expect("a name")).collect();
