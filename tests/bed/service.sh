@@ -13,7 +13,7 @@ put h1 /usr/lib/systemd/system/demo.service <<'UNIT'
 Description=Something that runs
 [Service]
 Environment=COLOUR=none
-ExecStart=/bin/sh -c 'exec sleep infinity'
+ExecStart=/bin/sh -c 'echo demo is up; exec sleep infinity'
 ExecReload=/bin/sh -c 'echo >> /run/demo-reloads'
 Restart=on-failure
 RestartSec=30s
@@ -71,6 +71,12 @@ for deed in "kill -KILL $(demo MainPID)" "systemctl stop demo"; do
     echo "       after $took ms: ${deed%% -*}"
     [ "$took" -lt 5000 ]
 done
+
+step "what it prints is shown, and what comes"
+soon says "demo is up" on h1 cobctl logs h1/demo
+so_far=$(on h1 cobctl logs h1/demo | grep -c "demo is up")
+on h1 sh -c 'timeout 6 cobctl logs h1/demo --follow > /run/demo-logs & sleep 1; systemctl restart demo; wait' || true
+[ "$(on h1 grep -c "demo is up" /run/demo-logs)" = $((so_far + 1)) ]
 
 step "what somebody changes is put right: a drop-in with a restart, enablement without"
 soon on h1 cobctl status

@@ -11,8 +11,12 @@ use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 use crate::targets::HostArg;
 use crate::words::parse_span;
 
+mod looks;
 mod words;
 
+pub use looks::{
+    CheckArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, StatusArgs, WatchArgs,
+};
 pub use words::{
     AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RollbackArgs,
     SwitchArgs,
@@ -248,7 +252,18 @@ Fence a host only when it is surely off: what it holds keeps others from changin
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),
     /// Show what the last action or check of a change object printed
+    #[command(after_help = "What a service prints while it runs is shown by `cobctl logs`.")]
     Output(OutputArgs),
+    /// Show what a service prints
+    #[command(after_help = "\
+Examples:
+  cobctl logs n1/app              the last 100 lines
+  cobctl logs n1/app -f           and what comes, over restarts of the service, until interrupted
+  cobctl logs n1/app --previous   of its life before this one: why it has ended
+
+Of a service with commands, what its daemon has kept: the first 64 KiB and the last 512 KiB of each of the last two \
+lives. Of a unit of systemd, what the journal of its host has, with times.")]
+    Logs(LogsArgs),
     /// Show in what a change object's files differ from what is wanted; exit 0 only if they don't
     #[command(after_help = "\
 Examples:
@@ -375,106 +390,9 @@ pub struct DemoArgs {
     pub end: Option<PathBuf>,
 }
 
-/// Arguments of `status`.
-#[derive(Debug, ClapArgs)]
-pub struct StatusArgs {
-    /// Only these hosts or change objects
-    #[arg(value_name = "HOST|COB")]
-    pub only: Vec<Which>,
-    /// Show every change object; else those that are settled are counted where there are many
-    #[arg(long)]
-    pub all: bool,
-}
-
-/// Arguments of `check`.
-#[derive(Debug, ClapArgs)]
-pub struct CheckArgs {
-    /// Only these hosts or change objects
-    #[arg(value_name = "HOST|COB")]
-    pub only: Vec<Which>,
-    /// How long to wait for checks to end
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::words::parse_span)]
-    pub wait: Duration,
-}
-
-/// Arguments of `watch`.
-#[derive(Debug, ClapArgs)]
-pub struct WatchArgs {
-    /// Only these hosts or change objects
-    #[arg(value_name = "HOST|COB")]
-    pub only: Vec<Which>,
-    /// End when all is converged
-    #[arg(long)]
-    pub until_converged: bool,
-    /// A plan that `cobgen plan --from N --to M --json` printed: tells when the switch ends, as it goes
-    #[arg(long, value_name = "FILE")]
-    pub plan: Option<PathBuf>,
-}
-
-/// Arguments of `explain`.
-#[derive(Debug, ClapArgs)]
-pub struct ExplainArgs {
-    /// The change object, or the host
-    #[arg(value_name = "HOST|COB")]
-    pub what: Which,
-}
-
-/// Arguments of `history`.
-#[derive(Debug, ClapArgs)]
-pub struct HistoryArgs {
-    /// Only what concerns this change object, or what is on record on this host
-    #[arg(value_name = "COB|HOST", conflicts_with = "cob")]
-    pub what: Option<Which>,
-    /// The same as COB
-    #[arg(long)]
-    pub cob: Option<CobId>,
-    /// Only moves, checks and orders, and not the words by which change objects agree on locks
-    #[arg(long)]
-    pub moves: bool,
-    /// Only the last so many entries, of those that are shown
-    #[arg(long, short = 'n', value_name = "N")]
-    pub last: Option<usize>,
-    /// Only what happened under this generation and later ones
-    #[arg(long, value_name = "N", value_parser = generation)]
-    pub since_generation: Option<GenerationNumber>,
-    /// Go on with what happens from now on
-    #[arg(long, short)]
-    pub follow: bool,
-    /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "last", "since_generation", "follow"])]
-    pub compare_plan: Option<PathBuf>,
-}
-
-/// Arguments of `durations`.
-#[derive(Debug, ClapArgs)]
-pub struct DurationsArgs {
-    /// Only what happened under this generation and later ones
-    #[arg(long, value_name = "N", value_parser = generation)]
-    pub since_generation: Option<GenerationNumber>,
-    /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
-    #[arg(long)]
-    pub transitions: bool,
-}
-
-/// Arguments of `facts`.
-#[derive(Debug, ClapArgs)]
-pub struct FactsArgs {
-    /// Only these hosts
-    #[arg(value_name = "HOST")]
-    pub only: Vec<HostName>,
-}
-
 /// Arguments of `retry`.
 #[derive(Debug, ClapArgs)]
 pub struct RetryArgs {
-    /// The change object
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
-}
-
-/// Arguments of `output`.
-#[derive(Debug, ClapArgs)]
-pub struct OutputArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,

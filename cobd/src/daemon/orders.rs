@@ -59,6 +59,10 @@ impl Daemon {
                 let _ = reply.send(self.output(&cob));
             }
             Ask::Files { cob, query, reply } => self.files(&cob, query, reply),
+            Ask::Logs { cob, query, reply } => {
+                let asked = self.context_of(&cob).and_then(|context| self.kinds.logs(&context, query));
+                self.beside(&cob, asked, "`cobctl status` and `cobctl explain` tell of its state", reply);
+            }
             Ask::Check { cobs, reply } => drop(reply.send(self.begin_round(&cobs))),
             Ask::CheckRound { round, reply } => drop(reply.send(self.rounds.standing(round))),
             Ask::Watch { reply } => {
@@ -79,8 +83,7 @@ impl Daemon {
         reply: tokio::sync::oneshot::Sender<Result<FilesAnswer, Refusal>>,
     ) {
         let Some(status) = self.engine.status_of(cob, self.clock.now()) else {
-            let what = format!("this host has no change object {cob}");
-            drop(reply.send(Err(Refusal::new(RefusalKind::NotFound, what, "`cobctl status` lists them"))));
+            drop(reply.send(Err(unknown(cob))));
             return;
         };
         if let FilesQuery::Resolve { retire, .. } = &mut query {
@@ -89,15 +92,25 @@ impl Daemon {
         if matches!(query, FilesQuery::Resolve { .. } | FilesQuery::Restore { .. }) {
             info!(%cob, "ordered about its files");
         }
-        let refused = |why: String| {
-            Refusal::new(RefusalKind::Conflict, why, "`cobctl diff` and `cobctl files log` show what there is")
-        };
         let asked = self.context_of(cob).and_then(|context| self.kinds.files(&context, query));
+        self.beside(cob, asked, "`cobctl diff` and `cobctl files log` show what there is", reply);
+    }
+
+    /// Answers what takes its time, beside the loop.
+    fn beside<T: Send + 'static>(
+        &self,
+        cob: &CobId,
+        asked: Result<impl Future<Output = Result<T, String>> + Send + 'static, String>,
+        hint: &'static str,
+        reply: tokio::sync::oneshot::Sender<Result<T, Refusal>>,
+    ) {
+        let refused = move |why: String| Refusal::new(RefusalKind::Conflict, why, hint);
         match asked {
             Ok(answer) => drop(tokio::spawn(async move {
                 // One who has gone away does not miss the answer.
                 let _ = reply.send(answer.await.map_err(refused));
             })),
+            Err(_) if self.engine.status_of(cob, self.clock.now()).is_none() => drop(reply.send(Err(unknown(cob)))),
             Err(why) => drop(reply.send(Err(refused(why)))),
         }
     }
@@ -416,8 +429,7 @@ impl Daemon {
 
     fn retry(&mut self, cob: CobId, who: &str, reply: Reply) {
         let Some(status) = self.engine.status_of(&cob, self.clock.now()) else {
-            let known = format!("this host has no change object {cob}");
-            self.refuse(reply, RefusalKind::NotFound, &known, "`cobctl status` lists them");
+            self.turn.answers.push((reply, Err(unknown(&cob))));
             return;
         };
         self.feed_ordered(Event::Order(Order::Retry(cob.clone())), who);
@@ -443,6 +455,10 @@ impl Daemon {
     pub(super) fn refuse(&mut self, reply: Reply, kind: RefusalKind, error: &str, hint: &str) {
         self.turn.answers.push((reply, Err(Refusal::new(kind, error, hint))));
     }
+}
+
+fn unknown(cob: &CobId) -> Refusal {
+    Refusal::new(RefusalKind::NotFound, format!("this host has no change object {cob}"), "`cobctl status` lists them")
 }
 
 /// The order of a switch by a manifest.

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
-use super::service::Systemd;
+use super::service::{LogsAnswer, LogsQuery, Systemd};
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
 /// What carries out the checks and transitions of kinds that name it.
@@ -75,6 +75,11 @@ pub trait Backend: Send + Sync {
         _context: &Context,
         _query: FilesQuery,
     ) -> Option<Work<Result<FilesAnswer, String>>> {
+        None
+    }
+
+    /// What a change object prints while it runs; none: nothing of it runs.
+    fn logs(&self, _tools: &Tools, _context: &Context, _query: LogsQuery) -> Option<Work<Result<LogsAnswer, String>>> {
         None
     }
 

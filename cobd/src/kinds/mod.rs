@@ -38,3 +38,4 @@ mod wait;
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
 pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
+pub use service::{LogsAnswer, LogsQuery};

@@ -21,13 +21,14 @@ use crate::peer::HttpStream;
 const TOKEN: &str = "open-sesame";
 
 /// Every path, the method and body that it takes, and the role that it needs.
-const ROUTES: [(&str, &str, Role); 16] = [
+const ROUTES: [(&str, &str, Role); 17] = [
     ("GET /v1/version", "", Role::Look),
     ("GET /v1/whoami", "", Role::Look),
     ("GET /v1/status", "", Role::Look),
     ("GET /v1/cobs/n1/a", "", Role::Look),
     ("GET /v1/history", "", Role::Look),
     ("GET /v1/output/n1/a/b", "", Role::Look),
+    ("GET /v1/logs/n1/a/b", "", Role::Look),
     ("GET /v1/events", "", Role::Look),
     ("GET /v1/check?round=7", "", Role::Look),
     ("POST /v1/check", "{}", Role::Operate),

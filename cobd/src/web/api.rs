@@ -17,7 +17,7 @@ use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use crate::kinds::{FilesAnswer, FilesQuery};
+use crate::kinds::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 
 use super::access::Access;
 use super::brake::Brake;
@@ -75,6 +75,15 @@ pub enum Ask {
         cob: CobId,
         /// The answer; none: nothing is kept.
         reply: oneshot::Sender<Option<String>>,
+    },
+    /// What a change object prints while it runs.
+    Logs {
+        /// Whose.
+        cob: CobId,
+        /// What of it.
+        query: LogsQuery,
+        /// The answer.
+        reply: oneshot::Sender<Result<LogsAnswer, Refusal>>,
     },
     /// Something about a change object's files, or an order about them.
     Files {
@@ -304,6 +313,11 @@ impl Api {
     /// Asks about files: a large tree takes its time.
     pub(super) async fn files(&self, cob: CobId, query: FilesQuery) -> Result<FilesAnswer, Refusal> {
         self.within(ORDER, |reply| Ask::Files { cob, query, reply }).await?
+    }
+
+    /// Asks what a change object prints: a journal takes its time.
+    pub(super) async fn logs(&self, cob: CobId, query: LogsQuery) -> Result<LogsAnswer, Refusal> {
+        self.within(ORDER, |reply| Ask::Logs { cob, query, reply }).await?
     }
 
     /// Gives an order.

@@ -33,7 +33,7 @@ mod access_test;
 #[cfg(test)]
 mod tests;
 
-pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
+pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 pub use access::{Access, Operators, Proof, Who};
 pub use api::{Api, Ask, Caller, Command, StatusOf, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};

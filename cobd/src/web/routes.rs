@@ -32,6 +32,7 @@ use super::wire::{
     API_VERSION, CancelOrder, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder,
     Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
+use crate::kinds::{LogsAnswer, LogsQuery};
 
 /// The longest body that is read.
 const MAX_BODY: usize = 64 << 10;
@@ -57,6 +58,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/history", get(history))
         .route("/v1/outcome", get(outcome))
         .route("/v1/output/{*id}", get(output))
+        .route("/v1/logs/{*id}", get(logs))
         .route("/v1/facts", get(facts))
         .route("/v1/events", get(events))
         .route("/v1/check", get(check_round).post(check))
@@ -180,6 +182,33 @@ async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
         )
     })?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogsWords {
+    #[serde(default = "some_lines")]
+    lines: usize,
+    after: Option<String>,
+    #[serde(default)]
+    previous: bool,
+}
+
+fn some_lines() -> usize {
+    100
+}
+
+async fn logs(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    query: Result<Query<LogsWords>, QueryRejection>,
+) -> Result<Json<LogsAnswer>, Refusal> {
+    let wrong = |what: String| Refusal::new(RefusalKind::Invalid, what, "known are `lines`, `after` and `previous`");
+    let Query(LogsWords { lines, after, previous }) = query.map_err(|e| wrong(e.body_text()))?;
+    if !(1..=LogsQuery::MAX_LINES).contains(&lines) {
+        return Err(wrong(format!("`lines` is from 1 to {}", LogsQuery::MAX_LINES)));
+    }
+    Ok(Json(api.logs(cob_id(&id)?, LogsQuery { lines, after, previous }).await?))
 }
 
 async fn check(

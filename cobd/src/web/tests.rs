@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
+use super::LogsAnswer;
 use super::{
     Access, Api, Ask, Command, Done, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow, UnixServer,
     serve_connection,
@@ -71,6 +72,10 @@ pub(super) fn fake() -> Fake {
                 }
                 Ask::Outcome { reply, .. } => drop(reply.send(None)),
                 Ask::Output { cob, reply } => drop(reply.send((cob.name() == "a/b").then(|| "hello\n".to_owned()))),
+                Ask::Logs { cob, query, reply } => {
+                    let text = format!("{cob} {query:?}\n");
+                    drop(reply.send(Ok(LogsAnswer { text, ..LogsAnswer::default() })));
+                }
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),
                 Ask::Check { reply, .. } => drop(reply.send(Ok(7))),
                 Ask::CheckRound { round, reply } => {
@@ -183,6 +188,12 @@ async fn questions_are_answered_as_json() {
     let (code, body) = served.get("/v1/version").await;
     assert!(code == 200 && body.contains("\"api\":1"), "{body}");
     assert_eq!(served.get("/v1/output/n1/a/b").await, (200, "hello\n".to_owned()));
+    let (code, body) = served.get("/v1/logs/n1/a/b?after=s=1;i=2").await;
+    let asked = r#"LogsQuery { lines: 100, after: Some("s=1;i=2"), previous: false }"#;
+    assert_eq!(
+        (code, serde_json::from_str::<LogsAnswer>(&body).expect("an answer").text),
+        (200, format!("n1/a/b {asked}\n"))
+    );
 }
 
 #[tokio::test]
@@ -200,6 +211,8 @@ async fn what_is_not_there_is_told_with_a_hint() {
         ("/v1/outcome?to=3", 404, "no switch to generation 3 has begun since"),
         ("/v1/outcome", 400, "a generation's number"),
         ("/v1/status?cobs=some", 400, "`restless`"),
+        ("/v1/logs/n1/a/b?lines=0", 400, "from 1 to 10000"),
+        ("/v1/logs/n1/a/b?line=9", 400, "known are `lines`, `after` and `previous`"),
     ] {
         let (found, body) = served.get(path).await;
         assert!(found == code && body.contains(word) && body.contains("\"hint\":"), "{path}: {found} {body}");

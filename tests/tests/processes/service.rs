@@ -109,3 +109,50 @@ fn a_service_whose_keeper_died_too_is_not_left_running_twice() {
 fn keeper(folder: &Path) -> u32 {
     fs::read_to_string(folder.join("lock")).expect("a lock").trim().parse().expect("a process id")
 }
+
+const PRINTING: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+cobs:
+  n1/server:
+    kind: service
+    content:
+      start: [/bin/sh, -c, "echo $$ > $COB_STATE_DIR/pid; echo begun; echo complaint >&2; while :; do sleep 60 & wait $!; done"]
+  n1/flag: {kind: quick}
+"#;
+
+#[test]
+fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
+    use std::io::{BufRead as _, BufReader};
+
+    let mut cluster = cluster(&["n1"]);
+    let model = cluster.write_model("model", &[("model.yaml", PRINTING), crate::QUICK, crate::CHECK]);
+    let mut draft = cluster.load(&model);
+    draft.kinds.get_mut("service").expect("built in").value.check.interval_ms = Some(100);
+    let generation = cluster.publish_draft(&draft);
+    cluster.bring_up(generation, PATIENCE);
+    let logs =
+        |words: &[&str]| crate::words::run(crate::words::cobctl(&cluster, &["n1"], &[&["logs"], words].concat()));
+    assert_eq!(logs(&["n1/server"]), (0, "begun\ncomplaint\n".to_owned()));
+    assert_eq!(logs(&["n1/server", "-n", "1"]), (0, "complaint\n".to_owned()));
+    let (exit, said) = logs(&["n1/server", "--json"]);
+    assert_eq!((exit, said.trim_end()), (0, r#"{"cob":"n1/server","source":"output","text":"begun\ncomplaint\n"}"#));
+    for (words, told) in [
+        (&["n1/server", "--previous"][..], "nothing is kept of a life before this one"),
+        (&["n1/flag"], "n1/flag is of the kind quick, which is no service: `cobctl output n1/flag`"),
+        (&["n1/other"], "this host has no change object n1/other"),
+    ] {
+        let (exit, said) = logs(words);
+        assert!(exit == 1 && said.contains(told), "{words:?}: {exit} {said}");
+    }
+
+    let mut following = crate::words::cobctl(&cluster, &["n1"], &["logs", "n1/server", "-f"]).spawn().expect("begins");
+    let mut lines = BufReader::new(following.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+    assert_eq!(lines.by_ref().take(2).collect::<Vec<_>>(), ["begun", "complaint"]);
+    processes::signal(service(&cluster).expect("it runs"), Signal::KILL);
+    assert_eq!(lines.by_ref().take(2).collect::<Vec<_>>(), ["begun", "complaint"], "of its next life");
+    following.kill().expect("killed");
+    following.wait().expect("ends");
+    assert_eq!(logs(&["n1/server", "--previous"]), (0, "begun\ncomplaint\n".to_owned()));
+}

@@ -22,6 +22,7 @@ mod facts;
 mod files;
 mod forecast;
 mod history;
+mod logs;
 mod orders;
 mod outcomes;
 mod output;
@@ -106,6 +107,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::DeclareFinal(args) => orders::declare_final(&context(global, screen)?, screen, &args).await,
         Command::Outcomes(args) => outcomes::run(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
+        Command::Logs(args) => logs::run(&context(global, screen)?, screen, &args).await,
         Command::Diff(args) => files::diff(&context(global, screen)?, screen, &args).await,
         Command::Resolve(args) => files::resolve(&context(global, screen)?, screen, &args).await,
         Command::Files(args) => files::walk(&context(global, screen)?, screen, &args).await,

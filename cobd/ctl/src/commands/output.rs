@@ -28,7 +28,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArg
 }
 
 /// With an end of the last line: a terminal's prompt comes behind it.
-fn whole_lines(mut text: String) -> String {
+pub(super) fn whole_lines(mut text: String) -> String {
     if !(text.is_empty() || text.ends_with('\n')) {
         text.push('\n');
     }

@@ -146,6 +146,10 @@ impl Inside {
                 let none = Refusal::new(RefusalKind::Conflict, format!("{cob} has no files"), "");
                 drop(reply.send(Err(none)));
             }
+            Ask::Logs { cob, reply, .. } => {
+                let none = Refusal::new(RefusalKind::Conflict, format!("{cob} is no service"), "");
+                drop(reply.send(Err(none)));
+            }
             Ask::Check { reply, .. } => {
                 let what = "checks are the business of real daemons";
                 drop(reply.send(Err(Refusal::new(RefusalKind::Unavailable, what, ""))));

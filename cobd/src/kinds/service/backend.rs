@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::folder::{Look, ServiceFolder};
 use super::leaving;
 use super::link::Link;
+use super::logs::{self, LogsAnswer, LogsQuery};
 use super::mover::{Answer, Goal, Wish};
 use super::unit::{self, OnChange, Question, UnitContent, unit_of};
 use super::watch::Watcher;
@@ -208,6 +209,21 @@ impl Backend for Service {
             stdout_apart: false,
             read: Box::new(move |result| read_transition(timeout, result, values)),
         })
+    }
+
+    fn logs(&self, tools: &Tools, context: &Context, query: LogsQuery) -> Option<Work<Result<LogsAnswer, String>>> {
+        let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
+        let content = read(&context.cob.content);
+        let future = async move {
+            match content? {
+                Content::Unit(content) => logs::of_unit(&content.unit, &query).await,
+                Content::Commands(_) => {
+                    let read = tokio::task::spawn_blocking(move || logs::of_kept(&folder, &query));
+                    read.await.unwrap_or_else(|e| Err(e.to_string()))
+                }
+            }
+        };
+        Some(Work::Inside { future: Box::pin(future), timeout: None })
     }
 
     fn left(&self, tools: &Tools, cob: &CobId) -> Option<JoinHandle<()>> {

@@ -20,7 +20,7 @@ pub(super) const LOCK: &str = "lock";
 /// What the service prints.
 pub(super) const OUTPUT: &str = "output";
 /// What it had printed in its life before.
-const OLD_OUTPUT: &str = "output.old";
+pub(super) const OLD_OUTPUT: &str = "output.old";
 /// What `ready`, `stop`, `start` and `status` print.
 pub(super) const COMMANDS: &str = "commands";
 /// Put there to make the keeper end the service.

@@ -39,6 +39,7 @@ mod folder;
 mod keeper;
 mod leaving;
 mod link;
+mod logs;
 mod mover;
 #[cfg(test)]
 mod service_test;
@@ -49,5 +50,6 @@ pub(super) use backend::Service;
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
 pub(crate) use leaving::restore;
+pub use logs::{LogsAnswer, LogsQuery};
 pub(crate) use mover::make_move;
 pub(super) use unit::Systemd;

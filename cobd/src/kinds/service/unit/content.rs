@@ -14,7 +14,7 @@ use crate::kinds::content;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::kinds::service) struct UnitContent {
-    unit: String,
+    pub(in crate::kinds::service) unit: String,
     #[serde(default)]
     pub(in crate::kinds::service) enabled: Option<bool>,
     #[serde(default)]

@@ -1,0 +1,129 @@
+//! Arguments of the commands that only look.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use cob_types::{CobId, GenerationNumber, HostName};
+
+use super::{Which, generation};
+
+/// Arguments of `status`.
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// Show every change object; else those that are settled are counted where there are many
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, ClapArgs)]
+pub struct CheckArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// How long to wait for checks to end
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::words::parse_span)]
+    pub wait: Duration,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, ClapArgs)]
+pub struct WatchArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// End when all is converged
+    #[arg(long)]
+    pub until_converged: bool,
+    /// A plan that `cobgen plan --from N --to M --json` printed: tells when the switch ends, as it goes
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, ClapArgs)]
+pub struct ExplainArgs {
+    /// The change object, or the host
+    #[arg(value_name = "HOST|COB")]
+    pub what: Which,
+}
+
+/// Arguments of `history`.
+#[derive(Debug, ClapArgs)]
+pub struct HistoryArgs {
+    /// Only what concerns this change object, or what is on record on this host
+    #[arg(value_name = "COB|HOST", conflicts_with = "cob")]
+    pub what: Option<Which>,
+    /// The same as COB
+    #[arg(long)]
+    pub cob: Option<CobId>,
+    /// Only moves, checks and orders, and not the words by which change objects agree on locks
+    #[arg(long)]
+    pub moves: bool,
+    /// Only the last so many entries, of those that are shown
+    #[arg(long, short = 'n', value_name = "N")]
+    pub last: Option<usize>,
+    /// Only what happened under this generation and later ones
+    #[arg(long, value_name = "N", value_parser = generation)]
+    pub since_generation: Option<GenerationNumber>,
+    /// Go on with what happens from now on
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "last", "since_generation", "follow"])]
+    pub compare_plan: Option<PathBuf>,
+}
+
+/// Arguments of `durations`.
+#[derive(Debug, ClapArgs)]
+pub struct DurationsArgs {
+    /// Only what happened under this generation and later ones
+    #[arg(long, value_name = "N", value_parser = generation)]
+    pub since_generation: Option<GenerationNumber>,
+    /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
+    #[arg(long)]
+    pub transitions: bool,
+}
+
+/// Arguments of `facts`.
+#[derive(Debug, ClapArgs)]
+pub struct FactsArgs {
+    /// Only these hosts
+    #[arg(value_name = "HOST")]
+    pub only: Vec<HostName>,
+}
+
+/// Arguments of `output`.
+#[derive(Debug, ClapArgs)]
+pub struct OutputArgs {
+    /// The change object
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+}
+
+/// Arguments of `logs`.
+#[derive(Debug, ClapArgs)]
+pub struct LogsArgs {
+    /// The service
+    #[arg(value_name = "COB")]
+    pub cob: CobId,
+    /// So many lines at most, the last ones
+    #[arg(long, short = 'n', value_name = "N", default_value = "100", value_parser = lines)]
+    pub lines: usize,
+    /// Of its life before this one
+    #[arg(long, conflicts_with = "follow")]
+    pub previous: bool,
+    /// Go on with what comes
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+fn lines(text: &str) -> Result<usize, String> {
+    let most = cobd::web::LogsQuery::MAX_LINES;
+    let lines = text.parse().ok().filter(|n| (1..=most).contains(n));
+    lines.ok_or_else(|| format!("{text:?} is no number of lines from 1 to {most}"))
+}

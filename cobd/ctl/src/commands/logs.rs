@@ -1,0 +1,82 @@
+//! `cobctl logs`: what a service prints, its last lines or as it comes.
+
+use std::time::Duration;
+
+use cobd::web::LogsAnswer;
+use serde::Serialize;
+
+use super::Context;
+use super::output::whole_lines;
+use crate::args::LogsArgs;
+use crate::client::AskError;
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::Screen;
+use crate::words::clean_lines;
+
+/// How often what is new is asked for.
+const FOLLOW: Duration = Duration::from_millis(400);
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    cob: &'a cob_types::CobId,
+    source: &'a str,
+    text: &'a str,
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs) -> Result<Exit, Failure> {
+    let LogsArgs { cob, lines, previous, follow } = args;
+    let target = context.locate(&cob.host()).await?;
+    let ask = |more: String| {
+        let path = format!("/v1/logs/{cob}?{more}");
+        let (client, endpoint) = (&context.client, &target.endpoint);
+        async move { client.get::<LogsAnswer>(endpoint, &path).await }
+    };
+    let mut abandoned = std::pin::pin!(screen.abandoned());
+    let mut answer = ask(format!("lines={lines}&previous={previous}")).await?;
+    let mut away = false;
+    loop {
+        show(context, screen, args, &answer)?;
+        if !follow {
+            return Ok(Exit::Yes);
+        }
+        answer = loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(FOLLOW) => {}
+                error = &mut abandoned => return Err(error.into()),
+            }
+            match ask(format!("lines=10000&after={}", answer.next)).await {
+                Ok(answer) => break answer,
+                Err(error) if gather::is_refusal(&error) => return Err(error.into()),
+                Err(error) => tell_away(screen, &mut away, &error),
+            }
+        };
+        if std::mem::take(&mut away) {
+            screen.say(&format!("{} answers again", target.stand_in()));
+        }
+    }
+}
+
+fn tell_away(screen: &mut Screen, away: &mut bool, error: &AskError) {
+    if !std::mem::replace(away, true) {
+        screen.problem("warning", &error.in_a_line());
+    }
+}
+
+fn show(context: &Context, screen: &mut Screen, args: &LogsArgs, answer: &LogsAnswer) -> Result<(), Failure> {
+    if context.json {
+        if !(args.follow && answer.text.is_empty()) {
+            let printed = Printed { cob: &args.cob, source: &answer.source, text: &answer.text };
+            screen.line(&serde_json::to_string(&printed).expect("it is text"))?;
+        }
+    } else if !screen.is_live() {
+        screen.raw(&answer.text)?;
+    } else if args.follow {
+        // Its last line may go on.
+        screen.raw(&clean_lines(&answer.text))?;
+    } else {
+        screen.raw(&whole_lines(clean_lines(&answer.text)))?;
+    }
+    Ok(())
+}
