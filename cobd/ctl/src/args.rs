@@ -15,7 +15,8 @@ mod looks;
 mod words;
 
 pub use looks::{
-    CheckArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, StatusArgs, WatchArgs,
+    CheckArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs, StatusArgs,
+    WatchArgs,
 };
 pub use words::{
     AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RollbackArgs,
@@ -187,6 +188,21 @@ Examples:
     /// Show a past switch step by step: what happened when, and what it had waited for
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(crate::commands::replay::ReplayArgs),
+    /// Tell what a switch would do from where the hosts are now; nothing is touched
+    #[command(after_help = "\
+Examples:
+  cobctl plan latest
+  cobctl plan 8 --gantt plan.svg
+  cobctl plan 8 --json > plan.json; cobctl switch 8; cobctl watch --plan plan.json
+
+The engine of the daemons makes the switch on virtual time: who moves when and why, which services are interrupted for \
+how long, what can't be taken back, when all is done. It begins with the generation that the hosts have and with their \
+change objects where they are, and takes transitions for as long as the histories say that they took. What a generation \
+would do that is not published yet, or from another one: `cobgen plan`.
+
+Exit status: 0 there is a plan; 1 the switch would not come to rest; 3 a host could not be reached, or not the depot. \
+--json: as of `cobgen plan --from --json` (docs/plan.md).")]
+    Plan(PlanArgs),
     /// Print how long the actions of services took, by the hosts' histories: for `cobgen plan --durations`
     #[command(after_help = "\
 Examples:

@@ -188,6 +188,12 @@ impl Screen {
         }
     }
 
+    /// Whether text has colours.
+    #[must_use]
+    pub fn is_coloured(&self) -> bool {
+        self.colour
+    }
+
     /// Text in a colour.
     #[must_use]
     pub fn paint(&self, paint: Paint, text: &str) -> String {

@@ -8,6 +8,7 @@ use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::outcome::SwitchOutcome;
 use cob_types::{Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
+use cobgen::forecast::Source;
 
 use crate::failure::Failure;
 
@@ -76,6 +77,15 @@ impl TrustedDepot {
             return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
         }
         Ok(manifest)
+    }
+
+    /// A generation that is accepted, to be looked at bundle by bundle.
+    ///
+    /// # Errors
+    /// As of [`TrustedDepot::manifest`].
+    pub fn source(&self, generation: GenerationNumber) -> Result<Source<'_>, Failure> {
+        self.manifest(generation)?;
+        Ok(Source::Depot(&self.depot, generation))
     }
 
     /// Notes what came of a switch, for people: whether it is new.

@@ -32,6 +32,7 @@ use std::path::Path;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cob_depot::{Depot, DepotError, PublishError};
 use cob_types::GenerationNumber;
+pub use paint::painted;
 use serde_json::json;
 pub use variables::without_empty_variables;
 

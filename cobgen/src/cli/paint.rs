@@ -4,7 +4,8 @@ use crate::diagnostic::Paint;
 
 /// The text as it is printed; with colours if they are wanted. A line's colour is that of the sign that it begins with,
 /// wherever that stands; a line that begins at the margin is a heading.
-pub(super) fn painted(text: &str, colour: bool) -> String {
+#[must_use]
+pub fn painted(text: &str, colour: bool) -> String {
     if !colour {
         return text.to_owned();
     }

@@ -48,6 +48,18 @@ pub struct Forecasted {
     pub events: u64,
 }
 
+impl Forecasted {
+    /// The plan as other programs read it (`docs/plan.md`), with what differs as `changes`.
+    ///
+    /// # Errors
+    /// When it can't be written as JSON, which no plan is known for.
+    pub fn to_json(&self) -> serde_json::Result<Value> {
+        let mut value = serde_json::to_value(&self.plan)?;
+        value["changes"] = serde_json::to_value(&self.difference)?;
+        Ok(value)
+    }
+}
+
 /// Forecasts the switch between two generations.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use cob_types::{CobId, GenerationNumber, HostName};
 
-use super::{Which, generation};
+use super::{Wanted, Which, generation};
 
 /// Arguments of `status`.
 #[derive(Debug, ClapArgs)]
@@ -76,6 +76,26 @@ pub struct HistoryArgs {
     /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
     #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "last", "since_generation", "follow"])]
     pub compare_plan: Option<PathBuf>,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, ClapArgs)]
+pub struct PlanArgs {
+    /// The generation, or `latest`: the newest in the depot
+    #[arg(value_name = "N|latest")]
+    pub generation: Wanted,
+    /// Draw the transitions over time into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub gantt: Option<PathBuf>,
+    /// Print the order as a graph for Graphviz
+    #[arg(long, conflicts_with = "json")]
+    pub dot: bool,
+    /// How long transitions take, as `cobctl durations --transitions` prints it, in place of what the histories say now
+    #[arg(long, value_name = "FILE")]
+    pub durations: Option<PathBuf>,
+    /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
+    #[arg(long, value_name = "K", default_value_t = 20, hide_default_value = true)]
+    pub runs: u64,
 }
 
 /// Arguments of `durations`.

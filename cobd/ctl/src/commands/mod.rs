@@ -26,6 +26,7 @@ mod logs;
 mod orders;
 mod outcomes;
 mod output;
+mod plan;
 pub(crate) mod replay;
 mod shell;
 mod status;
@@ -95,6 +96,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Replay(args) => replay::run(&context(global, screen)?, screen, &args).await,
         Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
         Command::Facts(args) => facts::run(&context(global, screen)?, screen, &args).await,
+        Command::Plan(args) => plan::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
         Command::Rollback(args) => switch::rollback(&context(global, screen)?, screen, &args).await,
         Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,

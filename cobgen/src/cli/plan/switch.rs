@@ -179,9 +179,7 @@ fn print(args: &super::Args, planned: &Forecasted, terminal: &mut Terminal<'_>) 
         return refuse(fault, Answer::NotReached, args.json, terminal);
     }
     if args.json {
-        let mut value = serde_json::to_value(plan).map_err(io::Error::other)?;
-        value["changes"] = serde_json::to_value(difference).map_err(io::Error::other)?;
-        writeln!(terminal.out, "{value}")?;
+        writeln!(terminal.out, "{}", planned.to_json().map_err(io::Error::other)?)?;
     } else if args.dot {
         write!(terminal.out, "{}", show::to_dot(plan))?;
     } else {

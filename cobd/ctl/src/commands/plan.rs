@@ -1,0 +1,196 @@
+//! `cobctl plan`: what a switch would do from where the hosts are now, before any of them is touched.
+//!
+//! As `cobgen plan --from N --to M`, with what the hosts say: which generation they have, where their change objects are,
+//! and how long transitions took so far.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::{CobId, GenerationNumber, HostName, StateName};
+use cobd::web::StatusOf;
+use cobgen::cli::painted;
+use cobgen::forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
+use cobgen::generation::NoOrder;
+
+use super::transitions::Transitions;
+use super::{Context, history};
+use crate::args::{PlanArgs, Wanted};
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::Screen;
+use crate::targets::{Target, endpoints};
+use crate::trusted::TrustedDepot;
+use crate::words::list;
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs) -> Result<Exit, Failure> {
+    let Some(depot) = context.targets.open_depot()? else {
+        return Err(Failure::usage(anyhow::anyhow!("where are the generations?"))
+            .hint("name the depot with --depot or COB_DEPOT"));
+    };
+    let to = match args.generation {
+        Wanted::Number(number) => number,
+        Wanted::Latest => depot.latest()?,
+    };
+    let (now, from) = look(context, &depot, to).await?;
+    let away = tell_where(screen, &now, from);
+    let durations = match &args.durations {
+        Some(file) => durations::read(file).map_err(|what| Failure::usage(anyhow::anyhow!(what)))?,
+        None => recorded(context, screen, &now).await?,
+    };
+    let asked = Asked { durations, states: states(&now), runs: args.runs, seed: 1 };
+    let nothing = cobgen::publish::nothing();
+    let side = |number: GenerationNumber| match number {
+        GenerationNumber(0) => Ok(Source::Made(&nothing)),
+        number => depot.source(number),
+    };
+    let sides = Sides::open(side(from)?, side(to)?).map_err(Failure::from)?;
+    match forecast(sides, asked) {
+        Ok(planned) => print(context, screen, args, &planned, away),
+        Err(NoOrder::Depot(error)) => Err(error.into()),
+        Err(NoOrder::Circle(circle)) => {
+            let what = format!("each of these must leave before the next one: {}", list(&circle, 10));
+            Err(Failure::refused(anyhow::anyhow!(what)).hint("take them out of the model one after the other"))
+        }
+    }
+}
+
+/// Where the hosts are, those of the generation that is gone to and those that are left by it, and which generation most
+/// of them have.
+async fn look(
+    context: &Context,
+    depot: &TrustedDepot,
+    to: GenerationNumber,
+) -> Result<(ClusterStatus, GenerationNumber), Failure> {
+    let mut targets = context.targets.all.clone();
+    if !context.targets.narrowed {
+        add(context, depot, to, &mut targets)?;
+    }
+    let ask = |targets: Vec<Target>| async move { gather::cluster_of(&context.client, &targets, StatusOf::All).await };
+    let mut now = ask(targets.clone()).await;
+    let from = most_common(&now);
+    if !context.targets.narrowed && from != GenerationNumber(0) {
+        let known = targets.len();
+        add(context, depot, from, &mut targets)?;
+        now.hosts.extend(ask(targets.split_off(known)).await.hosts);
+    }
+    Ok((now, from))
+}
+
+/// Adds the hosts of a generation that are not there yet.
+fn add(
+    context: &Context,
+    depot: &TrustedDepot,
+    generation: GenerationNumber,
+    targets: &mut Vec<Target>,
+) -> Result<(), Failure> {
+    for (name, endpoint) in endpoints(&depot.manifest(generation)?, &context.targets.socket)? {
+        if !targets.iter().any(|t| t.name.as_ref() == Some(&name)) {
+            targets.push(Target { name: Some(name), endpoint });
+        }
+    }
+    Ok(())
+}
+
+/// The generation that most hosts have, of those that are alike the newest; 0 if none of them has any.
+fn most_common(now: &ClusterStatus) -> GenerationNumber {
+    let mut counts: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
+    for host in now.hosts.iter().filter(|h| h.reachable) {
+        *counts.entry(host.generation.unwrap_or_default()).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(generation, hosts)| (*hosts, *generation)).map(|(most, _)| most).unwrap_or_default()
+}
+
+/// Says of which hosts the plan knows less than it should. Returns whether one could not be reached.
+fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) -> bool {
+    let names = |which: &dyn Fn(&&HostStatus) -> bool| -> Vec<HostName> {
+        now.hosts.iter().filter(which).map(|h| h.name.clone()).collect()
+    };
+    let away = names(&|h| !h.reachable);
+    if !away.is_empty() {
+        let as_if = match from {
+            GenerationNumber(0) => "nothing were there yet".to_owned(),
+            from => format!("everything there were where generation {from} wants it"),
+        };
+        screen.problem("warning", &format!("{} could not be reached: planned as if {as_if}", list(&away, 6)));
+    }
+    // A host that joins has none yet.
+    let others = names(&|h| h.reachable && h.generation.is_some_and(|g| g != from));
+    if !others.is_empty() {
+        let what = format!("not generation {from} on {}: planned as if all hosts had that", list(&others, 6));
+        screen.problem("warning", &what);
+    }
+    let moving = names(&|h| h.reachable && (h.switching_to.is_some() || !h.converged) && h.generation.is_some());
+    if !moving.is_empty() {
+        screen.problem("note", &format!("not converged, and planned from where it is now: {}", list(&moving, 6)));
+    }
+    !away.is_empty()
+}
+
+fn states(now: &ClusterStatus) -> BTreeMap<CobId, StateName> {
+    let cobs = now.hosts.iter().flat_map(|host| &host.cobs);
+    cobs.filter_map(|cob| Some((cob.id.clone(), cob.state.clone()?))).collect()
+}
+
+/// How long transitions took, by the histories of the hosts.
+async fn recorded(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> Result<Durations, Failure> {
+    let mut recorded = Transitions::default();
+    let mut context = context.clone();
+    // Of the others it is said already that they are missing.
+    let answers = |t: &Target| now.hosts.iter().any(|h| h.reachable && t.name.as_ref().is_none_or(|n| *n == h.name));
+    context.targets.all.retain(answers);
+    history::each(&context, screen, None, |entry| recorded.take(entry)).await?;
+    let text = serde_json::to_string(&recorded.lines()).map_err(Failure::environment)?;
+    Durations::of_text(&text).map_err(|what| Failure::environment(anyhow::anyhow!(what)))
+}
+
+fn print(
+    context: &Context,
+    screen: &mut Screen,
+    args: &PlanArgs,
+    planned: &Forecasted,
+    away: bool,
+) -> Result<Exit, Failure> {
+    if let Some(file) = &args.gantt {
+        draw(file, planned)?;
+    }
+    if context.json {
+        screen.json(&planned.to_json().map_err(Failure::environment)?)?;
+    } else if args.dot {
+        screen.raw(&show::to_dot(&planned.plan))?;
+    } else {
+        screen.raw(&painted(&show::in_words(&planned.plan, &planned.difference), screen.is_coloured()))?;
+    }
+    Ok(match planned.plan.forecast.converges {
+        false => Exit::No,
+        true if away => Exit::Unreached,
+        true => Exit::Yes,
+    })
+}
+
+fn draw(file: &Path, planned: &Forecasted) -> Result<(), Failure> {
+    let written = std::fs::write(file, show::to_svg(&planned.plan));
+    written.map_err(|error| Failure::environment(anyhow::anyhow!("can't write {}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cluster, host};
+
+    #[test]
+    fn most_hosts_decide_and_of_two_halves_the_newer_one() {
+        let at = |name: &str, generation: u64| {
+            let mut host = host(name, generation, Vec::new());
+            host.generation = host.generation.filter(|_| generation > 0);
+            host
+        };
+        let of = |hosts: Vec<HostStatus>| most_common(&cluster(hosts)).0;
+        assert_eq!(of(vec![at("n1", 3), at("n2", 4), at("n3", 3)]), 3);
+        assert_eq!(of(vec![at("n1", 4), at("n2", 3)]), 4);
+        assert_eq!(of(vec![at("n1", 0), at("n2", 0), at("n3", 1)]), 0);
+        let mut away = at("n1", 9);
+        away.reachable = false;
+        assert_eq!((of(vec![away, at("n2", 2)]), of(Vec::new())), (2, 0));
+    }
+}
