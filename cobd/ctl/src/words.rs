@@ -157,11 +157,11 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
     let why = if switch.why.is_empty() { String::new() } else { format!(": {}", clean(&switch.why)) };
     let mut lines = match (switch.stage, switch.left) {
         (SwitchStage::Stopped, _) => vec![format!("{name} has stopped on its way back{why}")],
-        (SwitchStage::Settled, Some(left)) => {
-            vec![format!("{name} has returned from generation {left} to {}{why}", switch.to)]
-        }
-        (SwitchStage::Going, Some(left)) => {
-            vec![format!("{name} returns from generation {left} to {}{why}", switch.to)]
+        (SwitchStage::Going | SwitchStage::Settled, Some(left)) => {
+            // Whether it stays so is found out in the seconds after.
+            let there = host.converged && host.generation == Some(switch.to);
+            let returns = if switch.stage == SwitchStage::Settled || there { "has returned" } else { "returns" };
+            vec![format!("{name} {returns} from generation {left} to {}{why}", switch.to)]
         }
         (SwitchStage::Going, None) if host.switching_to.is_some_and(|next| next != switch.to) => {
             vec![format!("{name} was away: it goes on to generation {}", switch.to)]

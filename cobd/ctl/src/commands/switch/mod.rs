@@ -72,7 +72,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
 pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
     let order = RollbackOrder { generation: args.generation, who: context.client.who() };
-    let words = ("goes back", "is back already, or on its way");
+    let words = match args.generation {
+        Some(_) => ("goes back", "is back already, or on its way"),
+        None => ("goes back", "is back already, or on its way; `cobctl rollback N` leads further"),
+    };
     let told = super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await?;
     let Some(limit) = args.wait.filter(|_| told != Exit::No) else { return Ok(told) };
     let Some((now, switch)) = return_begun(context, began + limit).await else {
