@@ -28,9 +28,12 @@ build() {
     rm -rf "$made"
     mkdir -p "$made"/man "$made"/completions/{bash,zsh,fish}
     "$built/cobctl" man "$made/man"
-    "$built/cobctl" completions bash > "$made/completions/bash/cobctl"
-    "$built/cobctl" completions zsh > "$made/completions/zsh/_cobctl"
-    "$built/cobctl" completions fish > "$made/completions/fish/cobctl.fish"
+    local program
+    for program in cobctl cobgen cobd; do
+        "$built/cobctl" completions bash "$program" > "$made/completions/bash/$program"
+        "$built/cobctl" completions zsh "$program" > "$made/completions/zsh/_$program"
+        "$built/cobctl" completions fish "$program" > "$made/completions/fish/$program.fish"
+    done
 }
 
 make_deb() {

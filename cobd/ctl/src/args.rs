@@ -301,9 +301,12 @@ Examples:
     #[command(after_help = TEST_KIND_EXAMPLES)]
     TestKind(TestKindArgs),
     /// Print completions for a shell
-    #[command(after_help = "Example:\n  cobctl completions bash > /etc/bash_completion.d/cobctl")]
+    #[command(after_help = "\
+Examples:
+  cobctl completions bash > /etc/bash_completion.d/cobctl
+  cobctl completions zsh cobgen > /usr/share/zsh/site-functions/_cobgen")]
     Completions(CompletionsArgs),
-    /// Write the manual pages into a folder
+    /// Write the manual pages of cobctl, cobgen and cobd into a folder
     Man(ManArgs),
     /// Show a cluster of three daemons on this machine, from model to converged, changed and back
     #[command(after_help = DEMO_EXAMPLES)]
@@ -556,6 +559,35 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
+    /// Of which program
+    #[arg(value_enum, default_value = "cobctl")]
+    pub program: Program,
+}
+
+/// One of the programs of this project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Program {
+    /// The operator's program
+    Cobctl,
+    /// The generator
+    Cobgen,
+    /// The daemon
+    Cobd,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cobctl, Self::Cobgen, Self::Cobd];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cobctl => "cobctl",
+            Self::Cobgen => "cobgen",
+            Self::Cobd => "cobd",
+        }
+    }
 }
 
 /// Arguments of `man`.

@@ -147,11 +147,15 @@ fn completions_and_manual_pages_are_made() {
     for shell in ["bash", "zsh", "fish"] {
         let made = text(&cobctl(&["completions", shell]).stdout);
         assert!(made.contains("cobctl") && made.contains("explain"), "{shell}");
+        for (program, word) in [("cobgen", "generate"), ("cobd", "check-config")] {
+            let made = text(&cobctl(&["completions", shell, program]).stdout);
+            assert!(made.contains(program) && made.contains(word), "{shell}, {program}");
+        }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let pages = folder.path().join("man1");
     assert_eq!(cobctl(&["man", pages.to_str().expect("text")]).status.code(), Some(0));
-    for page in ["cobctl.1", "cobctl-switch.1", "cobctl-explain.1"] {
+    for page in ["cobctl.1", "cobctl-switch.1", "cobctl-explain.1", "cobgen-generate.1", "cobd-run.1"] {
         assert!(std::fs::read_to_string(pages.join(page)).expect(page).contains(".TH"), "{page}");
     }
 }
