@@ -69,7 +69,7 @@ impl Daemon {
                 let _ = reply.send(self.changes.subscribe());
             }
             Ask::Order { order, who, reply } => {
-                info!(who, ?order, "ordered");
+                info!(%who, "ordered: {order}");
                 self.order(order, who, reply);
             }
         }
@@ -380,7 +380,7 @@ impl Daemon {
                 Event::Back { generation, bundle, in_process, order }
             }
         };
-        info!(%generation, ?way, "go");
+        info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
         self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
         self.coming = Some(prepared);
         self.at_hand = None;

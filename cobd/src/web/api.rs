@@ -200,6 +200,51 @@ pub enum Command {
     },
 }
 
+/// In the words of the command line, for the log.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = |f: &mut fmt::Formatter<'_>, policy: Option<OnFailure>| match policy {
+            Some(OnFailure::Hold) => f.write_str(", on failure hold"),
+            Some(OnFailure::Rollback) => f.write_str(", on failure rollback"),
+            None => Ok(()),
+        };
+        let of = |f: &mut fmt::Formatter<'_>, word: &str, generation: Option<GenerationNumber>| match generation {
+            Some(generation) => write!(f, "{word} {generation}"),
+            None => f.write_str(word),
+        };
+        match self {
+            Self::Prepare { generation } => write!(f, "prepare {generation}"),
+            Self::Switch { generation, how, only, .. } => {
+                write!(f, "switch {generation}")?;
+                policy(f, how.on_failure)?;
+                how.guard_ms.map_or(Ok(()), |ms| write!(f, ", guard {ms} ms"))?;
+                if only.is_empty() && how.alone {
+                    return f.write_str(", told to nobody else");
+                }
+                only.iter().try_for_each(|host| write!(f, ", only {host}"))
+            }
+            Self::Cancel { generation, on_failure } => {
+                of(f, "cancel", *generation)?;
+                policy(f, *on_failure)
+            }
+            Self::CallOff { generation } => write!(f, "call-off {generation}"),
+            Self::Limit { at_most, budget } => {
+                match at_most {
+                    Some(at_most) => write!(f, "limit {at_most}")?,
+                    None => f.write_str("limit none")?,
+                }
+                budget.as_ref().map_or(Ok(()), |budget| write!(f, ", budget {budget}"))
+            }
+            Self::Rollback { generation } => of(f, "rollback", *generation),
+            Self::Retry { cob } => write!(f, "retry {cob}"),
+            Self::Pause => f.write_str("pause"),
+            Self::Resume => f.write_str("resume"),
+            Self::DeclareFinal { cob } => write!(f, "declare-final {cob}"),
+            Self::Fence { host } => write!(f, "fence {host}"),
+        }
+    }
+}
+
 /// How a switch is made, where it is not said by the generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchHow {

@@ -11,10 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
-use super::LogsAnswer;
 use super::{
-    Access, Api, Ask, Command, Done, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow, UnixServer,
-    serve_connection,
+    Access, Api, Ask, Command, Done, LogsAnswer, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow,
+    UnixServer, serve_connection,
 };
 
 /// A limit for what should happen at once.
@@ -412,4 +411,29 @@ async fn what_is_meant_for_another_host_is_not_done_here() {
     assert!(served.fake.orders.try_recv().is_err(), "nothing was ordered");
     assert_eq!(served.ask(&meant(host_status().name.as_str())).await.0, 200);
     assert!(served.fake.orders.try_recv().is_ok());
+}
+
+#[test]
+fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
+    use cob_types::switch::OnFailure;
+
+    let generation = GenerationNumber(7);
+    let switch = |how, only| Command::Switch { generation, how, only, seen: None };
+    let name = |text: &str| HostName::new(text).expect("a name");
+    let how = |alone| SwitchHow { on_failure: Some(OnFailure::Rollback), guard_ms: Some(5000), alone };
+    let budget = Some(CobId::new("n1/budget/web").expect("id"));
+    for (order, words) in [
+        (switch(SwitchHow::default(), Vec::new()), "switch 7"),
+        (
+            switch(how(true), vec![name("n1"), name("n2")]),
+            "switch 7, on failure rollback, guard 5000 ms, only n1, only n2",
+        ),
+        (switch(how(true), Vec::new()), "switch 7, on failure rollback, guard 5000 ms, told to nobody else"),
+        (Command::Cancel { generation: None, on_failure: Some(OnFailure::Hold) }, "cancel, on failure hold"),
+        (Command::Rollback { generation: Some(generation) }, "rollback 7"),
+        (Command::Limit { at_most: None, budget: None }, "limit none"),
+        (Command::Limit { at_most: Some(2), budget }, "limit 2, budget n1/budget/web"),
+    ] {
+        assert_eq!(order.to_string(), words);
+    }
 }
