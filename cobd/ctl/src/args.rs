@@ -49,6 +49,7 @@ Exit status: 0 done, or the answer is yes; 1 the answer is no (not converged, re
 
 /// Options of every command.
 #[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// The depot: its newest generation names the hosts
     #[arg(long, global = true, env = "COB_DEPOT", value_name = "DIR")]
@@ -197,7 +198,8 @@ Examples:
 
 The engine of the daemons makes the switch on virtual time: who moves when and why, which services are interrupted for \
 how long, what can't be taken back, when all is done. It begins with the generation that the hosts have and with their \
-change objects where they are, and takes transitions for as long as the histories say that they took. What a generation \
+change objects where they are, and takes transitions for as long as the histories say that they took. Nothing fails in \
+a plan, and nobody else changes anything. It plans ways back, too: `cobctl plan 7` before `cobctl rollback 7`. What a generation \
 would do that is not published yet, or from another one: `cobgen plan`.
 
 Exit status: 0 there is a plan; 1 the switch would not come to rest; 3 a host could not be reached, or not the depot. \

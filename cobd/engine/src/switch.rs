@@ -252,8 +252,9 @@ impl Switching {
             return None;
         }
         if seen.active != current.to {
-            // From elsewhere than on the way nothing leads on: another switch has begun since.
-            let on_the_way = current.stage == Stage::UnderWay && seen.active > current.from && seen.active < current.to;
+            // From elsewhere than on the way nothing leads on: another switch has begun since. Where the way begins the host
+            // still is when it was ordered to go on from a step of its way in the moment in which that became active.
+            let on_the_way = current.stage == Stage::UnderWay && (current.from..current.to).contains(&seen.active);
             return on_the_way.then_some(Act::GoOn(current.to));
         }
         match (current.confirmed, current.guard, current.terms.policy.guard_ms) {

@@ -278,18 +278,24 @@ impl SpecFile {
 /// Reads a regular file of at most `max` bytes. Neither a link nor a pipe that an action may have put
 /// there is followed or waited for.
 pub(crate) fn read_capped(path: &Path, max: usize) -> io::Result<Vec<u8>> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).expect("flags are small numbers");
-    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
-    }
+    let file = open_regular(path)?;
     let mut bytes = Vec::new();
     file.take(max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > max {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {max} bytes")));
     }
     Ok(bytes)
+}
+
+/// Opens a regular file, and nothing else that an action may have put there.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).expect("flags are small numbers");
+    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+    }
+    Ok(file)
 }
 
 /// Whether a file is there.

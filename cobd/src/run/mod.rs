@@ -42,9 +42,9 @@ mod zygote;
 
 pub use environment::base_environment;
 pub use job::{Exit, JobId, JobResult, Spec};
-pub(crate) use job::{present, read_capped};
+pub(crate) use job::{open_regular, present, read_capped};
 pub(crate) use leftovers::kill_action;
-pub(crate) use output::{OutputFile, tail};
+pub(crate) use output::{OutputFile, Shape, tail};
 pub use output::{escape, last_lines};
 pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};

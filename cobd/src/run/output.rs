@@ -111,6 +111,57 @@ impl OutputFile {
     }
 }
 
+/// Where what a service prints is in its file, of which the middle may have been left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// So many bytes were left out behind the head, and the note of it takes so many.
+    left_out: Option<(u64, u64)>,
+    /// Bytes in the file.
+    length: u64,
+}
+
+impl Shape {
+    /// Looks at a file.
+    pub(crate) fn of(file: &mut File) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        let mut left_out = None;
+        if length > HEAD {
+            let mut note = Vec::new();
+            file.seek(SeekFrom::Start(HEAD))?;
+            (&mut *file).take(64).read_to_end(&mut note)?;
+            left_out = read_note(&note);
+        }
+        Ok(Self { left_out, length })
+    }
+
+    /// How much was printed in all.
+    pub(crate) fn printed(self) -> u64 {
+        self.left_out.map_or(self.length, |(bytes, note)| self.length - note + bytes)
+    }
+
+    /// Where in the file what was printed from there on is, and how much of that is not there any more. What is far
+    /// from the end may be a hole.
+    pub(crate) fn find(self, printed: u64) -> (u64, u64) {
+        match self.left_out {
+            Some((bytes, note)) if printed >= HEAD + bytes => (printed - bytes + note, 0),
+            Some((bytes, note)) if printed >= HEAD => (HEAD + note, HEAD + bytes - printed),
+            Some(_) | None => (printed, 0),
+        }
+    }
+}
+
+/// How much a note says was left out, and how long it is.
+fn read_note(text: &[u8]) -> Option<(u64, u64)> {
+    let line = text.strip_prefix(b"\n[... ")?;
+    let end = line.iter().position(|b| *b == b'\n')?;
+    let words = std::str::from_utf8(&line[..end]).ok()?;
+    let note = ("\n[... ".len() + end + 1) as u64;
+    if words == "output left out ...]" {
+        return Some((0, note));
+    }
+    Some((words.strip_suffix(" bytes left out ...]")?.parse().ok()?, note))
+}
+
 /// The end of a file, at most `max` bytes, from the beginning of a line if there is one; empty when
 /// there is no such file.
 pub(crate) fn tail(path: &Path, max: usize) -> String {

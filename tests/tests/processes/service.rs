@@ -137,10 +137,11 @@ fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
     assert_eq!(logs(&["n1/server"]), (0, "begun\ncomplaint\n".to_owned()));
     assert_eq!(logs(&["n1/server", "-n", "1"]), (0, "complaint\n".to_owned()));
     let (exit, said) = logs(&["n1/server", "--json"]);
-    assert_eq!((exit, said.trim_end()), (0, r#"{"cob":"n1/server","source":"output","text":"begun\ncomplaint\n"}"#));
+    let told = r#"{"cob":"n1/server","source":"output","text":"begun\ncomplaint\n","ended":false}"#;
+    assert_eq!((exit, said.trim_end()), (0, told));
     for (words, told) in [
         (&["n1/server", "--previous"][..], "nothing is kept of a life before this one"),
-        (&["n1/flag"], "n1/flag is of the kind quick, which is no service: `cobctl output n1/flag`"),
+        (&["n1/flag"], "n1/flag is of the kind quick, which is no service: `cobctl history n1/flag`"),
         (&["n1/other"], "this host has no change object n1/other"),
     ] {
         let (exit, said) = logs(words);

@@ -22,6 +22,7 @@ struct Printed<'a> {
     cob: &'a cob_types::CobId,
     source: &'a str,
     text: &'a str,
+    ended: bool,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs) -> Result<Exit, Failure> {
@@ -66,8 +67,9 @@ fn tell_away(screen: &mut Screen, away: &mut bool, error: &AskError) {
 
 fn show(context: &Context, screen: &mut Screen, args: &LogsArgs, answer: &LogsAnswer) -> Result<(), Failure> {
     if context.json {
-        if !(args.follow && answer.text.is_empty()) {
-            let printed = Printed { cob: &args.cob, source: &answer.source, text: &answer.text };
+        if !(args.follow && answer.text.is_empty() && !answer.ended) {
+            let LogsAnswer { source, text, ended, .. } = answer;
+            let printed = Printed { cob: &args.cob, source, text, ended: *ended };
             screen.line(&serde_json::to_string(&printed).expect("it is text"))?;
         }
     } else if !screen.is_live() {
@@ -77,6 +79,9 @@ fn show(context: &Context, screen: &mut Screen, args: &LogsArgs, answer: &LogsAn
         screen.raw(&clean_lines(&answer.text))?;
     } else {
         screen.raw(&whole_lines(clean_lines(&answer.text)))?;
+    }
+    if answer.ended && !context.json {
+        screen.say(&format!("-- {} was started again --", args.cob));
     }
     Ok(())
 }

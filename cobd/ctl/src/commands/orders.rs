@@ -63,7 +63,7 @@ pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryAr
     if context.json {
         screen.json(&done)?;
     } else {
-        screen.line(&told(&done, &format!("{} tries again", args.cob), &format!("{} has not given up", args.cob)))?;
+        screen.line(&clean(&done.detail))?;
     }
     Ok(Exit::Yes)
 }

@@ -34,6 +34,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
     };
     let (now, from) = look(context, &depot, to).await?;
     let away = tell_where(screen, &now, from);
+    tell_what_stands(screen, &now, to);
     let durations = match &args.durations {
         Some(file) => durations::read(file).map_err(|what| Failure::usage(anyhow::anyhow!(what)))?,
         None => recorded(context, screen, &now).await?,
@@ -92,11 +93,12 @@ fn add(
     Ok(())
 }
 
-/// The generation that most hosts have, of those that are alike the newest; 0 if none of them has any.
+/// The generation that most hosts have, of those that are alike the newest; 0 if none of them has any. Those that join
+/// have none.
 fn most_common(now: &ClusterStatus) -> GenerationNumber {
     let mut counts: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
-    for host in now.hosts.iter().filter(|h| h.reachable) {
-        *counts.entry(host.generation.unwrap_or_default()).or_default() += 1;
+    for generation in now.hosts.iter().filter(|h| h.reachable).filter_map(|h| h.generation) {
+        *counts.entry(generation).or_default() += 1;
     }
     counts.into_iter().max_by_key(|(generation, hosts)| (*hosts, *generation)).map(|(most, _)| most).unwrap_or_default()
 }
@@ -114,7 +116,6 @@ fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) 
         };
         screen.problem("warning", &format!("{} could not be reached: planned as if {as_if}", list(&away, 6)));
     }
-    // A host that joins has none yet.
     let others = names(&|h| h.reachable && h.generation.is_some_and(|g| g != from));
     if !others.is_empty() {
         let what = format!("not generation {from} on {}: planned as if all hosts had that", list(&others, 6));
@@ -125,6 +126,29 @@ fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) 
         screen.problem("note", &format!("not converged, and planned from where it is now: {}", list(&moving, 6)));
     }
     !away.is_empty()
+}
+
+/// Says what a plan does not know of: it takes everything for possible.
+fn tell_what_stands(screen: &mut Screen, now: &ClusterStatus, to: GenerationNumber) {
+    let left = now.hosts.iter().filter(|h| h.withdrawn.contains(&to)).map(|h| &h.name);
+    let left: Vec<_> = left.collect();
+    if !left.is_empty() {
+        screen.problem("warning", &format!("generation {to} was withdrawn on {}", list(&left, 6)));
+    }
+    let failed = now.hosts.iter().flat_map(|h| &h.cobs).filter(|cob| cob.failed).map(|cob| &cob.id);
+    let failed: Vec<_> = failed.collect();
+    if !failed.is_empty() {
+        let what = format!("given up so far: {}; `cobctl explain` says why", list(&failed, 6));
+        screen.problem("warning", &what);
+    }
+    let cut = |h: &HostStatus| {
+        let down = h.peers.iter().filter(|p| !p.up && now.hosts.iter().any(|o| o.reachable && o.name == p.host));
+        down.map(|p| format!("{} and {}", h.name, p.host)).collect::<Vec<_>>()
+    };
+    let cut: Vec<String> = now.hosts.iter().filter(|h| h.reachable).flat_map(cut).collect();
+    if !cut.is_empty() {
+        screen.problem("warning", &format!("no link between {}: what needs it waits", list(&cut, 3)));
+    }
 }
 
 fn states(now: &ClusterStatus) -> BTreeMap<CobId, StateName> {
@@ -151,15 +175,15 @@ fn print(
     planned: &Forecasted,
     away: bool,
 ) -> Result<Exit, Failure> {
-    if let Some(file) = &args.gantt {
-        draw(file, planned)?;
-    }
     if context.json {
         screen.json(&planned.to_json().map_err(Failure::environment)?)?;
     } else if args.dot {
         screen.raw(&show::to_dot(&planned.plan))?;
     } else {
         screen.raw(&painted(&show::in_words(&planned.plan, &planned.difference), screen.is_coloured()))?;
+    }
+    if let Some(file) = &args.gantt {
+        draw(file, planned)?;
     }
     Ok(match planned.plan.forecast.converges {
         false => Exit::No,
@@ -170,7 +194,7 @@ fn print(
 
 fn draw(file: &Path, planned: &Forecasted) -> Result<(), Failure> {
     let written = std::fs::write(file, show::to_svg(&planned.plan));
-    written.map_err(|error| Failure::environment(anyhow::anyhow!("can't write {}: {error}", file.display())))
+    written.map_err(|error| Failure::usage(anyhow::anyhow!("can't write {}: {error}", file.display())))
 }
 
 #[cfg(test)]
@@ -188,7 +212,8 @@ mod tests {
         let of = |hosts: Vec<HostStatus>| most_common(&cluster(hosts)).0;
         assert_eq!(of(vec![at("n1", 3), at("n2", 4), at("n3", 3)]), 3);
         assert_eq!(of(vec![at("n1", 4), at("n2", 3)]), 4);
-        assert_eq!(of(vec![at("n1", 0), at("n2", 0), at("n3", 1)]), 0);
+        assert_eq!(of(vec![at("n1", 0), at("n2", 0), at("n3", 1)]), 1, "those that join have no say");
+        assert_eq!(of(vec![at("n1", 0), at("n2", 0)]), 0);
         let mut away = at("n1", 9);
         away.reachable = false;
         assert_eq!((of(vec![away, at("n2", 2)]), of(Vec::new())), (2, 0));

@@ -166,7 +166,8 @@ impl Daemon {
         match start {
             Start::Ordered(_) | Start::Followed => {
                 let on_its_way = self.current_goal() == Some(goal);
-                goal != self.here() && !(on_its_way && self.engine.going_to().is_some())
+                let goes = self.engine.going_to().is_some() || next == Some(Act::GoOn(goal));
+                goal != self.here() && !(on_its_way && goes)
             }
             Start::Told => {
                 let told = self.switch.told.as_ref().filter(|t| t.generation == goal);

@@ -217,6 +217,10 @@ impl Backend for Service {
         let future = async move {
             match content? {
                 Content::Unit(content) => logs::of_unit(&content.unit, &query).await,
+                Content::Commands(content) if content.status.is_some() => {
+                    Err("it looks after itself (`status`), and so does what it prints: nothing of it is kept here"
+                        .to_owned())
+                }
                 Content::Commands(_) => {
                     let read = tokio::task::spawn_blocking(move || logs::of_kept(&folder, &query));
                     read.await.unwrap_or_else(|e| Err(e.to_string()))

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::durable::{self, Sync};
 use crate::run::leftovers;
-use crate::run::{Exit, Opener, present, read_capped};
+use crate::run::{Exit, Opener, OutputFile, present, read_capped};
 
 /// Held (flock) by the keeper; says which process that is.
 pub(super) const LOCK: &str = "lock";
@@ -63,6 +63,12 @@ pub(super) struct Plan {
     /// service prints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) private: Option<PathBuf>,
+    /// Tells this life of the service from others: when it was begun, in nanoseconds.
+    #[serde(default)]
+    pub(super) life: u64,
+    /// The life before.
+    #[serde(default)]
+    pub(super) life_before: u64,
 }
 
 /// How a service ended.
@@ -156,7 +162,9 @@ impl ServiceFolder {
     }
 
     /// Clears what an earlier life left, and writes what the next one is to be. The lock is held.
-    pub(super) fn prepare(&self, plan: &Plan) -> io::Result<()> {
+    pub(super) fn prepare(&self, plan: Plan) -> io::Result<()> {
+        let life_before = self.plan().map_or(0, |before| before.life);
+        let plan = Plan { life: crate::run::now_ns().max(life_before + 1), life_before, ..plan };
         for name in [ENDED, READY, STOP, STOPPING, COMMANDS, MAIN] {
             remove(&self.file(name))?;
         }
@@ -164,7 +172,12 @@ impl ServiceFolder {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        self.record(plan)
+        self.record(&plan)?;
+        if plan.private.is_none() {
+            // Who follows what it prints finds the file of this life, whatever the keeper is at.
+            drop(OutputFile::open(&self.0, OUTPUT)?);
+        }
+        Ok(())
     }
 
     pub(super) fn record(&self, plan: &Plan) -> io::Result<()> {

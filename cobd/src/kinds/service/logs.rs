@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::MetadataExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -13,9 +12,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
+use crate::run::{Shape, open_regular};
 
 /// The most bytes of one answer. What is kept of a file's end without holes is more than that.
 const MAX_BYTES: u64 = 256 << 10;
+/// What is said of a file of the daemon's.
+const SOURCE: &str = "output";
 /// The most bytes that are taken of what `journalctl` prints.
 const MAX_JOURNAL: u64 = 4 << 20;
 /// So long the journal may be looked through.
@@ -48,63 +50,88 @@ pub struct LogsAnswer {
     pub text: String,
     /// Where it ends: what comes later is asked for by this word.
     pub next: String,
+    /// Another life of it has begun, and what that prints comes next.
+    #[serde(default)]
+    pub ended: bool,
 }
 
 /// A place in what a kept service prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// The file, by its inode: each life has its own.
-    file: u64,
-    offset: u64,
+    /// In which of its lives.
+    life: u64,
+    /// Behind so many bytes that it has printed in that.
+    printed: u64,
 }
 
 impl Place {
     fn read(text: &str) -> Option<Self> {
-        let (file, offset) = text.strip_prefix("f")?.split_once('.')?;
-        Some(Self { file: file.parse().ok()?, offset: offset.parse().ok()? })
+        let (life, printed) = text.strip_prefix("f")?.split_once('.')?;
+        Some(Self { life: life.parse().ok()?, printed: printed.parse().ok()? })
     }
 
     fn word(self) -> String {
-        format!("f{}.{}", self.file, self.offset)
+        format!("f{}.{}", self.life, self.printed)
     }
 }
 
 /// Of a service that is kept here.
 pub(super) fn of_kept(folder: &ServiceFolder, query: &LogsQuery) -> Result<LogsAnswer, String> {
-    let unread = |error: &io::Error| format!("what it prints can't be read: {error}");
-    if query.previous {
-        let Some(mut file) = open(folder, OLD_OUTPUT).map_err(|e| unread(&e))? else {
-            return Err("nothing is kept of a life before this one".to_owned());
-        };
-        let (text, next) = last_of(&mut file, query.lines).map_err(|e| unread(&e))?;
-        return Ok(answer(text, next));
-    }
-    let Some(mut file) = open(folder, OUTPUT).map_err(|e| unread(&e))? else {
-        return Err(match folder.private_output() {
-            Some(_) => "it runs with secrets in its environment: what it prints is kept without their values, and so \
-                        not before it has ended"
-                .to_owned(),
-            None => "nothing is kept of what it prints: it has not been started from here".to_owned(),
-        });
-    };
     let after = match &query.after {
         Some(word) => Some(Place::read(word).ok_or_else(|| format!("{word:?} is no place that an answer has named"))?),
         None => None,
     };
-    let read = match after {
-        Some(place) => since(folder, &mut file, place),
-        None => last_of(&mut file, query.lines),
-    };
-    read.map(|(text, next)| answer(text, next)).map_err(|e| unread(&e))
+    let unread = |error: io::Error| format!("what it prints can't be read: {error}");
+    let plan = folder.plan();
+    let (life, before) = plan.as_ref().map_or((0, 0), |plan| (plan.life, plan.life_before));
+    if query.previous {
+        let Some(file) = open(folder, OLD_OUTPUT).map_err(unread)? else {
+            return Err("nothing is kept of a life before this one".to_owned());
+        };
+        return last_of(file, before, query.lines).map_err(unread);
+    }
+    let this = open(folder, OUTPUT).map_err(unread)?;
+    if this.is_none() && plan.is_some_and(|plan| plan.private.is_some()) {
+        return Err(
+            "it runs with secrets in its environment: what it prints is kept without their values, and so not \
+                    before it has ended"
+                .to_owned(),
+        );
+    }
+    let old = || open(folder, OLD_OUTPUT).map_err(unread);
+    let goes_on = folder.is_running();
+    match (after, this) {
+        (Some(place), this) if place.life != life => {
+            // Its rest, and then what the life after it prints.
+            let rest = if place.life == before { old()? } else { None };
+            let text = match rest {
+                Some(file) => since(file, place, false).map_err(unread)?.text,
+                None => String::new(),
+            };
+            let next = Place { life, printed: 0 }.word();
+            let answer = LogsAnswer { source: SOURCE.to_owned(), text, next, ended: true };
+            // It is about to begin.
+            Ok(if this.is_none() { LogsAnswer { next: place.word(), ..answer } } else { answer })
+        }
+        (Some(place), Some(file)) => since(file, place, goes_on).map_err(unread),
+        (None, Some(file)) => last_of(file, life, query.lines).map_err(unread),
+        // It has just been put aside: the next life begins.
+        (after, None) => match (after, old()?) {
+            (Some(place), Some(file)) => since(file, place, false).map_err(unread),
+            // Which one it was nobody can tell.
+            (None, Some(file)) => last_of(file, 0, query.lines).map_err(unread),
+            (_, None) => Err("nothing is kept of what it prints: it has not been started from here".to_owned()),
+        },
+    }
 }
 
-fn answer(bytes: Vec<u8>, next: Place) -> LogsAnswer {
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    LogsAnswer { source: "output".to_owned(), text, next: next.word() }
+fn answer(bytes: &[u8], next: Place) -> LogsAnswer {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    LogsAnswer { source: SOURCE.to_owned(), text, next: next.word(), ended: false }
 }
 
 fn open(folder: &ServiceFolder, name: &str) -> io::Result<Option<File>> {
-    match File::open(folder.file(name)) {
+    match open_regular(&folder.file(name)) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -112,11 +139,13 @@ fn open(folder: &ServiceFolder, name: &str) -> io::Result<Option<File>> {
 }
 
 /// The last lines of a file.
-fn last_of(file: &mut File, lines: usize) -> io::Result<(Vec<u8>, Place)> {
-    let meta = file.metadata()?;
-    let begin = meta.len().saturating_sub(MAX_BYTES);
-    let mut bytes = part(file, begin)?;
-    let next = Place { file: meta.ino(), offset: begin + bytes.len() as u64 };
+fn last_of(mut file: File, life: u64, lines: usize) -> io::Result<LogsAnswer> {
+    let printed = Shape::of(&mut file)?.printed();
+    let length = file.metadata()?.len();
+    let begin = length.saturating_sub(MAX_BYTES);
+    let mut bytes = part(&mut file, begin)?;
+    // Between the two looks more may have come.
+    let next = Place { life, printed: printed + (begin + bytes.len() as u64).saturating_sub(length) };
     // Not in the middle of a line.
     if begin > 0 {
         let line = bytes.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1);
@@ -127,38 +156,46 @@ fn last_of(file: &mut File, lines: usize) -> io::Result<(Vec<u8>, Place)> {
     if let Some((at, _)) = earlier {
         bytes.drain(..=at);
     }
-    Ok((bytes, next))
+    Ok(answer(&bytes, next))
 }
 
-/// What was printed since a place: the rest of the life before, where that is whose place it was, and then this one's.
-fn since(folder: &ServiceFolder, file: &mut File, place: Place) -> io::Result<(Vec<u8>, Place)> {
-    let this = Place { file: file.metadata()?.ino(), offset: 0 };
-    if place.file != this.file {
-        let mut rest = match open(folder, OLD_OUTPUT)? {
-            Some(mut old) if old.metadata()?.ino() == place.file => from(&mut old, place)?.0,
-            Some(_) | None => Vec::new(),
-        };
-        let (now, next) = from(file, this)?;
-        rest.extend(now);
-        return Ok((rest, next));
+/// What was printed into a file since a place.
+fn since(mut file: File, place: Place, goes_on: bool) -> io::Result<LogsAnswer> {
+    let shape = Shape::of(&mut file)?;
+    let printed = shape.printed();
+    if place.printed > printed {
+        // Somebody has cut it, or nothing could be left out of its middle.
+        return Ok(answer(b"", Place { printed, ..place }));
     }
-    from(file, place)
-}
-
-fn from(file: &mut File, place: Place) -> io::Result<(Vec<u8>, Place)> {
+    let (at, gone) = shape.find(place.printed);
     let length = file.metadata()?.len();
-    // A file that was cut begins anew behind what is kept of its beginning.
-    let offset = place.offset.min(length);
-    // What is far back may have been punched out of it already.
-    let begin = offset.max(length.saturating_sub(MAX_BYTES));
-    let mut bytes = Vec::new();
-    if begin > offset {
-        bytes.extend(format!("\n[... {} bytes left out ...]\n", begin - offset).into_bytes());
+    // What is far back may have been left out already.
+    let begin = at.max(length.saturating_sub(MAX_BYTES));
+    let mut read = part(&mut file, begin)?;
+    let whole = begin + read.len() as u64 >= length;
+    if goes_on || !whole {
+        let half = half_character(&read);
+        read.truncate(read.len() - half);
     }
-    let read = part(file, begin)?;
-    let next = Place { offset: begin + read.len() as u64, ..place };
+    let missed = gone + (begin - at);
+    let next = Place { printed: place.printed + missed + read.len() as u64, ..place };
+    let mut bytes = Vec::new();
+    if missed > 0 {
+        bytes.extend(format!("\n[... {missed} bytes left out ...]\n").into_bytes());
+    }
     bytes.extend(read);
-    Ok((bytes, next))
+    Ok(answer(&bytes, next))
+}
+
+/// How many bytes at the end are the beginning of a character.
+fn half_character(bytes: &[u8]) -> usize {
+    let tail = &bytes[bytes.len().saturating_sub(3)..];
+    match std::str::from_utf8(tail) {
+        Err(error) if error.error_len().is_none() => tail.len() - error.valid_up_to(),
+        // It begins in the midst of another one.
+        Err(error) if error.valid_up_to() == 0 && tail.len() > 1 => half_character(&tail[1..]),
+        Ok(_) | Err(_) => 0,
+    }
 }
 
 fn part(file: &mut File, begin: u64) -> io::Result<Vec<u8>> {
@@ -213,7 +250,7 @@ fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
     if cursor.is_some() {
         text.truncate(begin);
     }
-    LogsAnswer { source: "journal".to_owned(), text, next: cursor.unwrap_or_else(|| after.to_owned()) }
+    LogsAnswer { source: "journal".to_owned(), text, next: cursor.unwrap_or_else(|| after.to_owned()), ended: false }
 }
 
 #[cfg(test)]
@@ -221,6 +258,8 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::kinds::service::folder::Plan;
+    use crate::run::OutputFile;
 
     fn folder() -> (tempfile::TempDir, ServiceFolder) {
         let dir = tempfile::tempdir().expect("a folder");
@@ -228,12 +267,21 @@ mod tests {
         (dir, folder)
     }
 
+    /// It is begun (again); the keeper makes the file anew if there is none.
+    fn begin(folder: &ServiceFolder) {
+        let plan = serde_json::json!({
+            "format": Plan::FORMAT, "identity": "", "boot": "", "start": "true", "stop": null, "environment": {},
+            "working_folder": "/", "grace_ms": 0
+        });
+        folder.prepare(serde_json::from_value(plan).expect("a plan")).expect("prepared");
+    }
+
     fn last(lines: usize) -> LogsQuery {
         LogsQuery { lines, after: None, previous: false }
     }
 
-    fn after(answer: &LogsAnswer) -> LogsQuery {
-        LogsQuery { after: Some(answer.next.clone()), ..last(10) }
+    fn after(folder: &ServiceFolder, answer: &LogsAnswer) -> LogsAnswer {
+        of_kept(folder, &LogsQuery { after: Some(answer.next.clone()), ..last(10) }).expect("read")
     }
 
     fn append(folder: &ServiceFolder, text: &[u8]) {
@@ -246,14 +294,15 @@ mod tests {
     fn the_last_lines_and_then_what_comes() {
         let (_dir, folder) = folder();
         assert!(of_kept(&folder, &last(3)).expect_err("nothing").contains("has not been started from here"));
+        begin(&folder);
         append(&folder, b"one\ntwo\nthree\nfo");
         let texts = [1, 2, 4, 9].map(|n| of_kept(&folder, &last(n)).expect("read").text);
         assert_eq!(texts, ["fo", "three\nfo", "one\ntwo\nthree\nfo", "one\ntwo\nthree\nfo"]);
         let answer = of_kept(&folder, &last(1)).expect("read");
         append(&folder, b"ur\n\xff\n");
-        let more = of_kept(&folder, &after(&answer)).expect("read");
+        let more = after(&folder, &answer);
         assert_eq!(more.text, "ur\n\u{fffd}\n");
-        assert_eq!(of_kept(&folder, &after(&more)).expect("read"), LogsAnswer { text: String::new(), ..more.clone() });
+        assert_eq!(after(&folder, &more), LogsAnswer { text: String::new(), ..more.clone() });
         assert_eq!(of_kept(&folder, &last(1)).expect("read").text, "\u{fffd}\n", "its end counts as no line");
         for wrong in ["", "f", "f1", "f1.", "g1.2", "f1.99999999999999999999"] {
             let query = LogsQuery { after: Some(wrong.to_owned()), ..last(1) };
@@ -262,51 +311,90 @@ mod tests {
     }
 
     #[test]
-    fn over_a_restart_nothing_is_missed_or_said_twice() {
+    fn over_restarts_nothing_is_missed_or_said_twice() {
         let (_dir, folder) = folder();
+        begin(&folder);
         append(&folder, b"one\n");
         assert!(of_kept(&folder, &LogsQuery { previous: true, ..last(9) }).is_err());
         let answer = of_kept(&folder, &last(9)).expect("read");
         append(&folder, b"two\n");
-        fs::rename(folder.file(OUTPUT), folder.file(OLD_OUTPUT)).expect("renamed");
+        begin(&folder);
+        let rest = after(&folder, &answer);
+        assert_eq!((rest.text.as_str(), rest.ended), ("two\n", true));
+        let none = after(&folder, &rest);
+        assert_eq!((none.text.as_str(), none.ended, &none.next), ("", false, &rest.next));
         append(&folder, b"three\n");
-        let more = of_kept(&folder, &after(&answer)).expect("read");
-        assert_eq!(more.text, "two\nthree\n");
-        append(&folder, b"four\n");
-        assert_eq!(of_kept(&folder, &after(&more)).expect("read").text, "four\n");
+        let more = after(&folder, &none);
+        assert_eq!((more.text.as_str(), more.ended), ("three\n", false));
         let previous = LogsQuery { previous: true, ..last(9) };
         assert_eq!(of_kept(&folder, &previous).expect("read").text, "one\ntwo\n");
+        // The moment in which a life is put aside and the next one is not on record.
+        append(&folder, b"four\n");
+        fs::rename(folder.file(OUTPUT), folder.file(OLD_OUTPUT)).expect("renamed");
+        let rest = after(&folder, &more);
+        assert_eq!((rest.text.as_str(), rest.ended), ("four\n", false));
+        // Two lives are missed.
+        begin(&folder);
+        begin(&folder);
+        append(&folder, b"five\n");
+        let missed = after(&folder, &rest);
+        assert_eq!((missed.text.as_str(), missed.ended), ("", true));
+        assert_eq!(after(&folder, &missed).text, "five\n");
     }
 
     #[test]
     fn what_is_long_is_cut_at_a_line_and_what_was_missed_is_said() {
         let (_dir, folder) = folder();
+        begin(&folder);
         append(&folder, b"begin\n");
         let answer = of_kept(&folder, &last(1)).expect("read");
-        for n in 0..100_000 {
-            append(&folder, format!("{n:05}\n").as_bytes());
-            if n == 10 {
-                assert_eq!(of_kept(&folder, &last(1)).expect("read").text, "00010\n");
-            }
-        }
+        let lines = |from: u32, to: u32| (from..to).map(|n| format!("{n:06}\n")).collect::<String>();
+        append(&folder, lines(0, 100_000).as_bytes());
         let all = of_kept(&folder, &last(100_000)).expect("read").text;
-        assert!(all.starts_with("5") && all.ends_with("99999\n") && all.len() as u64 <= MAX_BYTES, "{}", &all[..12]);
-        let more = of_kept(&folder, &after(&answer)).expect("read").text;
-        assert!(
-            more.starts_with("\n[... 337856 bytes left out ...]\n") && more.ends_with("99999\n"),
-            "{}",
-            &more[..40]
+        assert!(all.starts_with("06") && all.ends_with("099999\n") && all.len() as u64 <= MAX_BYTES, "{}", &all[..12]);
+        let more = after(&folder, &answer);
+        let said = more.text.strip_prefix("\n[... 437856 bytes left out ...]\n").expect("a note");
+        assert!(said.len() as u64 == MAX_BYTES && said.ends_with("099999\n"), "{}", &said[..40]);
+
+        // It ends, and the middle of what it has printed is left out of its file for good.
+        append(&folder, lines(100_000, 200_000).as_bytes());
+        OutputFile::open(folder.path(), OUTPUT).expect("opened").finish();
+        assert!(folder.file(OUTPUT).metadata().expect("there").len() < 600 << 10);
+        let rest = after(&folder, &more);
+        let said = rest.text.strip_prefix("\n[... 437856 bytes left out ...]\n").expect("a note");
+        assert!(said.ends_with("199999\n"), "not said twice, and to its end: {}", &said[..40]);
+        assert_eq!(after(&folder, &rest).text, "");
+        begin(&folder);
+        append(&folder, b"again\n");
+        let ended = after(&folder, &rest);
+        assert_eq!((ended.text.as_str(), ended.ended), ("", true));
+        assert_eq!(after(&folder, &ended).text, "again\n");
+    }
+
+    #[test]
+    fn a_character_is_not_cut_in_two() {
+        assert_eq!(
+            [&b"a\xc3"[..], b"a\xc3\xa9", b"\xe2\x82", b"\xf0\x9f\x98", b"\xff", b"\xa9", b""].map(half_character),
+            [1, 0, 2, 3, 0, 0, 0]
         );
+        assert_eq!(half_character(b"\x98\x80\xe2"), 1);
+    }
+
+    #[test]
+    fn neither_links_nor_pipes_are_read() {
+        let (_dir, folder) = folder();
+        begin(&folder);
+        fs::remove_file(folder.file(OUTPUT)).expect("removed");
+        std::os::unix::fs::symlink("/etc/passwd", folder.file(OUTPUT)).expect("a link");
+        assert!(of_kept(&folder, &last(3)).expect_err("refused").contains("can't be read"));
     }
 
     #[test]
     fn the_journals_lines_are_told_from_where_they_end() {
         let printed = b"2026-11-23T12:00:00+0000 n1 app[7]: up\n-- cursor: s=ab;i=1\n";
         let answer = of_journal(printed, "old");
-        assert_eq!(
-            (answer.text.as_str(), answer.next.as_str()),
-            ("2026-11-23T12:00:00+0000 n1 app[7]: up\n", "s=ab;i=1")
-        );
+        let told = (answer.text.as_str(), answer.next.as_str());
+        assert_eq!(told, ("2026-11-23T12:00:00+0000 n1 app[7]: up\n", "s=ab;i=1"));
         assert_eq!(of_journal(b"", "old").next, "old");
         assert_eq!(of_journal(b"-- cursor: s=1\n", "").text, "");
     }

@@ -217,7 +217,7 @@ impl<'a> Mover<'a> {
     fn begin(&self) -> Result<(), String> {
         let lock = self.folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
         self.hand_over_secrets().map_err(|e| format!("putting its secrets into memory: {e}"))?;
-        self.folder.prepare(&self.plan()).map_err(|e| format!("writing its plan: {e}"))?;
+        self.folder.prepare(self.plan()).map_err(|e| format!("writing its plan: {e}"))?;
         let mut keeper = self.program.command(KEEP_SERVICE, self.folder.path());
         keeper.stdin(Stdio::from(lock));
         keeper.spawn().map(|_| ()).map_err(|e| format!("starting its keeper: {e}"))
@@ -244,6 +244,8 @@ impl<'a> Mover<'a> {
             working_folder: self.wish.working_folder.clone(),
             grace_ms: self.wish.grace_ms,
             private,
+            life: 0,
+            life_before: 0,
         }
     }
 

@@ -87,7 +87,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     let mut report = Report::new(plan.generation);
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
     // Who is away follows when it is back: the others tell it.
-    wait::until_ended(context, screen, &plan, Vec::new(), report, began + limit).await
+    wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit)).await
 }
 
 /// Waits until a host is on its way back: it has to find the generation first, after it has taken the word.
@@ -130,7 +130,7 @@ async fn run_within(
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
     if due.is_empty() {
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
-        return wait::until_ended(context, screen, &plan, Vec::new(), report, deadline).await;
+        return wait::until_ended(context, screen, &plan, Vec::new(), report, (began, deadline)).await;
     }
     let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
     let leaves = |target: &Target| plan.leaving.contains(target);
@@ -202,7 +202,7 @@ async fn run_within(
         return Ok(Exit::No);
     }
     match args.wait {
-        Some(limit) => wait::until_ended(context, screen, &plan, absent, report, began + limit).await,
+        Some(limit) => wait::until_ended(context, screen, &plan, absent, report, (began, began + limit)).await,
         None => report.ordered(context, screen, &absent),
     }
 }

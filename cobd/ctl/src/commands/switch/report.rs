@@ -369,6 +369,11 @@ pub(super) fn explained<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = 
 pub(super) struct Silent(BTreeMap<HostName, Instant>);
 
 impl Silent {
+    /// These have not answered since.
+    fn since(&mut self, hosts: impl Iterator<Item = HostName>, began: Instant) {
+        self.0.extend(hosts.map(|host| (host, began)));
+    }
+
     /// Notes who answers by now.
     fn note(&mut self, cluster: &ClusterStatus, now: Instant) {
         let silent = unreached(cluster);
@@ -400,6 +405,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    /// Hosts that were called since then in vain.
+    pub(super) fn absent<'a>(&mut self, targets: impl Iterator<Item = &'a Target>, began: Instant) {
+        self.silent.since(targets.map(Target::stand_in), began);
+    }
+
     pub(super) fn show(&mut self, screen: &mut Screen, plan: &Plan, cluster: &ClusterStatus, deadline: Instant) {
         let now = Instant::now();
         self.silent.note(cluster, now);

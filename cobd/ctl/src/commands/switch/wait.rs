@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// is about to move may have been taken a moment before it does.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
 /// When the time is over a host gets no longer than this to answer once more.
-const LAST: Duration = Duration::from_secs(2);
+const LAST: Duration = Duration::from_secs(1);
 
 pub(super) async fn until_ended(
     context: &Context,
@@ -36,16 +36,17 @@ pub(super) async fn until_ended(
     plan: &Plan,
     absent: Vec<Target>,
     mut report: Report,
-    deadline: Instant,
+    (began, deadline): (Instant, Instant),
 ) -> Result<Exit, Failure> {
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let mut live = Live::start(&context.client, &targets, StatusOf::Restless);
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
+    let mut progress = Progress::default();
+    progress.absent(absent.iter(), began);
     let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
     for target in absent {
         late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
     }
-    let mut progress = Progress::default();
     let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
     let (ended, cluster) = loop {
         tokio::select! {
@@ -103,7 +104,10 @@ pub(super) async fn until_ended(
     if !plan.had_ended {
         let within = Context { client: context.client.at_most(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
-        outcomes::record(context, screen, &targets, plan.generation).await;
+        // Those that are silent have told nothing, and would be waited for once more.
+        let silent = |t: &&Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
+        let heard: Vec<Target> = targets.iter().filter(|t| !silent(t)).cloned().collect();
+        outcomes::record(context, screen, &heard, plan.generation).await;
     }
     report.ended(context, screen, plan, &cluster, &ended)
 }
