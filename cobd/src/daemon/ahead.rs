@@ -23,16 +23,18 @@ use std::sync::Arc;
 use cob_engine::Time;
 use cob_engine::time::Span;
 use cob_types::cob::Fingerprint;
+use cob_types::status::PeerStatus;
 use cob_types::words::count;
-use cob_types::{Cob, CobId, GenerationNumber, HostName};
+use cob_types::{Cob, CobId, GenerationNumber, HostName, Manifest};
 use tracing::debug;
 
+use super::route::Route;
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{JobEnd, JobEnded, JobHandle};
 use crate::peer::Transport as _;
 use crate::run::JobId;
-use crate::web::Done;
+use crate::web::{Done, RefusalKind};
 
 /// So old a look may be when it counts as a check.
 const FRESH: Span = Span::secs(10);
@@ -53,10 +55,13 @@ pub(super) struct Ahead {
     /// Looks begun in this life.
     begun: u64,
     asked: Option<Asked>,
+    /// The generation that was prepared, or that the host goes to in several steps: its hosts are met before that.
+    meets: Option<Arc<Manifest>>,
 }
 
 /// Somebody waits to hear that a generation is prepared.
 struct Asked {
+    generation: GenerationNumber,
     reply: Reply,
     since: Time,
     /// Hosts that there is no link to yet, and that are waited for.
@@ -93,6 +98,16 @@ impl Ahead {
     pub(super) fn due(&self) -> Time {
         let patience = |asked: &Asked| if asked.links.is_empty() { PATIENCE } else { LINKS };
         self.asked.as_ref().map_or(Time::NEVER, |asked| asked.since + patience(asked))
+    }
+
+    /// Whose hosts are met.
+    pub(super) fn meets(&self) -> Option<&Manifest> {
+        self.meets.as_deref()
+    }
+
+    /// The hosts of this generation are met, if of any.
+    pub(super) fn meet(&mut self, manifest: Option<Arc<Manifest>>) {
+        self.meets = manifest;
     }
 
     /// A link is up.
@@ -177,10 +192,12 @@ impl Ahead {
 }
 
 impl Daemon {
-    /// A generation is at hand. Returns the hosts that are new to this one by it: links to them are being opened.
-    pub(super) fn have_at_hand(&mut self, prepared: Option<Prepared>) -> BTreeSet<HostName> {
+    /// A generation is at hand, or none any more. Returns the hosts that are new to this one by where that leads: links to
+    /// them are being opened.
+    pub(super) fn have_at_hand(&mut self, route: Option<&Route>) -> BTreeSet<HostName> {
         let known: BTreeSet<HostName> = self.links.status().into_iter().map(|peer| peer.host).collect();
-        self.at_hand = prepared;
+        self.at_hand = route.map(|route| route.next.clone());
+        self.ahead.meet(route.map(|route| route.goal.clone()));
         self.tell_roster();
         let now = self.links.status().into_iter().filter(|peer| !peer.up).map(|peer| peer.host);
         now.filter(|host| !known.contains(host)).collect()
@@ -212,7 +229,9 @@ impl Daemon {
             debug!(%generation, looks, "looking ahead");
             format!("{detail}; {} looked at", count(looks, "new or changed change object"))
         };
-        self.ahead.asked = Some(Asked { reply, since: self.clock.now(), links, detail });
+        // Of what is prepared in several steps it is the goal that was asked for.
+        let generation = self.ahead.meets().map_or(generation, |goal| goal.generation);
+        self.ahead.asked = Some(Asked { generation, reply, since: self.clock.now(), links, detail });
         self.end_preparing();
     }
 
@@ -240,8 +259,15 @@ impl Daemon {
 
     /// A generation was called off.
     pub(super) fn forget_looks_at(&mut self, generation: GenerationNumber) {
+        if let Some(asked) = self.ahead.asked.take_if(|asked| asked.generation == generation) {
+            let what = format!("generation {generation} was called off");
+            self.refuse(asked.reply, RefusalKind::Conflict, &what, "prepare it again if it is wanted");
+        }
         if self.ahead.generation == Some(generation) {
             self.forget_looks();
+        }
+        if self.ahead.meets().is_some_and(|goal| goal.generation == generation) {
+            self.have_at_hand(None);
         }
     }
 
@@ -255,10 +281,17 @@ impl Daemon {
     }
 
     fn answer_preparing(&mut self) {
-        let Some(Asked { reply, detail, .. }) = self.ahead.asked.take() else { return };
-        let named = |host: &HostName| self.at_hand.as_ref().is_some_and(|p| p.manifest.hosts.contains_key(host));
+        let Some(Asked { generation, reply, detail, .. }) = self.ahead.asked.take() else { return };
+        // Of another one that was prepared in its place nothing is told.
+        let goal = self.ahead.meets().filter(|goal| goal.generation == generation);
+        let named = |host: &HostName| goal.is_some_and(|goal| goal.hosts.contains_key(host));
         let down = self.links.status().into_iter().filter(|peer| !peer.up && named(&peer.host));
-        let unlinked = down.map(|peer| (peer.host, peer.error.unwrap_or_default())).collect();
+        let why = |peer: &PeerStatus| match &peer.error {
+            Some(error) => error.clone(),
+            None if peer.host < self.config.host => "it has not called yet, and is the one that does".to_owned(),
+            None => "it has not answered yet".to_owned(),
+        };
+        let unlinked = down.map(|peer| (peer.host.clone(), why(&peer))).collect();
         self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked })));
     }
 

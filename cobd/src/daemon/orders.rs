@@ -317,7 +317,7 @@ impl Daemon {
 
     /// A generation is here that nobody goes to yet.
     fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
-        let new = self.have_at_hand(Some(route.next.clone()));
+        let new = self.have_at_hand(Some(route));
         if let Some(Asked { who, reply }) = asked {
             self.note_order(OrderRecord::Prepare(generation), Some(who));
             let detail = format!("generation {generation} is here and verified");
@@ -384,6 +384,7 @@ impl Daemon {
         self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
         self.coming = Some(prepared);
         self.at_hand = None;
+        self.ahead.meet((goal.generation != generation).then_some(goal));
         self.tell_roster();
         match who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)) {
             Some(who) => self.feed_ordered(event, &who),

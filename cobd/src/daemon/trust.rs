@@ -27,7 +27,7 @@ impl Daemon {
             error!("this host's key can't be read: {error}");
             Keys::default()
         });
-        let ahead = self.at_hand.as_ref().map(|p| &*p.manifest);
+        let ahead = self.ahead.meets();
         let mut roster = roster(&self.config, &manifests, ahead, &keys);
         if introduction.is_some() {
             // There is nothing yet to speak of with other hosts.

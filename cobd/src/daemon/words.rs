@@ -183,9 +183,6 @@ impl Daemon {
             }
         };
         self.forget_looks_at(generation);
-        if self.at_hand.as_ref().is_some_and(|p| p.manifest.generation == generation) {
-            self.have_at_hand(None);
-        }
         let changed = fetching || forgotten;
         if changed {
             self.note_order(OrderRecord::CallOff(generation), Some(who));

@@ -79,6 +79,24 @@ fn the_end_is_the_one_calculated_by_hand() {
 }
 
 #[test]
+fn what_is_not_where_it_should_be_is_not_brought_there_first() {
+    let (before, after) = changed();
+    let durations = Durations::of_text(SHOP).expect("durations");
+    let down = ["n1/config", "n1/db", "n2/app", "n3/lb"].map(|cob| (id(cob), "down".parse().expect("a state")));
+    let sides = Sides::open(Source::Made(&before), Source::Made(&after)).expect("in memory");
+    let asked = Asked { durations, states: down.into(), runs: 1, seed: 7 };
+    let plan = forecast(sides, asked).expect("an order").plan;
+    let expected = [
+        "n1/config down>up 0..2000",
+        "n1/db down>up 2000..2700",
+        "n2/app down>up 2700..4700",
+        "n3/lb down>up 4700..5000",
+    ];
+    assert_eq!(hops(&plan), expected, "the one that has given up is not tried with its old content");
+    assert!(plan.interrupted.is_empty(), "{:?}", plan.interrupted);
+}
+
+#[test]
 fn each_interruption_has_its_time_and_its_reason() {
     let (before, after) = changed();
     let plan = planned(&before, &after, SHOP).plan;

@@ -370,6 +370,17 @@ fn links_to_new_hosts_are_there_before_go_or_told() {
     let generation = cluster.generate(&model);
     cluster.configure("n3", "listen = \"tcp://127.0.0.1:0\"");
     cluster.start_all();
+    // Called off while it waits for its links, it is no success.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cluster.http("n1", "POST", "/v1/prepare", "{\"generation\":1}"));
+        let prepared = |c: &Cluster| c.status("n1").is_some_and(|s| s.prepared == [generation]);
+        cluster.until(PATIENCE, || prepared(&cluster), "it is here");
+        order(&cluster, "n1", "call-off", "{\"generation\":1}");
+        let refused = waiting.join().expect("no panic").expect_err("called off");
+        assert!(refused.contains("409") && refused.contains("generation 1 was called off"), "{refused}");
+    });
+    assert!(cluster.status("n1").is_some_and(|n1| n1.peers.is_empty()), "nobody is met any more");
+
     let unlinked = |host: &str| {
         let said = order(&cluster, host, "prepare", "{\"generation\":1}");
         let hosts = said.get("unlinked").and_then(|u| u.as_object()).cloned().unwrap_or_default();

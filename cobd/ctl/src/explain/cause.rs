@@ -265,14 +265,24 @@ impl Cause {
             .hint("with --depot all hosts of the generation are asked")
     }
 
-    pub(super) fn link_down(asking: &HostStatus, asked: &CobId, link: &PeerStatus) -> Self {
-        let why = link.error.as_deref().map(|e| format!(" ({})", clean(e))).unwrap_or_default();
+    /// `there`: the other end, which is the one that calls if it has the lower name, and so knows why it is in vain.
+    pub(super) fn link_down(asking: &HostStatus, asked: &CobId, link: &PeerStatus, there: Option<&HostStatus>) -> Self {
+        let caller = there.and_then(|there| there.peers.iter().find(|p| p.host == asking.name && !p.up));
+        let theirs = caller.filter(|_| link.host < asking.name).and_then(|p| p.error.as_deref());
+        let why = match (theirs, link.error.as_deref()) {
+            (Some(theirs), _) => format!(" ({} says: {})", link.host, clean(theirs)),
+            (None, Some(ours)) => format!(" ({})", clean(ours)),
+            (None, None) => String::new(),
+        };
         let since = ago(asking.now_ns, link.since_ns);
         Self::new(
             CauseKind::LinkDown,
             format!("can't ask {asked}: the link from {} to {} has been down for {since}{why}", asking.name, link.host),
         )
-        .hint(format!("look at the network between the two, and whether cobd runs on {}", link.host))
+        .hint(format!(
+            "`cobctl trust doctor {} {}` looks into it: the network, addresses, keys",
+            asking.name, link.host
+        ))
     }
 
     pub(super) fn other_generation(

@@ -289,6 +289,15 @@ fn hosts_that_do_not_meet_are_told_apart() {
         error: Some("timed out".to_owned()),
     }];
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: the link from n2 to n1 has been down for 30 s (timed out)");
+    let known = PeerStatus {
+        host: all[0].name.clone(),
+        error: Some("Connection refused".to_owned()),
+        ..all[0].peers[0].clone()
+    };
+    all[1].peers = vec![known];
+    all[0].peers[0].error = None;
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: the link from n2 to n1 has been down for 30 s (n1 says: Connection refused)");
+    all[1].peers.clear();
     all[1].cobs = vec![failed("n1/db", "down", "up")];
     assert_eq!(told(&all, "n2/app").0, CauseKind::GivenUp, "what needs a hand comes before what is cut");
     all[1].cobs.clear();

@@ -261,7 +261,7 @@ impl<'a> Walk<'a, '_> {
                     found.edges.push(Edge { words, for_ns, to: asked.clone(), then: Then::Ask(Why::Away) });
                     return;
                 }
-                found.causes.extend(link_down(host, asked));
+                found.causes.extend(self.link_down(host, asked));
                 if self.is_ahead_of(host, asked) {
                     found.edges.extend(activation(host, &cob.id));
                 }
@@ -269,7 +269,7 @@ impl<'a> Walk<'a, '_> {
                 found.edges.push(Edge { words: format!("waits for {wanted_words}"), for_ns, to: asked.clone(), then });
             }
             Wait::Token { cob: budget, since_ns } => {
-                found.causes.extend(link_down(host, budget));
+                found.causes.extend(self.link_down(host, budget));
                 found.edges.push(Edge {
                     words: format!("waits for a token of {budget}"),
                     for_ns: now.saturating_sub(*since_ns),
@@ -307,6 +307,16 @@ impl<'a> Walk<'a, '_> {
             Seen::Found(host, _) | Seen::Absent(host) => host.generation > asking.generation,
             Seen::Unreachable(_) | Seen::NotAsked => false,
         }
+    }
+
+    /// The link to the asked one's host is down.
+    fn link_down(&mut self, asking: &HostStatus, asked: &CobId) -> Option<Cause> {
+        let link = asking.peers.iter().find(|p| p.host.as_str() == asked.host_str() && !p.up)?;
+        let there = match self.look(asked) {
+            Seen::Found(host, _) | Seen::Absent(host) => Some(host),
+            Seen::Unreachable(_) | Seen::NotAsked => None,
+        };
+        Some(Cause::link_down(asking, asked, link, there))
     }
 
     /// What keeps a change object that is at rest from giving a promise: nothing of its own.
@@ -439,12 +449,6 @@ fn has_left(cob: &CobId, host: &HostStatus) -> Cause {
     } else {
         Cause::says_nothing(cob, host)
     }
-}
-
-/// The link to the asked one's host is down.
-fn link_down(asking: &HostStatus, asked: &CobId) -> Option<Cause> {
-    let link = asking.peers.iter().find(|p| p.host.as_str() == asked.host_str() && !p.up)?;
-    Some(Cause::link_down(asking, asked, link))
 }
 
 /// Who must have left for good before a host goes on to its next generation.

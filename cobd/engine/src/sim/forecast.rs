@@ -18,7 +18,7 @@ use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, I
 
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
-use crate::event::{ActionOutcome, CheckOutcome, Event};
+use crate::event::{ActionOutcome, CheckOutcome, Event, Order};
 use crate::sim::queue::Queue;
 use crate::time::{Span, Time};
 
@@ -145,6 +145,9 @@ struct Host {
     engine: Engine,
     before: Option<Arc<Bundle>>,
     after: Arc<Bundle>,
+    /// Something of it is not where it should be before the switch: it has given up, or waits. Nothing of that is tried
+    /// again before `go`.
+    displaced: bool,
     tick: Time,
     converged: bool,
     /// The step that last ended here.
@@ -190,6 +193,12 @@ pub fn course(switch: &Switch, pace: &mut impl Pace) -> Course {
     run.conclude()
 }
 
+/// Whether some of these are elsewhere than where they should be.
+fn displaced(bundle: &Bundle, states: &BTreeMap<CobId, StateName>) -> bool {
+    !states.is_empty()
+        && bundle.cobs.iter().any(|(id, cob)| states.get(id).is_some_and(|state| *state != cob.preferred))
+}
+
 impl<P: Pace> Running<'_, P> {
     /// Every host, with what it has, where it should be.
     fn settle_in(&mut self, switch: &Switch) {
@@ -201,7 +210,9 @@ impl<P: Pace> Running<'_, P> {
             let engine = Engine::new(name, Incarnation { id: id as u64, start: 1 });
             self.host_ix.insert(name.clone(), self.hosts.len());
             let name = name.clone();
-            self.hosts.push(Host { name, engine, before, after, tick: Time::NEVER, converged: false, last: None });
+            let displaced = before.as_deref().is_some_and(|before| displaced(before, &switch.states));
+            let (tick, converged, last) = (Time::NEVER, false, None);
+            self.hosts.push(Host { name, engine, before, after, displaced, tick, converged, last });
         }
         if switch.order.from == GenerationNumber(0) {
             return;
@@ -209,6 +220,9 @@ impl<P: Pace> Running<'_, P> {
         let free = Arc::new(SwitchOrder::free(GenerationNumber(0), switch.order.from));
         for host in 0..self.hosts.len() {
             let Some(bundle) = self.hosts[host].before.clone() else { continue };
+            if self.hosts[host].displaced {
+                self.event(host, Event::Order(Order::Pause), None, false);
+            }
             self.event(host, go(&free, bundle), None, false);
         }
         while self.queue.peek().is_some_and(|(at, _)| at <= START) {
@@ -242,6 +256,9 @@ impl<P: Pace> Running<'_, P> {
         for host in 0..self.hosts.len() {
             let after = self.hosts[host].after.clone();
             self.event(host, go(&switch.order, after), None, false);
+            if self.hosts[host].displaced {
+                self.event(host, Event::Order(Order::Resume), None, false);
+            }
         }
     }
 

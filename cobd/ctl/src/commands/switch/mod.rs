@@ -124,6 +124,9 @@ async fn run_within(
     let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
     plan.newest = known.max().unwrap_or_default();
     add_leaving(context, &mut plan, &first)?;
+    // A later generation may have given the address of one of them to another host.
+    let called: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
+    let context = &Context { client: context.client.clone().meaning(&called), ..context.clone() };
     let stages = staged::find(context, screen, args, &plan, &first)?;
     plan.had_ended = plan.hosts.iter().all(|t| is_there(&first, t, plan.generation) && has_settled(&first, t));
     let mut report = Report::new(plan.generation);

@@ -483,7 +483,8 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
 /// Each pair once, by what is known of it, without hosts that can't be reached anyway.
 fn pairs(mut said: Vec<Unlinked>, absent: &[HostName]) -> Vec<Unlinked> {
     said.retain(|u| !absent.contains(&u.peer));
-    let key = |u: &Unlinked| (u.host.clone().min(u.peer.clone()), u.host.clone().max(u.peer.clone()), u.why.is_empty());
+    // The host with the lower name calls, and so knows why it is in vain.
+    let key = |u: &Unlinked| (u.host.clone().min(u.peer.clone()), u.host.clone().max(u.peer.clone()), u.host > u.peer);
     said.sort_by_key(key);
     said.dedup_by(|next, kept| (&next.host, &next.peer) == (&kept.peer, &kept.host));
     said
@@ -502,12 +503,12 @@ mod tests {
         let without =
             |host: &str, peer: &str, why: &str| Unlinked { host: name(host), peer: name(peer), why: why.to_owned() };
         let said = vec![
-            without("n1", "n3", ""),
+            without("n3", "n1", "it has not called yet"),
             without("n2", "n9", "connection refused"),
-            without("n3", "n1", "connection refused"),
+            without("n1", "n3", "connection refused"),
             without("n3", "n2", ""),
         ];
-        let left = vec![without("n3", "n1", "connection refused"), without("n3", "n2", "")];
+        let left = vec![without("n1", "n3", "connection refused"), without("n3", "n2", "")];
         assert_eq!(pairs(said, &[name("n9")]), left);
     }
 
