@@ -93,7 +93,10 @@ impl Daemon {
         }
         let all = received.batch.items.len();
         let of_switches = received.batch.items.extract_if(.., |i| matches!(i, Item::Going(_) | Item::Withdrawn(_)));
-        for item in of_switches.collect::<Vec<_>>() {
+        // A host that is met ahead of its generation says nothing yet of where this one is to go.
+        let is_member = |p: &Prepared| p.manifest.hosts.contains_key(host);
+        let counts = self.active.iter().map(|a| &a.prepared).chain(&self.coming).any(is_member);
+        for item in of_switches.filter(|_| counts).collect::<Vec<_>>() {
             self.heard_of_switch(host, item);
         }
         // A batch that was of switches alone concerns no change object.

@@ -25,6 +25,8 @@ pub struct Progress {
     /// When `go` was first said.
     began: Option<u64>,
     told: BTreeSet<HostName>,
+    /// Those that went elsewhere afterwards, back or on: what they do then is another story.
+    left: BTreeSet<HostName>,
     /// By transition.
     made: Vec<Made>,
     /// Transitions of each move that are still to come.
@@ -62,6 +64,8 @@ pub struct Standing {
     pub unplanned: u64,
     /// Attempts that failed.
     pub failed: u64,
+    /// Hosts that went elsewhere afterwards.
+    pub left: usize,
 }
 
 impl Progress {
@@ -72,6 +76,7 @@ impl Progress {
             go: format!("to generation {}", plan.to),
             began: None,
             told: BTreeSet::new(),
+            left: BTreeSet::new(),
             made: Vec::new(),
             coming: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -86,6 +91,7 @@ impl Progress {
     fn begin(&mut self, plan: &SwitchPlan) {
         self.began = None;
         self.told.clear();
+        self.left.clear();
         self.made = vec![Made::Not; plan.transitions.len()];
         self.coming.clear();
         self.running.clear();
@@ -105,8 +111,11 @@ impl Progress {
                     self.begin(plan);
                 }
                 self.told.insert(entry.host.clone());
+                self.left.remove(&entry.host);
                 self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));
             }
+            ("go" | "return", None, ..) if self.told.contains(&entry.host) => _ = self.left.insert(entry.host.clone()),
+            ("start", Some(_), ..) if self.left.contains(&entry.host) => {}
             // A host that has not been told may begin what one that has asks of it.
             ("start", Some(cob), Some(from), Some(to)) if self.began.is_some() => {
                 let again = self.running.get(cob).copied().flatten();
@@ -197,6 +206,7 @@ impl Progress {
             transitions,
             unplanned: self.unplanned,
             failed: self.failed,
+            left: self.left.len(),
         }
     }
 }

@@ -424,4 +424,11 @@ fn the_rest_is_forecast_anew_as_it_goes() {
     progress.take(&plan, &told(&plan, 3, "end", 3100, Some(true)));
     progress.take(&plan, &told(&plan, 3, "start", 3200, None));
     assert_eq!(progress.stands(&plan, 13_000 * 1_000_000).unplanned, 1);
+    // On the way back moves are made that the plan has, too.
+    let back = told(&plan, 4, "return", 3300, None);
+    progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, ..back });
+    progress.take(&plan, &told(&plan, 4, "start", 3400, None));
+    progress.take(&plan, &told(&plan, 4, "end", 3500, Some(true)));
+    let stands = progress.stands(&plan, 14_000 * 1_000_000);
+    assert_eq!((stands.transitions[4].made, stands.unplanned, stands.left), (Made::Not, 1, 1));
 }

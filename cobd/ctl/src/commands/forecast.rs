@@ -103,7 +103,7 @@ impl Beside {
             "from": self.plan.from, "to": self.plan.to, "begun": self.has_begun(),
             "planned_end_us": self.plan.forecast.end_us, "planned_p90_us": self.plan.forecast.p90_us,
             "end_us": stands.end_us, "ended": stands.ended, "running": stands.running,
-            "unplanned": stands.unplanned, "failed": stands.failed, "transitions": transitions,
+            "unplanned": stands.unplanned, "failed": stands.failed, "left": stands.left, "transitions": transitions,
         })
     }
 
@@ -159,6 +159,9 @@ fn other(stands: &Standing) -> String {
     }
     if stands.unplanned > 0 {
         text.push_str(&format!("; {} that the plan does not have", count(stands.unplanned, "transition")));
+    }
+    if stands.left > 0 {
+        text.push_str(&format!("; {} went elsewhere since, which is not counted", count(stands.left, "host")));
     }
     text
 }

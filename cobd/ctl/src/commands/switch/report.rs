@@ -313,6 +313,11 @@ impl Report {
         for line in &self.why {
             screen.line(&format!("  {line}"))?;
         }
+        if let Ended::Failed(causes) = ended
+            && let Some(first) = causes.first()
+        {
+            screen.problem("hint", &format!("`cobctl explain {first}` says what to do; `cobctl rollback` goes back"));
+        }
         Ok(exit)
     }
 
