@@ -349,6 +349,33 @@ fn what_is_new_is_looked_at_while_it_is_prepared_and_once() {
     }
 }
 
+/// On a way of several generations a host hears of its switch from others, and from two operators, all at once: what is
+/// at hand when the first step becomes active must not hold it there.
+#[test]
+fn orders_that_meet_on_the_way_hold_nobody_there() {
+    const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+    let mut cluster = cluster(&HOSTS);
+    let publish = |cluster: &mut Cluster, n: u64| {
+        let waits = HOSTS.map(|host| format!("  {host}/a: {{kind: wait, content: {{ms: {n}}}}}\n")).concat();
+        let text = THREE.split_once("cobs:").map_or(String::new(), |(hosts, _)| format!("{hosts}cobs:\n{waits}"));
+        let model = cluster.write_model(&format!("v{n}"), &[("model.yaml", &text)]);
+        cluster.generate(&model)
+    };
+    let first = publish(&mut cluster, 1);
+    cluster.bring_up(first, PATIENCE);
+    for round in 1..=5 {
+        let last = (1..=7).map(|step| publish(&mut cluster, round * 7 - 6 + step)).last().expect("published");
+        let body = format!("{{\"generation\":{last}}}");
+        std::thread::scope(|scope| {
+            for host in ["n1", "n2", "n3", "n3"] {
+                let (cluster, body) = (&cluster, &body);
+                scope.spawn(move || cluster.http(host, "POST", "/v1/switch", body).expect("taken"));
+            }
+        });
+        cluster.wait_converged(last, PATIENCE);
+    }
+}
+
 const THREE: &str = r#"
 security: loopback-only
 hosts:
