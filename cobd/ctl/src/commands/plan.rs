@@ -33,6 +33,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         Wanted::Latest => depot.latest()?,
     };
     let (now, from) = look(context, &depot, to).await?;
+    if context.targets.narrowed {
+        let asked: Vec<_> = now.hosts.iter().map(|h| &h.name).collect();
+        screen.problem(
+            "note",
+            &format!("only {} asked; all others are taken to be where generation {from} wants them", list(&asked, 6)),
+        );
+    }
     let away = tell_where(screen, &now, from);
     tell_what_stands(screen, &now, to);
     let durations = match &args.durations {

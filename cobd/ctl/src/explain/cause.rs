@@ -114,8 +114,9 @@ impl Cause {
             None => "has given up".to_owned(),
         };
         let id = &cob.id;
+        let logs = if cob.kind == "service" { format!(" and `cobctl logs {id}`") } else { String::new() };
         Self::new(CauseKind::GivenUp, words)
-            .hint(format!("see `cobctl output {id}`, mend what it says, then `cobctl retry {id}`"))
+            .hint(format!("see `cobctl output {id}`{logs}, mend what it says, then `cobctl retry {id}`"))
     }
 
     pub(super) fn stuck(cob: &CobStatus) -> Option<Self> {

@@ -265,6 +265,16 @@ fn unknown_states_tell_of_their_check() {
 }
 
 #[test]
+fn of_a_service_that_has_given_up_what_it_printed_is_named() {
+    let mut db = failed("n1/db", "down", "up");
+    db.kind = "service".to_owned();
+    let hint = |db: &CobStatus| of(&hosts(vec![db.clone()]), "n1/db").first.hint.clone();
+    assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, mend"));
+    db.kind = "file-tree".to_owned();
+    assert!(hint(&db).contains("`cobctl output n1/db`, mend"));
+}
+
+#[test]
 fn hosts_that_do_not_answer_are_told_by_what_that_means() {
     let gone = || crate::gather::unreachable(HostName::new("n1").expect("a name"), "Connection refused".to_owned());
     let mut all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), up("n2/web", vec![grant("n1/db", "up")])]);
