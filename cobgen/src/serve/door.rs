@@ -231,6 +231,7 @@ impl Inside {
         &self,
         hello: StartHandshake<TcpStream>,
     ) -> Result<(TlsStream<TcpStream>, PublicKey), Unwelcome> {
+        self.shelf.look_again().await;
         let shown = Arc::new(OnceLock::new());
         let admits: Admits = {
             let (shelf, shown) = (self.shelf.clone(), shown.clone());

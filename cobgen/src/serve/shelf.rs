@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use cob_depot::{Depot, DepotError, enrolled};
 use cob_types::{GenerationNumber, HostName, Manifest, PublicKey};
@@ -15,12 +16,17 @@ use tokio::sync::watch;
 /// Keys that the manifests of so many generations name are known: hosts that are behind can catch up.
 const RECENT: usize = 16;
 
+/// Who calls more often than this has the depot looked at no more often.
+const MOMENT: Duration = Duration::from_millis(50);
+
 /// The depot as it was when it was last looked at.
 pub(super) struct Shelf {
     path: PathBuf,
     known: RwLock<Arc<Known>>,
     said: Mutex<BTreeMap<GenerationNumber, Arc<Said>>>,
     newest: watch::Sender<Option<GenerationNumber>>,
+    /// When it was last looked at.
+    looked: Mutex<Instant>,
 }
 
 /// Who may read what.
@@ -90,6 +96,7 @@ impl Shelf {
             known: RwLock::default(),
             said: Mutex::default(),
             newest: watch::Sender::new(None),
+            looked: Mutex::new(Instant::now()),
         };
         shelf.look_now()?;
         Ok(shelf)
@@ -118,7 +125,16 @@ impl Shelf {
         }
     }
 
+    /// Looks unless that was done a moment ago: who shows a key is judged by what was published before.
+    pub(super) async fn look_again(self: &Arc<Self>) {
+        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.elapsed() >= MOMENT {
+            self.look().await;
+        }
+    }
+
     fn look_now(&self) -> Result<(), DepotError> {
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let depot = Depot::open(&self.path)?;
         let numbers = depot.newest_first()?;
         let recent: Vec<GenerationNumber> = numbers.iter().take(RECENT).rev().copied().collect();
