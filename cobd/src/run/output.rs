@@ -84,7 +84,7 @@ impl OutputFile {
             // A value that reaches over a cut must not leave a part of itself behind.
             let (head, tail) = (read(0, HEAD)?, read(length - TAIL, TAIL)?);
             let mut clean = redactor.part(&head, 0, head.len().saturating_sub(redactor.longest()));
-            write!(clean, "\n[... {} bytes left out ...]\n", length - HEAD - TAIL)?;
+            clean.extend(left_out(length - HEAD - TAIL).into_bytes());
             clean.extend(redactor.part(&tail, redactor.longest(), tail.len()));
             clean
         };
@@ -101,7 +101,7 @@ impl OutputFile {
             let mut bytes = vec![0; HEAD as usize];
             (&self.file).seek(SeekFrom::Start(0))?;
             (&self.file).read_exact(&mut bytes)?;
-            write!(bytes, "\n[... {} bytes left out ...]\n", length - HEAD - TAIL)?;
+            bytes.extend(left_out(length - HEAD - TAIL).into_bytes());
             (&self.file).seek(SeekFrom::Start(length - TAIL))?;
             (&self.file).take(TAIL).read_to_end(&mut bytes)?;
             durable::write_file(&self.folder, self.name, 0o600, &bytes, Sync::Later)
@@ -148,6 +148,11 @@ impl Shape {
             Some(_) | None => (printed, 0),
         }
     }
+}
+
+/// The note where so many bytes were left out.
+pub(crate) fn left_out(bytes: u64) -> String {
+    format!("\n[... {bytes} bytes left out ...]\n")
 }
 
 /// How much a note says was left out, and how long it is.

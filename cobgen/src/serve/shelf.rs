@@ -25,8 +25,8 @@ pub(super) struct Shelf {
     known: RwLock<Arc<Known>>,
     said: Mutex<BTreeMap<GenerationNumber, Arc<Said>>>,
     newest: watch::Sender<Option<GenerationNumber>>,
-    /// When it was last looked at.
-    looked: Mutex<Instant>,
+    /// When it was last looked at for somebody who called.
+    looked: tokio::sync::Mutex<Instant>,
 }
 
 /// Who may read what.
@@ -96,7 +96,7 @@ impl Shelf {
             known: RwLock::default(),
             said: Mutex::default(),
             newest: watch::Sender::new(None),
-            looked: Mutex::new(Instant::now()),
+            looked: tokio::sync::Mutex::new(Instant::now()),
         };
         shelf.look_now()?;
         Ok(shelf)
@@ -125,16 +125,17 @@ impl Shelf {
         }
     }
 
-    /// Looks unless that was done a moment ago: who shows a key is judged by what was published before.
+    /// Looks unless that was done a moment ago: who shows a key is judged by what was published before. Of those that
+    /// come at once one looks, and the others wait for it.
     pub(super) async fn look_again(self: &Arc<Self>) {
-        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = self.looked.lock().await;
         if looked.elapsed() >= MOMENT {
+            *looked = Instant::now();
             self.look().await;
         }
     }
 
     fn look_now(&self) -> Result<(), DepotError> {
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let depot = Depot::open(&self.path)?;
         let numbers = depot.newest_first()?;
         let recent: Vec<GenerationNumber> = numbers.iter().take(RECENT).rev().copied().collect();

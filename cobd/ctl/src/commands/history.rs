@@ -175,13 +175,12 @@ pub(super) async fn all(
     screen: &mut Screen,
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<BTreeSet<HostName>, Failure> {
-    let what = ALL;
     let mut readings = beginnings(context);
     let take = |_: &mut Screen, entry| {
         take(entry);
         Ok(())
     };
-    to_the_end(context, screen, &what, &mut readings, take).await?;
+    to_the_end(context, screen, &ALL, &mut readings, take).await?;
     Ok(readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect())
 }
 

@@ -216,7 +216,7 @@ impl Backend for Service {
         let content = read(&context.cob.content);
         let future = async move {
             match content? {
-                Content::Unit(content) => logs::of_unit(&content.unit, &query).await,
+                Content::Unit(content) => unit::logs(&content.unit, &query).await,
                 Content::Commands(content) if content.status.is_some() => {
                     Err("it looks after itself (`status`), and so does what it prints: nothing of it is kept here"
                         .to_owned())

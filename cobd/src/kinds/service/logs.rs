@@ -1,29 +1,21 @@
 //! What a service prints: its end, and what has come since somebody looked last.
 //!
-//! A kept service prints into files of its folder; the journal of the machine has what a unit prints. Either is read in
-//! pieces, from a *place* that an answer names and the next question gives back: an opaque word.
+//! A kept service prints into files of its folder; the journal of the machine has what a unit prints
+//! ([`unit::logs`](super::unit::logs)). Either is read in pieces, from a *place* that an answer names and the next question
+//! gives back: an opaque word.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::process::Stdio;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
 
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
-use crate::run::{Shape, open_regular};
+use crate::run::{Shape, left_out, open_regular};
 
 /// The most bytes of one answer. What is kept of a file's end without holes is more than that.
 const MAX_BYTES: u64 = 256 << 10;
 /// What is said of a file of the daemon's.
 const SOURCE: &str = "output";
-/// The most bytes that are taken of what `journalctl` prints.
-const MAX_JOURNAL: u64 = 4 << 20;
-/// So long the journal may be looked through.
-const JOURNAL_PATIENCE: Duration = Duration::from_secs(20);
-/// Begins the line in which `journalctl` tells where it has stopped.
-const CURSOR: &str = "-- cursor: ";
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +173,7 @@ fn since(mut file: File, place: Place, goes_on: bool) -> io::Result<LogsAnswer> 
     let next = Place { printed: place.printed + missed + read.len() as u64, ..place };
     let mut bytes = Vec::new();
     if missed > 0 {
-        bytes.extend(format!("\n[... {missed} bytes left out ...]\n").into_bytes());
+        bytes.extend(left_out(missed).into_bytes());
     }
     bytes.extend(read);
     Ok(answer(&bytes, next))
@@ -203,54 +195,6 @@ fn part(file: &mut File, begin: u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(begin))?;
     file.take(MAX_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Of a unit of systemd: journalctl(1).
-pub(super) async fn of_unit(unit: &str, query: &LogsQuery) -> Result<LogsAnswer, String> {
-    if query.previous {
-        return Err(format!("the journal has all lives of {unit} one after the other: leave `previous` out"));
-    }
-    let mut command = tokio::process::Command::new("journalctl");
-    command.args(["--quiet", "--no-pager", "--output=short-iso", "--show-cursor"]);
-    command.arg(format!("--lines={}", query.lines)).arg(format!("--unit={unit}"));
-    if let Some(after) = query.after.as_deref().filter(|after| !after.is_empty()) {
-        let plain = after.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'=' | b';'));
-        if !plain {
-            return Err(format!("{after:?} is no place that an answer has named"));
-        }
-        command.arg(format!("--after-cursor={after}"));
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let failed = |what: &str| format!("the journal can't be read: journalctl: {what}");
-    let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;
-    let read = async {
-        use tokio::io::AsyncReadExt as _;
-        let (mut text, mut complaint) = (Vec::new(), Vec::new());
-        let out = child.stdout.take().expect("piped");
-        let err = child.stderr.take().expect("piped");
-        // It can end before all of its output is taken, when that is too much.
-        tokio::try_join!(async { out.take(MAX_JOURNAL).read_to_end(&mut text).await }, async {
-            err.take(MAX_BYTES).read_to_end(&mut complaint).await
-        })?;
-        io::Result::Ok((child.wait().await?, text, complaint))
-    };
-    match timeout(JOURNAL_PATIENCE, read).await {
-        Ok(Ok((exit, text, _))) if exit.success() => Ok(of_journal(&text, query.after.as_deref().unwrap_or_default())),
-        Ok(Ok((_, _, complaint))) => Err(failed(String::from_utf8_lossy(&complaint).trim())),
-        Ok(Err(error)) => Err(failed(&error.to_string())),
-        Err(_) => Err(failed("it takes too long")),
-    }
-}
-
-/// Takes apart what `journalctl --show-cursor` prints: lines, and where they end. Without a line there is no cursor.
-fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
-    let mut text = String::from_utf8_lossy(printed).into_owned();
-    let begin = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
-    let cursor = text[begin..].trim_end().strip_prefix(CURSOR).map(ToOwned::to_owned);
-    if cursor.is_some() {
-        text.truncate(begin);
-    }
-    LogsAnswer { source: "journal".to_owned(), text, next: cursor.unwrap_or_else(|| after.to_owned()), ended: false }
 }
 
 #[cfg(test)]
@@ -387,15 +331,5 @@ mod tests {
         fs::remove_file(folder.file(OUTPUT)).expect("removed");
         std::os::unix::fs::symlink("/etc/passwd", folder.file(OUTPUT)).expect("a link");
         assert!(of_kept(&folder, &last(3)).expect_err("refused").contains("can't be read"));
-    }
-
-    #[test]
-    fn the_journals_lines_are_told_from_where_they_end() {
-        let printed = b"2026-11-23T12:00:00+0000 n1 app[7]: up\n-- cursor: s=ab;i=1\n";
-        let answer = of_journal(printed, "old");
-        let told = (answer.text.as_str(), answer.next.as_str());
-        assert_eq!(told, ("2026-11-23T12:00:00+0000 n1 app[7]: up\n", "s=ab;i=1"));
-        assert_eq!(of_journal(b"", "old").next, "old");
-        assert_eq!(of_journal(b"-- cursor: s=1\n", "").text, "");
     }
 }

@@ -16,6 +16,7 @@ mod before;
 mod bus;
 mod content;
 mod files;
+mod journal;
 mod look;
 mod mover;
 
@@ -23,5 +24,6 @@ pub(super) use before::Before;
 pub(in crate::kinds) use bus::Systemd;
 pub(super) use bus::{Bus, Change};
 pub(super) use content::{OnChange, UnitContent, unit_of};
+pub(super) use journal::logs;
 pub(super) use look::{Question, check};
 pub(super) use mover::{make_move, restore};

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::Command;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::before::{Before, Started};
 use super::bus::{Bus, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::files::{Found, configuration, put_back, write_text};
+use super::journal::last_words;
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::mover::{Goal, Wish};
@@ -24,7 +24,6 @@ use crate::kinds::service::mover::{Goal, Wish};
 const LOOK: Duration = Duration::from_millis(100);
 /// The time for what has to be put in order after a cancellation.
 const AFTERWARDS: Duration = Duration::from_secs(5);
-const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Does what the wish says.
 ///
@@ -385,26 +384,4 @@ async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(
     before.restored = true;
     before.files.clear();
     before.write(folder)
-}
-
-/// The last lines that a run of a unit has left in the journal of the machine.
-async fn last_words(unit: &str, invocation: &str) -> String {
-    // What was said a moment ago has to be in it.
-    journalctl(&["--sync"]).await;
-    let of = if invocation.bytes().all(|b| b == b'0') {
-        format!("--unit={unit}")
-    } else {
-        format!("_SYSTEMD_INVOCATION_ID={invocation}")
-    };
-    journalctl(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await
-}
-
-/// What it prints; nothing where there is none, or it takes long.
-async fn journalctl(arguments: &[&str]) -> String {
-    let mut command = tokio::process::Command::new("journalctl");
-    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    match timeout(LAST_WORDS, command.output()).await {
-        Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Ok(Err(_)) | Err(_) => String::new(),
-    }
 }

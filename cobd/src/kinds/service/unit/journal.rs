@@ -1,0 +1,111 @@
+//! What units print, by the journal of the machine: journalctl(1).
+
+use std::io;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::kinds::service::logs::{LogsAnswer, LogsQuery};
+
+/// So long the last words of a unit may be looked for.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// The most bytes that are taken of what `journalctl` prints.
+const MAX_JOURNAL: u64 = 4 << 20;
+/// So long the journal may be looked through.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(20);
+/// Begins the line in which `journalctl` tells where it has stopped.
+const CURSOR: &str = "-- cursor: ";
+/// The most bytes that are taken of what it complains of.
+const MAX_COMPLAINT: u64 = 256 << 10;
+
+fn journalctl() -> Command {
+    let mut command = Command::new("journalctl");
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Of a unit of systemd: journalctl(1).
+pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Result<LogsAnswer, String> {
+    if query.previous {
+        return Err(format!("the journal has all lives of {unit} one after the other: leave `previous` out"));
+    }
+    let mut command = journalctl();
+    command.args(["--quiet", "--no-pager", "--output=short-iso", "--show-cursor"]);
+    command.arg(format!("--lines={}", query.lines)).arg(format!("--unit={unit}"));
+    if let Some(after) = query.after.as_deref().filter(|after| !after.is_empty()) {
+        let plain = after.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'=' | b';'));
+        if !plain {
+            return Err(format!("{after:?} is no place that an answer has named"));
+        }
+        command.arg(format!("--after-cursor={after}"));
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |what: &str| format!("the journal can't be read: journalctl: {what}");
+    let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;
+    let read = async {
+        use tokio::io::AsyncReadExt as _;
+        let (mut text, mut complaint) = (Vec::new(), Vec::new());
+        let out = child.stdout.take().expect("piped");
+        let err = child.stderr.take().expect("piped");
+        // It can end before all of its output is taken, when that is too much.
+        tokio::try_join!(async { out.take(MAX_JOURNAL).read_to_end(&mut text).await }, async {
+            err.take(MAX_COMPLAINT).read_to_end(&mut complaint).await
+        })?;
+        io::Result::Ok((child.wait().await?, text, complaint))
+    };
+    match timeout(JOURNAL_PATIENCE, read).await {
+        Ok(Ok((exit, text, _))) if exit.success() => Ok(of_journal(&text, query.after.as_deref().unwrap_or_default())),
+        Ok(Ok((_, _, complaint))) => Err(failed(String::from_utf8_lossy(&complaint).trim())),
+        Ok(Err(error)) => Err(failed(&error.to_string())),
+        Err(_) => Err(failed("it takes too long")),
+    }
+}
+
+/// Takes apart what `journalctl --show-cursor` prints: lines, and where they end. Without a line there is no cursor.
+fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
+    let mut text = String::from_utf8_lossy(printed).into_owned();
+    let begin = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+    let cursor = text[begin..].trim_end().strip_prefix(CURSOR).map(ToOwned::to_owned);
+    if cursor.is_some() {
+        text.truncate(begin);
+    }
+    LogsAnswer { source: "journal".to_owned(), text, next: cursor.unwrap_or_else(|| after.to_owned()), ended: false }
+}
+
+/// The last lines that a run of a unit has left in the journal of the machine.
+pub(super) async fn last_words(unit: &str, invocation: &str) -> String {
+    // What was said a moment ago has to be in it.
+    printed(&["--sync"]).await;
+    let of = if invocation.bytes().all(|b| b == b'0') {
+        format!("--unit={unit}")
+    } else {
+        format!("_SYSTEMD_INVOCATION_ID={invocation}")
+    };
+    printed(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await
+}
+
+/// What it prints; nothing where there is none, or it takes long.
+async fn printed(arguments: &[&str]) -> String {
+    let mut command = journalctl();
+    match timeout(LAST_WORDS, command.args(arguments).stderr(Stdio::null()).output()).await {
+        Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(Err(_)) | Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journals_lines_are_told_from_where_they_end() {
+        let printed = b"2026-11-23T12:00:00+0000 n1 app[7]: up\n-- cursor: s=ab;i=1\n";
+        let answer = of_journal(printed, "old");
+        let told = (answer.text.as_str(), answer.next.as_str());
+        assert_eq!(told, ("2026-11-23T12:00:00+0000 n1 app[7]: up\n", "s=ab;i=1"));
+        assert_eq!(of_journal(b"", "old").next, "old");
+        assert_eq!(of_journal(b"-- cursor: s=1\n", "").text, "");
+    }
+}
