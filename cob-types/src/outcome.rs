@@ -33,7 +33,7 @@ pub enum Ended {
     Superseded,
     /// It was cancelled, and stands still.
     Cancelled,
-    /// It was left for the generation before.
+    /// It was left for an older generation.
     RolledBack,
     /// It goes on.
     UnderWay,
@@ -108,6 +108,22 @@ pub struct HostOutcome {
     pub cobs: BTreeMap<CobId, CobOutcome>,
 }
 
+impl SwitchOutcome {
+    /// The newest generation that a host left for this older one; none: it led forward everywhere.
+    #[must_use]
+    pub fn back_from(&self) -> Option<GenerationNumber> {
+        self.hosts.values().filter_map(HostOutcome::back_from).max()
+    }
+}
+
+impl HostOutcome {
+    /// The generation that was left for this older one; none: it led forward.
+    #[must_use]
+    pub fn back_from(&self) -> Option<GenerationNumber> {
+        self.from.filter(|from| *from > self.to)
+    }
+}
+
 /// A host's part with the host's own name, as the host tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutcomeOf {
@@ -174,7 +190,8 @@ impl Course {
             ("go", _) => {
                 let Some(to) = entry.about() else { return };
                 // A canary that had converged, and was sent back before the others were told.
-                let canary = |s: &&mut HostOutcome| s.alone && s.widened_ns.is_none() && s.from == Some(to);
+                let canary =
+                    |s: &&mut HostOutcome| s.alone && s.widened_ns.is_none() && s.from == Some(to) && to < s.to;
                 if open.is_none()
                     && let Some(before) = all.last_mut().filter(canary)
                 {
@@ -254,8 +271,7 @@ fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcom
 
 /// Another switch has begun before this one had ended.
 fn closed(before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
-    let back = before.from == Some(next) || next < before.to;
-    let ended = if back { Ended::RolledBack } else { Ended::Superseded };
+    let ended = if next < before.to { Ended::RolledBack } else { Ended::Superseded };
     HostOutcome { ended, ended_ns: Some(at), ..before }
 }
 
@@ -412,6 +428,23 @@ mod tests {
         assert_eq!((all[2].from, all[2].by.as_str()), (Some(GenerationNumber(1)), "ann (operate), for \"x, by y\""));
         let cob = &all[2].cobs[&CobId::new("n1/a").expect("an id")];
         assert_eq!((cob.moves, cob.failures, cob.failed, cob.error.as_str()), (0, 1, true, "exit status 1"));
+    }
+
+    #[test]
+    fn a_way_back_that_is_left_for_what_it_came_from_was_not_rolled_back() {
+        let lines = [
+            "1 @3 go to generation 2, by ann",
+            "2 @2 activate",
+            "3 @2 go to generation 3, by ann",
+            "4 @3 activate",
+            "5 @3 settled generation 3",
+        ];
+        assert_eq!(told(&lines), [(2, "superseded", Some(3)), (3, "converged", Some(5))]);
+        let all = of_host(&entries(&lines));
+        assert_eq!(all.iter().map(HostOutcome::back_from).collect::<Vec<_>>(), [Some(GenerationNumber(3)), None]);
+        let together = together([(name("n1"), all)].into());
+        let back: Vec<_> = together.iter().map(SwitchOutcome::back_from).collect();
+        assert_eq!(back, [Some(GenerationNumber(3)), None]);
     }
 
     /// A daemon takes the entries up as they come, and forgets all but the newest part that has ended.

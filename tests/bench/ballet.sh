@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Replays a published deployment (shared/bench/ballet) on real daemons of this machine and tells what the
 # ordering itself cost: T - T*, in all and per hop between hosts, and what of it the processes of the first checks cost
-# (ballet_checks.py). Then plays it once more on new daemons and tells how far the end was from what `cobgen plan`
+# (ballet_checks.py) and what the actions take beyond their T* where no daemon is (ballet_bare.py, before the first daemon
+# and after the last one). Then plays it once more on new daemons and tells how far the end was from what `cobgen plan`
 # forecast, with the durations of the first time.
 #
-#   tests/bench/ballet.sh BALLET_FOLDER CASE SITES [SCALE]
+#   tests/bench/ballet.sh BALLET_FOLDER CASE SITES [SCALE [RELEASE]]
+#
+# RELEASE is `after` (the stop has ended before a provider stops) or `start` (it has begun).
 #
 # BALLET_FOLDER holds make_model.py and critical_path.py. COB_TEST_DIR names the folder (and so the disk) of
 # the state folders, COB_BIN that of the programs (the release build of this workspace). Needs python3.
 set -euo pipefail
-ballet=$1 case=$2 sites=$3 scale=${4:-0.01}
+ballet=$1 case=$2 sites=$3 scale=${4:-0.01} release=${5:-after}
 here=$(cd "$(dirname "$0")/../.." && pwd)
 bin=${COB_BIN:-${CARGO_TARGET_DIR:-$here/target}/release}
 base=${COB_TEST_DIR:-${TMPDIR:-/tmp}}
@@ -23,7 +26,7 @@ phases=(deploy)
 grep -q '"update": {' "$ballet/$case.json" && phases+=(update)
 for phase in "${phases[@]}"; do
     "$ballet/make_model.py" --case "$case" --sites "$sites" --phase "$phase" --scale "$scale" \
-        --addresses "tcp://127.0.0.1:$port" --out "$dir/$phase.yaml"
+        --release "$release" --addresses "tcp://127.0.0.1:$port" --out "$dir/$phase.yaml"
     "$bin/cobgen" generate "$dir/$phase.yaml" --depot "$dir/depot" >/dev/null
 done
 hosts=$(python3 -c '
@@ -32,11 +35,11 @@ for line in open(sys.argv[1]):
     if line.startswith("kinds:"): break
     if line.startswith("  ") and not line.startswith("   "): print(line.split(":")[0].strip())' "$dir/deploy.yaml")
 # Where the checks find everything before the first deployment.
-python3 - "$ballet" "$case" "$sites" >"$dir/states.json" <<'PYTHON'
+python3 - "$ballet" "$case" "$sites" "$release" >"$dir/states.json" <<'PYTHON'
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from make_model import expand, load
-print(json.dumps({cob: x["initial"] for cob, x in expand(load(sys.argv[2]), int(sys.argv[3])).items()}))
+print(json.dumps({cob: x["initial"] for cob, x in expand(load(sys.argv[2]), int(sys.argv[3]), sys.argv[4]).items()}))
 PYTHON
 
 # start NAME: a daemon for each host, with empty state folders.
@@ -60,6 +63,14 @@ switch() {
     "$bin/cobctl" --depot "$dir/depot" switch "$2" --wait 10m >/dev/null 2>"$dir/switch.log" || { cat "$dir/switch.log"; exit 1; }
 }
 
+# The same actions without daemons: what they take beyond T* there is what this machine takes to start their processes.
+bare() {
+    for phase in "${phases[@]}"; do
+        "$here/tests/bench/ballet_bare.py" "$ballet" "$case" "$phase" "$sites" "$scale" "$release"
+    done
+}
+
+bare
 start first
 for n in "${!phases[@]}"; do switch first $((n + 1)); done
 # What a host that has gone on already asks of one that has not is begun under the generation before, and ends under this
@@ -77,8 +88,9 @@ for event in events:
 for event in events:
     print(json.dumps(event))' >"$dir/run.jsonl"
 for n in "${!phases[@]}"; do
-    "$ballet/critical_path.py" --case "$case" --phase "${phases[$n]}" --sites "$sites" --history "$dir/run.jsonl" --generation $((n + 1))
-    "$here/tests/bench/ballet_checks.py" "$ballet" "$case" "${phases[$n]}" "$sites" "$dir/run.jsonl" $((n + 1))
+    "$ballet/critical_path.py" --case "$case" --phase "${phases[$n]}" --sites "$sites" --release "$release" \
+        --history "$dir/run.jsonl" --generation $((n + 1))
+    "$here/tests/bench/ballet_checks.py" "$ballet" "$case" "${phases[$n]}" "$sites" "$release" "$dir/run.jsonl" $((n + 1))
 done
 "$bin/cobctl" --depot "$dir/depot" durations --transitions >"$dir/moves.json"
 stop
@@ -94,3 +106,5 @@ for n in "${!phases[@]}"; do
     echo "${phases[$n]}, forecast beside reality:"
     "$bin/cobctl" --depot "$dir/depot" history --compare-plan "$dir/plan$n.json" | tail -n "${COB_BALLET_LINES:-1}"
 done
+stop
+bare

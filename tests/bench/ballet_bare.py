@@ -5,14 +5,14 @@ One process that knows everything plays the rules of critical_path.py with real 
 in which it may begin, with the same three processes (a shell, a shell, a sleep) as in the replay on daemons. What this takes
 beyond T* of the lengths that its actions had is waiting for a processor, no ordering.
 
-  ballet_bare.py BALLET_FOLDER CASE PHASE SITES SCALE
+  ballet_bare.py BALLET_FOLDER CASE PHASE SITES SCALE RELEASE
 """
 import os
 import sys
 import tempfile
 import time
 
-ballet, case, phase, sites, scale = sys.argv[1:]
+ballet, case, phase, sites, scale, release = sys.argv[1:]
 sys.path.insert(0, ballet)
 import critical_path  # noqa: E402
 from make_model import expand, load, start_states  # noqa: E402
@@ -56,7 +56,7 @@ class Machine(critical_path.World):
 
 
 data = load(case)
-cobs = expand(data, int(sites))
+cobs = expand(data, int(sites), release)
 start = start_states(data, cobs, phase)
 with tempfile.TemporaryDirectory(dir=os.environ.get("COB_TEST_DIR")) as folder:
     machine = Machine(cobs, start, folder)

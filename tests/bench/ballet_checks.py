@@ -6,14 +6,14 @@ critical_path.py knows nothing of that. Here each change object first has an act
 from the first activation anywhere until its first check was on record. What is left beyond this T* is the ordering
 itself: messages, journals, and waiting for a processor between an action and the next.
 
-  ballet_checks.py BALLET_FOLDER CASE PHASE SITES HISTORY GENERATION
+  ballet_checks.py BALLET_FOLDER CASE PHASE SITES RELEASE HISTORY GENERATION
 """
 import contextlib
 import io
 import json
 import sys
 
-ballet, case, phase, sites, history, generation = sys.argv[1:]
+ballet, case, phase, sites, release, history, generation = sys.argv[1:]
 sys.path.insert(0, ballet)
 import critical_path  # noqa: E402
 from make_model import expand, load, start_states  # noqa: E402
@@ -38,7 +38,7 @@ for event in sorted(events, key=lambda event: event["ts_ns"]):
         spans[hop] = (event["ts_ns"] - begun[hop]) / 1e6
 
 data = load(case)
-cobs = expand(data, int(sites))
+cobs = expand(data, int(sites), release)
 start = start_states(data, cobs, phase)
 for name, cob in cobs.items():
     for edge in cob["transitions"]:

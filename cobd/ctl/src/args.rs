@@ -15,8 +15,8 @@ mod looks;
 mod words;
 
 pub use looks::{
-    CheckArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs, StatusArgs,
-    WatchArgs,
+    CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs,
+    StatusArgs, WatchArgs,
 };
 pub use words::{
     AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RollbackArgs,
@@ -282,11 +282,8 @@ Examples:
 Of a service with commands, what its daemon has kept: the first 64 KiB and the last 512 KiB of each of the last two \
 lives. Of a unit of systemd, what the journal of its host has, with times.")]
     Logs(LogsArgs),
-    /// Show in what a change object's files differ from what is wanted; exit 0 only if they don't
-    #[command(after_help = "\
-Examples:
-  cobctl diff n1/app/config
-  cobctl diff n1/app/config > wanted.patch    a patch from what is there to what is wanted; -R takes it into the model")]
+    /// Show in what files differ from what is wanted; exit 0 only if they don't
+    #[command(after_help = words::DIFF)]
     Diff(DiffArgs),
     /// Decide a conflict between what somebody changed on a host and what the model wants
     #[command(after_help = "\
@@ -414,14 +411,6 @@ pub struct DemoArgs {
 /// Arguments of `retry`.
 #[derive(Debug, ClapArgs)]
 pub struct RetryArgs {
-    /// The change object
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
-}
-
-/// Arguments of `diff`.
-#[derive(Debug, ClapArgs)]
-pub struct DiffArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,

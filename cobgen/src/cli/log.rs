@@ -85,7 +85,7 @@ fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutco
     outcomes.all.iter().rev().filter(|o| o.to == entry.generation).collect()
 }
 
-/// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3 s on 3 hosts`
+/// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3 s on 3 hosts`; `switched back from 8 2026-...`
 fn told(switch: &SwitchOutcome) -> String {
     let began = utc(i64::try_from(switch.began_ns / NS).unwrap_or(i64::MAX));
     let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
@@ -95,7 +95,8 @@ fn told(switch: &SwitchOutcome) -> String {
     let gave_up: Vec<&str> =
         switch.hosts.values().flat_map(|h| &h.cobs).filter(|(_, c)| c.failed).map(|(cob, _)| cob.as_str()).collect();
     let why = if gave_up.is_empty() { String::new() } else { format!("; gave up: {}", gave_up.join(", ")) };
-    format!("switched {began}{by}: {ended}{took} on {hosts}{why}").replace(char::is_control, " ")
+    let back = switch.back_from().map_or(String::new(), |from| format!(" back from {from}"));
+    format!("switched{back} {began}{by}: {ended}{took} on {hosts}{why}").replace(char::is_control, " ")
 }
 
 fn as_json(entry: &LogEntry, signers: &[PublicKey], switches: &[&SwitchOutcome]) -> Value {

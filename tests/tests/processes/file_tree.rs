@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cob_tests::cluster::Cluster;
 
+use crate::words::{cobctl, run};
 use crate::{PATIENCE, cluster};
 
 /// A model with its tree below the cluster's folder.
@@ -241,4 +242,53 @@ fn hundreds_of_trees_are_brought_about_at_the_same_time() {
     let all = tree(&root);
     assert_eq!(all.len(), 400);
     assert!(all.iter().all(|(_, text)| text.starts_with(b"text ")));
+}
+
+#[test]
+fn what_differs_on_all_hosts_is_shown_at_once() {
+    let hosts = ["n1", "n2"];
+    let mut cluster = cluster(&hosts);
+    let tree = |cob: &str, more: &str| {
+        let root = cluster.path(&cob.replace('/', "-"));
+        let files = "files: {x.conf: {content: \"port 1\\n\"}}";
+        format!("  {cob}: {{kind: file-tree, content: {{root: {}, {more}{files}}}}}\n", root.display())
+    };
+    let model = format!(
+        "security: loopback-only\nhosts: {{n1: {{address: \"tcp://127.0.0.1:1\"}}, n2: {{address: \"tcp://127.0.0.1:2\"}}}}\n\
+         cobs:\n{}{}{}  n2/none: {{kind: noop}}\n",
+        tree("n1/a", "on_drift: report, "),
+        tree("n1/b", ""),
+        tree("n2/c", "on_drift: report, "),
+    );
+    let model = cluster.write_model("model", &[("model.yaml", &model)]);
+    let generation = cluster.generate(&model);
+    cluster.bring_up(generation, PATIENCE);
+    let diff = |words: &[&str]| run(cobctl(&cluster, &hosts, &[&["diff"], words].concat()));
+    let same = "n1: 2 file trees looked at, none differs\nn2: 1 file tree looked at, none differs\n";
+    assert_eq!(diff(&[]), (0, same.to_owned()));
+    for cob in ["n1-a", "n2-c"] {
+        fs::write(cluster.path(cob).join("x.conf"), "port 7\n").expect("edited");
+    }
+    let (code, told) = diff(&[]);
+    let lines: Vec<_> = told.lines().filter(|l| l.starts_with(['#', '+', '-', 'n'])).collect();
+    let hunk = ["-port 7", "+port 1"];
+    for (cob, counted) in
+        [("n1/a", "n1: 2 file trees looked at, 1 differs"), ("n2/c", "n2: 1 file tree looked at, 1 differs")]
+    {
+        let from = lines.iter().position(|l| *l == format!("# {cob}")).unwrap_or_else(|| panic!("{told}"));
+        assert!(lines[from..].windows(2).any(|two| two == hunk) && lines.contains(&counted), "{told}");
+    }
+    assert_eq!(code, 1);
+    assert_eq!(diff(&["n1/b", "n1/a"]).0, 1);
+    let (code, told) = diff(&["n2/none", "n1/b"]);
+    assert!(code == 1 && told.contains("n2/none: not known: there is no such file tree"), "{code} {told}");
+    let (code, told) = diff(&["n2", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((code, &told["hosts"][0]["differing"][0]["cob"]), (1, &"n2/c".into()), "{told}");
+    // Of one that does not answer nothing is known.
+    cluster.kill("n2");
+    let (code, told) = run(cobctl(&cluster, &hosts, &["diff"]));
+    assert!(code == 3 && told.contains("# n1/a") && told.contains("error: n2: "), "{code} {told}");
+    let (code, told) = run(cobctl(&cluster, &["n1"], &["diff", "n2"]));
+    assert!(code == 2 && !told.contains("looked at"), "{code} {told}");
 }

@@ -30,6 +30,14 @@ pub struct CheckArgs {
     pub wait: Duration,
 }
 
+/// Arguments of `diff`.
+#[derive(Debug, ClapArgs)]
+pub struct DiffArgs {
+    /// Only these hosts or change objects
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+}
+
 /// Arguments of `watch`.
 #[derive(Debug, ClapArgs)]
 pub struct WatchArgs {

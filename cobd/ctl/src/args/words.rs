@@ -34,6 +34,20 @@ With --json: {\"hosts\": [{\"name\", \"reachable\", \"host\", \"round\", \"gener
 \"differ\", \"not_known\", \"moving\", \"ended\", \"differing\": [{\"cob\", \"found\", \"wanted\", \"detail\"}], \"unknown\": [{\"cob\", \"why\"}]} or \
 {\"name\", \"reachable\", \"error\", \"hint\"}]}.";
 
+pub(super) const DIFF: &str = "\
+Examples:
+  cobctl diff                                 all file trees on all hosts
+  cobctl diff n1                              those of a host
+  cobctl diff n1/app/config
+  cobctl diff n1/app/config > wanted.patch    a patch from what is there to what is wanted; -R takes it into the model
+
+Of other kinds than `file-tree` it is `cobctl check` that tells what differs. Nothing is changed.
+
+Exit status: 0 everything was looked at and nothing differs; 1 something differs, or could not be told; 3 a host could \
+not be reached.
+With --json, of one change object: {\"text\", \"state\", \"conflicts\": [{\"path\", \"what\", \"hunks\"}]}; else {\"hosts\": \
+[{\"name\", \"reachable\", \"error\", \"looked\", \"differing\": [{\"cob\", ... as of one}], \"unknown\": [{\"cob\", \"why\"}]}]}.";
+
 pub(super) const CANCEL: &str = "\
 Examples:
   cobctl cancel                          whichever switch is under way

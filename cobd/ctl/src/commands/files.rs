@@ -1,4 +1,4 @@
-//! `cobctl diff`, `resolve`, `files log|show|restore`: a change object's files, as they are, were, and should be.
+//! `cobctl resolve`, `files log|show|restore`: a change object's files, as they were and should be.
 
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
@@ -8,7 +8,7 @@ use cob_types::CobId;
 use cobd::web::{ChoiceWord, CobOrder, FilesAnswer, ResolveOrder, RestoreOrder};
 
 use super::Context;
-use crate::args::{DiffArgs, FilesArgs, FilesCommand, ResolveArgs};
+use crate::args::{FilesArgs, FilesCommand, ResolveArgs};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::targets::Target;
@@ -18,21 +18,6 @@ use crate::words::{clean, clean_lines};
 const MARKS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 /// Digits of a version that are shown.
 const DIGITS: usize = 12;
-
-pub(super) async fn diff(context: &Context, screen: &mut Screen, args: &DiffArgs) -> Result<Exit, Failure> {
-    let answer = ask(context, &args.cob, "diff", &[]).await?;
-    let same = answer.text.is_empty() && answer.conflicts.is_empty();
-    if context.json {
-        screen.json(&answer)?;
-    } else {
-        screen.raw(&shown(screen, &answer.text))?;
-        for hunks in answer.conflicts.iter().filter_map(|c| Some((&c.path, c.hunks.as_ref()?))) {
-            screen.line(&format!("conflict in {}, with both sides:", clean(hunks.0)))?;
-            screen.raw(&shown(screen, hunks.1))?;
-        }
-    }
-    Ok(if same { Exit::Yes } else { Exit::No })
-}
 
 pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> Result<Exit, Failure> {
     let target = context.locate(&args.cob.host()).await?;
@@ -112,7 +97,13 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
     Ok(Exit::Yes)
 }
 
-async fn ask(context: &Context, cob: &CobId, what: &str, query: &[(&str, &str)]) -> Result<FilesAnswer, Failure> {
+/// What a daemon tells of the files of one of its change objects.
+pub(super) async fn ask(
+    context: &Context,
+    cob: &CobId,
+    what: &str,
+    query: &[(&str, &str)],
+) -> Result<FilesAnswer, Failure> {
     let target = context.locate(&cob.host()).await?;
     ask_at(context, &target, cob, what, query).await
 }
@@ -136,7 +127,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// On a terminal without what could steer it.
-fn shown(screen: &Screen, text: &str) -> String {
+pub(super) fn shown(screen: &Screen, text: &str) -> String {
     if screen.is_live() { clean_lines(text) } else { text.to_owned() }
 }
 

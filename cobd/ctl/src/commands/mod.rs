@@ -15,6 +15,7 @@ use crate::targets::{Target, Targets};
 pub(crate) mod at;
 mod cancel;
 mod check;
+mod diff;
 mod doctor;
 mod durations;
 mod explain;
@@ -110,7 +111,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Outcomes(args) => outcomes::run(&context(global, screen)?, screen, &args).await,
         Command::Output(args) => output::run(&context(global, screen)?, screen, &args).await,
         Command::Logs(args) => logs::run(&context(global, screen)?, screen, &args).await,
-        Command::Diff(args) => files::diff(&context(global, screen)?, screen, &args).await,
+        Command::Diff(args) => diff::run(&context(global, screen)?, screen, &args).await,
         Command::Resolve(args) => files::resolve(&context(global, screen)?, screen, &args).await,
         Command::Files(args) => files::walk(&context(global, screen)?, screen, &args).await,
         Command::Trust(TrustArgs { command: TrustCommand::Whoami }) => {

@@ -168,11 +168,13 @@ fn lines(outcome: &SwitchOutcome) -> Vec<String> {
     let took = outcome.ended_ns.map(|end| format!(" after {}", span(end.saturating_sub(outcome.began_ns))));
     let took = took.unwrap_or_default();
     let began = utc(outcome.began_ns);
-    let mut lines = vec![format!("generation {}: {}{took}; {began}{by}", outcome.to, outcome.ended.word())];
+    let back = outcome.back_from().map_or(String::new(), |from| format!(" (back from {from})"));
+    let mut lines = vec![format!("generation {}{back}: {}{took}; {began}{by}", outcome.to, outcome.ended.word())];
     for (host, part) in &outcome.hosts {
+        let back = if part.back_from().is_some() { "back " } else { "" };
         let from = part.from.map_or("nothing".to_owned(), |g| g.to_string());
         let moves: u32 = part.cobs.values().map(|c| c.moves).sum();
-        let mut line = format!("  {host}: from {from}, {}, {}", part.ended.word(), count(moves as usize, "move"));
+        let mut line = format!("  {host}: {back}from {from}, {}, {}", part.ended.word(), count(moves as usize, "move"));
         let failed: Vec<_> = part.cobs.iter().filter(|(_, c)| c.failed).collect();
         if let Some((first, why)) = failed.first() {
             let names = list(failed.iter().map(|(cob, _)| *cob), 3);

@@ -1,0 +1,192 @@
+//! `cobctl diff`: in what files differ from what is wanted, of a change object, of a host, of all hosts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cob_types::status::HostStatus;
+use cob_types::{CobId, HostName};
+use cobd::web::{FilesAnswer, StatusOf};
+use serde::Serialize;
+
+use super::Context;
+use super::files::{ask, shown};
+use crate::args::{DiffArgs, Which};
+use crate::client::AskError;
+use crate::failure::{Exit, Failure};
+use crate::gather::{each, each_of, status};
+use crate::screen::Screen;
+use crate::targets::Target;
+use crate::words::{clean, count};
+
+/// The kind whose differences are told.
+const KIND: &str = "file-tree";
+/// File trees of one host that are asked for at the same time.
+const AT_ONCE: usize = 8;
+
+/// The JSON of more than one change object. Fields are only added.
+#[derive(Serialize)]
+struct Told {
+    hosts: Vec<OfHost>,
+}
+
+/// The file trees of a host.
+#[derive(Serialize)]
+struct OfHost {
+    name: HostName,
+    reachable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// So many were looked at.
+    looked: usize,
+    /// Those that differ.
+    differing: Vec<Differing>,
+    /// Those of which it can't be told.
+    unknown: Vec<Unknown>,
+}
+
+#[derive(Serialize)]
+struct Differing {
+    cob: CobId,
+    #[serde(flatten)]
+    answer: FilesAnswer,
+}
+
+#[derive(Serialize)]
+struct Unknown {
+    cob: CobId,
+    why: String,
+}
+
+impl OfHost {
+    fn exit(&self) -> Exit {
+        match self {
+            _ if !self.reachable => Exit::Unreached,
+            _ if self.differing.is_empty() && self.unknown.is_empty() => Exit::Yes,
+            _ => Exit::No,
+        }
+    }
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs) -> Result<Exit, Failure> {
+    if let [Which::Cob(cob)] = args.only.as_slice() {
+        let answer = ask(context, cob, "diff", &[]).await?;
+        if context.json {
+            screen.json(&answer)?;
+        } else {
+            tell(screen, &answer)?;
+        }
+        return Ok(if is_same(&answer) { Exit::Yes } else { Exit::No });
+    }
+    let only: Arc<[Which]> = args.only.as_slice().into();
+    let answers = each(&targets(context, &only).await?, |target| {
+        let (context, only) = (context.clone(), Arc::clone(&only));
+        async move { of_host(&context, &target, &only).await }
+    })
+    .await;
+    let told = Told { hosts: answers.into_iter().map(|(_, of)| of).collect() };
+    if context.json {
+        screen.json(&told)?;
+    } else {
+        for host in &told.hosts {
+            tell_host(screen, host)?;
+        }
+    }
+    let exits: Vec<Exit> = told.hosts.iter().map(OfHost::exit).collect();
+    let worst = [Exit::Unreached, Exit::No].into_iter().find(|exit| exits.contains(exit));
+    Ok(worst.unwrap_or(Exit::Yes))
+}
+
+/// The daemons that are asked. A host that was named is one that answers to that name.
+async fn targets(context: &Context, only: &[Which]) -> Result<Vec<Target>, Failure> {
+    if only.is_empty() {
+        return Ok(context.targets.all.clone());
+    }
+    let hosts: BTreeSet<HostName> = only.iter().map(Which::host).collect();
+    let mut targets = Vec::with_capacity(hosts.len());
+    for host in hosts {
+        targets.push(context.locate(&host).await?);
+    }
+    Ok(targets)
+}
+
+/// The file trees of a host, each looked at now.
+async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
+    let HostStatus { name, reachable, error, cobs, .. } = status(&context.client, target, StatusOf::All).await;
+    let wanted = |cob: &CobId| {
+        let is = |which: &Which| match which {
+            Which::Host(host) => *host == name,
+            Which::Cob(wanted) => wanted == cob,
+        };
+        only.is_empty() || only.iter().any(is)
+    };
+    let trees: Vec<CobId> = cobs.into_iter().filter(|c| c.kind == KIND && wanted(&c.id)).map(|c| c.id).collect();
+    let missing = only.iter().filter_map(|which| match which {
+        Which::Cob(cob) if reachable && cob.host() == name && !trees.contains(cob) => Some(cob.clone()),
+        Which::Cob(_) | Which::Host(_) => None,
+    });
+    let why = || "there is no such file tree: `cobctl status` lists what there is".to_owned();
+    let unknown = missing.map(|cob| Unknown { cob, why: why() }).collect();
+    let answers = each_of(AT_ONCE, &trees, |cob| {
+        let (client, target) = (context.client.clone(), target.clone());
+        async move { client.get::<FilesAnswer>(&target.endpoint, &format!("/v1/files/diff/{cob}")).await }
+    })
+    .await;
+    let mut told = OfHost { name, reachable, error, looked: 0, differing: Vec::new(), unknown };
+    for (cob, answer) in answers {
+        take(&mut told, cob, answer);
+    }
+    told
+}
+
+fn take(told: &mut OfHost, cob: CobId, answer: Result<FilesAnswer, AskError>) {
+    match answer {
+        Ok(answer) => {
+            told.looked += 1;
+            if !is_same(&answer) {
+                told.differing.push(Differing { cob, answer });
+            }
+        }
+        Err(error) if error.is_from_daemon() => told.unknown.push(Unknown { cob, why: error.in_a_line() }),
+        Err(error) => {
+            told.reachable = false;
+            told.error.get_or_insert_with(|| error.in_a_line());
+        }
+    }
+}
+
+fn is_same(answer: &FilesAnswer) -> bool {
+    answer.text.is_empty() && answer.conflicts.is_empty()
+}
+
+/// What differs goes to the output, where a patch is made of it; how much was looked at goes beside it.
+fn tell_host(screen: &mut Screen, host: &OfHost) -> std::io::Result<()> {
+    let OfHost { name, looked, differing, unknown, .. } = host;
+    for Differing { cob, answer } in differing {
+        screen.line(&format!("# {cob}"))?;
+        tell(screen, answer)?;
+    }
+    for Unknown { cob, why } in unknown {
+        screen.problem("warning", &format!("{cob}: not known: {}", clean(why)));
+    }
+    if let Some(error) = host.error.as_ref().filter(|_| !host.reachable) {
+        screen.problem("error", &format!("{name}: {}", clean(error)));
+        return Ok(());
+    }
+    let (trees, differ) = (count(*looked, "file tree"), differing.len());
+    let verb = if differ == 1 { "differs" } else { "differ" };
+    screen.say(&match (looked, differ) {
+        (0, _) => format!("{name}: no file tree was looked at"),
+        (_, 0) => format!("{name}: {trees} looked at, none differs"),
+        _ => format!("{name}: {trees} looked at, {differ} {verb}"),
+    });
+    Ok(())
+}
+
+fn tell(screen: &mut Screen, answer: &FilesAnswer) -> std::io::Result<()> {
+    screen.raw(&shown(screen, &answer.text))?;
+    for hunks in answer.conflicts.iter().filter_map(|c| Some((&c.path, c.hunks.as_ref()?))) {
+        screen.line(&format!("conflict in {}, with both sides:", clean(hunks.0)))?;
+        screen.raw(&shown(screen, hunks.1))?;
+    }
+    Ok(())
+}
