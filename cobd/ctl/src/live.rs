@@ -20,15 +20,17 @@ use crate::targets::Target;
 
 /// The least and the most time between an answer of one daemon and the next question to it.
 const PACE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+/// The least grows with the daemons that are watched, by so much for each: one is told of by all the others too.
+const PACE_EACH: Duration = Duration::from_millis(2);
 /// So many times as long as it took to answer a daemon is left alone: asking must not hold up what is asked about.
 const REST: u32 = 4;
 /// When a daemon that said nothing is asked all the same.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// Between two pictures, for each daemon: a picture is of all of them, and each has its own news.
-const PICTURE: Duration = Duration::from_micros(200);
+const PICTURE: Duration = Duration::from_millis(1);
 /// The most between two pictures.
-const SLOWEST: Duration = Duration::from_millis(100);
+const SLOWEST: Duration = Duration::from_millis(200);
 
 /// A live picture of some daemons. Ends with its value.
 #[derive(Debug)]
@@ -50,8 +52,10 @@ impl Live {
     pub fn start(client: &Client, targets: &[Target], of: StatusOf) -> Self {
         let (tell, news) = mpsc::channel(targets.len().max(1) * 2);
         let mut watchers = JoinSet::new();
+        let least = PACE_EACH.saturating_mul(daemons(targets)).clamp(PACE.0, PACE.1);
         for (at, target) in targets.iter().enumerate() {
-            watchers.spawn(follow(client.clone(), target.clone(), of, at, tell.clone()));
+            let what = Followed { client: client.clone(), target: target.clone(), of, least };
+            watchers.spawn(what.follow(at, tell.clone()));
         }
         let hosts = BTreeMap::new();
         Self { news, hosts, changed: false, told: Instant::now(), targets: targets.to_vec(), _watchers: watchers }
@@ -67,8 +71,8 @@ impl Live {
             self.hosts.insert(at, (status, Instant::now()));
             self.changed = true;
         }
-        let daemons = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
-        tokio::time::sleep_until(self.told + PICTURE.saturating_mul(daemons).min(SLOWEST)).await;
+        let between = PICTURE.saturating_mul(daemons(&self.targets)).min(SLOWEST);
+        tokio::time::sleep_until(self.told + between).await;
         while let Ok((at, status)) = self.news.try_recv() {
             self.hosts.insert(at, (status, Instant::now()));
         }
@@ -104,37 +108,53 @@ impl Live {
     }
 }
 
-async fn follow(client: Client, target: Target, of: StatusOf, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
-    let mut backoff = Backoff::default();
-    loop {
-        let news = match client.watch(&target.endpoint).await {
-            Ok(mut changes) => loop {
-                let asked = Instant::now();
-                let news = status(&client, &target, of).await;
-                let pause = (asked.elapsed() * REST).clamp(PACE.0, PACE.1);
-                let reachable = news.reachable;
-                if reachable {
-                    backoff.answered();
-                }
-                if tell.send((at, news)).await.is_err() || !reachable {
-                    break None;
-                }
-                tokio::time::sleep(pause).await;
-                if let Ok(None) = tokio::time::timeout(REFRESH, changes.next()).await {
-                    break None;
-                }
-            },
-            Err(error) if error.is_from_daemon() => Some(status(&client, &target, of).await),
-            Err(error) => Some(unreachable(target.stand_in(), why_silent(&error))),
-        };
-        if let Some(news) = news
-            && tell.send((at, news)).await.is_err()
-        {
-            return;
+fn daemons(targets: &[Target]) -> u32 {
+    u32::try_from(targets.len()).unwrap_or(u32::MAX)
+}
+
+/// A daemon that is watched.
+struct Followed {
+    client: Client,
+    target: Target,
+    of: StatusOf,
+    /// The least time between an answer and the next question.
+    least: Duration,
+}
+
+impl Followed {
+    async fn follow(self, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
+        let Self { client, target, of, least } = self;
+        let mut backoff = Backoff::default();
+        loop {
+            let news = match client.watch(&target.endpoint).await {
+                Ok(mut changes) => loop {
+                    let asked = Instant::now();
+                    let news = status(&client, &target, of).await;
+                    let pause = (asked.elapsed() * REST).clamp(least, PACE.1);
+                    let reachable = news.reachable;
+                    if reachable {
+                        backoff.answered();
+                    }
+                    if tell.send((at, news)).await.is_err() || !reachable {
+                        break None;
+                    }
+                    tokio::time::sleep(pause).await;
+                    if let Ok(None) = tokio::time::timeout(REFRESH, changes.next()).await {
+                        break None;
+                    }
+                },
+                Err(error) if error.is_from_daemon() => Some(status(&client, &target, of).await),
+                Err(error) => Some(unreachable(target.stand_in(), why_silent(&error))),
+            };
+            if let Some(news) = news
+                && tell.send((at, news)).await.is_err()
+            {
+                return;
+            }
+            if tell.is_closed() {
+                return;
+            }
+            tokio::time::sleep(backoff.pause()).await;
         }
-        if tell.is_closed() {
-            return;
-        }
-        tokio::time::sleep(backoff.pause()).await;
     }
 }

@@ -23,8 +23,9 @@ use crate::history;
 use crate::journal::index::{Entry, Index, IndexError, Measured, Query};
 use crate::journal::{MAX_PAYLOAD, Past, What};
 
-/// After so long without a record the index is fed; whoever asks before that has it fed.
-const QUIET: Span = Span::millis(500);
+/// After so long without a record the index is fed; whoever asks before that has it fed. Between the steps of a switch
+/// it is quiet for seconds, and what comes next is what hosts wait for.
+const QUIET: Span = Span::secs(3);
 /// So long records wait at most, however busy the daemon is.
 const AT_LAST: Span = Span::secs(60);
 /// A list of this length is dropped: it costs memory, and the journal has it all.

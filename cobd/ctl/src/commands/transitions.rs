@@ -71,11 +71,13 @@ impl Transitions {
     }
 }
 
-/// The shortest, the middle one, and the one that nine of ten do not exceed.
+/// The shortest, the median (of an even number the mean of the two in the middle), and the one that nine of ten do not
+/// exceed.
 fn summed(mut times: Vec<u64>) -> Value {
     times.sort_unstable();
     let at = |n: usize| times.get(n).copied().unwrap_or(0);
-    let (median, p90) = (at((times.len() - 1) / 2), at((times.len() * 9).div_ceil(10) - 1));
+    let median = at((times.len() - 1) / 2).midpoint(at(times.len() / 2));
+    let p90 = at((times.len() * 9).div_ceil(10) - 1);
     let us = |us: u64| format!("{us}us");
     json!({"min": us(at(0)), "median": us(median), "p90": us(p90), "runs": times.len()})
 }
@@ -109,7 +111,7 @@ mod tests {
         told(&mut t, "n2/db", "end", ("down", "up"), 2 * SECOND, Some(true));
         let lines = serde_json::to_string(&t.lines()).expect("JSON");
         let expected = "{\"*/db down>up\":{\"median\":\"300000us\",\"min\":\"100000us\",\"p90\":\"2000000us\",\"runs\":5},\
-            \"n1/db down>up\":{\"median\":\"200000us\",\"min\":\"100000us\",\"p90\":\"900000us\",\"runs\":4},\
+            \"n1/db down>up\":{\"median\":\"250000us\",\"min\":\"100000us\",\"p90\":\"900000us\",\"runs\":4},\
             \"n2/db down>up\":{\"median\":\"2000000us\",\"min\":\"2000000us\",\"p90\":\"2000000us\",\"runs\":1}}";
         assert_eq!(lines, expected);
         Durations::of_text(&lines).expect("`cobgen plan` reads it");
