@@ -11,17 +11,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cob_trust::tls::{self, Identity, OtherKey};
+use cob_types::status::HostStatus;
 use cob_types::words::form;
 use cob_types::{HostName, PublicKey};
-use cobd::web::{Done, MEANT_FOR, RefusalBody};
+use cobd::web::{Done, MEANT_FOR, RefusalBody, StatusOf};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
@@ -340,18 +341,22 @@ impl Client {
         Ok(request)
     }
 
-    /// Begins to watch a daemon.
+    /// Begins to watch a daemon, which tells its status with each change. One of the version before does not.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn watch(&self, at: &Endpoint) -> Result<Changes, AskError> {
+    pub async fn watch(&self, at: &Endpoint, of: StatusOf) -> Result<Changes, AskError> {
+        let path = match of {
+            StatusOf::All => "/v1/events?status=all",
+            StatusOf::Restless => "/v1/events?status=restless",
+        };
         timely(at, self.timeout, async {
-            let (response, line) = self.send(at, request(at, Method::GET, "/v1/events", Bytes::new())?).await?;
+            let (response, line) = self.send(at, request(at, Method::GET, path, Bytes::new())?).await?;
             if response.status() != StatusCode::OK {
                 whole(at, response).await?;
                 return Err(not_understood(at, "a success without events"));
             }
-            Ok(Changes { body: response.into_body(), _line: line })
+            Ok(Changes { at: at.clone(), body: response.into_body(), read: Vec::new(), searched: 0, _line: line })
         })
         .await
     }
@@ -442,21 +447,50 @@ pub struct Open {
 /// The changes of one daemon, as it tells them.
 #[derive(Debug)]
 pub struct Changes {
+    at: Endpoint,
     body: Incoming,
+    /// Of an event that has not ended yet.
+    read: Vec<u8>,
+    /// So much of it has been searched for its end.
+    searched: usize,
     _line: Line,
 }
 
+/// What an event tells; fields of later versions are passed over.
+#[derive(Deserialize)]
+struct Change {
+    status: Option<HostStatus>,
+}
+
 impl Changes {
-    /// Waits for the next sign of life: a change, or a comment that there was none. None: the daemon
-    /// has ended the connection.
-    pub async fn next(&mut self) -> Option<()> {
+    /// Waits for the next sign of life: a change, with the status where the daemon tells it, or a comment that there was
+    /// none. None: the daemon has ended the connection.
+    ///
+    /// # Errors
+    /// [`AskError`], when what it tells is not understood, or does not end.
+    pub async fn next(&mut self) -> Result<Option<Option<HostStatus>>, AskError> {
         loop {
-            match self.body.frame().await? {
-                Ok(frame) if frame.is_data() => return Some(()),
-                Ok(_) => {}
-                Err(_) => return None,
+            let unsearched = self.read.get(self.searched..).unwrap_or_default();
+            if let Some(end) = unsearched.windows(2).position(|two| two == b"\n\n") {
+                let event: Vec<u8> = self.read.drain(..self.searched + end + 2).collect();
+                self.searched = 0;
+                return self.told(&event).map(Some);
+            }
+            self.searched = self.read.len().saturating_sub(1);
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.read.extend(frame.into_data().unwrap_or_default()),
+                Some(Err(_)) | None => return Ok(None),
+            }
+            if self.read.len() > MAX_ANSWER {
+                return Err(AskError::TooLong { endpoint: self.at.clone() });
             }
         }
+    }
+
+    /// An event of `text/event-stream` (HTML, 9.2.6) with all its data in one line, as daemons write it.
+    fn told(&self, event: &[u8]) -> Result<Option<HostStatus>, AskError> {
+        let data = event.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"data:"));
+        Ok(data.map(|data| parse::<Change>(&self.at, data)).transpose()?.and_then(|change| change.status))
     }
 }
 

@@ -79,11 +79,16 @@ pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatu
         StatusOf::All => "/v1/status",
         StatusOf::Restless => "/v1/status?cobs=restless",
     };
-    let answer = client.get::<HostStatus>(&target.endpoint, path).await;
-    match answer.map_err(|e| why_silent(&e)).and_then(|status| own(target, status)) {
-        Ok(status) => status,
-        Err(error) => unreachable(target.stand_in(), error),
+    match client.get::<HostStatus>(&target.endpoint, path).await {
+        Ok(status) => own_status(target, status),
+        Err(error) => unreachable(target.stand_in(), why_silent(&error)),
     }
+}
+
+/// What a target has told as its status; if it is not its own, one that says why.
+#[must_use]
+pub fn own_status(target: &Target, status: HostStatus) -> HostStatus {
+    own(target, status).unwrap_or_else(|why| unreachable(target.stand_in(), why))
 }
 
 /// What stands before the reason of a host that tells nothing because it refuses to.

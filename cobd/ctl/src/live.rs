@@ -1,7 +1,6 @@
-//! The cluster as it changes: each daemon is watched, and asked for its status when it says that
-//! something has changed.
+//! The cluster as it changes: each daemon is watched, and tells its status when something has changed.
 //!
-//! A daemon that can't be watched is asked at intervals, which grow while it can't be reached ([`Backoff`]).
+//! One that tells only that something has changed is asked for its status. A daemon that can't be watched is asked at intervals, which grow while it can't be reached ([`Backoff`]).
 //! What is shown is never older than [`REFRESH`]: a daemon that has stopped answering shows as unreachable.
 
 use std::collections::BTreeMap;
@@ -15,13 +14,11 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::client::Client;
-use crate::gather::{picture, status, unreachable, why_silent};
+use crate::gather::{own_status, picture, status, unreachable, why_silent};
 use crate::targets::Target;
 
 /// The least and the most time between an answer of one daemon and the next question to it.
 const PACE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
-/// The least grows with the daemons that are watched, by so much for each: one is told of by all the others too.
-const PACE_EACH: Duration = Duration::from_millis(2);
 /// So many times as long as it took to answer a daemon is left alone: asking must not hold up what is asked about.
 const REST: u32 = 4;
 /// When a daemon that said nothing is asked all the same.
@@ -52,10 +49,8 @@ impl Live {
     pub fn start(client: &Client, targets: &[Target], of: StatusOf) -> Self {
         let (tell, news) = mpsc::channel(targets.len().max(1) * 2);
         let mut watchers = JoinSet::new();
-        let least = PACE_EACH.saturating_mul(daemons(targets)).clamp(PACE.0, PACE.1);
         for (at, target) in targets.iter().enumerate() {
-            let what = Followed { client: client.clone(), target: target.clone(), of, least };
-            watchers.spawn(what.follow(at, tell.clone()));
+            watchers.spawn(follow(client.clone(), target.clone(), of, at, tell.clone()));
         }
         let hosts = BTreeMap::new();
         Self { news, hosts, changed: false, told: Instant::now(), targets: targets.to_vec(), _watchers: watchers }
@@ -71,8 +66,8 @@ impl Live {
             self.hosts.insert(at, (status, Instant::now()));
             self.changed = true;
         }
-        let between = PICTURE.saturating_mul(daemons(&self.targets)).min(SLOWEST);
-        tokio::time::sleep_until(self.told + between).await;
+        let daemons = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
+        tokio::time::sleep_until(self.told + PICTURE.saturating_mul(daemons).min(SLOWEST)).await;
         while let Ok((at, status)) = self.news.try_recv() {
             self.hosts.insert(at, (status, Instant::now()));
         }
@@ -108,53 +103,41 @@ impl Live {
     }
 }
 
-fn daemons(targets: &[Target]) -> u32 {
-    u32::try_from(targets.len()).unwrap_or(u32::MAX)
-}
-
-/// A daemon that is watched.
-struct Followed {
-    client: Client,
-    target: Target,
-    of: StatusOf,
-    /// The least time between an answer and the next question.
-    least: Duration,
-}
-
-impl Followed {
-    async fn follow(self, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
-        let Self { client, target, of, least } = self;
-        let mut backoff = Backoff::default();
-        loop {
-            let news = match client.watch(&target.endpoint).await {
-                Ok(mut changes) => loop {
-                    let asked = Instant::now();
-                    let news = status(&client, &target, of).await;
-                    let pause = (asked.elapsed() * REST).clamp(least, PACE.1);
-                    let reachable = news.reachable;
-                    if reachable {
-                        backoff.answered();
+/// Tells of a daemon as long as somebody listens.
+async fn follow(client: Client, target: Target, of: StatusOf, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
+    let mut backoff = Backoff::default();
+    while !tell.is_closed() {
+        let news = match client.watch(&target.endpoint, of).await {
+            Ok(mut changes) => loop {
+                let next = tokio::time::timeout(REFRESH, changes.next()).await;
+                let (news, pause) = match next {
+                    Ok(Ok(Some(Some(status)))) => (own_status(&target, status), Duration::ZERO),
+                    // It has nothing to tell, or is of the version before.
+                    Ok(Ok(Some(None))) | Err(_) => {
+                        let asked = Instant::now();
+                        let news = status(&client, &target, of).await;
+                        (news, (asked.elapsed() * REST).clamp(PACE.0, PACE.1))
                     }
-                    if tell.send((at, news)).await.is_err() || !reachable {
-                        break None;
-                    }
-                    tokio::time::sleep(pause).await;
-                    if let Ok(None) = tokio::time::timeout(REFRESH, changes.next()).await {
-                        break None;
-                    }
-                },
-                Err(error) if error.is_from_daemon() => Some(status(&client, &target, of).await),
-                Err(error) => Some(unreachable(target.stand_in(), why_silent(&error))),
-            };
-            if let Some(news) = news
-                && tell.send((at, news)).await.is_err()
-            {
-                return;
-            }
-            if tell.is_closed() {
-                return;
-            }
-            tokio::time::sleep(backoff.pause()).await;
+                    Ok(Ok(None)) => break None,
+                    Ok(Err(error)) => break Some(unreachable(target.stand_in(), why_silent(&error))),
+                };
+                let reachable = news.reachable;
+                if reachable {
+                    backoff.answered();
+                }
+                if tell.send((at, news)).await.is_err() || !reachable {
+                    break None;
+                }
+                tokio::time::sleep(pause).await;
+            },
+            Err(error) if error.is_from_daemon() => Some(status(&client, &target, of).await),
+            Err(error) => Some(unreachable(target.stand_in(), why_silent(&error))),
+        };
+        if let Some(news) = news
+            && tell.send((at, news)).await.is_err()
+        {
+            return;
         }
+        tokio::time::sleep(backoff.pause()).await;
     }
 }

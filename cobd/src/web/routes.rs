@@ -19,8 +19,8 @@ use cob_types::status::{CobStatus, HostStatus};
 use cob_types::words::form;
 use cob_types::{CobId, GenerationNumber};
 use futures_util::stream;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::access::Who;
 use super::api::{Api, Ask, Command, StatusOf, SwitchHow};
@@ -253,11 +253,30 @@ async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Re
     Ok(Json(told))
 }
 
-/// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]).
+#[derive(Debug, Deserialize)]
+struct EventsQuery {
+    status: Option<StatusOf>,
+}
+
+/// What an event tells.
+#[derive(Debug, Serialize)]
+struct Change {
+    change: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<HostStatus>,
+}
+
+/// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]). With
+/// the status, where that is asked for: who watches many hosts would ask each for it at every event, with a connection
+/// each time.
 async fn events(
     State(api): State<Api>,
     Extension(long_lived): Extension<LongLived>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, Refusal> {
+    let Query(EventsQuery { status: of }) = query.map_err(|e| {
+        Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `status`, which is `all` or `restless`")
+    })?;
     let Ok(place) = api.watchers.clone().try_acquire_owned() else {
         return Err(Refusal::new(
             RefusalKind::Unavailable,
@@ -268,16 +287,20 @@ async fn events(
     let mut changes = api.ask(|reply| Ask::Watch { reply }).await?;
     changes.mark_changed();
     long_lived.set();
-    let (pace, stands) = (api.pace.clone(), api.pace.watch());
-    let begin = (changes, stands, pace, place, true);
-    let changes = stream::unfold(begin, |(mut changes, mut stands, pace, place, first)| async move {
+    let stands = api.pace.watch();
+    let begin = (changes, stands, api, place, true);
+    let changes = stream::unfold(begin, move |(mut changes, mut stands, api, place, first)| async move {
         if !first {
-            pace.wait(&mut stands).await;
+            api.pace.wait(&mut stands).await;
         }
         changes.changed().await.ok()?;
-        let count = *changes.borrow_and_update();
-        let event = Event::default().event("change").data(format!("{{\"change\":{count}}}"));
-        Some((Ok::<_, Infallible>(event), (changes, stands, pace, place, false)))
+        let change = *changes.borrow_and_update();
+        let status = match of {
+            Some(of) => Some(api.ask(|reply| Ask::Status { of, reply }).await.ok()?),
+            None => None,
+        };
+        let event = Event::default().event("change").json_data(Change { change, status }).ok()?;
+        Some((Ok::<_, Infallible>(event), (changes, stands, api, place, false)))
     });
     Ok(Sse::new(changes).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }

@@ -336,7 +336,7 @@ async fn garbage_and_endless_heads_end_the_connection_alone() {
 async fn watchers_hear_at_once_and_at_each_change() {
     let served = Served::new().await;
     let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
-    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    stream.write_all(b"GET /v1/events?status=all HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
     let mut text = String::new();
     let mut hear = async |what: &str| {
         let heard = async {
@@ -349,9 +349,12 @@ async fn watchers_hear_at_once_and_at_each_change() {
         };
         tokio::time::timeout(SOON, heard).await.expect("an event in time");
     };
-    hear("data: {\"change\":1}").await;
+    let status = serde_json::to_string(&host_status()).expect("JSON");
+    hear(&format!("data: {{\"change\":1,\"status\":{status}}}")).await;
     served.fake.changes.send_replace(17);
-    hear("data: {\"change\":17}").await;
+    hear(&format!("data: {{\"change\":17,\"status\":{status}}}")).await;
+    let (code, body) = served.get("/v1/events?status=some").await;
+    assert!(code == 400 && body.contains("`all` or `restless`"), "{code} {body}");
 }
 
 #[tokio::test]

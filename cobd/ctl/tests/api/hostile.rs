@@ -1,7 +1,11 @@
 //! Daemons that are none: what speaks garbage, says nothing, never ends or lies costs a line and no
 //! more.
 
+use std::ffi::OsString;
+use std::time::Duration;
+
 use crate::fake::{Daemon, cobctl, entry, settled};
+use cobctl::screen::Screen;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -136,4 +140,60 @@ async fn a_history_that_never_ends_where_it_should_is_left() {
     .await;
     let ran = cobctl(&["--host", &address, "history"]).await;
     assert!(ran.code == 3 && ran.err.contains("entry 1 comes where 1000 or a later one was asked for"), "{ran:?}");
+}
+
+/// A server that answers questions for events with these bytes and what follows, and all others as a good daemon would.
+async fn telling(events: &'static [u8], and_on: &'static [u8]) -> (String, JoinSet<()>) {
+    let mut status = String::new();
+    let good = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    good.change(|of| status = serde_json::to_string(of).expect("JSON"));
+    server(move |mut stream| {
+        let status = status.clone();
+        async move {
+            let mut part = [0; 4096];
+            let n = stream.read(&mut part).await.unwrap_or(0);
+            if !part[..n].starts_with(b"GET /v1/events") {
+                let length = status.len();
+                let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{status}");
+                let _ = stream.write_all(answer.as_bytes()).await;
+                return;
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await;
+            let _ = stream.write_all(events).await;
+            let more = and_on.repeat(1 << 16);
+            while !more.is_empty() && stream.write_all(&more).await.is_ok() {}
+            std::future::pending().await
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn one_that_tells_no_status_with_its_events_is_asked_for_it() {
+    // As daemons of the version before tell: in pieces, with comments between.
+    let (address, _tasks) = telling(b": here\n\nevent: change\ndata: {\"change\":1}\n\n", b"").await;
+    let ran = cobctl(&["--host", &address, "watch", "--until-converged"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[tokio::test]
+async fn events_that_are_none_or_do_not_end_are_a_line() {
+    for (events, and_on, why) in [
+        (&b"data: {\"status\":{\"name\":7}}\n\n"[..], &b""[..], "is not understood"),
+        (b"data: \xff\n\n", b"", "is not understood"),
+        (b"data: {\"status\":{\"name\":\"", b"xxxxxxxxxxxxxxxx", "is longer than 33554432 bytes"),
+    ] {
+        let (address, _tasks) = telling(events, and_on).await;
+        let (mut screen, written) = Screen::memory();
+        let line = ["cobctl", "--timeout", "20s", "--host", &address, "watch"].map(OsString::from);
+        let seen = async {
+            while !written.out().contains(why) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            code = cobctl::run(line, &mut screen) => panic!("ended with {code}"),
+            met = tokio::time::timeout(Duration::from_secs(20), seen) => met.expect(why),
+        }
+    }
 }
