@@ -40,4 +40,7 @@ pub struct HistoryEntry {
     /// More, for people.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub detail: String,
+    /// When the daemon heard of it, by the host's clock, where that was later: actions end by themselves.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub heard_ns: Option<u64>,
 }

@@ -369,6 +369,7 @@ mod tests {
                 to: None,
                 attempt: None,
                 detail,
+                heard_ns: None,
             }
         };
         lines.iter().map(entry).collect()

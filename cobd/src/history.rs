@@ -23,6 +23,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         attempt: None,
         ok: None,
         detail: String::new(),
+        heard_ns: None,
     };
     let of = |event: &str, cob: &CobId| HistoryEntry { cob: Some(cob.clone()), ..base(event) };
     let one = match &record.body {
@@ -99,9 +100,10 @@ fn ended(
 ) -> Vec<HistoryEntry> {
     // Stamped when the action itself ended, not when the daemon heard of it.
     let ts_ns = if span.1 == 0 { end.ts_ns } else { span.1.min(end.ts_ns) };
+    let heard_ns = Some(end.ts_ns).filter(|heard| *heard != ts_ns);
     let detail = error.to_owned();
     let (from, to) = (Some(from.clone()), Some(to.clone()));
-    let mut all = vec![HistoryEntry { ts_ns, from, to, attempt: Some(attempt), ok, detail, ..end }];
+    let mut all = vec![HistoryEntry { ts_ns, from, to, attempt: Some(attempt), ok, detail, heard_ns, ..end }];
     if failed {
         let detail = format!("after {}", count(attempt, "attempt"));
         all.push(HistoryEntry { attempt: Some(attempt), detail, ..given_up });

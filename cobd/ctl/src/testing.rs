@@ -116,5 +116,6 @@ pub(crate) fn entry(host: &str, seq: u64, lamport: u64, ts_ns: u64) -> HistoryEn
         attempt: None,
         ok: None,
         detail: String::new(),
+        heard_ns: None,
     }
 }

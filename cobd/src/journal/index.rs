@@ -496,6 +496,7 @@ mod tests {
             attempt: None,
             ok: None,
             detail: String::new(),
+            heard_ns: None,
         }
     }
 

@@ -43,6 +43,7 @@ fn entry(seq: u64) -> HistoryEntry {
         attempt: None,
         ok: None,
         detail: String::new(),
+        heard_ns: None,
     }
 }
 

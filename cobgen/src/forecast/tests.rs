@@ -391,6 +391,7 @@ fn told(plan: &SwitchPlan, at: usize, event: &str, ms: u64, ok: Option<bool>) ->
         attempt: None,
         ok,
         detail: String::new(),
+        heard_ns: None,
     }
 }
 

@@ -1,5 +1,5 @@
-//! `cobctl durations --transitions`: how long every transition took, with its spread, in the form that
-//! `cobgen plan --from --durations` reads.
+//! `cobctl durations --transitions`: how long every transition took, and words between hosts, each with its spread, in the
+//! form that `cobgen plan --from --durations` reads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,17 +21,20 @@ pub(super) struct Transitions {
     activated: BTreeMap<HostName, u64>,
     /// Those of which a check has been seen.
     known: BTreeSet<CobId>,
+    messages: Messages,
 }
 
 impl Transitions {
     pub(super) fn take(&mut self, entry: HistoryEntry) {
-        let HistoryEntry { ts_ns, host, cob, event, from, to, ok, .. } = entry;
+        self.messages.take(&entry);
+        let HistoryEntry { ts_ns, host, cob, event, from, to, ok, heard_ns, .. } = entry;
         match (event.as_str(), cob, from, to) {
             ("activate", None, ..) => _ = self.activated.insert(host, ts_ns),
             ("start", Some(cob), Some(from), Some(to)) => _ = self.running.insert(cob, (ts_ns, from, to)),
             ("end", Some(cob), ..) => {
                 if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
-                    self.add(cob, format!("{from}>{to}"), ts_ns.saturating_sub(began));
+                    // What comes next comes when the daemon has heard of it.
+                    self.add(cob, format!("{from}>{to}"), heard_ns.unwrap_or(ts_ns).saturating_sub(began));
                 }
             }
             ("check", Some(cob), _, Some(found)) => {
@@ -55,7 +58,7 @@ impl Transitions {
         }
     }
 
-    /// `HOST/NAME FROM>TO`, and for names that several hosts have `*/NAME FROM>TO`.
+    /// `HOST/NAME FROM>TO`, for names that several hosts have `*/NAME FROM>TO`, and `message`.
     pub(super) fn lines(&self) -> BTreeMap<String, Value> {
         let mut alike: BTreeMap<(&str, &str), (usize, Vec<u64>)> = BTreeMap::new();
         let mut lines = BTreeMap::new();
@@ -67,8 +70,86 @@ impl Transitions {
         }
         let alike = alike.into_iter().filter(|(_, (hosts, _))| *hosts > 1);
         lines.extend(alike.map(|((name, what), (_, all))| (format!("*/{name} {what}"), summed(all))));
+        let messages = self.messages.times();
+        if !messages.is_empty() {
+            lines.insert("message".to_owned(), summed(messages));
+        }
         lines
     }
+}
+
+/// How long it takes to write a word about a lock and tell it to another host.
+///
+/// Both hosts write down when they have sent it or taken it, each by its own clock. Between two hosts some go one way
+/// (promises) and some the other (what is given back), and by as much as the clocks differ, the ones seem longer and the
+/// others shorter: half of the difference of their medians is taken off again.
+#[derive(Debug, Default)]
+struct Messages {
+    /// When the last word of this kind, from the first to the second, was sent.
+    sent: BTreeMap<(Word, CobId, CobId), u64>,
+    /// By who sent and who took it, the latest last.
+    took: BTreeMap<(HostName, HostName), VecDeque<i64>>,
+}
+
+/// A word that both hosts write down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Word {
+    Grant,
+    Release,
+}
+
+impl Messages {
+    fn take(&mut self, entry: &HistoryEntry) {
+        let Some(cob) = &entry.cob else { return };
+        let other = |lead: &str| -> Option<CobId> {
+            let name = entry.detail.strip_prefix(lead)?;
+            let other = CobId::new(name.split_once(" (").map_or(name, |(name, _)| name)).ok()?;
+            (other.host_str() != cob.host_str()).then_some(other)
+        };
+        match entry.event.as_str() {
+            "grant" => self.sent(Word::Grant, cob, other("to "), entry.ts_ns),
+            "hold" => self.taken(Word::Grant, cob, other(""), entry.ts_ns),
+            "release" => self.sent(Word::Release, cob, other(""), entry.ts_ns),
+            "returned" => self.taken(Word::Release, cob, other("by "), entry.ts_ns),
+            _ => {}
+        }
+    }
+
+    fn sent(&mut self, word: Word, by: &CobId, to: Option<CobId>, at: u64) {
+        if let Some(to) = to {
+            self.sent.insert((word, by.clone(), to), at);
+        }
+    }
+
+    fn taken(&mut self, word: Word, by: &CobId, of: Option<CobId>, at: u64) {
+        let Some(of) = of else { return };
+        let way = (of.host(), by.host());
+        if let Some(sent) = self.sent.remove(&(word, of, by.clone())) {
+            let times = self.took.entry(way).or_default();
+            times.push_back(i64::try_from(i128::from(at) - i128::from(sent)).unwrap_or_default() / 1000);
+            if times.len() > LAST {
+                times.pop_front();
+            }
+        }
+    }
+
+    /// In microseconds, of all pairs of hosts between which words went both ways.
+    fn times(&self) -> Vec<u64> {
+        let mut all = Vec::new();
+        for ((from, to), there) in &self.took {
+            let Some(back) = self.took.get(&(to.clone(), from.clone())) else { continue };
+            let ahead = (middle(there) - middle(back)) / 2;
+            all.extend(there.iter().filter_map(|us| u64::try_from(us - ahead).ok()));
+        }
+        all
+    }
+}
+
+/// The median.
+fn middle(times: &VecDeque<i64>) -> i64 {
+    let mut times: Vec<i64> = times.iter().copied().collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// The shortest, the median (of an even number the mean of the two in the middle), and the one that nine of ten do not
@@ -114,6 +195,48 @@ mod tests {
             \"n1/db down>up\":{\"median\":\"250000us\",\"min\":\"100000us\",\"p90\":\"900000us\",\"runs\":4},\
             \"n2/db down>up\":{\"median\":\"2000000us\",\"min\":\"2000000us\",\"p90\":\"2000000us\",\"runs\":1}}";
         assert_eq!(lines, expected);
+        Durations::of_text(&lines).expect("`cobgen plan` reads it");
+    }
+
+    #[test]
+    fn a_move_lasts_until_the_daemon_has_heard_of_its_end() {
+        let mut t = Transitions::default();
+        told(&mut t, "n1/db", "start", ("down", "up"), SECOND, None);
+        let end = HistoryEntry { heard_ns: Some(3 * SECOND), ..entry("n1", 1, 1, 2 * SECOND) };
+        let hop = (Some(state("down")), Some(state("up")));
+        t.take(HistoryEntry {
+            cob: Some(id("n1/db")),
+            event: "end".to_owned(),
+            from: hop.0,
+            to: hop.1,
+            ok: Some(true),
+            ..end
+        });
+        assert_eq!(t.lines()["n1/db down>up"]["median"], "2000000us");
+    }
+
+    #[test]
+    fn how_long_words_take_is_known_though_clocks_differ() {
+        // The clock of n2 is an hour ahead.
+        let ahead = 3600 * SECOND;
+        let mut t = Transitions::default();
+        let word = |t: &mut Transitions, cob: &str, event: &str, detail: &str, us: u64| {
+            let base = entry(id(cob).host_str(), 1, 1, SECOND + us * 1000);
+            let (event, detail) = (event.to_owned(), detail.to_owned());
+            t.take(HistoryEntry { cob: Some(id(cob)), event, detail, ..base });
+        };
+        for (round, took) in [(0, 900), (10_000, 1000), (20_000, 1400)] {
+            word(&mut t, "n1/db", "grant", "to n2/app (1.6)", round);
+            word(&mut t, "n2/app", "hold", "n1/db", round + took + ahead / 1000);
+            word(&mut t, "n2/app", "release", "n1/db", round + 5000 + ahead / 1000);
+            word(&mut t, "n1/db", "returned", "by n2/app (1.6)", round + 5000 + took);
+        }
+        // On the same host, or never taken: no message.
+        word(&mut t, "n1/db", "grant", "to n1/app (1.7)", 0);
+        word(&mut t, "n1/app", "hold", "n1/db", 70_000);
+        word(&mut t, "n1/db", "grant", "to n3/app (1.8)", 0);
+        let lines = serde_json::to_string(&t.lines()).expect("JSON");
+        assert_eq!(lines, "{\"message\":{\"median\":\"1000us\",\"min\":\"900us\",\"p90\":\"1400us\",\"runs\":6}}");
         Durations::of_text(&lines).expect("`cobgen plan` reads it");
     }
 

@@ -95,6 +95,7 @@ pub(crate) fn entry(host: &str, seq: u64, lamport: u64) -> HistoryEntry {
         attempt: Some(1),
         ok: None,
         detail: String::new(),
+        heard_ns: None,
     }
 }
 
