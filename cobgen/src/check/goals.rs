@@ -93,7 +93,8 @@ fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Seve
     let (message, help) = match severity {
         Severity::Error => (
             format!("{} wait for each other in a circle{more}", system.names(&cobs)),
-            over_outdated(system, circle)
+            by_order(system, circle)
+                .or_else(|| over_outdated(system, circle))
                 .unwrap_or_else(|| "take one of these dependencies out, or turn it round".to_owned()),
         ),
         Severity::Warning => (
@@ -103,6 +104,31 @@ fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Seve
         ),
     };
     Finding { severity, code: "P2", message, place: None, steps, help }
+}
+
+/// What to do about a circle that runs over one of several ways that are equally short, if another one needs nothing of
+/// its members: the way counts that the kind lists first.
+fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
+    let members: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
+    circle.iter().enumerate().find_map(|(i, goal)| {
+        let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
+        let Moment::Hop { from, to } = guard.moment else { return None };
+        let ((cob, target), kind) = (system.goal(*goal), system.kind_of(system.goal(*goal).0));
+        let free = |other: usize| {
+            let hop = Moment::Hop { from, to: other };
+            let guards = system.cobs[cob].guards.iter().filter(|guard| guard.moment == hop);
+            guards.flat_map(|guard| &guard.wants).all(|want| !members.contains(&want.on))
+        };
+        let far = kind.far(to, target)?;
+        let as_short = |other: &usize| *other != to && kind.far(*other, target) == Some(far) && free(*other);
+        let other = kind.hops_from(from).find(as_short)?;
+        let [from, to, other, target] = [from, to, other, target].map(|at| system.state(cob, at));
+        let kind = &kind.kind.name;
+        Some(format!(
+            "list {from} -> {other} before {from} -> {to} in the kind {kind}: both are as short a way to {target}, and the one \
+             that is listed first counts"
+        ))
+    })
 }
 
 /// What to do about a circle that runs over a detour: a member that is asked to be in one state and,

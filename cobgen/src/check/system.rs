@@ -309,6 +309,21 @@ impl<'a> KindView<'a> {
         self.next[from * self.states() + to]
     }
 
+    /// How many hops the route has.
+    pub(super) fn far(&self, from: usize, to: usize) -> Option<usize> {
+        let (mut at, mut hops) = (from, 0);
+        while at != to {
+            (at, hops) = (self.next(at, to)?, hops + 1);
+        }
+        Some(hops)
+    }
+
+    /// Where hops from a state lead, in the kind's order.
+    pub(super) fn hops_from(&self, from: usize) -> impl Iterator<Item = usize> {
+        let hops = self.kind.transitions.iter().filter(move |t| self.place(&t.from) == Some(from));
+        hops.filter_map(|t| self.place(&t.to))
+    }
+
     /// Whether a route leads from `from` to `to`, or they are the same.
     pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
         from == to || self.next(from, to).is_some()

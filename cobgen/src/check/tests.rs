@@ -288,6 +288,29 @@ fn who_requires_needs_a_way_from_outdated_to_off_that_is_not_over_on() {
 }
 
 #[test]
+fn of_ways_that_are_equally_short_the_one_without_a_circle_is_to_be_listed_first() {
+    let mut sketch = Sketch::new();
+    let hops = ["off>set", "set>on", "on>out", "set>off", "off>out", "outdated>out", "out>off"];
+    sketch.kind("sensor", &["off", "set", "on", "out", "outdated"], &hops);
+    sketch.kind("used", &["down", "up", "outdated"], &["down>up", "up>down", "outdated>up"]);
+    for kind in [("sensor", "off"), ("used", "down")] {
+        sketch.draft.kinds.get_mut(kind.0).expect("made above").value.pre_remove = state(kind.1);
+    }
+    sketch.cob_of("sensor", "a/user", "on").cob_of("used", "b/used", "up");
+    sketch.hop("a/user", "set", "on", "b/used@up").hop("b/used", "outdated", "up", "a/user@out");
+    assert_eq!(failing(&sketch), "P2");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    error[P2]: a/user and b/used wait for each other in a circle
+      - a/user, asked to be out, needs b/used up to go set -> on (needs: [b/used@up], model.yaml:8:5)
+      - b/used, which prefers up, needs a/user out to go outdated -> up (needs: [a/user@out], model.yaml:9:5)
+      help: list set -> off before set -> on in the kind sensor: both are as short a way to out, and the one that is listed first counts
+    "#);
+    let kind = sketch.draft.kinds.get_mut("sensor").expect("above");
+    kind.value.transitions.swap(1, 3);
+    assert_eq!(failing(&sketch), "");
+}
+
+#[test]
 fn a_circle_over_a_second_choice_alone_is_warned_of() {
     let mut sketch = Sketch::new();
     sketch.kind("svc", &["down", "up", "slow"], &["down>up", "up>down", "down>slow", "slow>up"]);

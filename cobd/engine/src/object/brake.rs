@@ -158,6 +158,8 @@ impl Brake {
         let at = match self.leaves.iter().position(|l| l.state == state) {
             Some(at) => at,
             None => {
+                // Most leave one state, if any.
+                self.leaves.reserve_exact(1);
                 self.leaves.push(Leave { state, because_of, tally: Tally::default() });
                 self.leaves.len() - 1
             }
