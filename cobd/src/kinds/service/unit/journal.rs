@@ -4,15 +4,19 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::kinds::service::logs::{LogsAnswer, LogsQuery};
+use crate::run::left_out;
 
 /// So long the last words of a unit may be looked for.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// The most bytes that are taken of what `journalctl` prints.
-const MAX_JOURNAL: u64 = 4 << 20;
+/// The most bytes that are kept of what `journalctl` prints: the last ones.
+const MAX_JOURNAL: usize = 4 << 20;
+/// The most that it may print at all: it is read to its end, which tells where it stands.
+const MAX_PRINTED: u64 = 1 << 30;
 /// So long the journal may be looked through.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(20);
 /// Begins the line in which `journalctl` tells where it has stopped.
@@ -45,12 +49,10 @@ pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Re
     let failed = |what: &str| format!("the journal can't be read: journalctl: {what}");
     let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;
     let read = async {
-        use tokio::io::AsyncReadExt as _;
-        let (mut text, mut complaint) = (Vec::new(), Vec::new());
+        let mut complaint = Vec::new();
         let out = child.stdout.take().expect("piped");
         let err = child.stderr.take().expect("piped");
-        // It can end before all of its output is taken, when that is too much.
-        tokio::try_join!(async { out.take(MAX_JOURNAL).read_to_end(&mut text).await }, async {
+        let (text, _) = tokio::try_join!(last_of(out.take(MAX_PRINTED), MAX_JOURNAL), async {
             err.take(MAX_COMPLAINT).read_to_end(&mut complaint).await
         })?;
         io::Result::Ok((child.wait().await?, text, complaint))
@@ -61,6 +63,31 @@ pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Re
         Ok(Err(error)) => Err(failed(&error.to_string())),
         Err(_) => Err(failed("it takes too long")),
     }
+}
+
+/// Reads to the end, and keeps the last lines that have together no more than so many bytes; the note before them says how
+/// many bytes there were more. A line that is longer than all of that is cut.
+async fn last_of(mut from: impl AsyncRead + Unpin, most: usize) -> io::Result<Vec<u8>> {
+    let (mut kept, mut gone) = (Vec::new(), 0);
+    loop {
+        // Moved to the front not before there is twice as much, so that each byte is moved once at most.
+        if kept.len() >= 2 * most {
+            gone += kept.drain(..kept.len() - most).len();
+        }
+        kept.reserve(64 << 10);
+        if from.read_buf(&mut kept).await? == 0 {
+            break;
+        }
+    }
+    if gone + kept.len() > most {
+        let from = kept.len() - kept.len().min(most);
+        // The last byte of a line that is left out makes what follows whole lines.
+        let whole = kept[from.saturating_sub(1)..].iter().position(|b| *b == b'\n').filter(|at| from + at < kept.len());
+        let cut = whole.map_or(from, |at| from.saturating_sub(1) + at + 1);
+        gone += kept.drain(..cut).len();
+        kept.splice(..0, left_out(gone as u64).into_bytes());
+    }
+    Ok(kept)
 }
 
 /// Takes apart what `journalctl --show-cursor` prints: lines, and where they end. Without a line there is no cursor.
@@ -98,6 +125,26 @@ async fn printed(arguments: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn of_much_the_last_whole_lines_are_kept() {
+        let kept = async |text: &str, most: usize| {
+            String::from_utf8(last_of(text.as_bytes(), most).await.expect("read")).expect("text")
+        };
+        assert_eq!(kept("one\ntwo\nthree\n", 14).await, "one\ntwo\nthree\n");
+        assert_eq!(kept("one\ntwo\nthree\n", 10).await, left_out(4) + "two\nthree\n");
+        assert_eq!(kept("one\ntwo\nthree\n", 9).await, left_out(8) + "three\n");
+        // A line that is too long by itself.
+        assert_eq!(kept("one\nlonger than that", 4).await, left_out(16) + "that");
+        let many: String = (0..200_000).map(|n| format!("line {n}\n")).collect();
+        let told = kept(&many, 1000).await;
+        assert!(told.ends_with("\nline 199999\n") && told.len() <= 1000 + left_out(1 << 20).len(), "{}", told.len());
+        let note = told.lines().nth(1).expect("a note");
+        let gone: usize = note.split(' ').nth(1).expect("a number").parse().expect("a number");
+        let rest = told.split_once("...]\n").expect("the note").1;
+        assert_eq!(gone + rest.len(), many.len());
+        assert!(rest.starts_with("line "), "{rest}");
+    }
 
     #[test]
     fn the_journals_lines_are_told_from_where_they_end() {
