@@ -365,6 +365,18 @@ fn random_drafts_are_planned_too() {
 }
 
 #[test]
+fn a_duration_that_nobody_knows_is_marked() {
+    let (before, after) = changed();
+    let Forecasted { plan, difference, .. } = planned(&before, &after, "check: 0s\nn2/app down>up: 2s");
+    let words = show::in_words(&plan, &difference);
+    let assumed = |hop: &str| words.lines().filter(|line| line.contains(hop)).all(|line| line.contains(" s*"));
+    assert!(words.contains("of 4 transitions no duration is known, so each counts as 1 s (*)"), "{words}");
+    assert!(assumed("n1/db up -> down ") && !assumed("n2/app down -> up "), "{words}");
+    let path = words.split("Critical path\n").nth(1).expect("one");
+    assert_eq!(path.lines().filter(|line| line.contains(" s*: ")).count(), 4, "{path}");
+}
+
+#[test]
 fn the_plan_of_the_shop_in_all_forms() {
     let (before, after) = changed();
     let Forecasted { plan, difference, .. } = planned(&before, &after, SHOP);

@@ -90,8 +90,10 @@ fn forecast(plan: &SwitchPlan, out: &mut String) {
     wrapped(out, &text);
     if f.known < all {
         let unknown = all - f.known;
-        let what =
-            format!("of {} no duration is known, so each counts as 1 s; see --durations", count(unknown, "transition"));
+        let what = format!(
+            "of {} no duration is known, so each counts as 1 s (*); see --durations",
+            count(unknown, "transition")
+        );
         wrapped(out, &what);
     }
 }
@@ -159,21 +161,27 @@ fn transition(step: &Planned) -> String {
     let more = if step.after.len() > NAMES { ", …" } else { "" };
     let after = if after.is_empty() { String::new() } else { format!(", after {}{more}", after.join(", ")) };
     let mark = if step.irreversible { ", can't be taken back" } else { "" };
+    let assumed = assumed(step);
     let (begin, length) = (time(step.begin_us), time(step.end_us.saturating_sub(step.begin_us)));
-    format!("    {}: {} at {begin} for {length}{slack}{after}{mark}", step.id, hop(step))
+    format!("    {}: {} at {begin} for {length}{assumed}{slack}{after}{mark}", step.id, hop(step))
 }
 
 fn critical(plan: &SwitchPlan) -> Vec<String> {
     let line = |at: &usize| {
         let step = &plan.transitions[*at];
         let lag = if step.lag_us == 0 { String::new() } else { format!(", {} later", time(step.lag_us)) };
-        format!("  {} to {}: {}{lag}", time(step.begin_us), time(step.end_us), hop(step))
+        format!("  {} to {}{}: {}{lag}", time(step.begin_us), time(step.end_us), assumed(step), hop(step))
     };
     plan.critical_path.iter().map(line).collect()
 }
 
 fn stuck(plan: &SwitchPlan) -> Vec<String> {
     plan.forecast.stuck.iter().map(|(id, waits)| format!("  {id}: {}", waits.join("; "))).collect()
+}
+
+/// The mark of a duration that nobody knows.
+fn assumed(step: &Planned) -> &'static str {
+    if step.known { "" } else { "*" }
 }
 
 fn hop(step: &Planned) -> String {
