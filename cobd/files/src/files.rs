@@ -182,9 +182,9 @@ impl Files {
     /// # Errors
     /// When the disk or the store can't be read.
     pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
-        let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
+        let current = self.store.current(cob).filter(|c| c.reason != Reason::Retired);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking)?;
-        let applied = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
+        let applied = current.as_ref().is_some_and(|c| c.spec.as_deref() == Some(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
         let state = match (&current, plan.conflicts.is_empty()) {
@@ -220,8 +220,8 @@ impl Files {
         wanted: &Wanted,
         paths: impl IntoIterator<Item = &'p Path>,
     ) -> Result<Option<Checked>, FilesError> {
-        let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
-        if current.is_none_or(|c| c.info.spec.as_deref() != Some(&wanted.spec)) {
+        let current = self.store.current(cob).filter(|c| c.reason != Reason::Retired);
+        if current.is_none_or(|c| c.spec.as_deref() != Some(&wanted.spec)) {
             return Ok(None);
         }
         wanted.only(paths).map(|some| self.check(cob, &some)).transpose()
@@ -236,7 +236,7 @@ impl Files {
     }
 
     fn apply_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
-        let current = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired);
+        let current = self.store.current(job.cob).filter(|c| c.reason != Reason::Retired);
         let disk = Disk::to_change()?;
         let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
@@ -244,7 +244,7 @@ impl Files {
             self.keep_first(job, &plan)?;
         }
         let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
-        let unchanged = current.as_ref().is_some_and(|c| c.info.spec.as_deref() == Some(&job.wanted.spec));
+        let unchanged = current.as_ref().is_some_and(|c| c.spec.as_deref() == Some(&job.wanted.spec));
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             self.store.record(Record {
                 spec: Some(job.wanted.spec.clone()),
@@ -266,13 +266,13 @@ impl Files {
     }
 
     fn retire_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
-        let Some(current) = self.store.current(job.cob).filter(|c| c.info.reason != Reason::Retired) else {
+        let Some(current) = self.store.current(job.cob).filter(|c| c.reason != Reason::Retired) else {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
         let disk = Disk::to_change()?;
         let plan = self.plan(&disk, job.cob, job.wanted, Some(&current), &For::Retiring(progress))?;
         let aims = self.may_go_on(&plan)?;
-        if aims || !plan.found.is_empty() || current.info.spec.is_some() && !plan.steps.is_empty() {
+        if aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty() {
             self.keep_first(job, &plan)?;
         }
         let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
@@ -297,9 +297,9 @@ impl Files {
     fn keep_first(&self, job: &Job<'_>, plan: &Plan) -> Result<(), FilesError> {
         let current = self.store.current(job.cob);
         let mut before = plan.before.clone();
-        if let Some(current) = current.filter(|c| c.info.reason != Reason::Retired) {
+        if let Some(current) = current.filter(|c| c.reason != Reason::Retired) {
             // What leaves is not forgotten before it has left.
-            for (path, kept) in self.store.listing(&current.parts.before)? {
+            for (path, kept) in self.store.listing(&current.before)? {
                 before.entry(path).or_insert(kept);
             }
         }
@@ -326,13 +326,13 @@ impl Files {
             For::Retiring(_) => (false, true),
             For::Deciding { retire } => (false, *retire),
         };
-        let same = look && current.is_some_and(|c| c.info.spec.as_deref() == Some(&wanted.spec));
+        let same = look && current.is_some_and(|c| c.spec.as_deref() == Some(&wanted.spec));
         let mut past = Past::default();
         if let (Some(current), false) = (current, same) {
             past = Past {
-                before: self.store.listing(&current.parts.before)?,
-                applied: self.store.listing(&current.parts.applied)?,
-                begun: self.store.begun(&current.parts.begun)?,
+                before: self.store.listing(&current.before)?,
+                applied: self.store.listing(&current.applied)?,
+                begun: self.store.begun(current)?,
                 progress: Progress::new(),
             };
         }
@@ -363,7 +363,7 @@ impl Files {
         path: Option<&TreePath>,
         choice: &Choice,
     ) -> Result<usize, FilesError> {
-        let current = self.store.current(cob).filter(|c| c.info.reason != Reason::Retired);
+        let current = self.store.current(cob).filter(|c| c.reason != Reason::Retired);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?;
         let ids: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).map(|c| &c.id).collect();
         if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {

@@ -8,7 +8,7 @@ use crate::error::{FilesError, MAX_FILE};
 use crate::files::Files;
 use crate::merge;
 use crate::path::TreePath;
-use crate::store::{Blob, Current, Info, Kept, KeptNode, Listing, Part, Reason, Record};
+use crate::store::{Blob, Info, Kept, KeptNode, Listing, Part, Reason, Record, Version};
 use crate::wanted::{Entry, Node, Source, Wanted};
 
 /// Differences of a version are shown up to so many bytes.
@@ -32,7 +32,7 @@ impl Files {
     /// When the store can't be read.
     pub fn log(&self, cob: &str, most: usize) -> Result<Vec<Shown>, FilesError> {
         let versions = self.store.versions(cob, most)?;
-        Ok(versions.into_iter().map(|(id, v)| Shown { id: id.to_string(), info: (*v.info).clone() }).collect())
+        Ok(versions.into_iter().map(|(id, v)| Shown { id: id.to_string(), info: v.info }).collect())
     }
 
     /// What a version has of a path: what was applied in it, what others had made of it, or what was before.
@@ -59,7 +59,7 @@ impl Files {
     /// When there is no such version, or nothing was there.
     pub fn before(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
         let version = self.version(cob, version)?;
-        let kept = self.store.listing(&version.parts.before)?.remove(path);
+        let kept = self.store.listing(&version.before)?.remove(path);
         match kept.map(|kept| self.bytes(&kept)).transpose()?.flatten() {
             Some(content) => Ok(content),
             None => Err(FilesError::NotThere(format!("nothing is kept of what was at {path} before"))),
@@ -72,9 +72,9 @@ impl Files {
     /// When there is no such version.
     pub fn show(&self, cob: &str, version: &str) -> Result<String, FilesError> {
         let version = self.version(cob, version)?;
-        let before = self.store.listing(&version.parts.before)?;
+        let before = self.store.listing(&version.before)?;
         let mut text = String::new();
-        for (name, tree) in [("applied", &version.parts.applied), ("found", &version.parts.found)] {
+        for (name, tree) in [("applied", &version.applied), ("found", &version.found)] {
             for (path, kept) in self.store.listing(tree)? {
                 if text.len() > MAX_SHOWN {
                     text.push_str("[the rest is left out]\n");
@@ -115,10 +115,10 @@ impl Files {
     /// What others have made of a file is a version of its own before it is overwritten.
     fn keep_what_is_there(&self, cob: &str, path: &TreePath, disk: &Disk) -> Result<(), FilesError> {
         let found = disk.look(path)?;
-        let current = self.store.current(cob).filter(|current| current.info.reason != Reason::Retired);
+        let current = self.store.current(cob).filter(|current| current.reason != Reason::Retired);
         let (Found::File { attributes, .. }, Some(current)) = (&found, current) else { return Ok(()) };
         let live = disk.content(path)?;
-        let is_kept = match self.store.listing(&current.parts.applied)?.get(path).map(|kept| &kept.node) {
+        let is_kept = match self.store.listing(&current.applied)?.get(path).map(|kept| &kept.node) {
             Some(KeptNode::File(blob)) => *self.store.blob(blob)? == *live,
             // Its contents are not for the history.
             Some(KeptNode::Secret | KeptNode::Sealed(_)) => true,
@@ -131,14 +131,14 @@ impl Files {
         let kept = Kept { node, managed: Managed::all(attributes), implied: false };
         self.store.record(Record {
             cob: cob.to_owned(),
-            generation: current.info.generation,
+            generation: current.generation,
             reason: Reason::Found,
-            spec: current.info.spec.clone(),
+            spec: current.spec.as_deref().map(str::to_owned),
             paths: vec![path.to_string()],
             before: Part::Same,
             applied: Part::Same,
             found: BTreeMap::from([(path.clone(), kept)]).into(),
-            begun: self.store.begun(&current.parts.begun)?.freeze(),
+            begun: self.store.begun(&current)?.freeze(),
         })
     }
 
@@ -198,14 +198,14 @@ impl Files {
         self.store.prune(before)
     }
 
-    fn version(&self, cob: &str, id: &str) -> Result<Current, FilesError> {
+    fn version(&self, cob: &str, id: &str) -> Result<Version, FilesError> {
         const SHORTEST: usize = 6;
         if id.len() < SHORTEST {
             let what = format!("{id:?} is too short for a version: write its first {SHORTEST} digits at least");
             return Err(FilesError::NotThere(what));
         }
         let all = self.store.versions(cob, usize::MAX)?;
-        let fits = |v: &(git2::Oid, Current)| v.0.to_string().starts_with(id);
+        let fits = |v: &(git2::Oid, Version)| v.0.to_string().starts_with(id);
         all.into_iter().find(fits).map(|(_, version)| version).ok_or_else(|| {
             FilesError::NotThere(format!(
                 "{cob} has no version {id:?}; `cobctl files log` lists them, and they may be pruned"
@@ -213,9 +213,8 @@ impl Files {
         })
     }
 
-    fn kept(&self, version: &Current, path: &TreePath) -> Result<Option<Kept>, FilesError> {
-        let parts = &version.parts;
-        for part in [&parts.found, &parts.applied, &parts.before] {
+    fn kept(&self, version: &Version, path: &TreePath) -> Result<Option<Kept>, FilesError> {
+        for part in [&version.found, &version.applied, &version.before] {
             let mut listing: Listing = self.store.listing(part)?;
             if let Some(kept) = listing.remove(path) {
                 return Ok(Some(kept));

@@ -127,24 +127,48 @@ pub struct Info {
     pub paths: Vec<String>,
 }
 
-/// A version as the index has it.
+/// The newest version of a change object, as far as the next move rests on it: there is one for each, so it is small.
 #[derive(Debug, Clone)]
 pub(crate) struct Current {
     /// Its place in the order of all that was recorded since the store was opened; zero: before.
     number: u64,
     /// None: it is not in the repository yet.
     id: Option<Oid>,
-    pub(crate) info: Arc<Info>,
-    pub(crate) parts: Parts,
+    /// As [`Info`] has them.
+    pub(crate) generation: u64,
+    pub(crate) reason: Reason,
+    pub(crate) spec: Option<Box<str>>,
+    pub(crate) before: Held,
+    pub(crate) applied: Held,
+    pub(crate) begun: HeldBegun,
 }
 
-/// The parts of a version.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Parts {
+/// What an action has begun, as [`Begun`] has it; most versions have nothing of it.
+type HeldBegun = Option<Box<[Held; 4]>>;
+
+/// A version in the repository.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) info: Info,
     pub(crate) before: Held,
     pub(crate) applied: Held,
     pub(crate) found: Held,
-    pub(crate) begun: [Held; 4],
+    begun: HeldBegun,
+}
+
+impl Version {
+    /// The same for the index, of a change object whose newest version it is.
+    fn current(self, id: Oid, number: u64) -> Current {
+        let Self { info: Info { generation, reason, spec, .. }, before, applied, begun, .. } = self;
+        let spec = spec.map(String::into_boxed_str);
+        Current { number, id: Some(id), generation, reason, spec, before, applied, begun }
+    }
+}
+
+/// Nothing, where each part is empty.
+fn held_begun(parts: [Held; 4]) -> HeldBegun {
+    let is_empty = parts.iter().all(|part| matches!(part, Held::Nowhere));
+    (!is_empty).then(|| Box::new(parts))
 }
 
 /// Where a part is.
@@ -163,9 +187,8 @@ pub(crate) enum Held {
 pub(crate) enum Piece {
     Before,
     Applied,
-    Found,
     /// By its place.
-    Begun(usize),
+    Begun(u8),
 }
 
 /// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
@@ -372,7 +395,8 @@ impl Store {
     }
 
     /// What an action has begun.
-    pub(crate) fn begun(&self, parts: &[Held; 4]) -> Result<Begun, FilesError> {
+    pub(crate) fn begun(&self, current: &Current) -> Result<Begun, FilesError> {
+        let Some(parts) = &current.begun else { return Ok(Begun::default()) };
         let [from, base, aim, result] = parts.each_ref().map(|part| self.listing(part));
         Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
     }
@@ -383,8 +407,8 @@ impl Store {
         if absent.is_none() {
             let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).clone();
             let mut gathered = Absent::default();
-            for (cob, current) in index.iter().filter(|(_, c)| c.info.reason != Reason::Retired) {
-                gathered.set(cob, self.listing(&current.parts.before)?.iter());
+            for (cob, current) in index.iter().filter(|(_, c)| c.reason != Reason::Retired) {
+                gathered.set(cob, self.listing(&current.before)?.iter());
             }
             *absent = Some(gathered);
         }
@@ -400,20 +424,19 @@ impl Store {
     }
 
     /// The versions of a change object with their ids, the newest first.
-    pub(crate) fn versions(&self, cob: &str, most: usize) -> Result<Vec<(Oid, Current)>, FilesError> {
+    pub(crate) fn versions(&self, cob: &str, most: usize) -> Result<Vec<(Oid, Version)>, FilesError> {
         self.flush()?;
-        let mut next = self.current(cob);
         let mut all = Vec::new();
-        while let Some(version) = next.take() {
-            let previous = version.info.previous.clone();
-            let Some(id) = version.id else { break };
+        let Some(newest) = self.current(cob).and_then(|current| current.id) else { return Ok(all) };
+        let mut version = self.read(|repo| write::version(repo, newest))?;
+        let mut id = newest;
+        loop {
+            let previous = version.info.previous.as_deref().and_then(|previous| Oid::from_str(previous).ok());
             all.push((id, version));
-            if all.len() >= most {
-                break;
-            }
+            let Some(previous) = previous.filter(|_| all.len() < most) else { break };
             // What was pruned is the end of the history.
-            let Some(previous) = previous.and_then(|p| Oid::from_str(&p).ok()) else { break };
-            next = self.read(|repo| Ok(write::version(repo, previous).ok()))?;
+            let Some(older) = self.read(|repo| Ok(write::version(repo, previous).ok()))? else { break };
+            (id, version) = (previous, older);
         }
         Ok(all)
     }
@@ -534,7 +557,7 @@ impl Shared {
 
 /// The newest version of a change object is this one now, and it is in the log.
 fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, place: &Arc<Place>) {
-    let Numbered { number, time, record } = numbered;
+    let Numbered { number, record, .. } = numbered;
     let was = index.get(&record.cob);
     let whole = |piece: Piece| {
         if record.piece(piece).is_empty() { Held::Nowhere } else { Held::Waiting(place.clone(), piece) }
@@ -543,14 +566,17 @@ fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, place: &Arc<
         Part::Same => same.cloned().unwrap_or_default(),
         Part::New(_) => whole(piece),
     };
-    let parts = Parts {
-        before: part(&record.before, Piece::Before, was.map(|w| &w.parts.before)),
-        applied: part(&record.applied, Piece::Applied, was.map(|w| &w.parts.applied)),
-        found: whole(Piece::Found),
-        begun: std::array::from_fn(|at| whole(Piece::Begun(at))),
+    let current = Current {
+        number: *number,
+        id: None,
+        generation: record.generation,
+        reason: record.reason,
+        spec: record.spec.as_deref().map(Box::from),
+        before: part(&record.before, Piece::Before, was.map(|w| &w.before)),
+        applied: part(&record.applied, Piece::Applied, was.map(|w| &w.applied)),
+        begun: held_begun([0, 1, 2, 3].map(|at| whole(Piece::Begun(at)))),
     };
-    let info = Arc::new(record.info(*time, None));
-    index.insert(record.cob.clone(), Current { number: *number, id: None, info, parts });
+    index.insert(record.cob.clone(), current);
 }
 
 impl Record {
@@ -576,8 +602,7 @@ impl Record {
         match piece {
             Piece::Before => part(&self.before),
             Piece::Applied => part(&self.applied),
-            Piece::Found => self.found.clone(),
-            Piece::Begun(at) => self.begun[at].clone(),
+            Piece::Begun(at) => self.begun[usize::from(at)].clone(),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_types::canonical;
@@ -13,7 +12,7 @@ use super::log::Numbered;
 use super::pack::NewPack;
 use super::packs;
 use super::tree::{FOLDER_MODE, Objects, write_listing};
-use super::{Current, FORMAT, Held, Info, MAIN, Part, Parts};
+use super::{Current, FORMAT, Held, Info, MAIN, Part, Version, held_begun};
 
 const COBS: &str = "cobs";
 /// The number of the last record that is in the repository.
@@ -49,7 +48,7 @@ impl Last {
             Held::Tree(id) => Some(*id),
             Held::Nowhere | Held::Waiting(..) => None,
         };
-        Some(Self { id: version.id?, before: tree(&version.parts.before), applied: tree(&version.parts.applied) })
+        Some(Self { id: version.id?, before: tree(&version.before), applied: tree(&version.applied) })
     }
 }
 
@@ -199,15 +198,15 @@ pub(super) fn load(repo: &Repository) -> Result<(BTreeMap<String, Current>, u64)
     let Some(cobs) = root.get_name(COBS).map(|e| e.id()) else { return Ok((all, recorded.unwrap_or(0))) };
     for shard in &repo.find_tree(cobs)? {
         for entry in &repo.find_tree(shard.id())? {
-            let current = version(repo, entry.id())?;
-            all.insert(current.info.cob.clone(), current);
+            let version = version(repo, entry.id())?;
+            all.insert(version.info.cob.clone(), version.current(entry.id(), 0));
         }
     }
     Ok((all, recorded.unwrap_or(0)))
 }
 
 /// A version by its id.
-pub(super) fn version(repo: &Repository, id: Oid) -> Result<Current, git2::Error> {
+pub(super) fn version(repo: &Repository, id: Oid) -> Result<Version, git2::Error> {
     let tree = repo.find_tree(id)?;
     let part = |name: &str| tree.get_name(name).map(|e| e.id());
     let info = part(INFO).ok_or_else(|| git2::Error::from_str(&format!("the version {id} has no {INFO}")))?;
@@ -218,8 +217,8 @@ pub(super) fn version(repo: &Repository, id: Oid) -> Result<Current, git2::Error
         return Err(git2::Error::from_str(&what));
     }
     let part = |name: &str| held(part(name));
-    let parts = Parts { before: part(BEFORE), applied: part(APPLIED), found: part(FOUND), begun: BEGUN.map(part) };
-    Ok(Current { number: 0, id: Some(id), info: Arc::new(info), parts })
+    let begun = held_begun(BEGUN.map(part));
+    Ok(Version { info, before: part(BEFORE), applied: part(APPLIED), found: part(FOUND), begun })
 }
 
 fn held(tree: Option<Oid>) -> Held {
@@ -255,8 +254,9 @@ fn write_version(
         entries.extend(id.map(|id| (name.as_bytes().to_vec(), (id, FOLDER_MODE))));
     }
     let id = batch.tree(&entries)?;
-    let parts = Parts { before: held(before), applied: held(applied), found: held(found), begun: begun.map(held) };
-    Ok(Current { number: numbered.number, id: Some(id), info: Arc::new(info), parts })
+    let begun = held_begun(begun.map(held));
+    let version = Version { info, before: held(before), applied: held(applied), found: held(found), begun };
+    Ok(version.current(id, numbered.number))
 }
 
 /// The versions of all change objects, by their shards.
