@@ -164,7 +164,7 @@ impl Engine {
             o.applied = was.applied;
             o.rested_on = was.rests_on;
             if !cx.faults.forgets_tokens() {
-                o.left_under = was.token.as_deref().cloned();
+                o.left_under.clone_from(&was.token);
             }
             o.since = if was.since == Time(0) { now } else { was.since };
             o.check_at = if o.state.is_some() { Time::NEVER } else { Time(0) };
@@ -331,7 +331,7 @@ impl Engine {
                     attempt: object.last.as_ref().map_or(1, |l| l.attempt),
                     process: object.spec.kind.process,
                     locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
-                    token: object.left_under.clone(),
+                    token: object.left_under.as_deref().cloned(),
                     generation: self.generation,
                 })
             }
@@ -350,7 +350,7 @@ impl Engine {
             applied: object.applied,
             rests_on: object.rested_on,
             action: action.map(Box::new),
-            token: object.left_under.clone().map(Box::new),
+            token: object.left_under.clone(),
             grants: granted.collect(),
             lapsed: lapsed.collect(),
             since: object.since,

@@ -155,7 +155,7 @@ impl Object {
             token: self.token_held(cx.names),
             generation: cx.generation,
         };
-        self.left_under.clone_from(&begun.token);
+        self.left_under = begun.token.clone().map(Box::new);
         cx.record(Body::Begun { cob: cob.clone(), begun });
         cx.out.runs.push(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
         self.activity = Activity::Acting { job, transition: hop };
@@ -258,7 +258,7 @@ impl Object {
             rests_on: self.rested_on,
             span,
             error,
-            token: self.left_under.clone(),
+            token: self.left_under.as_deref().cloned(),
         });
     }
 

@@ -94,7 +94,7 @@ pub(crate) struct Object {
     pub(crate) applied: Option<Fingerprint>,
     pub(crate) rested_on: Option<Fingerprint>,
     /// The token of its budget under which it left, as it is on record.
-    pub(crate) left_under: Option<HeldLock>,
+    pub(crate) left_under: Option<Box<HeldLock>>,
     /// Failed attempts in a row, at the hop that it is to make.
     pub(crate) failures: u32,
     pub(crate) check_failures: u32,

@@ -91,7 +91,7 @@ pub(crate) struct ProbeState {
     returns: u32,
     /// Highest number seen, by initiator (sorted), and when.
     seen: Vec<(CobRef, Number, Time)>,
-    circle: Option<(Vec<CobRef>, bool)>,
+    circle: Option<Box<(Vec<CobRef>, bool)>>,
     /// Its own is put off until its turn.
     put_off: bool,
     /// It has a turn, whoever else has: it is in a circle.
@@ -137,7 +137,7 @@ impl ProbeState {
 
     /// The circle that it is stuck in, if one was named.
     pub(crate) fn circle(&self) -> Option<&(Vec<CobRef>, bool)> {
-        self.circle.as_ref()
+        self.circle.as_deref()
     }
 }
 
@@ -243,7 +243,7 @@ impl Object {
                 let names = circle.iter().map(|c| cx.names.cob_id(*c).clone()).collect();
                 cx.note(self.me, Note::Stuck { circle: names, more });
             }
-            self.probe.circle = Some((circle, more));
+            self.probe.circle = Some(Box::new((circle, more)));
         }
     }
 
