@@ -181,7 +181,10 @@ Examples:
   cobctl history --cob n1/db
   cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
   cobctl history --follow
-  cobctl history --compare-plan plan.json")]
+  cobctl history --compare-plan plan.json
+
+What depends on something else comes after it, whatever the clocks of the hosts say: the times of one host grow, those of \
+several may not.")]
     History(HistoryArgs),
     /// Show every change object as it was at a past moment, or what changed between two
     #[command(after_help = AT_EXAMPLES)]

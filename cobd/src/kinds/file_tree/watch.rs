@@ -115,6 +115,7 @@ impl Watch {
                 }
             }
         }
+        of.iter_mut().for_each(|(_, names)| names.shrink_to_fit());
         for path in whole.into_iter().filter(|path| watched.contains(path)) {
             state.folders.entry(path).or_default().whole.insert(cob.clone());
         }
