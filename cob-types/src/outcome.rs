@@ -3,7 +3,7 @@
 //! Each host knows its own part from its history ([`of_host`]); the parts together are the outcome of the switch
 //! ([`together`]). Nothing here is believed: it is for people, and any text may stand in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,9 @@ pub struct SwitchOutcome {
     pub ended: Ended,
     /// Each host's part.
     pub hosts: BTreeMap<HostName, HostOutcome>,
+    /// Hosts that were to take part and have told nothing.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub silent: BTreeSet<HostName>,
 }
 
 /// A switch on one host.
@@ -109,6 +112,46 @@ pub struct HostOutcome {
 }
 
 impl SwitchOutcome {
+    /// The hosts for which alone it was, if it never was for all.
+    #[must_use]
+    pub fn alone(&self) -> Vec<&HostName> {
+        let gone = || self.hosts.iter().filter(|(_, part)| part.ended != Ended::CalledOff);
+        let all = gone().all(|(_, part)| part.alone && part.widened_ns.is_none());
+        if all { gone().map(|(host, _)| host).collect() } else { Vec::new() }
+    }
+
+    /// Whether all hosts that were to have come where they should be.
+    #[must_use]
+    pub fn is_converged(&self) -> bool {
+        self.ended == Ended::Converged && self.silent.is_empty() && self.alone().is_empty()
+    }
+
+    /// How it ended, and for whom where that was not all: nothing is said of a host that has told nothing.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let names = |hosts: &mut dyn Iterator<Item = &HostName>| {
+            let names: Vec<&str> = hosts.map(HostName::as_str).collect();
+            match names.len() {
+                0..=6 => names.join(", "),
+                all => format!("{} and {} more", names[..5].join(", "), all - 5),
+            }
+        };
+        let mut words = self.ended.word().to_owned();
+        let alone = self.alone();
+        if !alone.is_empty() {
+            let whom = names(&mut alone.into_iter());
+            words.push_str(&if self.ended == Ended::CalledOff {
+                format!(", but for {whom}")
+            } else {
+                format!(" for {whom} alone")
+            });
+        }
+        if !self.silent.is_empty() {
+            words.push_str(&format!(", not known of {}", names(&mut self.silent.iter())));
+        }
+        words
+    }
+
     /// The newest generation that a host left for this older one; none: it led forward everywhere.
     #[must_use]
     pub fn back_from(&self) -> Option<GenerationNumber> {
@@ -301,7 +344,10 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
         // What was called off may be a part of a switch that had begun elsewhere, and never the beginning of one.
         let fits = |s: &&mut SwitchOutcome| {
             let begins = s.ended == Ended::CalledOff && part.ended != Ended::CalledOff;
-            s.to == part.to && !s.hosts.contains_key(&host) && part.began_ns <= reach(s) && !begins
+            // Who was told by another host, and not by whoever ordered it, follows what goes on, however late.
+            let follows = part.by.is_empty() && part.ended != Ended::CalledOff && s.ended != Ended::CalledOff;
+            let reached = follows || part.began_ns <= reach(s);
+            s.to == part.to && !s.hosts.contains_key(&host) && reached && !begins
         };
         match all.iter_mut().rev().find(fits) {
             Some(switch) => {
@@ -317,6 +363,7 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
                 ended_ns: part.ended_ns,
                 ended: part.ended,
                 hosts: [(host, part)].into(),
+                silent: BTreeSet::new(),
             }),
         }
     }
@@ -512,6 +559,40 @@ mod tests {
         let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len(), s.ended_ns)).collect();
         let ends = [(2, "rolled back", 1, Some(5)), (1, "converged", 1, Some(8)), (2, "converged", 2, Some(30))];
         assert_eq!(told, ends);
+    }
+
+    #[test]
+    fn a_host_that_follows_the_others_late_is_part_of_their_switch() {
+        let of = |lines: &[&str]| of_host(&entries(lines));
+        let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
+        let n2 = of(&["90000000000 @1 go to generation 2", "90000000009 @2 settled generation 2"]);
+        let ordered = of(&["90000000000 @1 go to generation 2, by bob", "90000000009 @2 settled generation 2"]);
+        let told = |n2: Vec<HostOutcome>| {
+            let all = together([(name("n1"), n1.clone()), (name("n2"), n2)].into());
+            all.iter().map(|s| (s.by.clone(), s.hosts.len(), s.ended_ns)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(n2), [("ann".to_owned(), 2, Some(90_000_000_009))]);
+        let two = [("ann".to_owned(), 1, Some(20)), ("bob".to_owned(), 1, Some(90_000_000_009))];
+        assert_eq!(told(ordered), two);
+    }
+
+    #[test]
+    fn a_switch_for_some_or_of_which_some_are_silent_has_not_converged() {
+        let of = |lines: &[&str]| of_host(&entries(lines));
+        let canary = ["10 @1 go to generation 2, by ann", "10 @1 only for n1 alone", "20 @2 settled generation 2"];
+        let off = of(&["21 @1 call-off generation 2, by ann"]);
+        let words = |hosts: &[(&str, Vec<HostOutcome>)]| {
+            let all = together(hosts.iter().map(|(host, parts)| (name(host), parts.clone())).collect());
+            (all[0].in_words(), all[0].is_converged())
+        };
+        assert_eq!(words(&[("n1", of(&canary))]), ("converged for n1 alone".to_owned(), false));
+        assert_eq!(words(&[("n1", of(&canary)), ("n2", off.clone())]), ("called off, but for n1".to_owned(), false));
+        assert_eq!(words(&[("n2", off)]), ("called off".to_owned(), false));
+        let everybody = [&canary[..], &["30 @2 only for everybody, by ann"]].concat();
+        let mut all = together([(name("n1"), of(&everybody))].into());
+        assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged", true));
+        all[0].silent.insert(name("n3"));
+        assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged, not known of n3", false));
     }
 
     #[test]

@@ -222,6 +222,7 @@ mod tests {
         let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
         for to in [3, 2] {
             let outcome = SwitchOutcome {
+                silent: Default::default(),
                 format: cob_types::outcome::FORMAT,
                 to: cob_types::GenerationNumber(to),
                 by: String::new(),

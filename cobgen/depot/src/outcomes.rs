@@ -146,6 +146,7 @@ mod tests {
 
     fn outcome(to: u64, ended: Ended) -> SwitchOutcome {
         SwitchOutcome {
+            silent: Default::default(),
             format: FORMAT,
             to: GenerationNumber(to),
             by: "ann (operate)".to_owned(),

@@ -1,11 +1,12 @@
 //! `cobgen log`: a depot's history.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
 use cob_depot::{Depot, DepotError, LogEntry, Outcomes};
 use cob_types::PublicKey;
-use cob_types::outcome::SwitchOutcome;
+use cob_types::outcome::{Ended, SwitchOutcome};
 use cob_types::words::count;
 use serde_json::{Value, json};
 
@@ -80,9 +81,13 @@ fn outcomes(depot: &Depot) -> Outcomes {
     depot.outcomes().unwrap_or_else(broken)
 }
 
-/// The switches to a generation, the oldest first.
+/// The switches to a generation, the oldest first. One that went on after it was noted was noted again.
 fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutcome> {
-    outcomes.all.iter().rev().filter(|o| o.to == entry.generation).collect()
+    let mut newest = BTreeMap::new();
+    for outcome in outcomes.all.iter().rev().filter(|o| o.to == entry.generation) {
+        newest.insert(outcome.began_ns, outcome);
+    }
+    newest.into_values().collect()
 }
 
 /// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3 s on 3 hosts`; `switched back from 8 2026-...`
@@ -90,7 +95,9 @@ fn told(switch: &SwitchOutcome) -> String {
     let began = utc(i64::try_from(switch.began_ns / NS).unwrap_or(i64::MAX));
     let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
     let took = switch.ended_ns.map(|end| format!(" after {} s", end.saturating_sub(switch.began_ns).div_ceil(NS)));
-    let (ended, took) = (switch.ended.word(), took.unwrap_or_default());
+    // What goes on is noted when somebody has stopped waiting for it.
+    let noted = if switch.ended == Ended::UnderWay { " when this was noted" } else { "" };
+    let (ended, took) = (switch.in_words() + noted, took.unwrap_or_default());
     let hosts = count(switch.hosts.len() as u64, "host");
     let gave_up: Vec<&str> =
         switch.hosts.values().flat_map(|h| &h.cobs).filter(|(_, c)| c.failed).map(|(cob, _)| cob.as_str()).collect();

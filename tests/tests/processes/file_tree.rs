@@ -262,7 +262,14 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     );
     let model = cluster.write_model("model", &[("model.yaml", &model)]);
     let generation = cluster.generate(&model);
-    cluster.bring_up(generation, PATIENCE);
+    for host in hosts {
+        cluster.start(host);
+        cluster.wait_answers(host);
+    }
+    let (code, told) = run(cobctl(&cluster, &hosts, &["diff"]));
+    assert!(code == 1 && told.matches("no generation yet").count() == 2, "{code} {told}");
+    cluster.switch_all(generation);
+    cluster.wait_converged(generation, PATIENCE);
     let diff = |words: &[&str]| run(cobctl(&cluster, &hosts, &[&["diff"], words].concat()));
     let same = "n1: 2 file trees looked at, none differs\nn2: 1 file tree looked at, none differs\n";
     assert_eq!(diff(&[]), (0, same.to_owned()));
@@ -281,7 +288,9 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     assert_eq!(code, 1);
     assert_eq!(diff(&["n1/b", "n1/a"]).0, 1);
     let (code, told) = diff(&["n2/none", "n1/b"]);
-    assert!(code == 1 && told.contains("n2/none: not known: there is no such file tree"), "{code} {told}");
+    assert!(code == 1 && told.contains("n2/none: not known: it is of the kind noop"), "{code} {told}");
+    let (code, told) = diff(&["n1/b", "n1/c"]);
+    assert!(code == 1 && told.contains("n1/c: not known: there is none of this name"), "{code} {told}");
     let (code, told) = diff(&["n2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((code, &told["hosts"][0]["differing"][0]["cob"]), (1, &"n2/c".into()), "{told}");
@@ -291,4 +300,26 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     assert!(code == 3 && told.contains("# n1/a") && told.contains("error: n2: "), "{code} {told}");
     let (code, told) = run(cobctl(&cluster, &["n1"], &["diff", "n2"]));
     assert!(code == 2 && !told.contains("looked at"), "{code} {told}");
+}
+
+#[test]
+fn what_others_have_changed_is_told_as_long_as_it_differs() {
+    let mut cluster = cluster(&["n1"]);
+    let content = |a: u32| format!("on_drift: report, files: {{a: {{content: \"{a}\\n\"}}, b: {{content: \"b\\n\"}}}}");
+    let model = write(&cluster, &content(1));
+    let first = cluster.generate(&model);
+    cluster.bring_up(first, PATIENCE);
+    let drift = |cluster: &Cluster| -> Vec<String> {
+        let status = cluster.status("n1").expect("answers");
+        status.cobs.iter().flat_map(|cob| &cob.drift).map(|drift| drift.path.clone()).collect()
+    };
+    let b = cluster.path("host/b");
+    fs::write(&b, "mine\n").expect("edited");
+    let named = vec![b.display().to_string()];
+    cluster.until(PATIENCE, || drift(&cluster) == named, "it is told");
+    go(&mut cluster, &content(2));
+    assert_eq!(fs::read_to_string(cluster.path("host/a")).expect("there"), "2\n");
+    assert_eq!((drift(&cluster), fs::read_to_string(&b).expect("there").as_str()), (named, "mine\n"));
+    fs::write(&b, "b\n").expect("edited");
+    cluster.until(PATIENCE, || drift(&cluster).is_empty(), "nothing differs");
 }

@@ -46,7 +46,7 @@ Of other kinds than `file-tree` it is `cobctl check` that tells what differs. No
 Exit status: 0 everything was looked at and nothing differs; 1 something differs, or could not be told; 3 a host could \
 not be reached.
 With --json, of one change object: {\"text\", \"state\", \"conflicts\": [{\"path\", \"what\", \"hunks\"}]}; else {\"hosts\": \
-[{\"name\", \"reachable\", \"error\", \"looked\", \"differing\": [{\"cob\", ... as of one}], \"unknown\": [{\"cob\", \"why\"}]}]}.";
+[{\"name\", \"reachable\", \"error\", \"generation\", \"looked\", \"differing\": [{\"cob\", ... as of one}], \"unknown\": [{\"cob\", \"why\"}]}]}.";
 
 pub(super) const CANCEL: &str = "\
 Examples:

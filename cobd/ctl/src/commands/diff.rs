@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_types::status::HostStatus;
-use cob_types::{CobId, HostName};
+use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::{FilesAnswer, StatusOf};
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ struct OfHost {
     reachable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// None: nothing is known to be wanted.
+    generation: Option<GenerationNumber>,
     /// So many were looked at.
     looked: usize,
     /// Those that differ.
@@ -61,6 +63,7 @@ impl OfHost {
     fn exit(&self) -> Exit {
         match self {
             _ if !self.reachable => Exit::Unreached,
+            _ if self.generation.is_none() => Exit::No,
             _ if self.differing.is_empty() && self.unknown.is_empty() => Exit::Yes,
             _ => Exit::No,
         }
@@ -111,7 +114,8 @@ async fn targets(context: &Context, only: &[Which]) -> Result<Vec<Target>, Failu
 
 /// The file trees of a host, each looked at now.
 async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
-    let HostStatus { name, reachable, error, cobs, .. } = status(&context.client, target, StatusOf::All).await;
+    let HostStatus { name, reachable, error, generation, cobs, .. } =
+        status(&context.client, target, StatusOf::All).await;
     let wanted = |cob: &CobId| {
         let is = |which: &Which| match which {
             Which::Host(host) => *host == name,
@@ -119,19 +123,22 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
         };
         only.is_empty() || only.iter().any(is)
     };
-    let trees: Vec<CobId> = cobs.into_iter().filter(|c| c.kind == KIND && wanted(&c.id)).map(|c| c.id).collect();
     let missing = only.iter().filter_map(|which| match which {
-        Which::Cob(cob) if reachable && cob.host() == name && !trees.contains(cob) => Some(cob.clone()),
+        Which::Cob(cob) if reachable && cob.host() == name => match cobs.iter().find(|c| c.id == *cob) {
+            None => Some((cob, "there is none of this name: `cobctl status` lists what there is".to_owned())),
+            Some(found) if found.kind == KIND => None,
+            Some(found) => Some((cob, format!("it is of the kind {}; `cobctl check` looks at those", found.kind))),
+        },
         Which::Cob(_) | Which::Host(_) => None,
     });
-    let why = || "there is no such file tree: `cobctl status` lists what there is".to_owned();
-    let unknown = missing.map(|cob| Unknown { cob, why: why() }).collect();
+    let unknown = missing.map(|(cob, why)| Unknown { cob: cob.clone(), why }).collect();
+    let trees: Vec<CobId> = cobs.into_iter().filter(|c| c.kind == KIND && wanted(&c.id)).map(|c| c.id).collect();
     let answers = each_of(AT_ONCE, &trees, |cob| {
         let (client, target) = (context.client.clone(), target.clone());
         async move { client.get::<FilesAnswer>(&target.endpoint, &format!("/v1/files/diff/{cob}")).await }
     })
     .await;
-    let mut told = OfHost { name, reachable, error, looked: 0, differing: Vec::new(), unknown };
+    let mut told = OfHost { name, reachable, error, generation, looked: 0, differing: Vec::new(), unknown };
     for (cob, answer) in answers {
         take(&mut told, cob, answer);
     }
@@ -175,6 +182,7 @@ fn tell_host(screen: &mut Screen, host: &OfHost) -> std::io::Result<()> {
     let (trees, differ) = (count(*looked, "file tree"), differing.len());
     let verb = if differ == 1 { "differs" } else { "differ" };
     screen.say(&match (looked, differ) {
+        _ if host.generation.is_none() => format!("{name}: no generation yet: nothing is known to be wanted"),
         (0, _) => format!("{name}: no file tree was looked at"),
         (_, 0) => format!("{name}: {trees} looked at, none differs"),
         _ => format!("{name}: {trees} looked at, {differ} {verb}"),

@@ -1,11 +1,11 @@
 //! `cobctl outcomes`: what came of switches, from the histories of all hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
-use cob_types::outcome::{Ended, OutcomeOf, SwitchOutcome, of_host, together};
+use cob_types::outcome::{OutcomeOf, SwitchOutcome, of_host, together};
+use cob_types::{GenerationNumber, HostName};
 use serde::Serialize;
 
 use super::Context;
@@ -31,7 +31,7 @@ struct Told {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
-    let (mut outcomes, complete) = gathered(context, screen, &context.targets.all, None).await;
+    let (mut outcomes, silent) = gathered(context, screen, &context.targets.all, None).await;
     outcomes.retain(|o| args.generation.is_none_or(|g| g == o.to));
     if args.record
         && let Some(newest) = outcomes.last()
@@ -43,8 +43,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         screen.say(if new { "recorded in the depot" } else { "the depot has it already" });
     }
     let exit = match outcomes.last() {
-        _ if !complete => Exit::Unreached,
-        Some(newest) if newest.ended == Ended::Converged => Exit::Yes,
+        _ if !silent.is_empty() => Exit::Unreached,
+        Some(newest) if newest.is_converged() => Exit::Yes,
         Some(_) | None => Exit::No,
     };
     if context.json {
@@ -62,13 +62,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
     Ok(exit)
 }
 
-/// The outcomes that these hosts tell of, and whether all of them told: of all switches, or of the last one to a generation.
+/// The outcomes that these hosts tell of, and which have told nothing: of all switches, or of the last one to a generation.
 async fn gathered(
     context: &Context,
     screen: &mut Screen,
     targets: &[Target],
     only: Option<GenerationNumber>,
-) -> (Vec<SwitchOutcome>, bool) {
+) -> (Vec<SwitchOutcome>, BTreeSet<HostName>) {
     let answers = gather::each(targets, |target| {
         let client = context.client.clone();
         async move {
@@ -85,17 +85,19 @@ async fn gathered(
         }
     })
     .await;
-    let (mut hosts, mut complete) = (BTreeMap::new(), true);
+    let (mut hosts, mut silent) = (BTreeMap::new(), BTreeSet::new());
     for (target, answer) in answers {
         match answer {
             Ok((host, outcomes)) => drop(hosts.insert(host, outcomes)),
             Err(error) => {
-                complete = false;
+                silent.insert(target.stand_in());
                 screen.problem("warning", &format!("{}: {}", target.stand_in(), error.in_a_line()));
             }
         }
     }
-    (together(hosts), complete)
+    let mut outcomes = together(hosts);
+    outcomes.iter_mut().for_each(|outcome| outcome.silent.clone_from(&silent));
+    (outcomes, silent)
 }
 
 async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, AskError> {
@@ -145,8 +147,15 @@ async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Res
     history(client, target).await
 }
 
-/// Writes what came of a switch that was waited for into the depot, if there is one that may be written.
-pub(super) async fn record(context: &Context, screen: &mut Screen, targets: &[Target], generation: GenerationNumber) {
+/// Writes what came of a switch that was waited for into the depot, if there is one that may be written. Nothing is known of
+/// the hosts that are `silent`.
+pub(super) async fn record(
+    context: &Context,
+    screen: &mut Screen,
+    targets: &[Target],
+    silent: impl Iterator<Item = HostName>,
+    generation: GenerationNumber,
+) {
     let Ok(Some(depot)) = context.targets.open_depot() else { return };
     let Ok((outcomes, _)) = tokio::time::timeout(RECORD, gathered(context, screen, targets, Some(generation))).await
     else {
@@ -156,8 +165,9 @@ pub(super) async fn record(context: &Context, screen: &mut Screen, targets: &[Ta
         );
         return;
     };
-    let Some(outcome) = outcomes.iter().rev().find(|o| o.to == generation) else { return };
-    if let Err(error) = depot.add_outcome(outcome) {
+    let Some(mut outcome) = outcomes.into_iter().rev().find(|o| o.to == generation) else { return };
+    outcome.silent.extend(silent);
+    if let Err(error) = depot.add_outcome(&outcome) {
         let why = error.in_a_line();
         screen.problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));
     }
@@ -169,7 +179,7 @@ fn lines(outcome: &SwitchOutcome) -> Vec<String> {
     let took = took.unwrap_or_default();
     let began = utc(outcome.began_ns);
     let back = outcome.back_from().map_or(String::new(), |from| format!(" (back from {from})"));
-    let mut lines = vec![format!("generation {}{back}: {}{took}; {began}{by}", outcome.to, outcome.ended.word())];
+    let mut lines = vec![format!("generation {}{back}: {}{took}; {began}{by}", outcome.to, outcome.in_words())];
     for (host, part) in &outcome.hosts {
         let back = if part.back_from().is_some() { "back " } else { "" };
         let from = part.from.map_or("nothing".to_owned(), |g| g.to_string());

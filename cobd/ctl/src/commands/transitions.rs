@@ -19,6 +19,8 @@ pub(super) struct Transitions {
     /// By what is done, the latest last.
     times: BTreeMap<(CobId, String), VecDeque<u64>>,
     activated: BTreeMap<HostName, u64>,
+    /// Those of which there was a check, a move or drift since their host's activation.
+    looked: BTreeSet<CobId>,
     /// Those of which a check has been seen.
     known: BTreeSet<CobId>,
     messages: Messages,
@@ -29,8 +31,16 @@ impl Transitions {
         self.messages.take(&entry);
         let HistoryEntry { ts_ns, host, cob, event, from, to, ok, heard_ns, .. } = entry;
         match (event.as_str(), cob, from, to) {
-            ("activate", None, ..) => _ = self.activated.insert(host, ts_ns),
-            ("start", Some(cob), Some(from), Some(to)) => _ = self.running.insert(cob, (ts_ns, from, to)),
+            ("activate", None, ..) => {
+                self.looked.retain(|cob| cob.host_str() != host.as_str());
+                self.activated.insert(host, ts_ns);
+            }
+            ("start", Some(cob), Some(from), Some(to)) => {
+                // A check after this is not made because of the activation, nor is one after drift.
+                self.looked.insert(cob.clone());
+                self.running.insert(cob, (ts_ns, from, to));
+            }
+            ("drift", Some(cob), ..) => _ = self.looked.insert(cob),
             ("end", Some(cob), ..) => {
                 if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
                     // What comes next comes when the daemon has heard of it.
@@ -41,8 +51,9 @@ impl Transitions {
                 // Only a new one and one whose content differs are looked at because a generation is active.
                 let due = found == StateName::OUTDATED || !self.known.contains(&cob);
                 let since = self.activated.get(&host).map(|at| ts_ns.saturating_sub(*at));
+                let first = self.looked.insert(cob.clone());
                 self.known.insert(cob.clone());
-                if let Some(since) = since.filter(|since| due && *since <= CHECK_NS) {
+                if let Some(since) = since.filter(|since| due && first && *since <= CHECK_NS) {
                     self.add(cob, "check".to_owned(), since);
                 }
             }
@@ -248,6 +259,13 @@ mod tests {
         told(&mut t, "n1/db", "check", ("", "up"), 2 * SECOND, Some(true));
         t.take(entry("n1", 1, 1, 10 * SECOND));
         told(&mut t, "n1/db", "check", ("", "outdated"), 10 * SECOND + 9_000_000, Some(true));
+        // After a move that failed, and after drift.
+        told(&mut t, "n1/db", "start", ("outdated", "up"), 10 * SECOND + 9_100_000, None);
+        told(&mut t, "n1/db", "end", ("outdated", "up"), 20 * SECOND, Some(false));
+        told(&mut t, "n1/db", "check", ("", "outdated"), 21 * SECOND, Some(true));
+        t.take(entry("n1", 1, 1, 30 * SECOND));
+        told(&mut t, "n1/db", "drift", ("", "outdated"), 60 * SECOND, Some(true));
+        told(&mut t, "n1/db", "check", ("", "outdated"), 61 * SECOND, Some(true));
         assert_eq!(t.lines()["n1/db check"]["runs"], 2);
         assert_eq!(t.lines()["n1/db check"]["p90"], "9000us");
     }

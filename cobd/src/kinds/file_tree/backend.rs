@@ -400,6 +400,12 @@ impl Need {
                 return files.retire(&job);
             }
             let done = files.apply(&job)?;
+            // What others have changed is told on as long as it differs.
+            if wanted.tells()
+                && let Ok(mut left) = files.check(self.cob(), &wanted)
+            {
+                self.note_drift(&wanted, &mut left);
+            }
             self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
             self.shared.watch.ours(&done.stamps);
             if !wanted.tolerates() && done.left.is_empty() {

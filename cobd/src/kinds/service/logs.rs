@@ -138,15 +138,18 @@ fn last_of(mut file: File, life: u64, lines: usize) -> io::Result<LogsAnswer> {
     let mut bytes = part(&mut file, begin)?;
     // Between the two looks more may have come.
     let next = Place { life, printed: printed + (begin + bytes.len() as u64).saturating_sub(length) };
-    // Not in the middle of a line.
-    if begin > 0 {
-        let line = bytes.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1);
-        bytes.drain(..line);
+    // Not in the middle of a line, but for one that is longer than all of this.
+    let next_line = bytes.iter().position(|b| *b == b'\n').map(|at| at + 1).filter(|at| *at < bytes.len());
+    let is_cut = begin > 0 && next_line.is_none();
+    if let (true, Some(at)) = (begin > 0, next_line) {
+        bytes.drain(..at);
     }
     let end = bytes.len() - usize::from(bytes.ends_with(b"\n"));
     let earlier = bytes[..end].iter().enumerate().rev().filter(|(_, b)| **b == b'\n').nth(lines.saturating_sub(1));
     if let Some((at, _)) = earlier {
         bytes.drain(..=at);
+    } else if is_cut {
+        bytes.splice(..0, left_out(begin).into_bytes());
     }
     Ok(answer(&bytes, next))
 }
@@ -252,6 +255,22 @@ mod tests {
             let query = LogsQuery { after: Some(wrong.to_owned()), ..last(1) };
             assert!(of_kept(&folder, &query).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn of_a_line_that_is_too_long_the_end_is_told() {
+        let (_dir, folder) = folder();
+        begin(&folder);
+        let long = "x".repeat(300_000);
+        append(&folder, format!("one\n{long}end\n").as_bytes());
+        let length = 300_008 - MAX_BYTES;
+        for lines in [1, 2, 100] {
+            let text = of_kept(&folder, &last(lines)).expect("read").text;
+            assert!(text.starts_with(&left_out(length)) && text.ends_with("xend\n"), "{lines}: {}", text.len());
+        }
+        append(&folder, b"two\nthree\n");
+        assert_eq!(of_kept(&folder, &last(2)).expect("read").text, "two\nthree\n");
+        assert_eq!(of_kept(&folder, &last(3)).expect("read").text, "two\nthree\n", "whole lines alone");
     }
 
     #[test]

@@ -175,7 +175,7 @@ async fn run_within(
             Staged::Rest(rest) => (last, began) = (rest, Instant::now()),
             Staged::Ended(why) => {
                 let cluster = gather::cluster(&context.client, &plan.hosts).await;
-                outcomes::record(context, screen, &plan.hosts, plan.generation).await;
+                outcomes::record(context, screen, &plan.hosts, std::iter::empty(), plan.generation).await;
                 return report.stopped(context, screen, &cluster, why);
             }
         }

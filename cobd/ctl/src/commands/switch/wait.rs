@@ -106,8 +106,8 @@ pub(super) async fn until_ended(
         let context = if Instant::now() >= deadline { &within } else { context };
         // Those that are silent have told nothing, and would be waited for once more.
         let silent = |t: &&Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
-        let heard: Vec<Target> = targets.iter().filter(|t| !silent(t)).cloned().collect();
-        outcomes::record(context, screen, &heard, plan.generation).await;
+        let (silent, heard): (Vec<Target>, Vec<Target>) = targets.iter().cloned().partition(|t| silent(&t));
+        outcomes::record(context, screen, &heard, silent.iter().map(Target::stand_in), plan.generation).await;
     }
     report.ended(context, screen, plan, &cluster, &ended)
 }
