@@ -136,20 +136,17 @@ impl SwitchOutcome {
                 all => format!("{} and {} more", names[..5].join(", "), all - 5),
             }
         };
-        let mut words = self.ended.word().to_owned();
-        let alone = self.alone();
+        let (word, alone) = (self.ended.word(), self.alone());
+        let mut but = Vec::new();
         if !alone.is_empty() {
             let whom = names(&mut alone.into_iter());
-            words.push_str(&if self.ended == Ended::CalledOff {
-                format!(", but for {whom}")
-            } else {
-                format!(" for {whom} alone")
-            });
+            let off = self.ended == Ended::CalledOff;
+            but.push(if off { format!("but for {whom}") } else { format!("for {whom} alone") });
         }
         if !self.silent.is_empty() {
-            words.push_str(&format!(", not known of {}", names(&mut self.silent.iter())));
+            but.push(format!("not known of {}", names(&mut self.silent.iter())));
         }
-        words
+        if but.is_empty() { word.to_owned() } else { format!("{word} ({})", but.join("; ")) }
     }
 
     /// The newest generation that a host left for this older one; none: it led forward everywhere.
@@ -585,14 +582,14 @@ mod tests {
             let all = together(hosts.iter().map(|(host, parts)| (name(host), parts.clone())).collect());
             (all[0].in_words(), all[0].is_converged())
         };
-        assert_eq!(words(&[("n1", of(&canary))]), ("converged for n1 alone".to_owned(), false));
-        assert_eq!(words(&[("n1", of(&canary)), ("n2", off.clone())]), ("called off, but for n1".to_owned(), false));
+        assert_eq!(words(&[("n1", of(&canary))]), ("converged (for n1 alone)".to_owned(), false));
+        assert_eq!(words(&[("n1", of(&canary)), ("n2", off.clone())]), ("called off (but for n1)".to_owned(), false));
         assert_eq!(words(&[("n2", off)]), ("called off".to_owned(), false));
         let everybody = [&canary[..], &["30 @2 only for everybody, by ann"]].concat();
         let mut all = together([(name("n1"), of(&everybody))].into());
         assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged", true));
         all[0].silent.insert(name("n3"));
-        assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged, not known of n3", false));
+        assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged (not known of n3)", false));
     }
 
     #[test]
