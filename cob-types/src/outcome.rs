@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::generation::GenerationNumber;
 use crate::history::HistoryEntry;
 use crate::id::{CobId, HostName};
+use crate::words::list;
 
 /// The format that is written.
 pub const FORMAT: u32 = 1;
@@ -18,6 +19,8 @@ pub const FORMAT: u32 = 1;
 const SLACK_NS: u64 = 60_000_000_000;
 /// The same where one order was meant for all: they tell each other of it within ten seconds.
 const SKEW_NS: u64 = 10_000_000_000;
+/// The most hosts that are named in a line.
+const NAMED: usize = 6;
 /// The longest outcome that is read, in bytes.
 pub const MAX_OUTCOME: usize = 16 << 20;
 
@@ -116,7 +119,7 @@ impl SwitchOutcome {
     #[must_use]
     pub fn alone(&self) -> Vec<&HostName> {
         let gone = || self.hosts.iter().filter(|(_, part)| part.ended != Ended::CalledOff);
-        let all = gone().all(|(_, part)| part.alone && part.widened_ns.is_none());
+        let all = gone().all(|(_, part)| part.stays_alone());
         if all { gone().map(|(host, _)| host).collect() } else { Vec::new() }
     }
 
@@ -129,22 +132,15 @@ impl SwitchOutcome {
     /// How it ended, and for whom where that was not all: nothing is said of a host that has told nothing.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let names = |hosts: &mut dyn Iterator<Item = &HostName>| {
-            let names: Vec<&str> = hosts.map(HostName::as_str).collect();
-            match names.len() {
-                0..=6 => names.join(", "),
-                all => format!("{} and {} more", names[..5].join(", "), all - 5),
-            }
-        };
         let (word, alone) = (self.ended.word(), self.alone());
         let mut but = Vec::new();
         if !alone.is_empty() {
-            let whom = names(&mut alone.into_iter());
+            let whom = list(alone, NAMED);
             let off = self.ended == Ended::CalledOff;
             but.push(if off { format!("but for {whom}") } else { format!("for {whom} alone") });
         }
         if !self.silent.is_empty() {
-            but.push(format!("not known of {}", names(&mut self.silent.iter())));
+            but.push(format!("not known of {}", list(&self.silent, NAMED)));
         }
         if but.is_empty() { word.to_owned() } else { format!("{word} ({})", but.join("; ")) }
     }
@@ -161,6 +157,11 @@ impl HostOutcome {
     #[must_use]
     pub fn back_from(&self) -> Option<GenerationNumber> {
         self.from.filter(|from| *from > self.to)
+    }
+
+    /// It was for some hosts alone, and was never said to be for everybody.
+    fn stays_alone(&self) -> bool {
+        self.alone && self.widened_ns.is_none()
     }
 }
 
@@ -230,8 +231,7 @@ impl Course {
             ("go", _) => {
                 let Some(to) = entry.about() else { return };
                 // A canary that had converged, and was sent back before the others were told.
-                let canary =
-                    |s: &&mut HostOutcome| s.alone && s.widened_ns.is_none() && s.from == Some(to) && to < s.to;
+                let canary = |s: &&mut HostOutcome| s.stays_alone() && s.from == Some(to) && to < s.to;
                 if open.is_none()
                     && let Some(before) = all.last_mut().filter(canary)
                 {

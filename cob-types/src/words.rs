@@ -17,6 +17,28 @@ fn many(one: &str) -> String {
     }
 }
 
+/// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
+#[must_use]
+pub fn list<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize) -> String {
+    let mut names: Vec<String> = all.into_iter().map(|n| n.to_string()).collect();
+    let more = names.len().saturating_sub(shown.max(1));
+    if more > 0 {
+        names.truncate(shown.max(1));
+        names.push(format!("{more} more"));
+    }
+    join(&names, "and")
+}
+
+/// `a`, `a and b`, `a, b and c`, with this word before the last.
+#[must_use]
+pub fn join(parts: &[String], word: &str) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
+}
+
 /// What a reader of JSON or TOML says of a text, without the names that types have inside our programs:
 /// `expected struct GenerationOrder` is `expected an object`.
 #[must_use]

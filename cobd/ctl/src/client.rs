@@ -14,15 +14,15 @@ use cob_trust::tls::{self, Identity, OtherKey};
 use cob_types::status::HostStatus;
 use cob_types::words::form;
 use cob_types::{HostName, PublicKey};
-use cobd::web::{Done, MEANT_FOR, RefusalBody, StatusOf};
+use cobd::web::{Change, Done, MEANT_FOR, RefusalBody, StatusOf};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
@@ -454,12 +454,6 @@ pub struct Changes {
     /// So much of it has been searched for its end.
     searched: usize,
     _line: Line,
-}
-
-/// What an event tells; fields of later versions are passed over.
-#[derive(Deserialize)]
-struct Change {
-    status: Option<HostStatus>,
 }
 
 impl Changes {

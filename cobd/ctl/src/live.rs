@@ -1,6 +1,7 @@
 //! The cluster as it changes: each daemon is watched, and tells its status when something has changed.
 //!
-//! One that tells only that something has changed is asked for its status. A daemon that can't be watched is asked at intervals, which grow while it can't be reached ([`Backoff`]).
+//! One that tells only that something has changed is asked for its status. A daemon that can't be watched is asked at
+//! intervals, which grow while it can't be reached ([`Backoff`]).
 //! What is shown is never older than [`REFRESH`]: a daemon that has stopped answering shows as unreachable.
 
 use std::collections::BTreeMap;

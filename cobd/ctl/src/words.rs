@@ -10,7 +10,8 @@ use cob_types::StateName;
 use cob_types::status::{
     CobStatus, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
 };
-pub use cob_types::words::count;
+use cob_types::words::join;
+pub use cob_types::words::{count, list};
 
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;
@@ -138,18 +139,6 @@ fn is_hostile(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
-#[must_use]
-pub fn list<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize) -> String {
-    let mut names: Vec<String> = all.into_iter().map(|n| n.to_string()).collect();
-    let more = names.len().saturating_sub(shown.max(1));
-    if more > 0 {
-        names.truncate(shown.max(1));
-        names.push(format!("{more} more"));
-    }
-    join(&names, "and")
-}
-
 /// What there is to say of a host's switch, a line each.
 #[must_use]
 pub fn switch(host: &HostStatus) -> Vec<String> {
@@ -213,14 +202,6 @@ pub fn lapse(host: &HostStatus, lapse: &Lapse) -> String {
 #[must_use]
 pub fn states(all: &[StateName]) -> String {
     join(&all.iter().map(ToString::to_string).collect::<Vec<_>>(), "or")
-}
-
-fn join(parts: &[String], word: &str) -> String {
-    match parts {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
-    }
 }
 
 /// A state that may be unknown.

@@ -182,7 +182,7 @@ impl Files {
     /// # Errors
     /// When the disk or the store can't be read.
     pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
-        let current = self.store.current(cob).filter(|c| c.reason != Reason::Retired);
+        let current = self.store.managed(cob);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking)?;
         let applied = current.as_ref().is_some_and(|c| c.spec.as_deref() == Some(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.
@@ -220,7 +220,7 @@ impl Files {
         wanted: &Wanted,
         paths: impl IntoIterator<Item = &'p Path>,
     ) -> Result<Option<Checked>, FilesError> {
-        let current = self.store.current(cob).filter(|c| c.reason != Reason::Retired);
+        let current = self.store.managed(cob);
         if current.is_none_or(|c| c.spec.as_deref() != Some(&wanted.spec)) {
             return Ok(None);
         }
@@ -236,7 +236,7 @@ impl Files {
     }
 
     fn apply_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
-        let current = self.store.current(job.cob).filter(|c| c.reason != Reason::Retired);
+        let current = self.store.managed(job.cob);
         let disk = Disk::to_change()?;
         let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
@@ -266,7 +266,7 @@ impl Files {
     }
 
     fn retire_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
-        let Some(current) = self.store.current(job.cob).filter(|c| c.reason != Reason::Retired) else {
+        let Some(current) = self.store.managed(job.cob) else {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
         let disk = Disk::to_change()?;
@@ -295,9 +295,8 @@ impl Files {
 
     /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer.
     fn keep_first(&self, job: &Job<'_>, plan: &Plan) -> Result<(), FilesError> {
-        let current = self.store.current(job.cob);
         let mut before = plan.before.clone();
-        if let Some(current) = current.filter(|c| c.reason != Reason::Retired) {
+        if let Some(current) = self.store.managed(job.cob) {
             // What leaves is not forgotten before it has left.
             for (path, kept) in self.store.listing(&current.before)? {
                 before.entry(path).or_insert(kept);
@@ -363,7 +362,7 @@ impl Files {
         path: Option<&TreePath>,
         choice: &Choice,
     ) -> Result<usize, FilesError> {
-        let current = self.store.current(cob).filter(|c| c.reason != Reason::Retired);
+        let current = self.store.managed(cob);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?;
         let ids: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).map(|c| &c.id).collect();
         if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {

@@ -115,7 +115,7 @@ impl Files {
     /// What others have made of a file is a version of its own before it is overwritten.
     fn keep_what_is_there(&self, cob: &str, path: &TreePath, disk: &Disk) -> Result<(), FilesError> {
         let found = disk.look(path)?;
-        let current = self.store.current(cob).filter(|current| current.reason != Reason::Retired);
+        let current = self.store.managed(cob);
         let (Found::File { attributes, .. }, Some(current)) = (&found, current) else { return Ok(()) };
         let live = disk.content(path)?;
         let is_kept = match self.store.listing(&current.applied)?.get(path).map(|kept| &kept.node) {

@@ -44,7 +44,7 @@ pub use environment::base_environment;
 pub use job::{Exit, JobId, JobResult, Spec};
 pub(crate) use job::{open_regular, present, read_capped};
 pub(crate) use leftovers::kill_action;
-pub(crate) use output::{OutputFile, Shape, left_out, tail};
+pub(crate) use output::{OutputFile, Shape, left_out, tail, whole_line};
 pub use output::{escape, last_lines};
 pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};

@@ -150,6 +150,14 @@ impl Shape {
     }
 }
 
+/// Where the first whole line begins at this place or after it; none: there is none. The byte before the place tells
+/// whether a line begins there.
+pub(crate) fn whole_line(bytes: &[u8], from: usize) -> Option<usize> {
+    let before = from.saturating_sub(1);
+    let end = bytes.get(before..)?.iter().position(|b| *b == b'\n')?;
+    Some(before + end + 1).filter(|at| *at < bytes.len())
+}
+
 /// The note where so many bytes were left out.
 pub(crate) fn left_out(bytes: u64) -> String {
     format!("\n[... {bytes} bytes left out ...]\n")

@@ -41,6 +41,6 @@ pub(crate) use pace::Stands;
 pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
-    API_VERSION, CancelOrder, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, MEANT_FOR,
-    PlainOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
+    MEANT_FOR, PlainOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
 };

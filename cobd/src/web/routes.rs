@@ -19,8 +19,8 @@ use cob_types::status::{CobStatus, HostStatus};
 use cob_types::words::form;
 use cob_types::{CobId, GenerationNumber};
 use futures_util::stream;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::access::Who;
 use super::api::{Api, Ask, Command, StatusOf, SwitchHow};
@@ -29,8 +29,8 @@ use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, CancelOrder, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder, PlainOrder,
-    Refusal, RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
+    PlainOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
 use crate::kinds::{LogsAnswer, LogsQuery};
 
@@ -256,14 +256,6 @@ async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Re
 #[derive(Debug, Deserialize)]
 struct EventsQuery {
     status: Option<StatusOf>,
-}
-
-/// What an event tells.
-#[derive(Debug, Serialize)]
-struct Change {
-    change: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<HostStatus>,
 }
 
 /// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]). With

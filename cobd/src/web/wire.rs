@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cob_types::status::HostStatus;
 use cob_types::switch::OnFailure;
 use cob_types::trust::Role;
 use cob_types::{CobId, GenerationNumber, HostName};
@@ -166,6 +167,17 @@ pub struct PlainOrder {
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
+}
+
+/// What an event tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// How often the status has changed.
+    #[serde(default)]
+    pub change: u64,
+    /// The status, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<HostStatus>,
 }
 
 /// An order was taken, and is durable.

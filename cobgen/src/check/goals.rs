@@ -113,11 +113,11 @@ fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
     circle.iter().enumerate().find_map(|(i, goal)| {
         let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
         let Moment::Hop { from, to } = guard.moment else { return None };
-        let ((cob, target), kind) = (system.goal(*goal), system.kind_of(system.goal(*goal).0));
+        let (cob, target) = system.goal(*goal);
+        let kind = system.kind_of(cob);
         let free = |other: usize| {
-            let hop = Moment::Hop { from, to: other };
-            let guards = system.cobs[cob].guards.iter().filter(|guard| guard.moment == hop);
-            guards.flat_map(|guard| &guard.wants).all(|want| !members.contains(&want.on))
+            let mut wants = system.wants(cob, Moment::Hop { from, to: other });
+            wants.all(|want| !members.contains(&want.on))
         };
         let far = kind.far(to, target)?;
         let as_short = |other: &usize| *other != to && kind.far(*other, target) == Some(far) && free(*other);

@@ -224,6 +224,12 @@ impl<'a> System<'a> {
         })
     }
 
+    /// What the entries of a change object want that guard this.
+    pub(super) fn wants(&self, cob: usize, moment: Moment) -> impl Iterator<Item = &Want<'a>> {
+        let guards = self.cobs[cob].guards.iter().filter(move |guard| guard.moment == moment);
+        guards.flat_map(|guard| &guard.wants)
+    }
+
     /// The goals of a want's states.
     pub(super) fn wanted(&self, want: &Want<'_>) -> impl Iterator<Item = usize> {
         let first = self.cobs[want.on].first;

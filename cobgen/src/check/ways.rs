@@ -106,8 +106,7 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     fn wants(&self, member: usize, moment: Moment) -> impl Iterator<Item = &'s Want<'a>> {
-        let guards = self.system.cobs[self.cobs[member]].guards.iter();
-        guards.filter(move |guard| guard.moment == moment).flat_map(|guard| &guard.wants)
+        self.system.wants(self.cobs[member], moment)
     }
 
     fn may_begin(&self, states: &[usize]) -> bool {

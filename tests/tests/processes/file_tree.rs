@@ -28,6 +28,15 @@ fn go(cluster: &mut Cluster, content: &str) {
     cluster.wait_converged(generation, PATIENCE);
 }
 
+/// A host with a tree that is brought about.
+fn with_tree(content: &str) -> Cluster {
+    let mut cluster = cluster(&["n1"]);
+    let model = write(&cluster, content);
+    let first = cluster.generate(&model);
+    cluster.bring_up(first, PATIENCE);
+    cluster
+}
+
 /// Every file below a folder with its content.
 fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
@@ -130,11 +139,8 @@ fn ctl(cluster: &Cluster, words: &[&str], editor: Option<&str>) -> (i32, String)
 
 #[test]
 fn a_conflict_is_shown_and_decided_by_an_operator() {
-    let mut cluster = cluster(&["n1"]);
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
-    let first = write(&cluster, &content(1));
-    let first = cluster.generate(&first);
-    cluster.bring_up(first, PATIENCE);
+    let mut cluster = with_tree(&content(1));
     assert_eq!(ctl(&cluster, &["diff", "n1/files"], None), (0, String::new()));
     let path = cluster.path("host/x.conf");
     let read = || fs::read_to_string(&path).unwrap_or_default();
@@ -304,11 +310,8 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
 
 #[test]
 fn what_others_have_changed_is_told_as_long_as_it_differs() {
-    let mut cluster = cluster(&["n1"]);
     let content = |a: u32| format!("on_drift: report, files: {{a: {{content: \"{a}\\n\"}}, b: {{content: \"b\\n\"}}}}");
-    let model = write(&cluster, &content(1));
-    let first = cluster.generate(&model);
-    cluster.bring_up(first, PATIENCE);
+    let mut cluster = with_tree(&content(1));
     let drift = |cluster: &Cluster| -> Vec<String> {
         let status = cluster.status("n1").expect("answers");
         status.cobs.iter().flat_map(|cob| &cob.drift).map(|drift| drift.path.clone()).collect()

@@ -18,12 +18,19 @@ pub(super) struct Transitions {
     running: BTreeMap<CobId, (u64, StateName, StateName)>,
     /// By what is done, the latest last.
     times: BTreeMap<(CobId, String), VecDeque<u64>>,
-    activated: BTreeMap<HostName, u64>,
-    /// Those of which there was a check, a move or drift since their host's activation.
-    looked: BTreeSet<CobId>,
+    activated: BTreeMap<HostName, Activated>,
     /// Those of which a check has been seen.
     known: BTreeSet<CobId>,
     messages: Messages,
+}
+
+/// The last activation of a host.
+#[derive(Debug, Default)]
+struct Activated {
+    /// None: it was not told.
+    at: Option<u64>,
+    /// Those of which there was a check, a move or drift since: a check after that is not made because of it.
+    looked: BTreeSet<CobId>,
 }
 
 impl Transitions {
@@ -32,15 +39,13 @@ impl Transitions {
         let HistoryEntry { ts_ns, host, cob, event, from, to, ok, heard_ns, .. } = entry;
         match (event.as_str(), cob, from, to) {
             ("activate", None, ..) => {
-                self.looked.retain(|cob| cob.host_str() != host.as_str());
-                self.activated.insert(host, ts_ns);
+                _ = self.activated.insert(host, Activated { at: Some(ts_ns), ..Activated::default() })
             }
             ("start", Some(cob), Some(from), Some(to)) => {
-                // A check after this is not made because of the activation, nor is one after drift.
-                self.looked.insert(cob.clone());
+                self.activated.entry(host).or_default().looked.insert(cob.clone());
                 self.running.insert(cob, (ts_ns, from, to));
             }
-            ("drift", Some(cob), ..) => _ = self.looked.insert(cob),
+            ("drift", Some(cob), ..) => _ = self.activated.entry(host).or_default().looked.insert(cob),
             ("end", Some(cob), ..) => {
                 if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
                     // What comes next comes when the daemon has heard of it.
@@ -50,8 +55,9 @@ impl Transitions {
             ("check", Some(cob), _, Some(found)) => {
                 // Only a new one and one whose content differs are looked at because a generation is active.
                 let due = found == StateName::OUTDATED || !self.known.contains(&cob);
-                let since = self.activated.get(&host).map(|at| ts_ns.saturating_sub(*at));
-                let first = self.looked.insert(cob.clone());
+                let activated = self.activated.entry(host).or_default();
+                let since = activated.at.map(|at| ts_ns.saturating_sub(at));
+                let first = activated.looked.insert(cob.clone());
                 self.known.insert(cob.clone());
                 if let Some(since) = since.filter(|since| due && first && *since <= CHECK_NS) {
                     self.add(cob, "check".to_owned(), since);
@@ -146,29 +152,34 @@ impl Messages {
 
     /// In microseconds, of all pairs of hosts between which words went both ways.
     fn times(&self) -> Vec<u64> {
+        let median = |times: &VecDeque<i64>| {
+            let mut times: Vec<i64> = times.iter().copied().collect();
+            times.sort_unstable();
+            let (low, high) = middle(&times);
+            low.midpoint(high)
+        };
         let mut all = Vec::new();
         for ((from, to), there) in &self.took {
             let Some(back) = self.took.get(&(to.clone(), from.clone())) else { continue };
-            let ahead = (middle(there) - middle(back)) / 2;
+            let ahead = (median(there) - median(back)) / 2;
             all.extend(there.iter().filter_map(|us| u64::try_from(us - ahead).ok()));
         }
         all
     }
 }
 
-/// The median.
-fn middle(times: &VecDeque<i64>) -> i64 {
-    let mut times: Vec<i64> = times.iter().copied().collect();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
+/// The two in the middle, whose mean is the median; of an odd number they are one.
+fn middle<T: Copy + Default>(sorted: &[T]) -> (T, T) {
+    let at = |n: usize| sorted.get(n).copied().unwrap_or_default();
+    (at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2))
 }
 
-/// The shortest, the median (of an even number the mean of the two in the middle), and the one that nine of ten do not
-/// exceed.
+/// The shortest, the median, and the one that nine of ten do not exceed.
 fn summed(mut times: Vec<u64>) -> Value {
     times.sort_unstable();
     let at = |n: usize| times.get(n).copied().unwrap_or(0);
-    let median = at((times.len() - 1) / 2).midpoint(at(times.len() / 2));
+    let (low, high) = middle(&times);
+    let median = low.midpoint(high);
     let p90 = at((times.len() * 9).div_ceil(10) - 1);
     let us = |us: u64| format!("{us}us");
     json!({"min": us(at(0)), "median": us(median), "p90": us(p90), "runs": times.len()})

@@ -12,7 +12,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
-use cobctl::screen::Screen;
+use cobctl::screen::{Screen, Written};
 use cobctl::verdict::is_home;
 use cobd::peer::HttpStream;
 use cobd::web::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, StatusOf, UnixServer, serve_connection};
@@ -310,13 +310,18 @@ impl Daemon {
 
     /// Waits until its inside is as wanted.
     pub(crate) async fn until(&self, wanted: impl Fn(&Inside) -> bool) {
-        let met = async {
-            while !wanted(&self.look()) {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(20), met).await.expect("met in time");
+        until(|| wanted(&self.look())).await;
     }
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(wanted: impl Fn() -> bool) {
+    let met = async {
+        while !wanted() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), met).await.expect("met in time");
 }
 
 /// What a run of `cobctl` gave.
@@ -335,14 +340,27 @@ impl Ran {
 
 /// Runs `cobctl` with these arguments, to its end.
 pub(crate) fn cobctl(args: &[&str]) -> impl Future<Output = Ran> + use<> {
-    // Not the settings of whoever runs the tests.
-    let line: Vec<_> = ["cobctl", "--config", "/dev/null"].iter().chain(args).map(std::ffi::OsString::from).collect();
+    let line = line(args);
     async move {
         let (mut screen, written) = Screen::memory();
         let running = cobctl::run(line, &mut screen);
         let code = tokio::time::timeout(std::time::Duration::from_secs(30), running).await.expect("ends in time");
         Ran { code, out: written.out(), err: written.err() }
     }
+}
+
+/// Runs `cobctl` with a command that goes on, as long as `seen` looks at what it writes.
+pub(crate) async fn cobctl_while(args: &[&str], seen: impl AsyncFnOnce(Written)) {
+    let (mut screen, written) = Screen::memory();
+    tokio::select! {
+        code = cobctl::run(line(args), &mut screen) => panic!("ended with {code}"),
+        () = seen(written) => {}
+    }
+}
+
+/// Without the settings of whoever runs the tests.
+fn line(args: &[&str]) -> Vec<std::ffi::OsString> {
+    ["cobctl", "--config", "/dev/null"].iter().chain(args).map(std::ffi::OsString::from).collect()
 }
 
 /// A depot with one generation: these hosts, their addresses and how many change objects they have.

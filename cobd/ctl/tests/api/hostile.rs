@@ -1,11 +1,8 @@
 //! Daemons that are none: what speaks garbage, says nothing, never ends or lies costs a line and no
 //! more.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
-use crate::fake::{Daemon, cobctl, entry, settled};
-use cobctl::screen::Screen;
+use crate::fake::{Daemon, cobctl, cobctl_while, entry, settled, until};
+use cobctl::screen::Written;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -184,16 +181,7 @@ async fn events_that_are_none_or_do_not_end_are_a_line() {
         (b"data: {\"status\":{\"name\":\"", b"xxxxxxxxxxxxxxxx", "is longer than 33554432 bytes"),
     ] {
         let (address, _tasks) = telling(events, and_on).await;
-        let (mut screen, written) = Screen::memory();
-        let line = ["cobctl", "--timeout", "20s", "--host", &address, "watch"].map(OsString::from);
-        let seen = async {
-            while !written.out().contains(why) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::select! {
-            code = cobctl::run(line, &mut screen) => panic!("ended with {code}"),
-            met = tokio::time::timeout(Duration::from_secs(20), seen) => met.expect(why),
-        }
+        let seen = async |written: Written| until(|| written.out().contains(why)).await;
+        cobctl_while(&["--timeout", "20s", "--host", &address, "watch"], seen).await;
     }
 }

@@ -1,6 +1,8 @@
 //! `status`, `watch`, `explain`, `history`, `output` against daemons on real sockets.
 
-use crate::fake::{Daemon, NOW, cobctl, entry, failed, id, lock, publish, settled, state, waiting};
+use crate::fake::{
+    Daemon, NOW, cobctl, cobctl_while, entry, failed, id, lock, publish, settled, state, until, waiting,
+};
 use cob_types::GenerationNumber;
 use cob_types::status::{ClusterStatus, Holder, Lapse, LapseCause};
 
@@ -155,25 +157,13 @@ async fn histories_are_merged_page_by_page() {
 async fn a_followed_history_goes_on() {
     let n1 = Daemon::tcp("n1", 7, vec![]).await;
     n1.look().history = vec![entry("n1", 1, 1)];
-    let (mut screen, written) = cobctl::screen::Screen::memory();
-    let line = ["cobctl", "--host", &n1.address, "history", "--follow"].map(std::ffi::OsString::from);
-    let seen = async {
-        let lines = |n| {
-            let written = written.clone();
-            async move {
-                while written.out().lines().count() < n {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                }
-            }
-        };
+    let seen = async |written: cobctl::screen::Written| {
+        let lines = async |n| until(|| written.out().lines().count() >= n).await;
         lines(1).await;
         n1.look().history.push(entry("n1", 2, 2));
         lines(2).await;
     };
-    tokio::select! {
-        code = cobctl::run(line, &mut screen) => panic!("ended with {code}"),
-        met = tokio::time::timeout(std::time::Duration::from_secs(20), seen) => met.expect("in time"),
-    }
+    cobctl_while(&["--host", &n1.address, "history", "--follow"], seen).await;
 }
 
 #[tokio::test]

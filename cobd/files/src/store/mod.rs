@@ -317,6 +317,11 @@ impl Store {
         self.shared.index.read().unwrap_or_else(PoisonError::into_inner).get(cob).cloned()
     }
 
+    /// The same, unless it has left.
+    pub(crate) fn managed(&self, cob: &str) -> Option<Current> {
+        self.current(cob).filter(|current| current.reason != Reason::Retired)
+    }
+
     /// Records a version: on the disk, unless it can be found again without it. Those that come meanwhile share the next
     /// write.
     pub(crate) fn record(&self, record: Record) -> Result<(), FilesError> {

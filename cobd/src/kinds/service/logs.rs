@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use serde::{Deserialize, Serialize};
 
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
-use crate::run::{Shape, left_out, open_regular};
+use crate::run::{Shape, left_out, open_regular, whole_line};
 
 /// The most bytes of one answer. What is kept of a file's end without holes is more than that.
 const MAX_BYTES: u64 = 256 << 10;
@@ -139,16 +139,13 @@ fn last_of(mut file: File, life: u64, lines: usize) -> io::Result<LogsAnswer> {
     // Between the two looks more may have come.
     let next = Place { life, printed: printed + (begin + bytes.len() as u64).saturating_sub(length) };
     // Not in the middle of a line, but for one that is longer than all of this.
-    let next_line = bytes.iter().position(|b| *b == b'\n').map(|at| at + 1).filter(|at| *at < bytes.len());
-    let is_cut = begin > 0 && next_line.is_none();
-    if let (true, Some(at)) = (begin > 0, next_line) {
-        bytes.drain(..at);
-    }
+    let first = if begin > 0 { whole_line(&bytes, 0) } else { Some(0) };
+    bytes.drain(..first.unwrap_or(0));
     let end = bytes.len() - usize::from(bytes.ends_with(b"\n"));
     let earlier = bytes[..end].iter().enumerate().rev().filter(|(_, b)| **b == b'\n').nth(lines.saturating_sub(1));
     if let Some((at, _)) = earlier {
         bytes.drain(..=at);
-    } else if is_cut {
+    } else if first.is_none() {
         bytes.splice(..0, left_out(begin).into_bytes());
     }
     Ok(answer(&bytes, next))

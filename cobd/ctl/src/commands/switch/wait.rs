@@ -105,8 +105,8 @@ pub(super) async fn until_ended(
         let within = Context { client: context.client.at_most(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
         // Those that are silent have told nothing, and would be waited for once more.
-        let silent = |t: &&Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
-        let (silent, heard): (Vec<Target>, Vec<Target>) = targets.iter().cloned().partition(|t| silent(&t));
+        let is_silent = |t: &Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
+        let (silent, heard): (Vec<Target>, Vec<Target>) = targets.iter().cloned().partition(is_silent);
         outcomes::record(context, screen, &heard, silent.iter().map(Target::stand_in), plan.generation).await;
     }
     report.ended(context, screen, plan, &cluster, &ended)

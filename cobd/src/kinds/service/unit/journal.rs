@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::kinds::service::logs::{LogsAnswer, LogsQuery};
-use crate::run::left_out;
+use crate::run::{left_out, whole_line};
 
 /// So long the last words of a unit may be looked for.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -81,10 +81,7 @@ async fn last_of(mut from: impl AsyncRead + Unpin, most: usize) -> io::Result<Ve
     }
     if gone + kept.len() > most {
         let from = kept.len() - kept.len().min(most);
-        // The last byte of a line that is left out makes what follows whole lines.
-        let whole = kept[from.saturating_sub(1)..].iter().position(|b| *b == b'\n').filter(|at| from + at < kept.len());
-        let cut = whole.map_or(from, |at| from.saturating_sub(1) + at + 1);
-        gone += kept.drain(..cut).len();
+        gone += kept.drain(..whole_line(&kept, from).unwrap_or(from)).len();
         kept.splice(..0, left_out(gone as u64).into_bytes());
     }
     Ok(kept)
@@ -136,6 +133,7 @@ mod tests {
         assert_eq!(kept("one\ntwo\nthree\n", 9).await, left_out(8) + "three\n");
         // A line that is too long by itself.
         assert_eq!(kept("one\nlonger than that", 4).await, left_out(16) + "that");
+        assert_eq!(kept("one\nlonger than that\n", 4).await, left_out(17) + "hat\n");
         let many: String = (0..200_000).map(|n| format!("line {n}\n")).collect();
         let told = kept(&many, 1000).await;
         assert!(told.ends_with("\nline 199999\n") && told.len() <= 1000 + left_out(1 << 20).len(), "{}", told.len());
