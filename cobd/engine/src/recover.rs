@@ -40,8 +40,9 @@ pub struct Return<'a> {
 
 impl Engine {
     /// The engine as it stands after a return, and what it does first. Each action of
-    /// [`Engine::running_actions`] must be reported by [`Event::ActionEnded`] when it has ended, at
-    /// once where it had ended before or left no result.
+    /// [`Engine::running_actions`] that an earlier life has begun must be reported by
+    /// [`Event::ActionEnded`] when it has ended, at once where it had ended before or left no result.
+    /// Those of this life are among what it does first.
     #[must_use]
     pub fn recover(back: &Return<'_>, now: Time) -> (Self, Effects) {
         let mut engine = Engine::new(back.host, back.life);

@@ -252,7 +252,10 @@ impl Daemon {
         self.turn.effects = effects;
         self.take_up_switch();
         let found = self.kinds.scan().map_err(|source| StartError::System { doing: "looking for jobs", source })?;
-        let mut running: BTreeMap<CobId, Number> = self.engine.running_actions().into_iter().collect();
+        // What the engine begins as it comes back has no job yet.
+        let start = self.engine.life().start;
+        let earlier = self.engine.running_actions().into_iter().filter(|(_, number)| number.start != start);
+        let mut running: BTreeMap<CobId, Number> = earlier.collect();
         for job in found {
             let number = job_number(job.job);
             let label = job.label.as_ref();
