@@ -288,7 +288,14 @@ async fn events(
         changes.changed().await.ok()?;
         let change = *changes.borrow_and_update();
         let status = match of {
-            Some(of) => Some(api.ask(|reply| Ask::Status { of, reply }).await.ok()?),
+            Some(of) => {
+                let mut status = api.ask(|reply| Ask::Status { of, reply }).await.ok()?;
+                if of == StatusOf::Restless {
+                    // Those that are up would be most of it in a large cluster, with each change once more.
+                    status.peers.retain(|peer| !peer.up);
+                }
+                Some(status)
+            }
             None => None,
         };
         let event = Event::default().event("change").json_data(Change { change, status }).ok()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cob_types::check_round::CheckRound;
 use cob_types::history::HistoryEntry;
-use cob_types::status::HostStatus;
+use cob_types::status::{HostStatus, PeerStatus};
 use cob_types::{CobId, GenerationNumber, HostName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -25,8 +25,13 @@ fn host_status() -> HostStatus {
         generation: Some(GenerationNumber(7)),
         converged: true,
         now_ns: 5,
+        peers: [("n2", true), ("n3", false)].map(|(name, up)| peer(name, up)).to_vec(),
         ..HostStatus::unknown(HostName::new("n1").expect("a name"))
     }
+}
+
+fn peer(name: &str, up: bool) -> PeerStatus {
+    PeerStatus { host: HostName::new(name).expect("a name"), up, since_ns: 3, error: None }
 }
 
 fn entry(seq: u64) -> HistoryEntry {
@@ -333,27 +338,35 @@ async fn garbage_and_endless_heads_end_the_connection_alone() {
     assert_eq!(served.get("/v1/version").await.0, 200);
 }
 
+/// Reads what a watcher is told until there is this in it.
+async fn hear(stream: &mut UnixStream, what: &str) {
+    let mut text = String::new();
+    let heard = async {
+        while !text.contains(what) {
+            let mut part = [0; 1024];
+            let n = stream.read(&mut part).await.expect("read");
+            assert!(n > 0, "ended: {text}");
+            text.push_str(std::str::from_utf8(&part[..n]).expect("text"));
+        }
+    };
+    tokio::time::timeout(SOON, heard).await.unwrap_or_else(|_| panic!("not told in time: {what}"));
+}
+
 #[tokio::test]
 async fn watchers_hear_at_once_and_at_each_change() {
     let served = Served::new().await;
     let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
     stream.write_all(b"GET /v1/events?status=all HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
-    let mut text = String::new();
-    let mut hear = async |what: &str| {
-        let heard = async {
-            while !text.contains(what) {
-                let mut part = [0; 1024];
-                let n = stream.read(&mut part).await.expect("read");
-                assert!(n > 0, "ended: {text}");
-                text.push_str(std::str::from_utf8(&part[..n]).expect("text"));
-            }
-        };
-        tokio::time::timeout(SOON, heard).await.expect("an event in time");
-    };
     let status = serde_json::to_string(&host_status()).expect("JSON");
-    hear(&format!("data: {{\"change\":1,\"status\":{status}}}")).await;
+    hear(&mut stream, &format!("data: {{\"change\":1,\"status\":{status}}}")).await;
     served.fake.changes.send_replace(17);
-    hear(&format!("data: {{\"change\":17,\"status\":{status}}}")).await;
+    hear(&mut stream, &format!("data: {{\"change\":17,\"status\":{status}}}")).await;
+    // Who waits for the restless hears of links that are down, and not each time of all that are up.
+    let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
+    stream.write_all(b"GET /v1/events?status=restless HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    let told = HostStatus { at_rest: 3, peers: vec![peer("n3", false)], ..host_status() };
+    let status = serde_json::to_string(&told).expect("JSON");
+    hear(&mut stream, &format!("data: {{\"change\":17,\"status\":{status}}}")).await;
     let (code, body) = served.get("/v1/events?status=some").await;
     assert!(code == 400 && body.contains("`all` or `restless`"), "{code} {body}");
 }
