@@ -139,7 +139,7 @@ pub struct LogsArgs {
     /// The service
     #[arg(value_name = "COB")]
     pub cob: CobId,
-    /// So many lines at most, the last ones
+    /// So many lines at most, the last ones; 0 with -f: what comes from now on
     #[arg(long, short = 'n', value_name = "N", default_value = "100", value_parser = lines)]
     pub lines: usize,
     /// Of its life before this one
@@ -152,6 +152,6 @@ pub struct LogsArgs {
 
 fn lines(text: &str) -> Result<usize, String> {
     let most = cobd::web::LogsQuery::MAX_LINES;
-    let lines = text.parse().ok().filter(|n| (1..=most).contains(n));
-    lines.ok_or_else(|| format!("{text:?} is no number of lines from 1 to {most}"))
+    let lines = text.parse().ok().filter(|n| *n <= most);
+    lines.ok_or_else(|| format!("{text:?} is no number of lines up to {most}"))
 }

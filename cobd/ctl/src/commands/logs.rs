@@ -34,7 +34,11 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs)
         async move { client.get::<LogsAnswer>(endpoint, &path).await }
     };
     let mut abandoned = std::pin::pin!(screen.abandoned());
-    let mut answer = ask(format!("lines={lines}&previous={previous}")).await?;
+    let mut answer = ask(format!("lines={}&previous={previous}", (*lines).max(1))).await?;
+    if *lines == 0 {
+        // Where the end is, and nothing of what is before it.
+        answer.text.clear();
+    }
     let mut away = false;
     loop {
         show(context, screen, args, &answer)?;
