@@ -7,7 +7,7 @@ use cob_types::message::Values;
 use super::*;
 use crate::kinds::Import;
 use crate::kinds::testing::{Bench, cob_id, kind, plain_kind, reason, state};
-use crate::run::testing::{number_in, wait_for};
+use crate::run::testing::{number_in, until, wait_for};
 
 const STATES: [&str; 3] = ["outdated", "down", "up"];
 
@@ -84,6 +84,35 @@ async fn failures_say_why() {
     let context = bench.context(&slow, "");
     assert!(reason(bench.transition(&context, "down", "up").await).contains("not done after 100ms"));
     assert!(bench.state(&context).await.contains("not done after 100ms"));
+}
+
+#[tokio::test]
+async fn what_a_command_with_secrets_puts_into_its_job_is_not_shown() {
+    let mut bench = Bench::new();
+    let key = cob_trust::SecretKey::from_seed(&[7; 32]);
+    bench.with_key(&key);
+    let id = cob_types::secret::SecretId([3; 16]);
+    let sealed = cob_trust::seal::seal_for_bundle(&[9; 32], &[key.public()], id, b"correct horse").expect("sealed");
+    let kind = kind("command", &STATES, |_, _| {
+        Some(
+            r#"echo "it is $(cat "$COB_CONTENT")"; for name in output stdout; do cp "$COB_CONTENT" "$COB_JOB/$name"; done
+               touch begun; while [ ! -e go ]; do sleep 0.02; done; exit 3"#,
+        )
+    });
+    let mut context = bench.context(&kind, &format!(r#"{{"password":"{}"}}"#, id.mark()));
+    context.folder = bench.folder.path().to_owned();
+    context.secrets.insert(id, sealed);
+    let (job, _) = bench.begin(&context, "down", "up");
+    until("it has begun", || bench.path("begun").exists()).await;
+    let told = r#"it is {"password":"[secret]"}"#;
+    assert_eq!(bench.kinds.last_lines(job), told, "while it runs");
+    fs::write(bench.path("go"), "").expect("written");
+    let JobEnded { last_lines, .. } = bench.ended().await;
+    assert_eq!(last_lines, told, "when it has ended");
+    // A job like this one is deleted when its end is in the journal.
+    let left = fs::read_to_string(bench.path("jobs").join(format!("{:016x}", job.0)).join("output")).expect("read");
+    assert_eq!(left.trim_end(), told);
+    bench.kinds.remove(job);
 }
 
 #[tokio::test]

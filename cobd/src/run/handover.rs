@@ -1,8 +1,11 @@
-//! How a runner gets its job: one message with the job's folder and two files, the one that is locked for it and the
-//! end of a pipe by which the daemon sees that it has ended.
+//! How a runner gets a job: one message with the job's folder and two files, the one that is locked for it and the
+//! end of a pipe by which the daemon hears of it.
 //!
-//! A message that is under way holds both as well as any process does: from the daemon's taking the lock to the
-//! runner's end there is no moment at which it is free (unix(7), `SCM_RIGHTS`).
+//! A message that is under way holds both as well as any process does: from the daemon's taking the lock to the job's
+//! end there is no moment at which it is free (unix(7), `SCM_RIGHTS`).
+//!
+//! On the pipe the daemon reads a byte when somebody has taken the job, and another when its result is in its place. It
+//! comes to its end before that when the runner was killed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,6 +16,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::cmsg_space;
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -27,11 +31,29 @@ const LONGEST_PATH: usize = 4096;
 pub(super) struct Given {
     pub(super) folder: PathBuf,
     pub(super) lock: OwnedFd,
-    /// Kept until the runner's end.
-    pub(super) alive: OwnedFd,
+    tell: OwnedFd,
 }
 
-/// The daemon's end and the runners'.
+impl Given {
+    /// Tells the daemon that somebody is there to do it.
+    pub(super) fn confirm(&self) {
+        self.tell();
+    }
+
+    /// Lets go of the lock and tells the daemon. Both in so many words: a program that is just being executed for another
+    /// job has all that its runner has open until it has begun.
+    pub(super) fn finish(self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        // Without its daemon nobody listens.
+        let _ = rustix::io::write(&self.tell, b".");
+    }
+}
+
+/// The daemon's end and the runner's.
 pub(super) fn ends() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -40,10 +62,10 @@ pub(super) fn ends() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// When nobody is there to take it, or too many jobs wait to be taken. Nobody has it then.
-pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, alive: &OwnedFd) -> io::Result<()> {
+pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, tell: &OwnedFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [lock.as_fd(), alive.as_fd()];
+    let files = [lock.as_fd(), tell.as_fd()];
     control.push(SendAncillaryMessage::ScmRights(&files));
     let path = [IoSlice::new(folder.as_os_str().as_bytes())];
     retry_on_intr(|| sendmsg(socket, &path, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT))?;
@@ -53,7 +75,7 @@ pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, alive: &OwnedFd
 /// Waits for a job. None when the daemon has ended.
 ///
 /// # Errors
-/// When this is not the runners' end, or what comes is no job.
+/// When this is not the runner's end; `InvalidData` when what comes is no job, and the next may be one.
 pub(super) fn take(socket: impl AsFd) -> io::Result<Option<Given>> {
     let mut bytes = vec![0; LONGEST_PATH];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
@@ -68,9 +90,9 @@ pub(super) fn take(socket: impl AsFd) -> io::Result<Option<Given>> {
         .filter_map(|message| if let RecvAncillaryMessage::ScmRights(files) = message { Some(files) } else { None });
     let mut files = rights.flatten();
     match (files.next(), files.next()) {
-        (Some(lock), Some(alive)) if !message.flags.contains(ReturnFlags::TRUNC) => {
+        (Some(lock), Some(tell)) if !message.flags.contains(ReturnFlags::TRUNC) => {
             bytes.truncate(message.bytes);
-            Ok(Some(Given { folder: PathBuf::from(OsString::from_vec(bytes)), lock, alive }))
+            Ok(Some(Given { folder: PathBuf::from(OsString::from_vec(bytes)), lock, tell }))
         }
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no folder with its lock")),
     }
@@ -87,8 +109,8 @@ mod tests {
     fn job(folder: &Path) -> (File, OwnedFd, io::PipeReader) {
         let lock = File::create(folder.join("lock")).expect("made");
         lock.try_lock().expect("free");
-        let (ended, alive) = io::pipe().expect("made");
-        (lock, alive.into(), ended)
+        let (ended, tell) = io::pipe().expect("made");
+        (lock, tell.into(), ended)
     }
 
     fn is_free(folder: &Path) -> bool {
@@ -101,16 +123,21 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let folder = folder.path();
         let (daemon, runner) = ends().expect("made");
-        let (lock, alive, mut ended) = job(folder);
-        give(&daemon, folder, &lock, &alive).expect("given");
+        let (lock, tell, mut ended) = job(folder);
+        give(&daemon, folder, &lock, &tell).expect("given");
         // The daemon is killed.
-        drop((daemon, lock, alive));
+        drop((daemon, lock, tell));
         assert!(!is_free(folder));
         let given = take(&runner).expect("taken").expect("a job");
         assert_eq!(given.folder, folder);
         assert!(!is_free(folder));
-        drop(given);
+        given.confirm();
+        // A program that is just being executed for another job.
+        let other = given.lock.try_clone().expect("cloned");
+        given.finish();
         assert!(is_free(folder));
+        drop(other);
+        assert_eq!(ended.read(&mut [0; 3]).expect("read"), 2);
         assert_eq!(ended.read(&mut [0]).expect("read"), 0);
         assert!(take(&runner).expect("taken").is_none(), "the daemon is gone");
     }
@@ -120,27 +147,27 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let folder = folder.path();
         let (daemon, runner) = ends().expect("made");
-        let (lock, alive, mut ended) = job(folder);
-        give(&daemon, folder, &lock, &alive).expect("given");
-        drop((lock, alive));
+        let (lock, tell, mut ended) = job(folder);
+        give(&daemon, folder, &lock, &tell).expect("given");
+        drop((lock, tell));
         // Whoever should have taken it is killed.
         drop(runner);
         assert!(is_free(folder));
         assert_eq!(ended.read(&mut [0]).expect("read"), 0);
-        let (lock, alive, _) = job(folder);
-        give(&daemon, folder, &lock, &alive).expect_err("nobody is there");
+        let (lock, tell, _) = job(folder);
+        give(&daemon, folder, &lock, &tell).expect_err("nobody is there");
     }
 
     #[test]
     fn what_is_no_job_is_refused() {
         let folder = tempfile::tempdir().expect("folder");
         let (daemon, runner) = ends().expect("made");
-        let (lock, alive, _) = job(folder.path());
+        let (lock, tell, _) = job(folder.path());
         rustix::net::send(&daemon, b"/no/lock", SendFlags::empty()).expect("sent");
         assert_eq!(take(&runner).expect_err("no lock").kind(), io::ErrorKind::InvalidData);
         let endless = PathBuf::from("x".repeat(LONGEST_PATH + 1));
-        give(&daemon, &endless, &lock, &alive).expect("sent");
+        give(&daemon, &endless, &lock, &tell).expect("sent");
         assert_eq!(take(&runner).expect_err("too long").kind(), io::ErrorKind::InvalidData);
-        assert!(take(lock).is_err(), "not a runner's end");
+        assert_ne!(take(lock).expect_err("not a runner's end").kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -20,7 +20,7 @@ use super::secrets::Sealed;
 pub(super) const FORMAT: u32 = 1;
 /// What the daemon wants done.
 pub(super) const SPEC: &str = "spec";
-/// Held (flock) as long as the runner lives; says which process it is.
+/// Held (flock) until the job is done; says which process the runner is.
 pub(super) const LOCK: &str = "lock";
 /// What the action prints.
 pub(super) const OUTPUT: &str = "output";
@@ -39,7 +39,12 @@ pub(super) const EXPORTS: &str = "exports.json";
 /// `COB_RESULT_OUT`.
 pub(super) const SAVED: &str = "saved";
 /// The variable that names the job folder; what is left of an action is found by it.
-pub(super) const JOB_VARIABLE: &str = "COB_JOB";
+pub(crate) const JOB_VARIABLE: &str = "COB_JOB";
+
+/// What an action and all that it begins have in their environment, and nobody else.
+pub(super) fn mark(folder: &Path) -> String {
+    format!("{JOB_VARIABLE}={}", folder.display())
+}
 
 /// The longest text that an action may leave in `COB_RESULT_OUT`.
 const MAX_SAVED: usize = 64 << 10;
@@ -173,15 +178,22 @@ pub struct JobResult {
 
 impl JobResult {
     /// Reads the result from a job folder; none when there is none that can be understood.
-    pub(super) fn read(folder: &Path) -> Option<Self> {
-        let bytes = read_capped(&folder.join(RESULT), MAX_FILE).ok()?;
-        let file: ResultFile = serde_json::from_slice(&bytes).ok().filter(|f: &ResultFile| f.format == FORMAT)?;
+    ///
+    /// # Errors
+    /// When nobody can tell what is there.
+    pub(super) fn read(folder: &Path) -> io::Result<Option<Self>> {
+        let Some(bytes) = read_if_there(&folder.join(RESULT), MAX_FILE)? else { return Ok(None) };
+        let file = serde_json::from_slice(&bytes).ok().filter(|f: &ResultFile| f.format == FORMAT);
+        Ok(file.map(|file| Self::of(file, folder)))
+    }
+
+    fn of(file: ResultFile, folder: &Path) -> Self {
         let saved = match file.saved {
             Written::Nothing => Ok(None),
             Written::Text(text) => Ok(Some(text)),
             Written::Unusable(why) => Err(why),
         };
-        Some(Self {
+        Self {
             exit: file.exit,
             exports: exports(file.exports),
             saved,
@@ -189,21 +201,23 @@ impl JobResult {
             last_lines: output::last_lines(folder),
             began_ns: file.began_ns,
             ended_ns: file.ended_ns,
-        })
+        }
     }
 
     /// The result of a job whose runner is gone without one.
     pub(super) fn lost(folder: &Path, ended_ns: u64) -> Self {
+        let private = SpecFile::read(folder).ok().and_then(|spec| spec.secrets);
         Self {
             exit: Exit::Lost,
             exports: Ok(Values::new()),
             // What it had saved by then is worth knowing to whoever takes it back. With secrets it is gone.
             saved: match Written::saved(folder) {
-                Written::Text(text) => Ok(Some(text)),
-                Written::Nothing | Written::Unusable(_) => Ok(None),
+                Written::Text(text) if private.is_none() => Ok(Some(text)),
+                Written::Nothing | Written::Text(_) | Written::Unusable(_) => Ok(None),
             },
             stdout: String::new(),
-            last_lines: output::last_lines(folder),
+            last_lines: private
+                .map_or_else(|| output::last_lines(folder), |folder| output::private_last_lines(&folder)),
             began_ns: 0,
             ended_ns,
         }
@@ -285,6 +299,21 @@ pub(crate) fn read_capped(path: &Path, max: usize) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {max} bytes")));
     }
     Ok(bytes)
+}
+
+/// The same of a file that may not be there, or be something that an action has put in its place.
+///
+/// # Errors
+/// When nobody can tell: this process has too many files open, the disk does not answer.
+pub(super) fn read_if_there(path: &Path, max: usize) -> io::Result<Option<Vec<u8>>> {
+    read_capped(path, max).map(Some).or_else(|error| if is_absent(&error) { Ok(None) } else { Err(error) })
+}
+
+/// Whether an error says that there is no such regular file.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    let link = rustix::io::Errno::LOOP.raw_os_error();
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidData)
+        || error.raw_os_error() == Some(link)
 }
 
 /// Opens a regular file, and nothing else that an action may have put there.

@@ -12,18 +12,31 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getsid, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::job::JOB_VARIABLE;
+use super::job;
 
+/// So often, a millisecond apart, a process is looked at that has no environment because it is just being executed.
+const LOOKS_AT_EXECUTED: usize = 1000;
+/// Seen so often without what is looked for, it is a stranger.
+const LOOKS_AT_STRANGER: usize = 4;
 /// Between two looks at a group that was asked to end.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// Of the flags of a process (`include/linux/sched.h`): it ends.
+const PF_EXITING: u32 = 0x4;
+/// It is the kernel's own.
+const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// What the kernel tells of a process.
 struct Stat {
     state: char,
     group: i32,
     session: i32,
+    /// Not as long as it is being executed: it has no environment then.
+    has_begun: bool,
+    /// It is the kernel's own, or ends: it has none any more.
+    has_none: bool,
 }
 
 impl Stat {
@@ -35,7 +48,11 @@ impl Stat {
         let _parent = fields.next()?;
         let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        Some(Self { state, group, session })
+        // `flags` is the ninth field, `env_end` the 51st (proc_pid_stat(5)); the session was the sixth.
+        let flags: u32 = fields.nth(9 - 6 - 1)?.parse().ok()?;
+        let has_begun = fields.nth(51 - 9 - 1) != Some("0");
+        let has_none = flags & (PF_EXITING | PF_KTHREAD) != 0;
+        Some(Self { state, group, session, has_begun, has_none })
     }
 
     fn lives(&self) -> bool {
@@ -47,20 +64,23 @@ fn all_processes() -> io::Result<impl Iterator<Item = i32>> {
     Ok(fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
 }
 
-/// All that a child of ours has begun: its process group, and whoever else is in the session that this
-/// process leads. Neither number can be given away while this process lives and has not reaped the
-/// child.
+/// All that a child of ours has begun: its process group, and whoever else is in this session, if this process leads
+/// it, or has what marks the child's in its environment. The group's number can't be given away while this process
+/// lives and has not reaped the child.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kin {
+pub(crate) struct Kin<'a> {
     leader: Pid,
     session: Option<i32>,
+    mark: Option<&'a str>,
 }
 
-impl Kin {
-    /// The kin of a child that leads a process group.
-    pub(crate) fn of(leader: Pid) -> Self {
-        let own = getpid();
-        Self { leader, session: getsid(None).ok().filter(|s| *s == own).map(|s| s.as_raw_nonzero().get()) }
+impl<'a> Kin<'a> {
+    /// The kin of a child that leads a process group. With a mark: those in the session who have it in their environment.
+    pub(crate) fn of(leader: Pid, mark: Option<&'a str>) -> Self {
+        let own = getpid().as_raw_nonzero().get();
+        // 0 where its leader is outside of this process namespace (`docker exec`); `getsid` of `rustix` takes no 0.
+        let session = Stat::read(own).map(|stat| stat.session).filter(|session| mark.is_some() || *session == own);
+        Self { leader, session, mark }
     }
 
     /// Asks all to end, waits, kills who is left.
@@ -96,9 +116,11 @@ impl Kin {
     }
 
     fn member(self, pid: i32) -> Option<(i32, i32)> {
-        let stat = Stat::read(pid)?;
-        let kin = stat.group == self.group() || (self.session == Some(stat.session) && self.session != Some(pid));
-        (kin && stat.lives()).then_some((pid, stat.group))
+        let stat = Stat::read(pid).filter(Stat::lives)?;
+        let in_session = || self.session == Some(stat.session) && self.session != Some(pid);
+        let kin =
+            stat.group == self.group() || in_session() && self.mark.is_none_or(|mark| has_in_environment(pid, mark));
+        kin.then_some((pid, stat.group))
     }
 
     fn group(self) -> i32 {
@@ -124,9 +146,9 @@ fn wait_until(limit: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
 /// Ends what a killed runner or keeper left behind: asks, waits, kills. Returns how many processes it
 /// found.
 ///
-/// `session` is the process id of the runner, which leads a session of its own; `variable` is the
-/// `NAME=VALUE` that its action has in its environment.
-pub(crate) fn end_leftovers(session: i32, variable: &str, grace: Duration) -> usize {
+/// `session` is the process id of the runner, which leads a session of its own, none where nobody knows it any more;
+/// `variable` is the `NAME=VALUE` that its action has in its environment.
+pub(crate) fn end_leftovers(session: Option<i32>, variable: &str, grace: Duration) -> usize {
     let found = leftovers(session, variable);
     let count = found.len();
     signal(&found, Signal::TERM);
@@ -142,20 +164,25 @@ pub(crate) fn end_leftovers(session: i32, variable: &str, grace: Duration) -> us
     count
 }
 
+/// Whether somebody has stopped a process (`SIGSTOP`), but for one who looks at it (ptrace).
+pub(super) fn is_stopped(pid: i32) -> bool {
+    Stat::read(pid).is_some_and(|stat| stat.state == 'T')
+}
+
 /// Whether a killed runner or keeper left anything behind.
 pub(crate) fn has_leftovers(session: i32, variable: &str) -> bool {
-    !leftovers(session, variable).is_empty()
+    !leftovers(Some(session), variable).is_empty()
 }
 
 /// Kills all that an action has begun, but for its runner, as a test of it asks for; how many there were.
 ///
-/// `session` is the process id of the runner, `job` the folder of the job.
-pub(crate) fn kill_action(session: i32, job: &Path) -> usize {
-    let variable = format!("{JOB_VARIABLE}={}", job.display());
+/// `session` is the process id of the runner, `folder` that of the job.
+pub(crate) fn kill_action(session: i32, folder: &Path) -> usize {
+    let variable = job::mark(folder);
     let mut count = 0;
     // New ones may have been forked meanwhile.
     wait_until(None, || {
-        let found = leftovers(session, &variable);
+        let found = leftovers(Some(session), &variable);
         count += found.len();
         signal(&found, Signal::KILL);
         found.is_empty()
@@ -163,7 +190,7 @@ pub(crate) fn kill_action(session: i32, job: &Path) -> usize {
     count
 }
 
-fn leftovers(session: i32, variable: &str) -> Vec<OwnedFd> {
+fn leftovers(session: Option<i32>, variable: &str) -> Vec<OwnedFd> {
     let Ok(all) = all_processes() else { return Vec::new() };
     let mut found = Vec::new();
     for pid in all {
@@ -177,15 +204,89 @@ fn leftovers(session: i32, variable: &str) -> Vec<OwnedFd> {
     found
 }
 
-fn is_leftover(pid: i32, session: i32, variable: &str) -> bool {
-    Stat::read(pid).is_some_and(|s| s.session == session && s.lives())
-        && fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environment| environment.split(|b| *b == 0).any(|v| v == variable.as_bytes()))
+fn is_leftover(pid: i32, session: Option<i32>, variable: &str) -> bool {
+    Stat::read(pid).is_some_and(|s| session.is_none_or(|session| s.session == session) && s.lives())
+        && has_in_environment(pid, variable)
+}
+
+/// Whether it was begun with this `NAME=VALUE`. While it is executed it has no environment, and what is read of the one
+/// before may be a part of it: it is looked at again until several looks have agreed.
+fn has_in_environment(pid: i32, variable: &str) -> bool {
+    let mut without = 0;
+    for _ in 0..LOOKS_AT_EXECUTED {
+        match fs::read(format!("/proc/{pid}/environ")) {
+            Ok(all) if all.split(|b| *b == 0).any(|v| v == variable.as_bytes()) => return true,
+            Ok(all) if !all.is_empty() => without += 1,
+            // Somebody else's.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return false,
+            Ok(_) | Err(_) => {
+                let Some(stat) = Stat::read(pid).filter(|stat| stat.lives() && !stat.has_none) else { return false };
+                without += usize::from(stat.has_begun);
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if without == LOOKS_AT_STRANGER {
+            return false;
+        }
+    }
+    false
 }
 
 fn signal(handles: &[OwnedFd], signal: Signal) {
     for handle in handles {
         // Who has ended meanwhile need not be told.
         let _ = pidfd_send_signal(handle, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Child, Command};
+
+    use super::super::testing::wait_for;
+    use super::*;
+
+    /// A process that leads a group of its own.
+    fn begin(mark: &str) -> Child {
+        Command::new("/bin/sleep").arg("600").env("COB_KIN", mark).process_group(0).spawn().expect("begun")
+    }
+
+    fn pid(child: &Child) -> Pid {
+        Pid::from_raw(child.id().cast_signed()).expect("a process id")
+    }
+
+    #[test]
+    fn who_has_left_the_group_is_known_by_its_mark() {
+        let own = format!("kin of {}", std::process::id());
+        let (mut leader, mut gone, mut stranger) = (begin(&own), begin(&own), begin("of nobody"));
+        let mark = format!("COB_KIN={own}");
+        let kin = Kin::of(pid(&leader), Some(&mark));
+        let members = || kin.members().into_iter().map(|(pid, _)| pid.cast_unsigned()).collect::<Vec<_>>();
+        wait_for("both are seen", || members().len() == 2);
+        assert!(!members().contains(&stranger.id()));
+        kin.end(Duration::from_secs(5));
+        assert!(leader.wait().expect("reaped").code().is_none() && gone.wait().expect("reaped").code().is_none());
+        assert!(stranger.try_wait().expect("looked at").is_none(), "it goes on");
+        stranger.kill().expect("killed");
+        stranger.wait().expect("reaped");
+    }
+
+    #[test]
+    fn a_session_that_was_begun_outside_of_the_process_namespace_is_one_too() {
+        let within = |command: &mut Command| {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--pid", "--fork", "--mount-proc", "--"]);
+            unshare.arg(command.get_program()).args(command.get_args()).output()
+        };
+        if !within(&mut Command::new("true")).is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: a process namespace can't be made here");
+            return;
+        }
+        let mut test = Command::new(std::env::current_exe().expect("this program"));
+        test.args(["--exact", "run::leftovers::tests::who_has_left_the_group_is_known_by_its_mark"]);
+        let output = within(&mut test).expect("begun");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
 }

@@ -1,7 +1,7 @@
 //! Actions as processes that outlive the daemon, and what is left of them when it returns.
 //!
-//! Between the daemon and the action stands a small runner: this very program, in a process of its own. Each
-//! action has a job folder; all that has to be known later is in it.
+//! Between the daemon and its actions stands a small runner: this very program, in a process of its own, executed before the
+//! first job (see `process`). Each action has a job folder; all that has to be known later is in it.
 //!
 //! ```text
 //!   daemon ── start ──> runner ── own process group ──> action (/bin/sh -c …, or argv)
@@ -15,21 +15,23 @@
 //! - The lock is taken by the daemon before the runner knows of the job and handed over with it,
 //!   so there is no moment at which an action runs, or is about to, and the lock is free. The action
 //!   does not inherit it: what an action leaves in the background keeps no lock.
-//! - Runners are forked from one process that the daemon has executed for that (see `zygote`).
+//! - A runner does many jobs, a thread for each, and outlives its daemon until the last one is done.
 //! - The result is in its place before the lock is let go. Lock free and no result: the runner was
 //!   killed. Then what is left of the action is ended before anybody checks anything, found by its
 //!   environment and session, never by a process id alone.
-//! - A job that has secrets has a private folder in memory for all that may hold their values (see
-//!   `secrets`); what comes from there into the job's folder was cleaned of them.
+//! - A job that has secrets has a runner of its own, whose memory goes with it, and a private folder in memory for all
+//!   that may hold their values (see `secrets`); what comes from there into the job's folder was cleaned of them.
 //! - What an action prints is bounded while it runs: the head and the tail are kept.
 //! - The daemon may come and go; `systemd` must be told `KillMode=process`.
 
+mod alarm;
 mod environment;
 mod handover;
 mod job;
 pub(crate) mod leftovers;
 mod output;
 pub mod payload;
+mod process;
 mod program;
 mod redact;
 mod runner;
@@ -38,18 +40,17 @@ mod start;
 pub(crate) mod supervise;
 #[cfg(test)]
 pub(crate) mod testing;
-mod zygote;
 
 pub use environment::base_environment;
 pub use job::{Exit, JobId, JobResult, Spec};
-pub(crate) use job::{open_regular, present, read_capped};
+pub(crate) use job::{JOB_VARIABLE, open_regular, present, read_capped};
 pub(crate) use leftovers::kill_action;
 pub(crate) use output::{OutputFile, Shape, left_out, tail, whole_line};
 pub use output::{escape, last_lines};
 pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};
 pub(crate) use redact::Redactor;
-pub(crate) use runner::{enter_session, holds_lock, now_ns};
+pub(crate) use runner::{is_file, lead_session, now_ns, sign};
 pub(crate) use secrets::{Opened, remove as remove_folder};
 pub use secrets::{Opener, Sealed};
 pub use start::{Canceller, FoundJob, FoundState, Runner, StartError, Started};

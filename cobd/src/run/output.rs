@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate};
 use zeroize::Zeroizing;
 
-use super::job::{OUTPUT, STDOUT, SpecFile, present, read_capped};
+use super::job::{OUTPUT, STDOUT, open_regular};
 use super::redact::Redactor;
 use super::secrets::Opened;
 use crate::durable::{self, Sync};
@@ -176,33 +176,38 @@ fn read_note(text: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// The end of a file, at most `max` bytes, from the beginning of a line if there is one; empty when
-/// there is no such file.
+/// there is no such file, or something else that an action may have put there.
 pub(crate) fn tail(path: &Path, max: usize) -> String {
     let read = || -> io::Result<Vec<u8>> {
-        // Opened as carefully as everything that an action can reach.
-        if let Ok(bytes) = read_capped(path, max) {
-            return Ok(bytes);
-        }
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(max as u64)))?;
+        let mut file = open_regular(path)?;
+        let begin = file.metadata()?.len().saturating_sub(max as u64);
+        file.seek(SeekFrom::Start(begin))?;
         let mut bytes = Vec::new();
         file.take(max as u64).read_to_end(&mut bytes)?;
-        let line = bytes.iter().position(|b| *b == b'\n').filter(|at| at + 1 < bytes.len());
-        bytes.drain(..line.map_or(0, |at| at + 1));
+        if begin > 0 {
+            bytes.drain(..whole_line(&bytes, 0).unwrap_or(0));
+        }
         Ok(bytes)
     };
     read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The last lines that a job printed: what it complained of, or else what it said.
+/// The last lines that a job printed: what it complained of, or else what it said. Not for one with secrets that has not
+/// ended.
 #[must_use]
 pub fn last_lines(job_folder: &Path) -> String {
-    let said = |name: &str| {
-        let path = job_folder.join(name);
-        let private = if present(&path) { None } else { SpecFile::read(job_folder).ok().and_then(|spec| spec.secrets) };
-        escape(private.map_or_else(|| tail(&path, LAST_LINES), |folder| private_tail(&folder, name)).trim_end())
-    };
+    last_lines_by(|name| tail(&job_folder.join(name), LAST_LINES))
+}
+
+/// The same of a job with secrets that has not ended. Without its values nobody can tell what may be shown.
+pub(super) fn private_last_lines(private: &Path) -> String {
+    let Ok(opened) = Opened::read(private) else { return String::new() };
+    let redactor = opened.redactor();
+    last_lines_by(|name| redactor.tail(&private.join(name), LAST_LINES))
+}
+
+fn last_lines_by(read: impl Fn(&str) -> String) -> String {
+    let said = |name: &str| escape(read(name).trim_end());
     let text = said(OUTPUT);
     let text = if text.is_empty() { said(STDOUT) } else { text };
     // Escapes make it longer again: its end is what counts.
@@ -211,11 +216,6 @@ pub fn last_lines(job_folder: &Path) -> String {
         begin += 1;
     }
     text[begin..].to_owned()
-}
-
-/// What a job with secrets has printed so far. Without its values nobody can tell what may be shown.
-fn private_tail(folder: &Path, name: &str) -> String {
-    Opened::read(folder).map(|opened| opened.redactor().tail(&folder.join(name), LAST_LINES)).unwrap_or_default()
 }
 
 /// Makes text harmless for terminals: control characters but line ends and tabs are written out.

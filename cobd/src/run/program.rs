@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use super::zygote;
+use super::runner;
 use crate::kinds::{native, plugin, service};
 
-/// First argument of the zygote of runners; the second is the folder of jobs.
+/// First argument of a runner; the second is the folder of jobs.
 pub(super) const RUN_ACTIONS: &str = "__run-actions";
 /// First argument of a service's keeper; the second is the service's folder.
 pub(crate) const KEEP_SERVICE: &str = "__keep-service";
@@ -42,7 +42,7 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
     // Where the system refuses, everything else goes on.
     let _ = crate::process::keep_memory_private();
     Some(match word {
-        RUN_ACTIONS => zygote::run(),
+        RUN_ACTIONS => runner::run(),
         KEEP_SERVICE => service::keep(Path::new(what)),
         ACT_KIND => native::act(what),
         CALL_PLUGIN => plugin::call(what),

@@ -5,11 +5,12 @@
 //! whole files, so it does not matter how a value was split over writes. What a program makes of a value
 //! otherwise is not recognised; neither are values of fewer than four bytes.
 
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use zeroize::Zeroizing;
+
+use super::job::open_regular;
 
 /// What stands where a value stood.
 const INSTEAD: &[u8] = b"[secret]";
@@ -96,7 +97,7 @@ impl Redactor {
     /// The end of a file that something may still write to: about `max` bytes, without values.
     pub(crate) fn tail(&self, path: &Path, max: usize) -> String {
         let read = || -> io::Result<Vec<u8>> {
-            let mut file = File::open(path)?;
+            let mut file = open_regular(path)?;
             let length = file.metadata()?.len();
             // A value that begins before what is read must not leave its end behind.
             let wanted = (max + self.longest) as u64;

@@ -1,18 +1,24 @@
-//! The runner: the small process between the daemon and one action.
+//! The runner: the process between the daemon and its actions.
 //!
-//! It is given a job with its lock (its standard input from then on, see [`super`]), begins the action, watches it, writes
-//! the result and ends. It needs nothing from the daemon and tells it nothing but by the job folder.
+//! It is given jobs with their locks (see [`super::handover`]), begins the action of each, watches it, and writes the
+//! result. It needs nothing from the daemon and tells it nothing but by the job folder, and that there is something in it. A
+//! thread for each job; none of them waits for another.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{Mode, fstat};
 
+use super::alarm::{Alarm, Alarms};
+use super::handover::{self, Given};
 use super::job::{self, Exit, FORMAT, JOB_VARIABLE, ResultFile, SpecFile, Written};
 use super::output::OutputFile;
 use super::redact::Redactor;
@@ -22,17 +28,60 @@ use crate::durable::{self, Sync};
 
 /// Beyond this a variable is refused by the kernel (`MAX_ARG_STRLEN`, 128 KiB, with its name).
 const MAX_VARIABLE: usize = 120 << 10;
+/// Between two looks at what an action prints. The wish that it be cancelled wakes who waits for it.
+const LOOK: Duration = Duration::from_secs(1);
+/// Where the system gives no more watches.
+const LOOK_WITHOUT_ALARM: Duration = Duration::from_millis(100);
+/// What a job's thread has for its calls: far more than they need.
+const STACK: usize = 512 << 10;
 
-/// Between two looks at a long action's output and at cancellation.
-const LOOK: Duration = Duration::from_millis(100);
+/// Does what comes from the standard input until the daemon has ended, and what it has by then. The exit code is for people
+/// who try it by hand.
+pub(super) fn run() -> ExitCode {
+    lead_session();
+    let alarms = Alarms::new();
+    // Left when the last job is done.
+    thread::scope(|scope| {
+        loop {
+            match handover::take(io::stdin()) {
+                Ok(Some(job)) => begin(scope, &alarms, Arc::new(job)),
+                Ok(None) => return ExitCode::SUCCESS,
+                // Nobody has it then, and the daemon hears that.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(_) => return ExitCode::from(2),
+            }
+        }
+    })
+}
 
-/// Does one job. The exit code is for people who try it by hand: the daemon reads the result.
-pub(super) fn run(folder: &Path) -> ExitCode {
-    if !holds_lock(&folder.join(job::LOCK)) || job::present(&folder.join(job::RESULT)) {
-        // Not begun by the daemon: an action run beside its protocol could do harm.
-        return ExitCode::from(2);
+fn begin<'scope>(scope: &'scope Scope<'scope, '_>, alarms: &'scope Alarms, job: Arc<Given>) {
+    job.confirm();
+    let its = job.clone();
+    let begun = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || {
+        work(&its, alarms);
+        done(its);
+    });
+    if let Err(error) = begun {
+        refuse(&job.folder, &error);
     }
-    enter_session();
+    done(job);
+}
+
+/// The last of the two who have a job ends it: its thread, and who has begun that.
+fn done(job: Arc<Given>) {
+    if let Some(job) = Arc::into_inner(job) {
+        job.finish();
+    }
+}
+
+/// Does one job.
+fn work(job: &Given, alarms: &Alarms) {
+    let folder = &job.folder;
+    if !is_file(&job.lock, &folder.join(job::LOCK)) || job::present(&folder.join(job::RESULT)) {
+        // Not begun by the daemon: an action run beside its protocol could do harm.
+        return;
+    }
+    sign(&job.lock);
     let began_ns = now_ns();
     let spec = SpecFile::read(folder);
     let durable = spec.as_ref().map_or(true, |spec| spec.durable);
@@ -41,7 +90,7 @@ pub(super) fn run(folder: &Path) -> ExitCode {
     let redactor = opened.as_ref().ok().and_then(Option::as_ref).map(Opened::redactor).unwrap_or_default();
     let place = Place { folder, private: private.as_deref().unwrap_or(folder), redactor };
     let exit = match (&spec, opened) {
-        (Ok(spec), Ok(opened)) => act(&place, spec, opened.as_ref()),
+        (Ok(spec), Ok(opened)) => act(&place, spec, opened.as_ref(), alarms),
         (Ok(_), Err(error)) => Exit::SpawnFailed(format!("its secrets are gone: {error}")),
         (Err(why), _) => Exit::SpawnFailed(why.clone()),
     };
@@ -53,30 +102,26 @@ pub(super) fn run(folder: &Path) -> ExitCode {
         began_ns,
         ended_ns: now_ns(),
     };
-    let written = write_result(folder, &result, if durable { Sync::Now } else { Sync::Later });
+    // Without it the daemon takes the job for lost, which it is.
+    let _ = write_result(folder, &result, if durable { Sync::Now } else { Sync::Later });
     if let Some(private) = &private {
         // If it can't, whoever deletes the job does.
         let _ = secrets::remove(private);
     }
-    code(&written)
 }
 
-/// Writes down why there is no runner for this job.
-pub(super) fn refuse(folder: &Path, why: &io::Error) -> ExitCode {
+/// Writes down why this job is not done.
+fn refuse(folder: &Path, why: &io::Error) {
     let now = now_ns();
     let result = ResultFile {
         format: FORMAT,
-        exit: Exit::SpawnFailed(format!("no process can be begun for it: {why}")),
+        exit: Exit::SpawnFailed(format!("nobody can be begun to look after it: {why}")),
         exports: Written::Nothing,
         saved: Written::Nothing,
         began_ns: now,
         ended_ns: now,
     };
-    code(&write_result(folder, &result, Sync::Now))
-}
-
-fn code(written: &io::Result<()>) -> ExitCode {
-    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let _ = write_result(folder, &result, Sync::Now);
 }
 
 /// Where a job's files are.
@@ -88,29 +133,33 @@ struct Place<'a> {
     redactor: Redactor,
 }
 
-/// Whether the standard input is this lock, handed over by who took it.
-pub(crate) fn holds_lock(lock: &Path) -> bool {
-    let (Ok(stdin), Ok(lock)) = (fstat(io::stdin()), fs::symlink_metadata(lock)) else { return false };
-    (stdin.st_dev, stdin.st_ino) == (lock.dev(), lock.ino())
+/// Whether this open file is the one under this path.
+pub(crate) fn is_file(open: impl AsFd, path: &Path) -> bool {
+    let (Ok(open), Ok(file)) = (fstat(open), fs::symlink_metadata(path)) else { return false };
+    (open.st_dev, open.st_ino) == (file.dev(), file.ino())
 }
 
-/// Leads a session of its own from here on, with the usual mask for new files, and says so in the lock.
-pub(crate) fn enter_session() {
+/// Leads a session of its own from here on, with the usual mask for new files.
+pub(crate) fn lead_session() {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // Away from the daemon's terminal and group. Fails only for a group leader, who is that already.
     let _ = rustix::process::setsid();
-    // Whoever finds the lock free and no result looks for what is left in this session.
-    let pid = std::process::id().to_string();
-    let written = rustix::io::pwrite(io::stdin(), pid.as_bytes(), 0);
-    // A shorter number than the last holder's must not end with its digits.
-    let _ = written.and_then(|n| rustix::fs::ftruncate(io::stdin(), n as u64));
 }
 
-fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>) -> Exit {
+/// Writes into a lock whose it is: whoever finds it free and no result looks for what is left in this session.
+pub(crate) fn sign(lock: impl AsFd) {
+    let pid = std::process::id().to_string();
+    let written = rustix::io::pwrite(&lock, pid.as_bytes(), 0);
+    // A shorter number than the last holder's must not end with its digits.
+    let _ = written.and_then(|n| rustix::fs::ftruncate(&lock, n as u64));
+}
+
+fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Alarms) -> Exit {
     let Place { folder, private, .. } = *place;
     let words = supervise::words(&spec.command);
     let begun = Instant::now();
     let cancel = folder.join(job::CANCEL);
+    let alarm = alarms.watch(folder);
     if job::present(&cancel) {
         return Exit::Cancelled;
     }
@@ -132,18 +181,31 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>) -> Exit {
     pass_files(&mut command, place);
     let stdout = outputs.first().expect("there are one or two");
     let stderr = outputs.last().expect("there are one or two");
-    let group = match Group::begin(&mut command, [stdout, stderr]) {
+    let group = Group::begin(&mut command, [stdout, stderr]);
+    // The files that the action has are its own from here on.
+    drop(command);
+    let group = match group {
         Ok(group) => group,
         Err(error) => return Exit::SpawnFailed(supervise::why_not_begun(&words, &spec.folder, &error)),
     };
     let limit = begun + Duration::from_millis(spec.timeout_ms);
     let grace = Duration::from_millis(spec.grace_ms);
-    let watch = Watch { asked: &|| job::present(&cancel), alarm: None, longest: LOOK, rest: Rest::Leave };
+    // Other actions are in the same session.
+    let mark = job::mark(folder);
+    let watch = Watch {
+        asked: &|| job::present(&cancel),
+        alarm: alarm.as_ref().map(Alarm::wakes),
+        longest: if alarm.is_some() { LOOK } else { LOOK_WITHOUT_ALARM },
+        rest: Rest::Leave,
+        mark: Some(&mark),
+    };
     let ended = group.wait(&mut outputs, Some(limit), grace, &watch);
-    for output in outputs {
-        if opened.is_none() {
-            output.finish();
-        } else {
+    if opened.is_none() {
+        outputs.into_iter().for_each(OutputFile::finish);
+    } else {
+        // What the action has put there itself was not cleaned.
+        remove_outputs(folder);
+        for output in outputs {
             // Rather nothing is shown than a value.
             let _ = output.finish_into(folder, &place.redactor);
         }
@@ -151,6 +213,12 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>) -> Exit {
     match ended {
         Ok((status, ended)) => supervise::exit(status, ended),
         Err(_) => Exit::Lost,
+    }
+}
+
+fn remove_outputs(folder: &Path) {
+    for name in [job::OUTPUT, job::STDOUT] {
+        let _ = fs::remove_file(folder.join(name));
     }
 }
 
@@ -195,9 +263,7 @@ fn write_result(folder: &Path, result: &ResultFile, sync: Sync) -> io::Result<()
     let bytes = serde_json::to_vec(result).map_err(io::Error::other)?;
     durable::write_file(folder, job::RESULT, 0o600, &bytes, sync).or_else(|_| {
         // On a full disk the result is worth more than the output.
-        for name in [job::OUTPUT, job::STDOUT] {
-            let _ = fs::write(folder.join(name), "");
-        }
+        remove_outputs(folder);
         durable::write_file(folder, job::RESULT, 0o600, &bytes, sync)
     })
 }

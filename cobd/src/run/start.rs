@@ -1,10 +1,11 @@
 //! The daemon's side: begins jobs, learns how they end, finds them again.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt as _;
@@ -12,29 +13,37 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::job::{self, FORMAT, JOB_VARIABLE, JobId, JobResult, Spec, SpecFile};
+use super::job::{self, Exit, FORMAT, JobId, JobResult, Spec, SpecFile};
 use super::leftovers;
 use super::output;
+use super::process::{Process, Processes};
 use super::program::Program;
 use super::runner::now_ns;
 use super::secrets::{self, Opener};
-use super::zygote::Zygote;
-use crate::durable::{self, Sync};
 
 /// Between two looks at the lock of a job that an earlier daemon began.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// A job that nobody has begun in this time is taken from whoever should have.
-const BEGUN_WITHIN: Duration = Duration::from_secs(10);
+/// A job that nobody has taken in this time is taken from whoever should have.
+const TAKEN_WITHIN: Duration = Duration::from_secs(10);
+/// So often it is looked at whether the runner of a job that goes on has been stopped.
+const STOPPED: Duration = Duration::from_secs(60);
+/// A process id in a lock is shorter.
+const LONGEST_NUMBER: usize = 32;
 /// What is left of a lost job gets this long to end when its spec can't be read.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Begins jobs in a folder of job folders, and finds those that are there.
 #[derive(Debug, Clone)]
 pub struct Runner {
-    zygote: Arc<Zygote>,
+    processes: Arc<Processes>,
     root: PathBuf,
     opener: Option<Opener>,
+    suspects: Suspects,
 }
+
+/// The labels of jobs that were lost when they were last begun. Such a job has a runner of its own then: perhaps it was
+/// one of them that killed the runner of all.
+type Suspects = Arc<Mutex<BTreeSet<String>>>;
 
 /// Why a job could not be begun. Nothing of it runs.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +61,19 @@ pub struct StartError {
 #[derive(Debug)]
 pub struct Started {
     folder: PathBuf,
-    /// At its end when the runner is, and who forks it. None for a job that an earlier daemon began: its lock tells when
-    /// it has ended.
-    ended: Option<(pipe::Receiver, Arc<Zygote>)>,
+    label: Option<String>,
+    suspects: Suspects,
+    /// None for a job that an earlier daemon began: its lock tells when it has ended.
+    heard: Option<Heard>,
+}
+
+/// Where the daemon hears of a job that it has begun.
+#[derive(Debug)]
+struct Heard {
+    /// See [`super::handover`].
+    pipe: pipe::Receiver,
+    from: Arc<Process>,
+    of: Arc<Processes>,
 }
 
 /// Ends a job before its time.
@@ -90,7 +109,12 @@ impl Runner {
     /// When the folder can't be made.
     pub fn new(program: Program, root: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-        Ok(Self { zygote: Arc::new(Zygote::new(program, root)), root: root.to_owned(), opener: None })
+        Ok(Self {
+            processes: Arc::new(Processes::new(program, root)),
+            root: root.to_owned(),
+            opener: None,
+            suspects: Suspects::default(),
+        })
     }
 
     /// The same, for jobs with secrets too.
@@ -111,13 +135,18 @@ impl Runner {
             // Nothing of it is worth keeping, and a folder left here would be taken for a lost job.
             let _ = self.remove(spec.id);
         }
-        begun.map(|ended| Started { folder, ended: Some((ended, self.zygote.clone())) })
+        begun.map(|heard| self.started(folder, Some(spec.label.clone()), Some(heard)))
     }
 
-    fn begin(&self, folder: &Path, spec: &Spec) -> Result<pipe::Receiver, StartError> {
+    fn begin(&self, folder: &Path, spec: &Spec) -> Result<Heard, StartError> {
         let lock = make_lock(folder)?;
-        write_files(folder, spec, self.open_secrets(folder, spec)?)?;
-        self.zygote.run(folder, &lock).map_err(failed(folder, "starting the runner"))
+        let secrets = self.open_secrets(folder, spec)?;
+        let alone = secrets.is_some() || locked(&self.suspects).contains(&spec.label);
+        write_files(folder, spec, secrets)?;
+        let of = self.processes.clone();
+        let begun = if alone { of.run_alone(folder, &lock) } else { of.run(folder, &lock) };
+        let (pipe, from) = begun.map_err(failed(folder, "starting the runner"))?;
+        Ok(Heard { pipe, from, of })
     }
 
     /// Puts the values of a job's secrets into a private folder, if it has any.
@@ -143,7 +172,13 @@ impl Runner {
     /// A job that an earlier daemon began, in whatever state it is.
     #[must_use]
     pub fn adopt(&self, id: JobId) -> Started {
-        Started { folder: id.folder(&self.root), ended: None }
+        let folder = id.folder(&self.root);
+        let label = SpecFile::read(&folder).ok().map(|spec| spec.label);
+        self.started(folder, label, None)
+    }
+
+    fn started(&self, folder: PathBuf, label: Option<String>, heard: Option<Heard>) -> Started {
+        Started { folder, label, suspects: self.suspects.clone(), heard }
     }
 
     /// All jobs whose folders are there, in the order of their numbers.
@@ -157,10 +192,12 @@ impl Runner {
             let Some(id) = entry.file_name().to_str().and_then(JobId::from_folder) else { continue };
             let folder = entry.path();
             let label = SpecFile::read(&folder).ok().map(|s| s.label);
-            let state = if is_locked(&folder) {
-                FoundState::Running
-            } else {
-                JobResult::read(&folder).map_or(FoundState::Lost, |r| FoundState::Finished(Box::new(r)))
+            // The lock first: the result is in its place before it is let go. One that can't be read is waited for.
+            let read = if is_locked(&folder) { None } else { JobResult::read(&folder).ok() };
+            let state = match read {
+                None => FoundState::Running,
+                Some(Some(result)) => FoundState::Finished(Box::new(result)),
+                Some(None) => FoundState::Lost,
             };
             found.push(FoundJob { id, label, state });
         }
@@ -171,7 +208,13 @@ impl Runner {
     /// The last lines that a job has printed so far.
     #[must_use]
     pub fn last_lines(&self, id: JobId) -> String {
-        output::last_lines(&id.folder(&self.root))
+        let folder = id.folder(&self.root);
+        // As long as it is there, nothing in the job's own folder was cleaned of values.
+        let private = self.opener.as_ref().map(|opener| opener.job_folder(&folder_name(&folder)));
+        match private.filter(|private| job::present(private)) {
+            Some(private) => output::private_last_lines(&private),
+            None => output::last_lines(&folder),
+        }
     }
 
     /// Deletes a job that has ended; call it once its result is in the journal.
@@ -197,21 +240,26 @@ impl Started {
 
     /// Waits for the job's end. When its runner was killed, ends what is left of it first.
     pub async fn ended(mut self) -> JobResult {
-        match &mut self.ended {
-            Some((ended, zygote)) => {
-                if let Err(error) = wait_for_end(&self.folder, ended, zygote).await {
+        match self.heard.as_mut().map(Heard::end) {
+            Some(end) => {
+                if let Err(error) = end.await {
                     warn!(job = %self.folder.display(), %error, "a runner can't be waited for; looking at its lock");
                     wait_for_lock(&self.folder).await;
                 }
             }
             None => wait_for_lock(&self.folder).await,
         }
-        let folder = self.folder;
-        let read = tokio::task::spawn_blocking(move || match JobResult::read(&folder) {
-            Some(result) => result,
-            None => end_lost(&folder),
-        });
-        read.await.expect("reading a result does not panic")
+        drop(self.heard);
+        let result = result_of(self.folder).await;
+        if let Some(label) = self.label {
+            let mut suspects = locked(&self.suspects);
+            if result.exit == Exit::Lost {
+                suspects.insert(label)
+            } else {
+                suspects.remove(&label)
+            };
+        }
+        result
     }
 }
 
@@ -221,9 +269,9 @@ impl Canceller {
     /// # Errors
     /// When the job's folder can't be written to.
     pub fn cancel(&self) -> io::Result<()> {
-        match OpenOptions::new().write(true).create(true).truncate(false).open(self.0.join(job::CANCEL)) {
-            // It has ended, was recorded and is deleted.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        match OpenOptions::new().write(true).create_new(true).open(self.0.join(job::CANCEL)) {
+            // It was asked before; or it has ended, was recorded and is deleted.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => Ok(()),
             other => other.map(|_| ()),
         }
     }
@@ -256,37 +304,65 @@ fn write_files(folder: &Path, spec: &Spec, secrets: Option<PathBuf>) -> Result<(
         secrets,
     };
     let bytes = serde_json::to_vec(&file).map_err(|e| failed(folder, "describing the job")(e.into()))?;
-    for (name, bytes) in [
-        (job::CONTENT, spec.content.as_bytes()),
-        (job::IMPORTS, spec.imports.as_bytes()),
-        // After a power failure nothing of the job runs: none of these has to survive one.
-        (job::SPEC, &bytes),
-    ] {
-        durable::write_file(folder, name, 0o600, bytes, Sync::Later)
-            .map_err(failed(folder, "writing the job's files"))?;
+    for (name, bytes) in
+        [(job::CONTENT, spec.content.as_bytes()), (job::IMPORTS, spec.imports.as_bytes()), (job::SPEC, &bytes)]
+    {
+        // Nobody reads them before the job is handed over; after a power failure nothing of it runs, and none of these has
+        // to survive one.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(name));
+        file.and_then(|mut file| file.write_all(bytes)).map_err(failed(folder, "writing the job's files"))?;
     }
     Ok(())
 }
 
-/// Whether a runner holds the job's lock.
+/// Whether a runner holds the job's lock, or nobody can tell.
 fn is_locked(folder: &Path) -> bool {
-    File::open(folder.join(job::LOCK)).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    match job::open_regular(&folder.join(job::LOCK)) {
+        Ok(lock) => matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
+        Err(error) => !job::is_absent(&error),
+    }
 }
 
-/// How the runner ended does not matter: the result tells.
-async fn wait_for_end(folder: &Path, ended: &mut pipe::Receiver, zygote: &Zygote) -> io::Result<()> {
-    // Nobody ever writes into it.
-    let mut gone = std::pin::pin!(ended.read_u8());
-    let gone = match timeout(BEGUN_WITHIN, &mut gone).await {
-        Ok(gone) => gone,
-        Err(_) => {
-            if has_not_begun(folder) {
-                zygote.replace();
+/// Reads how a job ended that nobody has any more. When its runner was killed, ends what is left of it first.
+async fn result_of(folder: PathBuf) -> JobResult {
+    let mut told = false;
+    loop {
+        let its = folder.clone();
+        let read = tokio::task::spawn_blocking(move || match JobResult::read(&its)? {
+            Some(result) => Ok(result),
+            None => end_lost(&its),
+        });
+        match read.await.expect("reading a result does not panic") {
+            Ok(result) => return result,
+            // Taken for lost it would be done once more.
+            Err(error) if !std::mem::replace(&mut told, true) => {
+                warn!(job = %folder.display(), %error, "how it ended can't be read; trying again until it can");
             }
-            gone.await
+            Err(_) => {}
         }
-    };
-    gone.map(drop).or_else(|error| if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) })
+        tokio::time::sleep(LOOK.1).await;
+    }
+}
+
+impl Heard {
+    /// Waits until the job is done, or nobody has it any more. Which of the two does not matter: the result tells.
+    async fn end(&mut self) -> io::Result<()> {
+        // Whoever has it says so when it is taken and when it is done.
+        let (mut heard, mut silent) = (0, 0);
+        while heard < 2 {
+            let patience = if heard == 0 { TAKEN_WITHIN } else { STOPPED };
+            match timeout(patience, self.pipe.read(&mut [0; 2])).await {
+                Ok(Ok(0)) => return Ok(()),
+                Ok(read) => heard += read?,
+                Err(_) if heard == 0 && silent > 0 => self.of.replace(&self.from),
+                Err(_) => {
+                    silent += 1;
+                    self.from.let_go_on();
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether no runner has written its process id yet.
@@ -300,7 +376,7 @@ async fn wait_for_lock(folder: &Path) {
     while is_locked(folder) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LOOK.1);
-        if !said && begun.elapsed() > BEGUN_WITHIN && has_not_begun(folder) {
+        if !said && begun.elapsed() > TAKEN_WITHIN && has_not_begun(folder) {
             said = true;
             let job = folder.display();
             warn!(%job, "nobody begins it: is there a process `cobd __run-actions` that was stopped? Kill it");
@@ -309,18 +385,24 @@ async fn wait_for_lock(folder: &Path) {
 }
 
 /// Ends what is left of a job whose runner was killed.
-fn end_lost(folder: &Path) -> JobResult {
-    let text = fs::read_to_string(folder.join(job::LOCK)).unwrap_or_default();
+fn end_lost(folder: &Path) -> io::Result<JobResult> {
+    let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER)?;
+    let text = lock.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    let job = folder.display();
     // No number: the runner had not got as far as beginning anything.
-    if text.trim().is_empty() {
-        warn!(job = %folder.display(), "who should have begun it was killed; nothing of it had begun");
-    } else if let Ok(session) = text.trim().parse::<i32>() {
+    if text.as_ref().is_some_and(String::is_empty) {
+        warn!(%job, "its runner was killed before it had begun it, or could open no more files; nothing of it had begun");
+    } else {
+        let session = text.and_then(|text| text.parse().ok());
         let grace = SpecFile::read(folder).map_or(GRACE, |s| Duration::from_millis(s.grace_ms));
-        let variable = format!("{JOB_VARIABLE}={}", folder.display());
-        let count = leftovers::end_leftovers(session, &variable, grace);
-        warn!(job = %folder.display(), processes = count, "a runner was killed; what was left of its action was ended");
+        let processes = leftovers::end_leftovers(session, &job::mark(folder), grace);
+        warn!(%job, processes, "its runner was killed; what was left of its action was ended");
     }
-    JobResult::lost(folder, now_ns())
+    Ok(JobResult::lost(folder, now_ns()))
+}
+
+fn locked(suspects: &Suspects) -> MutexGuard<'_, BTreeSet<String>> {
+    suspects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> StartError {

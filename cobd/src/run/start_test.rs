@@ -8,7 +8,7 @@ use cob_types::Command;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::program::RUN_ACTIONS;
-use super::super::testing::{anybody_with, number_in, program, wait_for};
+use super::super::testing::{anybody_with, number_in, program, until, wait_for};
 use super::super::{Exit, Sealed, base_environment};
 use super::*;
 
@@ -275,7 +275,9 @@ async fn a_job_outlives_its_daemon_and_is_found() {
     let folder = short.id.folder(&bench.runner.root);
     drop(bench.runner.start(&short).expect("started"));
     wait_for("the short one has ended", || folder.join(job::RESULT).exists() && !is_locked(&folder));
-    drop(bench.runner.start(&lost).expect("started"));
+    // By another process, which is killed.
+    let other = Runner::new(program(), &bench.runner.root).expect("there");
+    drop(other.start(&lost).expect("started"));
     let left = number_in(&bench.path("lost"));
     kill(number_in(&lost.id.folder(&bench.runner.root).join(job::LOCK)));
     let folder = lost.id.folder(&bench.runner.root);
@@ -351,7 +353,7 @@ async fn a_daemon_killed_at_any_moment_finds_what_it_had_begun() {
         if state == FoundState::Running {
             fs::write(bench.path("go"), "").expect("written");
             let exit = adopted.ended().await.exit;
-            // A zygote that is just being executed holds for a moment all that the daemon had open.
+            // A runner that is just being executed holds for a moment all that the daemon had open.
             let nothing_begun = exit == Exit::Lost && !bench.path("pid").exists();
             assert!(exit == Exit::Exited(0) || nothing_begun, "after {delay} us: {exit:?}");
         } else {
@@ -385,82 +387,144 @@ async fn a_job_begins_once() {
     let folder = spec.id.folder(&bench.runner.root);
     fs::remove_file(folder.join(job::RESULT)).expect("removed");
     program().command(RUN_ACTIONS, &bench.runner.root).status().expect("executed");
-    let ended = bench.runner.zygote.run(&folder, &File::open("/dev/null").expect("there")).expect("given");
-    drop(Started { folder: folder.clone(), ended: Some((ended, bench.runner.zygote.clone())) }.ended().await);
+    let of = bench.runner.processes.clone();
+    let (pipe, from) = of.run(&folder, &File::open("/dev/null").expect("there")).expect("given");
+    drop(bench.runner.started(folder.clone(), None, Some(Heard { pipe, from, of })).ended().await);
     assert!(!folder.join(job::RESULT).exists());
     assert_eq!(fs::read_to_string(bench.path("ran")).expect("read"), "x\n");
 }
 
+fn is_gone(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z"))
+}
+
 #[tokio::test]
-async fn a_killed_zygote_takes_nothing_with_it() {
+async fn many_jobs_have_one_runner_that_ends_after_them() {
     let bench = Bench::new();
-    let long = Spec { id: JobId(1), ..bench.shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 4") };
-    let started = bench.runner.start(&long).expect("started");
+    let daemon = Runner::new(program(), &bench.runner.root).expect("there");
+    let wait = bench.shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 4");
+    let long = daemon.start(&wait).expect("started");
     number_in(&bench.path("pid"));
-    let zygote = bench.runner.zygote.pid().expect("lives");
-    let runner = number_in(&long.id.folder(&bench.runner.root).join(job::LOCK));
-    assert_ne!(runner.unsigned_abs(), zygote);
-    kill(zygote.cast_signed());
-    let gone = format!("/proc/{zygote}/stat");
-    wait_for("it is gone", || fs::read_to_string(&gone).map_or(true, |stat| stat.contains(") Z")));
-    // The next one has another.
-    assert_eq!(bench.run(bench.shell("exit 3")).await.exit, Exit::Exited(3));
-    assert_ne!(bench.runner.zygote.pid().expect("lives"), zygote);
-    fs::write(bench.path("go"), "").expect("written");
-    assert_eq!(started.ended().await.exit, Exit::Exited(4));
-    let zygote = bench.runner.zygote.pid().expect("lives");
-    drop(bench);
-    let gone = format!("/proc/{zygote}/stat");
-    wait_for("it ends with its daemon", || fs::read_to_string(&gone).map_or(true, |stat| stat.contains(") Z")));
-}
-
-#[tokio::test]
-async fn a_zygote_keeps_no_dead_runners() {
-    let bench = Bench::new();
-    for number in 0..20 {
-        let spec = Spec { id: JobId(number), ..bench.shell("exit 0") };
-        assert_eq!(bench.run(spec).await.exit, Exit::Exited(0));
+    for number in 10..30 {
+        let spec = Spec { id: JobId(number), ..bench.shell("exit 3") };
+        assert_eq!(daemon.start(&spec).expect("started").ended().await.exit, Exit::Exited(3));
     }
-    let zygote = bench.runner.zygote.pid().expect("lives");
-    // In the test's program it is another thread that forks.
-    let all = || {
-        let tasks = fs::read_dir(format!("/proc/{zygote}/task")).expect("lives").flatten();
-        tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default()).collect::<String>()
+    let pid = daemon.processes.pid().expect("lives");
+    assert_eq!(number_in(&wait.id.folder(&daemon.root).join(job::LOCK)).cast_unsigned(), pid);
+    // Nothing of those that have ended is left: no child, no thread, no open file.
+    let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).expect("lives").count();
+    let children = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("lives").flatten();
+        let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        tasks.map(of).collect::<String>().split_whitespace().count()
     };
-    wait_for("all are reaped", || all().trim().is_empty());
+    // In the test's program the runner's own thread is not the first; one listens for alarms.
+    wait_for("one child and its thread are left", || children() == 1 && count("task") <= 4);
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("lives").flatten();
+    let open = fds.filter_map(|fd| fs::read_link(fd.path()).ok()?.into_os_string().into_string().ok());
+    let of_jobs = open.filter(|path| path.contains("/jobs/") || path.contains("[pidfd]")).count();
+    assert_eq!(of_jobs, 3, "lock, output, and the child's handle");
+    // The daemon ends.
+    drop((long, daemon));
+    fs::write(bench.path("go"), "").expect("written");
+    assert_eq!(bench.runner.adopt(wait.id).ended().await.exit, Exit::Exited(4));
+    wait_for("it ends with its last job", || is_gone(pid));
 }
 
 #[tokio::test]
-async fn a_stopped_zygote_is_replaced() {
+async fn a_killed_runner_is_replaced() {
+    let bench = Bench::new();
+    let long = bench.runner.start(&bench.shell("echo $$ > pid; exec sleep 600")).expect("started");
+    let action = number_in(&bench.path("pid"));
+    let killed = bench.runner.processes.pid().expect("lives");
+    kill(killed.cast_signed());
+    // Given to it before it is gone, a job would be lost too.
+    until("it is gone", || !Path::new(&format!("/proc/{killed}")).exists()).await;
+    let spec = Spec { id: JobId(8), ..bench.shell("exit 3") };
+    assert_eq!(bench.run(spec).await.exit, Exit::Exited(3));
+    assert_ne!(bench.runner.processes.pid().expect("lives"), killed);
+    assert_eq!(long.ended().await.exit, Exit::Lost);
+    assert!(is_gone(action.cast_unsigned()));
+}
+
+#[tokio::test]
+async fn a_stopped_runner_is_replaced() {
     let bench = Bench::new();
     assert_eq!(bench.run(bench.shell("exit 0")).await.exit, Exit::Exited(0));
-    let stopped = bench.runner.zygote.pid().expect("lives");
+    let stopped = bench.runner.processes.pid().expect("lives");
     let number = Pid::from_raw(stopped.cast_signed()).expect("a process id");
     kill_process(number, Signal::STOP).expect("stopped");
     // What it was given is nobody's when it is killed, and had not begun.
     let started = bench.runner.start(&bench.shell("echo $$ > pid")).expect("given");
-    bench.runner.zygote.replace();
+    bench.runner.processes.replace(&started.heard.as_ref().expect("ours").from);
     assert_eq!(started.ended().await.exit, Exit::Lost);
     assert!(!bench.path("pid").exists());
     bench.runner.remove(JobId(7)).expect("removed");
     assert_eq!(bench.run(bench.shell("exit 3")).await.exit, Exit::Exited(3));
-    wait_for("it is reaped", || !Path::new(&format!("/proc/{stopped}")).exists());
+    until("it is reaped", || !Path::new(&format!("/proc/{stopped}")).exists()).await;
+}
 
-    // One that takes nothing is given so many jobs and no more.
-    let stopped = bench.runner.zygote.pid().expect("lives");
-    kill_process(Pid::from_raw(stopped.cast_signed()).expect("a process id"), Signal::STOP).expect("stopped");
+#[tokio::test]
+async fn a_stopped_runner_is_continued() {
+    let bench = Bench::new();
+    let started = bench.runner.start(&bench.shell("while [ ! -e go ]; do sleep 0.02; done; exit 4")).expect("started");
+    let pid = bench.runner.processes.pid().expect("lives");
+    let from = started.heard.as_ref().expect("ours").from.clone();
+    from.let_go_on();
+    kill_process(Pid::from_raw(pid.cast_signed()).expect("a process id"), Signal::STOP).expect("stopped");
+    wait_for("it is stopped", || leftovers::is_stopped(pid.cast_signed()));
+    from.let_go_on();
+    fs::write(bench.path("go"), "").expect("written");
+    assert_eq!(started.ended().await.exit, Exit::Exited(4));
+}
+
+#[tokio::test]
+async fn who_kills_the_runner_of_all_is_alone_the_next_time() {
+    let bench = Bench::new();
+    let job = |id: u64, text: &str| Spec { id: JobId(id), label: format!("job {}", id % 2), ..bench.shell(text) };
+    let innocent = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 4";
+    let (first, guilty) = (job(1, innocent), job(2, "kill -9 $PPID; sleep 600"));
+    let first = bench.runner.start(&first).expect("started");
+    number_in(&bench.path("pid"));
+    assert_eq!(bench.runner.start(&guilty).expect("started").ended().await.exit, Exit::Lost);
+    assert_eq!(first.ended().await.exit, Exit::Lost);
+    let again = bench.runner.start(&job(3, innocent)).expect("started");
+    assert_eq!(bench.runner.start(&Spec { id: JobId(4), ..guilty }).expect("started").ended().await.exit, Exit::Lost);
+    fs::write(bench.path("go"), "").expect("written");
+    assert_eq!(again.ended().await.exit, Exit::Exited(4));
+    assert_eq!(*locked(&bench.runner.suspects), BTreeSet::from(["job 0".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_an_action_puts_in_the_place_of_its_files_is_not_waited_for_and_not_shown() {
+    let bench = Bench::new();
+    for script in ["rm $COB_JOB/output; mkfifo $COB_JOB/output; exit 3", "ln -sf /etc/passwd $COB_JOB/output; exit 3"] {
+        let result = bench.run(bench.shell(script)).await;
+        assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(3), ""), "{script}");
+    }
+    // Without its lock, what is left of a lost job is known by its environment alone.
+    let started = bench.runner.start(&bench.shell("rm $COB_JOB/lock; echo $$ > pid; exec sleep 600")).expect("started");
+    let pid = number_in(&bench.path("pid"));
+    kill(bench.runner.processes.pid().expect("lives").cast_signed());
+    assert_eq!(started.ended().await.exit, Exit::Lost);
+    assert!(is_gone(pid.cast_unsigned()));
+}
+
+#[tokio::test]
+async fn a_runner_has_so_many_jobs_and_no_more() {
+    let bench = Bench::new();
     let mut given = Vec::new();
-    for number in 100..2000 {
-        let spec = Spec { id: JobId(number), ..bench.shell("exit 0") };
-        given.push(bench.runner.start(&spec).expect("given to it, or to the next"));
-        if bench.runner.zygote.pid() != Some(stopped) {
-            break;
-        }
+    let mut pids = std::collections::BTreeSet::new();
+    for number in 0..250 {
+        let spec = Spec { id: JobId(number), ..bench.shell("while [ ! -e go ]; do sleep 0.5; done; exit 4") };
+        given.push(bench.runner.start(&spec).expect("started"));
+        pids.insert(bench.runner.processes.pid().expect("lives"));
     }
-    assert_ne!(bench.runner.zygote.pid(), Some(stopped), "it was found out by {}", given.len());
-    let last = given.pop().expect("one");
-    assert_eq!(last.ended().await.exit, Exit::Exited(0));
-    for lost in given {
-        assert_eq!(lost.ended().await.exit, Exit::Lost);
+    assert_eq!(pids.len(), 3);
+    fs::write(bench.path("go"), "").expect("written");
+    for job in given {
+        assert_eq!(job.ended().await.exit, Exit::Exited(4));
     }
+    let last = bench.runner.processes.pid().expect("lives");
+    wait_for("those that were full have ended", || pids.iter().all(|pid| *pid == last || is_gone(*pid)));
 }

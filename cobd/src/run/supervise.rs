@@ -1,7 +1,7 @@
 //! One child in a process group of its own: begun, watched, ended with all its group.
 //!
-//! Used by the runner (actions) and by the keeper of a service. Synchronous: each of these is a process
-//! that does nothing else.
+//! Used by the runner (actions) and by the keeper of a service. Synchronous: who waits for a child does
+//! nothing else.
 
 use std::ffi::OsString;
 use std::io;
@@ -49,11 +49,13 @@ pub(crate) struct Watch<'a> {
     /// Whether somebody asks for its end.
     pub(crate) asked: &'a dyn Fn() -> bool,
     /// Becomes readable when `asked` may have changed its mind.
-    pub(crate) alarm: Option<OwnedFd>,
+    pub(crate) alarm: Option<&'a OwnedFd>,
     /// Between two looks, at most.
     pub(crate) longest: Duration,
     /// What becomes of those that the child leaves behind.
     pub(crate) rest: Rest,
+    /// What tells the child's processes from others of this session; none where there are no others.
+    pub(crate) mark: Option<&'a str>,
 }
 
 /// What becomes of processes that outlive the one that began them.
@@ -91,7 +93,7 @@ impl Group {
         let (mut pause, mut held) = (SHORTEST, 0);
         let ended = loop {
             let left = limit.map_or(pause, |limit| limit.saturating_duration_since(Instant::now()));
-            if self.has_ended_within(pause.min(left), watch.alarm.as_ref()) {
+            if self.has_ended_within(pause.min(left), watch.alarm) {
                 break Ended::Itself;
             }
             let holds = outputs.iter_mut().map(OutputFile::bound).sum::<u64>();
@@ -106,7 +108,7 @@ impl Group {
         };
         if ended != Ended::Itself || watch.rest == Rest::End {
             // The leader is not reaped before, so that the group's number stays its own.
-            Kin::of(self.leader).end(grace);
+            Kin::of(self.leader, watch.mark).end(grace);
         }
         Ok((self.child.wait()?, ended))
     }

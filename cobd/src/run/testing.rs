@@ -23,6 +23,15 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// The same where tasks of this thread have to go on meanwhile.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < limit, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Whether any process has this text in its environment.
 pub(crate) fn anybody_with(text: &str) -> bool {
     let own = std::process::id().to_string();

@@ -136,6 +136,7 @@ fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
         |words: &[&str]| crate::words::run(crate::words::cobctl(&cluster, &["n1"], &[&["logs"], words].concat()));
     assert_eq!(logs(&["n1/server"]), (0, "begun\ncomplaint\n".to_owned()));
     assert_eq!(logs(&["n1/server", "-n", "1"]), (0, "complaint\n".to_owned()));
+    assert_eq!(logs(&["n1/server", "-n", "0"]), (0, String::new()));
     let (exit, said) = logs(&["n1/server", "--json"]);
     let told = r#"{"cob":"n1/server","source":"output","text":"begun\ncomplaint\n","ended":false}"#;
     assert_eq!((exit, said.trim_end()), (0, told));

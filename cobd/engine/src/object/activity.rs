@@ -211,7 +211,7 @@ impl Object {
             ActionOutcome::Lost => {
                 self.state = None;
                 self.values = Arc::default();
-                (None, "it left no result: the daemon or the host died while it ran".to_owned())
+                (None, "it left no result: its runner was killed, or the host died, while it ran".to_owned())
             }
         };
         self.outlived = false;

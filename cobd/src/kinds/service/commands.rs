@@ -8,8 +8,10 @@ use cob_types::Command;
 
 use super::folder::COMMANDS;
 use crate::run::supervise::{self, Group, Rest, Watch};
-use crate::run::{Exit, OutputFile, Redactor, base_environment, escape, tail};
+use crate::run::{Exit, JOB_VARIABLE, OutputFile, Redactor, base_environment, escape, now_ns, tail};
 
+/// Tells the processes of one command from those of others in its session.
+const COMMAND_VARIABLE: &str = "COB_COMMAND";
 /// One attempt of `ready` or `status` may take this long.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(10);
 /// Between two looks at a command that runs.
@@ -47,10 +49,15 @@ impl Commands {
         let mut child = std::process::Command::new(program);
         child.args(arguments).current_dir(&self.working_folder);
         child.env_clear().envs(&self.environment).envs(variables.iter().cloned());
+        // Within an action it ends with that, and with its own time.
+        child.envs(std::env::var_os(JOB_VARIABLE).map(|folder| (JOB_VARIABLE, folder)));
+        let own = format!("{}.{}", std::process::id(), now_ns());
+        child.env(COMMAND_VARIABLE, &own);
+        let mark = format!("{COMMAND_VARIABLE}={own}");
         let group = Group::begin(&mut child, [&output[0], &output[0]])
             .map_err(|e| supervise::why_not_begun(&words, &self.working_folder, &e))?;
         // `start` and `stop` of a service that looks after itself may leave it in the background.
-        let watch = Watch { asked: &|| false, alarm: None, longest: LOOK, rest: Rest::Leave };
+        let watch = Watch { asked: &|| false, alarm: None, longest: LOOK, rest: Rest::Leave, mark: Some(&mark) };
         let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
         let [output] = output;
         output.finish();

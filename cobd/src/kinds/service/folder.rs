@@ -238,7 +238,7 @@ impl ServiceFolder {
     pub(super) fn end_unsupervised(&self, grace: Duration) {
         let (session, variable) = self.traces();
         if let Some(session) = session {
-            leftovers::end_leftovers(session, &variable, grace);
+            leftovers::end_leftovers(Some(session), &variable, grace);
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::fs::inotify;
 
 use super::folder::{LOCK, OUTPUT, Plan, SERVICE_VARIABLE, STOP, STOPPING, ServiceFolder, take_environment};
 use crate::run::supervise::{self, Ended, Group, Rest, Watch};
-use crate::run::{Exit, Opened, OutputFile, enter_session, holds_lock, present, remove_folder};
+use crate::run::{Exit, Opened, OutputFile, is_file, lead_session, present, remove_folder, sign};
 
 /// Between two looks at what the service prints. The wish to stop wakes the keeper by itself.
 const LOOK: Duration = Duration::from_secs(1);
@@ -22,10 +22,11 @@ const LOOK_WITHOUT_ALARM: Duration = Duration::from_millis(100);
 /// hand.
 pub(crate) fn keep(path: &Path) -> ExitCode {
     let folder = ServiceFolder::new(path.to_owned());
-    if !holds_lock(&folder.file(LOCK)) {
+    if !is_file(io::stdin(), &folder.file(LOCK)) {
         return ExitCode::from(2);
     }
-    enter_session();
+    lead_session();
+    sign(io::stdin());
     let (exit, asked) = match folder.plan().filter(|p| p.format == Plan::FORMAT) {
         Some(plan) => serve(&folder, &plan),
         None => (Exit::SpawnFailed("its plan can't be read".to_owned()), false),
@@ -68,7 +69,7 @@ fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
     let stop = folder.file(STOP);
     let longest = if alarm.is_some() { LOOK } else { LOOK_WITHOUT_ALARM };
     // Workers without their master are no service.
-    let watch = Watch { asked: &|| present(&stop), alarm, longest, rest: Rest::End };
+    let watch = Watch { asked: &|| present(&stop), alarm: alarm.as_ref(), longest, rest: Rest::End, mark: None };
     let ended = group.wait(&mut outputs, None, Duration::from_millis(plan.grace_ms), &watch);
     let [output] = outputs;
     match (&plan.private, opened) {
