@@ -2,8 +2,8 @@
 # Replays a published deployment (shared/bench/ballet) on real daemons of this machine and tells what the
 # ordering itself cost: T - T*, in all and per hop between hosts, and what of it the processes of the first checks cost
 # (ballet_checks.py) and what the actions take beyond their T* where no daemon is (ballet_bare.py, before the first daemon
-# and after the last one). Then plays it once more on new daemons and tells how far the end was from what `cobgen plan`
-# forecast, with the durations of the first time.
+# and after the last one). Then plays it on new daemons, COB_BALLET_PLAYS times (3), and tells how far each end was from
+# what `cobgen plan` forecast, with the durations of all plays before it.
 #
 #   tests/bench/ballet.sh BALLET_FOLDER CASE SITES [SCALE [RELEASE]]
 #
@@ -103,19 +103,27 @@ for n in "${!phases[@]}"; do
         --history "$dir/run.jsonl" --generation $((n + 1))
     "$here/tests/bench/ballet_checks.py" "$ballet" "$case" "${phases[$n]}" "$sites" "$release" "$dir/run.jsonl" $((n + 1))
 done
-"$bin/cobctl" --depot "$dir/depot" durations --transitions >"$dir/moves.json"
+"$bin/cobctl" --depot "$dir/depot" history --json >"$dir/play0.jsonl"
 stop
-for n in "${!phases[@]}"; do
-    states=()
-    [ "$n" != 0 ] || states=(--states "$dir/states.json")
-    "$bin/cobgen" plan --from "$n" --to $((n + 1)) --depot "$dir/depot" --durations "$dir/moves.json" "${states[@]}" \
-        --json >"$dir/plan$n.json"
+for play in $(seq "${COB_BALLET_PLAYS:-3}"); do
+    # shellcheck disable=SC2046
+    "$bin/cobctl" durations --transitions $(seq -f "$dir/play%g.jsonl" 0 $((play - 1))) >"$dir/moves.json"
+    for n in "${!phases[@]}"; do
+        states=()
+        [ "$n" != 0 ] || states=(--states "$dir/states.json")
+        "$bin/cobgen" plan --from "$n" --to $((n + 1)) --depot "$dir/depot" --durations "$dir/moves.json" "${states[@]}" \
+            --json >"$dir/plan$n.json"
+    done
+    start "play$play"
+    for n in "${!phases[@]}"; do
+        switch "play$play" $((n + 1))
+        echo "${phases[$n]}, forecast from $play of what was recorded beside reality:"
+        "$bin/cobctl" --depot "$dir/depot" history --compare-plan "$dir/plan$n.json" | tail -n "${COB_BALLET_LINES:-1}"
+    done
+    "$bin/cobctl" --depot "$dir/depot" history --json >"$dir/play$play.jsonl"
+    stop
+    if [ -n "${COB_BALLET_KEEP:-}" ]; then
+        mkdir -p "$COB_BALLET_KEEP" && cp "$dir/play$play.jsonl" "$dir"/plan*.json "$COB_BALLET_KEEP"
+    fi
 done
-start second
-for n in "${!phases[@]}"; do
-    switch second $((n + 1))
-    echo "${phases[$n]}, forecast beside reality:"
-    "$bin/cobctl" --depot "$dir/depot" history --compare-plan "$dir/plan$n.json" | tail -n "${COB_BALLET_LINES:-1}"
-done
-stop
 bare

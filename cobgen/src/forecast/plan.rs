@@ -188,9 +188,13 @@ pub struct PointOfNoReturn {
 /// When the switch ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// With every duration at its median.
+    /// With every duration at its median: when the transitions of the plan end.
     pub end_us: u64,
-    /// Half of the runs ended by then.
+    /// What is expected: half of the runs ended by then. As `end_us` where there were none.
+    ///
+    /// Who waits for several waits for the slowest of them, which is seldom one that takes its median: with every
+    /// duration at its median the end comes too early (the merge event bias; MacCrimmon and Ryavec, "An analytical
+    /// study of the PERT assumptions", Operations Research 12(1), 1964).
     pub p50_us: u64,
     /// Nine of ten runs ended by then.
     pub p90_us: u64,

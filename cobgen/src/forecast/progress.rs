@@ -199,9 +199,12 @@ impl Progress {
         }
         let last = transitions.iter().map(|step| step.end_us).max().unwrap_or(0);
         let other = if self.last_end == 0 { 0 } else { since(self.last_end) };
+        let end_us = last.max(other);
+        let ended = self.made.iter().filter(|made| matches!(made, Made::Ended(..))).count();
+        let left_us = if ended == self.made.len() { 0 } else { end_us.saturating_sub(now) };
         Standing {
-            end_us: last.max(other),
-            ended: self.made.iter().filter(|made| matches!(made, Made::Ended(..))).count(),
+            end_us: end_us.saturating_add_signed(beyond_medians(plan, left_us)),
+            ended,
             running: self.made.iter().filter(|made| matches!(made, Made::Runs(_))).count(),
             transitions,
             unplanned: self.unplanned,
@@ -209,6 +212,14 @@ impl Progress {
             left: self.left.len(),
         }
     }
+}
+
+/// By how much what is left takes longer than with every duration at its median: of the whole the plan knows it.
+fn beyond_medians(plan: &SwitchPlan, left_us: u64) -> i64 {
+    let f = &plan.forecast;
+    let whole = i128::from(f.p50_us) - i128::from(f.end_us);
+    let part = whole * i128::from(left_us.min(f.end_us)) / i128::from(f.end_us.max(1));
+    i64::try_from(part).unwrap_or_default()
 }
 
 fn is_hop(plan: &SwitchPlan, at: usize, hop: &(CobId, StateName, StateName)) -> bool {

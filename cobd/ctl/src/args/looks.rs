@@ -115,6 +115,9 @@ pub struct DurationsArgs {
     /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
     #[arg(long)]
     pub transitions: bool,
+    /// Saved histories (`cobctl history --json > FILE`), in place of those of the hosts; - reads the standard input
+    #[arg(value_name = "FILE")]
+    pub histories: Vec<PathBuf>,
 }
 
 /// Arguments of `facts`.

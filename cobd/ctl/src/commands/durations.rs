@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, StateName};
+use serde_json::Value;
 
 use super::transitions::Transitions;
-use super::{Context, history};
+use super::{Context, history, saved};
 use crate::args::DurationsArgs;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -18,15 +19,24 @@ use crate::screen::Screen;
 /// Of each action on a node the last so many count.
 const LAST: usize = 9;
 
+/// What is summed up from histories.
+pub(super) trait Record: Default {
+    /// Takes the next entry of a history.
+    fn take(&mut self, entry: HistoryEntry);
+
+    /// That history has ended. What comes is of another one: of the same hosts at another time, or of others that have
+    /// the same names. What both have counts once.
+    fn end(&mut self);
+
+    /// What `cobgen plan --durations` reads.
+    fn lines(&self) -> BTreeMap<String, Value>;
+}
+
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
     if args.transitions {
-        return transitions(context, screen, args).await;
+        return Ok(print::<Transitions>(context, screen, args).await?.1);
     }
-    let mut recorded = Recorded::default();
-    let exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
-    let lines = recorded.lines();
-    let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
-    screen.line(&text)?;
+    let (recorded, exit) = print::<Recorded>(context, screen, args).await?;
     if recorded.others > 0 {
         let others = cob_types::words::count(recorded.others, "move");
         screen.problem(
@@ -34,16 +44,40 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &Durations
             &format!("{others} of change objects that are no services with actions left out: `--transitions` has them"),
         );
     }
-    Ok(if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit })
+    Ok(exit)
 }
 
-async fn transitions(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
-    let mut recorded = Transitions::default();
-    let exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
+async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<(R, Exit), Failure> {
+    let mut recorded = R::default();
+    let mut exit = Exit::Yes;
+    if args.histories.is_empty() {
+        exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
+        recorded.end();
+    }
+    let mut wrong = Vec::new();
+    for file in &args.histories {
+        let counts = |entry: &HistoryEntry| args.since_generation.is_none_or(|since| entry.generation >= since);
+        let read = saved::each(file, screen, |entry| {
+            if counts(&entry) {
+                recorded.take(entry);
+            }
+        });
+        wrong.extend(read.err());
+        recorded.end();
+    }
+    // All files that are no histories are told, and nothing is made of the others.
+    let last = wrong.pop();
+    for failure in wrong {
+        failure.print(screen);
+    }
+    if let Some(failure) = last {
+        return Err(failure);
+    }
     let lines = recorded.lines();
     let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
     screen.line(&text)?;
-    Ok(if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit })
+    let exit = if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit };
+    Ok((recorded, exit))
 }
 
 /// What the histories say of actions.
@@ -51,27 +85,77 @@ async fn transitions(context: &Context, screen: &mut Screen, args: &DurationsArg
 struct Recorded {
     /// The action that runs on each change object: when it began, and from where to where.
     running: BTreeMap<CobId, (u64, StateName, StateName)>,
-    /// Milliseconds, by action, service and node, the latest last.
-    times: BTreeMap<(&'static str, String, String), VecDeque<u64>>,
+    /// Milliseconds, by action, service and node; each is known by when it ended.
+    times: BTreeMap<(&'static str, String, String), Latest<u64, u64>>,
     /// Moves that ended well and are no action of a plan.
     others: usize,
 }
 
-impl Recorded {
+/// The latest of some values, each with what it was noted under: what is noted twice is one.
+#[derive(Debug)]
+pub(super) struct Latest<K, T>(VecDeque<(K, T)>);
+
+impl<K, T> Default for Latest<K, T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<K: Eq, T> Latest<K, T> {
+    /// Keeps so many.
+    pub(super) fn add(&mut self, under: K, value: T, most: usize) {
+        if self.0.iter().any(|(noted, _)| *noted == under) {
+            return;
+        }
+        self.0.push_back((under, value));
+        if self.0.len() > most {
+            self.0.pop_front();
+        }
+    }
+
+    /// The latest last.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(K, T)> {
+        self.0.iter()
+    }
+
+    /// The latest last.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(_, value)| value)
+    }
+}
+
+impl Record for Recorded {
     fn take(&mut self, entry: HistoryEntry) {
         let HistoryEntry { ts_ns, cob: Some(cob), event, from, to, ok, .. } = entry else { return };
         match (event.as_str(), from, to) {
             ("start", Some(from), Some(to)) => _ = self.running.insert(cob, (ts_ns, from, to)),
             ("end", ..) => {
                 if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
-                    self.ended(&cob, &from, &to, ts_ns.saturating_sub(began) / 1_000_000);
+                    self.ended(&cob, (&from, &to), began, ts_ns);
                 }
             }
             _ => {}
         }
     }
 
-    fn ended(&mut self, cob: &CobId, from: &StateName, to: &StateName, ms: u64) {
+    fn end(&mut self) {
+        self.running.clear();
+    }
+
+    /// `ACTION SERVICE NODE`, `ACTION SERVICE` and `ACTION`, with the median of each.
+    fn lines(&self) -> BTreeMap<String, Value> {
+        let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for ((action, service, node), times) in &self.times {
+            for key in [format!("{action} {service} {node}"), format!("{action} {service}"), (*action).to_owned()] {
+                all.entry(key).or_default().extend(times.values());
+            }
+        }
+        all.into_iter().map(|(key, times)| (key, format!("{}ms", median(times)).into())).collect()
+    }
+}
+
+impl Recorded {
+    fn ended(&mut self, cob: &CobId, (from, to): (&StateName, &StateName), began: u64, at: u64) {
         let service = cob.name().strip_suffix("/instance").filter(|service| !service.contains('/'));
         let action = action(from, to);
         let (Some(service), Some(action)) = (service, action) else {
@@ -79,21 +163,7 @@ impl Recorded {
             return;
         };
         let times = self.times.entry((action, service.to_owned(), cob.host_str().to_owned())).or_default();
-        times.push_back(ms);
-        if times.len() > LAST {
-            times.pop_front();
-        }
-    }
-
-    /// `ACTION SERVICE NODE`, `ACTION SERVICE` and `ACTION`, with the median of each.
-    fn lines(&self) -> BTreeMap<String, String> {
-        let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for ((action, service, node), times) in &self.times {
-            for key in [format!("{action} {service} {node}"), format!("{action} {service}"), (*action).to_owned()] {
-                all.entry(key).or_default().extend(times);
-            }
-        }
-        all.into_iter().map(|(key, times)| (key, format!("{}ms", median(times)))).collect()
+        times.add(at, at.saturating_sub(began) / 1_000_000, LAST);
     }
 }
 
@@ -121,12 +191,16 @@ fn median(mut times: Vec<u64>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::testing::{entry, id, state};
 
     /// An action from `from` to `to` that takes so long.
     fn action(recorded: &mut Recorded, cob: &str, from: &str, to: &str, ms: u64, ok: Option<bool>) {
-        let base = entry(id(cob).host_str(), 1, 1, 1_795_226_464_000_000_000);
+        // No two end at the same moment.
+        static BEGUN: AtomicU64 = AtomicU64::new(1_795_226_464_000_000_000);
+        let base = entry(id(cob).host_str(), 1, 1, BEGUN.fetch_add(1, Ordering::Relaxed));
         let base = HistoryEntry { cob: Some(id(cob)), from: Some(state(from)), to: Some(state(to)), ..base };
         recorded.take(HistoryEntry { event: "start".to_owned(), ..base.clone() });
         recorded.take(HistoryEntry { event: "check".to_owned(), ..base.clone() });
@@ -134,7 +208,12 @@ mod tests {
     }
 
     fn lines(recorded: &Recorded) -> String {
-        recorded.lines().iter().map(|(key, time)| format!("{key}: {time}")).collect::<Vec<_>>().join("\n")
+        recorded
+            .lines()
+            .iter()
+            .map(|(key, time)| format!("{key}: {}", time.as_str().expect("text")))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     #[test]

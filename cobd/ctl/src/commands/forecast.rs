@@ -66,13 +66,13 @@ impl Beside {
                 self.plan.from,
                 self.plan.to,
                 count(self.plan.transitions.len(), "transition"),
-                time(self.plan.forecast.end_us)
+                time(self.plan.forecast.p50_us)
             );
         };
         let stands = self.progress.stands(plan, now_ns);
         let all = plan.transitions.len();
         let made = format!("{} of {} made", stands.ended, count(all, "transition"));
-        let late = apart(stands.end_us, plan.forecast.end_us);
+        let late = apart(stands.end_us, plan.forecast.p50_us);
         let when = if stands.ended == all {
             format!("all done after {}", time(stands.end_us))
         } else {
@@ -101,7 +101,8 @@ impl Beside {
         let transitions: Vec<Value> = self.plan.transitions.iter().zip(&stands.transitions).map(transition).collect();
         json!({
             "from": self.plan.from, "to": self.plan.to, "begun": self.has_begun(),
-            "planned_end_us": self.plan.forecast.end_us, "planned_p90_us": self.plan.forecast.p90_us,
+            "planned_end_us": self.plan.forecast.end_us, "planned_p50_us": self.plan.forecast.p50_us,
+            "planned_p90_us": self.plan.forecast.p90_us,
             "end_us": stands.end_us, "ended": stands.ended, "running": stands.running,
             "unplanned": stands.unplanned, "failed": stands.failed, "left": stands.left, "transitions": transitions,
         })
@@ -138,7 +139,7 @@ impl Beside {
             let text = format!("{} of {} made{}", stands.ended, count(all, "transition"), other(stands));
             return screen.paint(Paint::Bad, &text);
         }
-        let (planned, real) = (plan.forecast.end_us, stands.end_us);
+        let (planned, real) = (plan.forecast.p50_us, stands.end_us);
         let error = planned.abs_diff(real).saturating_mul(1000) / real.max(1);
         let (percent, tenth) = (error / 10, error % 10);
         let within = if real <= plan.forecast.p90_us { "" } else { ", beyond what nine in ten runs need" };

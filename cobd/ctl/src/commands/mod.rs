@@ -29,6 +29,7 @@ mod outcomes;
 mod output;
 mod plan;
 pub(crate) mod replay;
+mod saved;
 mod shell;
 mod status;
 mod switch;

@@ -13,6 +13,7 @@ use cobgen::cli::painted;
 use cobgen::forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
 use cobgen::generation::NoOrder;
 
+use super::durations::Record as _;
 use super::transitions::Transitions;
 use super::{Context, history};
 use crate::args::{PlanArgs, Wanted};
@@ -171,6 +172,7 @@ async fn recorded(context: &Context, screen: &mut Screen, now: &ClusterStatus) -
     let answers = |t: &Target| now.hosts.iter().any(|h| h.reachable && t.name.as_ref().is_none_or(|n| *n == h.name));
     context.targets.all.retain(answers);
     history::each(&context, screen, None, |entry| recorded.take(entry)).await?;
+    recorded.end();
     let text = serde_json::to_string(&recorded.lines()).map_err(Failure::environment)?;
     Durations::of_text(&text).map_err(|what| Failure::environment(anyhow::anyhow!(what)))
 }

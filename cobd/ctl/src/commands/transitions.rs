@@ -1,11 +1,14 @@
 //! `cobctl durations --transitions`: how long every transition took, and words between hosts, each with its spread, in the
 //! form that `cobgen plan --from --durations` reads.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, HostName, StateName};
 use serde_json::{Value, json};
+
+use super::durations::{Latest, Record};
 
 /// Of each transition of a change object the last so many count.
 const LAST: usize = 50;
@@ -15,9 +18,17 @@ const CHECK_NS: u64 = 60_000_000_000;
 /// What the histories say of transitions. Times are in microseconds.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
+    /// By what is done; each is known by when it ended.
+    times: BTreeMap<(CobId, String), Latest<u64, u64>>,
+    /// From one host to another.
+    messages: BTreeMap<(HostName, HostName), Latest<Taken, u64>>,
+    history: Reading,
+}
+
+/// How far a history is read.
+#[derive(Debug, Default)]
+struct Reading {
     running: BTreeMap<CobId, (u64, StateName, StateName)>,
-    /// By what is done, the latest last.
-    times: BTreeMap<(CobId, String), VecDeque<u64>>,
     activated: BTreeMap<HostName, Activated>,
     /// Those of which a check has been seen.
     known: BTreeSet<CobId>,
@@ -33,61 +44,63 @@ struct Activated {
     looked: BTreeSet<CobId>,
 }
 
-impl Transitions {
-    pub(super) fn take(&mut self, entry: HistoryEntry) {
-        self.messages.take(&entry);
+impl Record for Transitions {
+    fn take(&mut self, entry: HistoryEntry) {
+        let history = &mut self.history;
+        history.messages.take(&entry);
         let HistoryEntry { ts_ns, host, cob, event, from, to, ok, heard_ns, .. } = entry;
         match (event.as_str(), cob, from, to) {
             ("activate", None, ..) => {
-                _ = self.activated.insert(host, Activated { at: Some(ts_ns), ..Activated::default() })
+                _ = history.activated.insert(host, Activated { at: Some(ts_ns), ..Activated::default() })
             }
             ("start", Some(cob), Some(from), Some(to)) => {
-                self.activated.entry(host).or_default().looked.insert(cob.clone());
-                self.running.insert(cob, (ts_ns, from, to));
+                history.activated.entry(host).or_default().looked.insert(cob.clone());
+                history.running.insert(cob, (ts_ns, from, to));
             }
-            ("drift", Some(cob), ..) => _ = self.activated.entry(host).or_default().looked.insert(cob),
+            ("drift", Some(cob), ..) => _ = history.activated.entry(host).or_default().looked.insert(cob),
             ("end", Some(cob), ..) => {
-                if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
+                if let (Some((began, from, to)), Some(true)) = (history.running.remove(&cob), ok) {
                     // What comes next comes when the daemon has heard of it.
-                    self.add(cob, format!("{from}>{to}"), heard_ns.unwrap_or(ts_ns).saturating_sub(began));
+                    let us = heard_ns.unwrap_or(ts_ns).saturating_sub(began) / 1000;
+                    self.times.entry((cob, format!("{from}>{to}"))).or_default().add(ts_ns, us, LAST);
                 }
             }
             ("check", Some(cob), _, Some(found)) => {
                 // Only a new one and one whose content differs are looked at because a generation is active.
-                let due = found == StateName::OUTDATED || !self.known.contains(&cob);
-                let activated = self.activated.entry(host).or_default();
+                let due = found == StateName::OUTDATED || !history.known.contains(&cob);
+                let activated = history.activated.entry(host).or_default();
                 let since = activated.at.map(|at| ts_ns.saturating_sub(at));
                 let first = activated.looked.insert(cob.clone());
-                self.known.insert(cob.clone());
+                history.known.insert(cob.clone());
                 if let Some(since) = since.filter(|since| due && first && *since <= CHECK_NS) {
-                    self.add(cob, "check".to_owned(), since);
+                    self.times.entry((cob, "check".to_owned())).or_default().add(ts_ns, since / 1000, LAST);
                 }
             }
             _ => {}
         }
     }
 
-    fn add(&mut self, cob: CobId, what: String, ns: u64) {
-        let times = self.times.entry((cob, what)).or_default();
-        times.push_back(ns / 1000);
-        if times.len() > LAST {
-            times.pop_front();
+    fn end(&mut self) {
+        // Only a whole history tells by how much the clocks of its hosts differ.
+        for (way, times) in mem::take(&mut self.history).messages.times() {
+            let latest = self.messages.entry(way).or_default();
+            times.into_iter().for_each(|(taken, us)| latest.add(taken, us, LAST));
         }
     }
 
     /// `HOST/NAME FROM>TO`, for names that several hosts have `*/NAME FROM>TO`, and `message`.
-    pub(super) fn lines(&self) -> BTreeMap<String, Value> {
+    fn lines(&self) -> BTreeMap<String, Value> {
         let mut alike: BTreeMap<(&str, &str), (usize, Vec<u64>)> = BTreeMap::new();
         let mut lines = BTreeMap::new();
         for ((cob, what), times) in &self.times {
             let (hosts, all) = alike.entry((cob.name(), what)).or_default();
             *hosts += 1;
-            all.extend(times);
-            lines.insert(format!("{cob} {what}"), summed(times.iter().copied().collect()));
+            all.extend(times.values());
+            lines.insert(format!("{cob} {what}"), summed(times.values().copied().collect()));
         }
         let alike = alike.into_iter().filter(|(_, (hosts, _))| *hosts > 1);
         lines.extend(alike.map(|((name, what), (_, all))| (format!("*/{name} {what}"), summed(all))));
-        let messages = self.messages.times();
+        let messages: Vec<u64> = self.messages.values().flat_map(Latest::values).copied().collect();
         if !messages.is_empty() {
             lines.insert("message".to_owned(), summed(messages));
         }
@@ -104,9 +117,12 @@ impl Transitions {
 struct Messages {
     /// When the last word of this kind, from the first to the second, was sent.
     sent: BTreeMap<(Word, CobId, CobId), u64>,
-    /// By who sent and who took it, the latest last.
-    took: BTreeMap<(HostName, HostName), VecDeque<i64>>,
+    /// By who sent and who took it.
+    took: BTreeMap<(HostName, HostName), Latest<Taken, i64>>,
 }
+
+/// When a word was taken, of whom, by whom.
+type Taken = (u64, CobId, CobId);
 
 /// A word that both hosts write down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,28 +157,27 @@ impl Messages {
     fn taken(&mut self, word: Word, by: &CobId, of: Option<CobId>, at: u64) {
         let Some(of) = of else { return };
         let way = (of.host(), by.host());
-        if let Some(sent) = self.sent.remove(&(word, of, by.clone())) {
-            let times = self.took.entry(way).or_default();
-            times.push_back(i64::try_from(i128::from(at) - i128::from(sent)).unwrap_or_default() / 1000);
-            if times.len() > LAST {
-                times.pop_front();
-            }
+        if let Some(sent) = self.sent.remove(&(word, of.clone(), by.clone())) {
+            let us = i64::try_from(i128::from(at) - i128::from(sent)).unwrap_or_default() / 1000;
+            self.took.entry(way).or_default().add((at, of, by.clone()), us, LAST);
         }
     }
 
-    /// In microseconds, of all pairs of hosts between which words went both ways.
-    fn times(&self) -> Vec<u64> {
-        let median = |times: &VecDeque<i64>| {
-            let mut times: Vec<i64> = times.iter().copied().collect();
+    /// The words, and how long they took in microseconds: of all pairs of hosts between which words went both
+    /// ways.
+    fn times(&self) -> BTreeMap<(HostName, HostName), Vec<(Taken, u64)>> {
+        let median = |times: &Latest<Taken, i64>| {
+            let mut times: Vec<i64> = times.values().copied().collect();
             times.sort_unstable();
             let (low, high) = middle(&times);
             low.midpoint(high)
         };
-        let mut all = Vec::new();
-        for ((from, to), there) in &self.took {
-            let Some(back) = self.took.get(&(to.clone(), from.clone())) else { continue };
+        let mut all = BTreeMap::new();
+        for (way, there) in &self.took {
+            let Some(back) = self.took.get(&(way.1.clone(), way.0.clone())) else { continue };
             let ahead = (median(there) - median(back)) / 2;
-            all.extend(there.iter().filter_map(|us| u64::try_from(us - ahead).ok()));
+            let times = there.iter().filter_map(|(taken, us)| Some((taken.clone(), u64::try_from(us - ahead).ok()?)));
+            all.insert(way.clone(), times.collect());
         }
         all
     }
@@ -192,6 +207,12 @@ mod tests {
     use super::*;
     use crate::testing::{entry, id, state};
 
+    /// What is made of one history.
+    fn lines(t: &mut Transitions) -> BTreeMap<String, Value> {
+        t.end();
+        t.lines()
+    }
+
     const SECOND: u64 = 1_000_000_000;
 
     fn told(t: &mut Transitions, cob: &str, event: &str, hop: (&str, &str), at: u64, ok: Option<bool>) {
@@ -212,12 +233,12 @@ mod tests {
         told(&mut t, "n2/db", "end", ("down", "up"), SECOND, Some(false));
         told(&mut t, "n2/db", "start", ("down", "up"), 0, None);
         told(&mut t, "n2/db", "end", ("down", "up"), 2 * SECOND, Some(true));
-        let lines = serde_json::to_string(&t.lines()).expect("JSON");
+        let text = serde_json::to_string(&lines(&mut t)).expect("JSON");
         let expected = "{\"*/db down>up\":{\"median\":\"300000us\",\"min\":\"100000us\",\"p90\":\"2000000us\",\"runs\":5},\
             \"n1/db down>up\":{\"median\":\"250000us\",\"min\":\"100000us\",\"p90\":\"900000us\",\"runs\":4},\
             \"n2/db down>up\":{\"median\":\"2000000us\",\"min\":\"2000000us\",\"p90\":\"2000000us\",\"runs\":1}}";
-        assert_eq!(lines, expected);
-        Durations::of_text(&lines).expect("`cobgen plan` reads it");
+        assert_eq!(text, expected);
+        Durations::of_text(&text).expect("`cobgen plan` reads it");
     }
 
     #[test]
@@ -234,7 +255,7 @@ mod tests {
             ok: Some(true),
             ..end
         });
-        assert_eq!(t.lines()["n1/db down>up"]["median"], "2000000us");
+        assert_eq!(lines(&mut t)["n1/db down>up"]["median"], "2000000us");
     }
 
     #[test]
@@ -257,9 +278,34 @@ mod tests {
         word(&mut t, "n1/db", "grant", "to n1/app (1.7)", 0);
         word(&mut t, "n1/app", "hold", "n1/db", 70_000);
         word(&mut t, "n1/db", "grant", "to n3/app (1.8)", 0);
-        let lines = serde_json::to_string(&t.lines()).expect("JSON");
-        assert_eq!(lines, "{\"message\":{\"median\":\"1000us\",\"min\":\"900us\",\"p90\":\"1400us\",\"runs\":6}}");
-        Durations::of_text(&lines).expect("`cobgen plan` reads it");
+        let text = serde_json::to_string(&lines(&mut t)).expect("JSON");
+        assert_eq!(text, "{\"message\":{\"median\":\"1000us\",\"min\":\"900us\",\"p90\":\"1400us\",\"runs\":6}}");
+        Durations::of_text(&text).expect("`cobgen plan` reads it");
+    }
+
+    #[test]
+    fn histories_are_summed_up_and_what_two_have_counts_once() {
+        let mut t = Transitions::default();
+        let play = |t: &mut Transitions, at: u64, ms: u64| {
+            t.take(entry("n1", 1, 1, at));
+            told(t, "n1/db", "check", ("", "down"), at + 5_000_000, Some(true));
+            told(t, "n1/db", "start", ("down", "up"), at + SECOND, None);
+            told(t, "n1/db", "end", ("down", "up"), at + SECOND + ms * 1_000_000, Some(true));
+        };
+        // What one history ends with does not go on in the next: this move never ended.
+        play(&mut t, 0, 100);
+        told(&mut t, "n1/db", "start", ("up", "down"), 5 * SECOND, None);
+        t.end();
+        told(&mut t, "n1/db", "end", ("up", "down"), 9 * SECOND, Some(true));
+        // A later one, and then the first once more, with what came after it.
+        play(&mut t, 100 * SECOND, 300);
+        t.end();
+        play(&mut t, 0, 100);
+        t.end();
+        let text = serde_json::to_string(&t.lines()).expect("JSON");
+        let expected = "{\"n1/db check\":{\"median\":\"5000us\",\"min\":\"5000us\",\"p90\":\"5000us\",\"runs\":2},\
+            \"n1/db down>up\":{\"median\":\"200000us\",\"min\":\"100000us\",\"p90\":\"300000us\",\"runs\":2}}";
+        assert_eq!(text, expected);
     }
 
     #[test]
@@ -277,7 +323,7 @@ mod tests {
         t.take(entry("n1", 1, 1, 30 * SECOND));
         told(&mut t, "n1/db", "drift", ("", "outdated"), 60 * SECOND, Some(true));
         told(&mut t, "n1/db", "check", ("", "outdated"), 61 * SECOND, Some(true));
-        assert_eq!(t.lines()["n1/db check"]["runs"], 2);
-        assert_eq!(t.lines()["n1/db check"]["p90"], "9000us");
+        assert_eq!(lines(&mut t)["n1/db check"]["runs"], 2);
+        assert_eq!(lines(&mut t)["n1/db check"]["p90"], "9000us");
     }
 }

@@ -109,3 +109,37 @@ async fn who_can_not_be_reached_is_named() {
     let ran = cobctl(&["--depot", depot, "replay", "7"]).await;
     assert!(ran.code == 3 && ran.out.contains("n1/db") && ran.err.contains("n2 is missing"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn durations_come_from_saved_histories_too() {
+    let (n1, n2) = two().await;
+    let saved = cobctl(&["--host", &n1.address, "--host", &n2.address, "history", "--json"]).await.out;
+    let asked = cobctl(&["--host", &n1.address, "--host", &n2.address, "durations", "--transitions"]).await;
+    assert!(asked.code == 0 && asked.out.contains("n1/db down>up"), "{asked:?}");
+    drop((n1, n2));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let (first, again) = (file("first", &saved), file("again", &saved));
+    let ran = cobctl(&["durations", "--transitions", &first, &again]).await;
+    assert_eq!((ran.code, ran.out), (0, asked.out), "what both have counts once, and nobody is asked");
+    let none = cobctl(&["durations", "--transitions", "--since-generation", "8", &first]).await;
+    assert_eq!((none.code, none.out.trim()), (1, "{}"));
+
+    let lines: Vec<&str> = saved.lines().collect();
+    let wrong = file("wrong", &format!("{}\n\n5\n{}\n{{\"ts_ns\": \n", lines[0], lines[1]));
+    let ran = cobctl(&["durations", &first, &wrong, "/nonexistent"]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    for part in [
+        "wrong:3: no entry of a history: invalid type: integer `5`, expected an object (at byte 1)\n",
+        "wrong:5: no entry of a history: EOF while parsing a value",
+        "error: /nonexistent: No such file or directory",
+        "hint: `cobctl history --json` prints such a file",
+    ] {
+        assert!(ran.err.contains(part), "{part}: {}", ran.err);
+    }
+}

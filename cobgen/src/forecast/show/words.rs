@@ -82,10 +82,11 @@ fn forecast(plan: &SwitchPlan, out: &mut String) {
         let _ = writeln!(out, "nothing is moved");
         return;
     }
-    let mut text = format!("{}, all done after {}", count(all, "transition"), time(f.end_us));
+    let mut text = format!("{}, all done after {}", count(all, "transition"), time(f.p50_us));
     if f.runs > 0 {
-        let (half, most) = (time(f.p50_us), time(f.p90_us));
-        let _ = write!(text, "; of {} half by {half}, nine in ten by {most} (seed {})", count(f.runs, "run"), f.seed);
+        let (runs, most, median) = (count(f.runs, "run"), time(f.p90_us), time(f.end_us));
+        let _ = write!(text, ": the middle of {runs} (seed {}), of which nine in ten need no more than {most}", f.seed);
+        let _ = write!(text, "; {median} with every duration at its median");
     }
     wrapped(out, &text);
     if f.known < all {
