@@ -294,7 +294,7 @@ lives. Of a unit of systemd, what the journal of its host has, with times.")]
     /// Decide a conflict between what somebody changed on a host and what the model wants
     #[command(after_help = "\
 Examples:
-  cobctl resolve n1/app/config --theirs                 what the model wants
+  cobctl resolve n1/app/config --theirs                 what the model wants, and the user's other lines
   cobctl resolve n1/app/config --edit                   edit the merge of both in $EDITOR
   cobctl resolve n1/app/config --ours --path /etc/app.conf")]
     Resolve(ResolveArgs),
@@ -429,10 +429,10 @@ pub struct ResolveArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,
-    /// What is on the host stays
+    /// Lines that exclude each other stay as they are on the host
     #[arg(long, group = "choice")]
     pub ours: bool,
-    /// What the model wants is written
+    /// Lines that exclude each other become what the model wants
     #[arg(long, group = "choice")]
     pub theirs: bool,
     /// Edit the merge of both in $VISUAL or $EDITOR

@@ -113,9 +113,9 @@ pub struct Applied {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// What is on the host stays.
+    /// Lines that both sides have changed stay as they are on the host; what can't be merged by lines stays as a whole.
     Ours,
-    /// What is wanted is written.
+    /// Lines that both sides have changed become what is wanted; what can't be merged by lines does as a whole.
     Theirs,
     /// This is written.
     Edited(#[serde(with = "hex")] Vec<u8>),

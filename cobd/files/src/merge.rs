@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use git2::{DiffOptions, MergeFileInput, MergeFileOptions, Patch};
+use git2::{DiffOptions, FileFavor, MergeFileInput, MergeFileOptions, Patch};
 
 use crate::error::FilesError;
 
@@ -21,8 +21,20 @@ pub(crate) enum Merged {
     Binary,
 }
 
+/// Whose lines are taken where both have changed the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Ours,
+    Theirs,
+}
+
 /// Merges what two sides have made of a text, line by line.
 pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, FilesError> {
+    merge_for(None, base, ours, theirs)
+}
+
+/// The same, with the lines of this side where they exclude each other: no text is in conflict then.
+pub(crate) fn merge_for(side: Option<Side>, base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, FilesError> {
     if ours == theirs || theirs == base {
         return Ok(Merged::Clean(ours.to_vec()));
     }
@@ -34,7 +46,7 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, F
     }
     let guarded = |side: &[u8]| [GUARD, side].concat();
     let (base, ours, theirs) = (guarded(base), guarded(ours), guarded(theirs));
-    let side = |bytes| {
+    let input = |bytes| {
         let mut input = MergeFileInput::new();
         input.content(bytes);
         input
@@ -43,8 +55,13 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, F
     drop(git2::Buf::new());
     let mut options = MergeFileOptions::new();
     options.our_label("on this host").their_label("wanted").ancestor_label("applied before").style_diff3(true);
+    options.favor(match side {
+        None => FileFavor::Normal,
+        Some(Side::Ours) => FileFavor::Ours,
+        Some(Side::Theirs) => FileFavor::Theirs,
+    });
     let failed = |e: git2::Error| FilesError::Content(format!("a merge could not be made: {}", e.message()));
-    let merged = git2::merge_file(&side(&base), &side(&ours), &side(&theirs), Some(&mut options)).map_err(failed)?;
+    let merged = git2::merge_file(&input(&base), &input(&ours), &input(&theirs), Some(&mut options)).map_err(failed)?;
     let content = merged.content();
     let text = content.strip_prefix(GUARD).unwrap_or(content).to_vec();
     Ok(if merged.is_automergeable() { Merged::Clean(text) } else { Merged::Conflict(text) })
@@ -130,6 +147,20 @@ mod tests {
         assert!(!text.contains('\x01'));
         assert_eq!(merge(b"a\0", b"b\0", b"c\0").expect("merged"), Merged::Binary);
         assert_eq!(merge(b"a\0", b"b\0", b"b\0").expect("merged"), Merged::Clean(b"b\0".to_vec()));
+    }
+
+    #[test]
+    fn of_what_excludes_each_other_one_side_is_taken_and_the_rest_is_merged() {
+        let base = b"one\nport 80\ntwo\nthree\nfour\nfive\n";
+        let ours = b"mine\none\nport 81\ntwo\nthree\nfour\nfive\n";
+        let theirs = b"one\nport 82\ntwo\nthree\nfour\n5\n";
+        let taken = |side| merge_for(Some(side), base, ours, theirs).expect("merged");
+        let clean = |text: &str| Merged::Clean(text.as_bytes().to_vec());
+        assert_eq!(taken(Side::Ours), clean("mine\none\nport 81\ntwo\nthree\nfour\n5\n"));
+        assert_eq!(taken(Side::Theirs), clean("mine\none\nport 82\ntwo\nthree\nfour\n5\n"));
+        let first = merge_for(Some(Side::Theirs), b"a\n", b"b\n", b"c\n").expect("merged");
+        assert_eq!(first, clean("c\n"), "in the first line, too");
+        assert_eq!(merge_for(Some(Side::Ours), b"a\0", b"b\0", b"c\0").expect("merged"), Merged::Binary);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::apply::Progress;
 use crate::attributes::{Attributes, Managed, Sides};
 use crate::disk::{Disk, Found, is_staged};
 use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
-use crate::merge::{self, Merged};
+use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
 use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size, told};
 use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store, Text};
@@ -360,10 +360,16 @@ impl Planner<'_> {
         } else {
             let id = self.conflict_id(path, target, &base, &live)?;
             let wanted = || self.sides(target, &base, found, false).merge().0;
+            let decided = |excluded: Excluded, side| match excluded {
+                (_, Some(_)) => self.merge_for(side, target, &base, &live),
+                (_, None) => Ok(None),
+            };
             match (content, self.choices.get(&id)) {
                 // A field that was changed on both sides is as it is here, unless somebody says otherwise.
-                (content, Some(Choice::Ours)) => (content.unwrap_or(Content::Live), attributes),
-                (content, Some(Choice::Theirs)) => (content.unwrap_or(Content::Target), wanted()),
+                (Ok(content), Some(Choice::Ours)) => (content, attributes),
+                (Ok(content), Some(Choice::Theirs)) => (content, wanted()),
+                (Err(e), Some(Choice::Ours)) => (decided(e, Side::Ours)?.unwrap_or(Content::Live), attributes),
+                (Err(e), Some(Choice::Theirs)) => (decided(e, Side::Theirs)?.unwrap_or(Content::Target), wanted()),
                 (Ok(content), Some(Choice::Edited(_))) => (content, wanted()),
                 (Err(_), Some(Choice::Edited(bytes))) => (Content::Merged(bytes.clone()), wanted()),
                 (content, None) => {
@@ -480,6 +486,22 @@ impl Planner<'_> {
             (_, _, TargetNode::Absent) => conflict("it was changed here, and is to go", None),
             _ => conflict("it was changed here and in the model", None),
         }
+    }
+
+    /// What both have changed as this side has it, and what only one of them has changed as that one has it.
+    fn merge_for(
+        &self,
+        side: Side,
+        target: &Target,
+        base: &Base<'_>,
+        live: &Live<'_>,
+    ) -> Result<Option<Content>, FilesError> {
+        let Base::Kept(Kept { node: KeptNode::File(base), .. }) = base else { return Ok(None) };
+        let TargetNode::File(theirs) = &target.node else { return Ok(None) };
+        Ok(match merge::merge_for(Some(side), &self.store.blob(base)?, live.content()?, theirs)? {
+            Merged::Clean(bytes) => Some(Content::Merged(bytes)),
+            Merged::Conflict(_) | Merged::Binary => None,
+        })
     }
 
     fn sides<'s>(&self, target: &'s Target, base: &'s Base<'_>, found: &'s Found, keep_changes: bool) -> Sides<'s> {

@@ -157,6 +157,9 @@ fn no_line_of_a_user_is_lost_without_a_word() {
                 let decided = files.resolve(COB, &wanted, retire, None, &choice).expect("decided");
                 assert_eq!(decided, told.len());
                 if retire { files.retire(&job) } else { files.apply(&job) }.expect("decided");
+                for (path, lines) in lines.iter().filter(|_| choice == Choice::Ours) {
+                    assert!(lines.is_subset(&users(path)), "seed {seed} round {round}: {}", path.display());
+                }
             }
             Err(other) => panic!("seed {seed} round {round}: {other}"),
         }

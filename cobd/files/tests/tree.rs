@@ -246,6 +246,24 @@ fn a_conflict_writes_nothing_and_waits_for_a_decision() {
 }
 
 #[test]
+fn a_decision_is_about_what_both_have_changed_and_nothing_else() {
+    let bench = Bench::new();
+    let merge = r#", "manage": "merge""#;
+    let text = |port: &str, last: &str| format!("one\nport {port}\ntwo\nthree\nfour\n{last}\n");
+    let (first, second) = (bench.one(&text("1", "five"), merge), bench.one(&text("2", "5"), merge));
+    for (choice, port) in [(Choice::Ours, "9"), (Choice::Theirs, "2")] {
+        bench.apply(&first).expect("applied");
+        bench.write("x.conf", &format!("mine\n{}", text("9", "five")));
+        bench.apply(&second).expect_err("a conflict");
+        assert_eq!(bench.files.resolve(COB, &second, false, None, &choice).expect("decided"), 1);
+        bench.apply(&second).expect("applied");
+        assert_eq!(bench.read("x.conf"), format!("mine\n{}", text(port, "5")), "{choice:?}");
+        assert_eq!(bench.state(&second), State::Present);
+        bench.write("x.conf", &text("2", "5"));
+    }
+}
+
+#[test]
 fn a_decision_holds_for_what_was_seen_and_nothing_else() {
     let bench = Bench::new();
     let merge = r#", "manage": "merge""#;
