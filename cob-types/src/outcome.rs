@@ -1,7 +1,9 @@
 //! What came of a switch: who started it, when, from where to where, and how it ended on each host.
 //!
 //! Each host knows its own part from its history ([`of_host`]); the parts together are the outcome of the switch
-//! ([`together`]). Nothing here is believed: it is for people, and any text may stand in it.
+//! ([`together`]). A host that has all where it should be does not know whether others will ask something of it in the
+//! same switch: what it did after that is told beside its part ([`Later`]), and belongs to the switch if it began before
+//! all others were there. Nothing here is believed: it is for people, and any text may stand in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationNumber;
 use crate::history::HistoryEntry;
-use crate::id::{CobId, HostName};
+use crate::id::{CobId, HostName, StateName};
 use crate::words::list;
 
 /// The format that is written.
@@ -19,6 +21,8 @@ pub const FORMAT: u32 = 1;
 const SLACK_NS: u64 = 60_000_000_000;
 /// The same where one order was meant for all: they tell each other of it within ten seconds.
 const SKEW_NS: u64 = 10_000_000_000;
+/// So many times a host is moved again are told.
+const LATER: usize = 100;
 /// The most hosts that are named in a line.
 const NAMED: usize = 6;
 /// The longest outcome that is read, in bytes.
@@ -112,6 +116,25 @@ pub struct HostOutcome {
     /// The change objects that were moved or have failed; the others had nothing to do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cobs: BTreeMap<CobId, CobOutcome>,
+    /// What happened to it after it had converged, in its order: of the switch, or of something else. None where the part
+    /// is that of a [`SwitchOutcome`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<Later>,
+}
+
+/// A time in which a host that had converged was moved again, or the moment in which it went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Later {
+    /// When it began, in nanoseconds since 1970-01-01 UTC.
+    pub began_ns: u64,
+    /// When all was where it had been before; none: it is not.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
+    /// How it ended.
+    pub ended: Ended,
+    /// The change objects that were moved or have failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cobs: BTreeMap<CobId, CobOutcome>,
 }
 
 impl SwitchOutcome {
@@ -162,6 +185,20 @@ impl HostOutcome {
     /// It was for some hosts alone, and was never said to be for everybody.
     fn stays_alone(&self) -> bool {
         self.alone && self.widened_ns.is_none()
+    }
+
+    /// What happened later belongs to it.
+    fn absorb(&mut self, later: Later) {
+        (self.ended, self.ended_ns) = (later.ended, later.ended_ns);
+        for (cob, more) in later.cobs {
+            let of = self.cobs.entry(cob).or_default();
+            of.moves = of.moves.saturating_add(more.moves);
+            of.failures = of.failures.saturating_add(more.failures);
+            of.failed = more.failed;
+            if !more.error.is_empty() {
+                of.error = more.error;
+            }
+        }
     }
 }
 
@@ -220,25 +257,25 @@ pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
 #[derive(Debug, Clone, Default)]
 pub struct Course {
     all: Vec<HostOutcome>,
+    /// The one that the host is in, also when it has converged.
     open: Option<HostOutcome>,
+    /// Where they were, of those that were moved since it had converged and are not back.
+    away: BTreeMap<CobId, StateName>,
+    /// Those that somebody else has changed since: what mends that is not of the switch.
+    drifted: BTreeSet<CobId>,
 }
 
 impl Course {
     /// Takes the next entry of the history up.
     pub fn note(&mut self, entry: &HistoryEntry) {
-        let Self { all, open } = self;
+        let Self { all, open, away, drifted } = self;
         match (entry.event.as_str(), open.as_mut()) {
             ("go", _) => {
                 let Some(to) = entry.about() else { return };
-                // A canary that had converged, and was sent back before the others were told.
-                let canary = |s: &&mut HostOutcome| s.stays_alone() && s.from == Some(to) && to < s.to;
-                if open.is_none()
-                    && let Some(before) = all.last_mut().filter(canary)
-                {
-                    (before.ended, before.ended_ns) = (Ended::RolledBack, Some(entry.ts_ns));
-                }
                 all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
                 *open = Some(begun(entry, to, Ended::UnderWay));
+                away.clear();
+                drifted.clear();
             }
             ("call-off", _) => {
                 let Some(to) = entry.about() else { return };
@@ -246,15 +283,9 @@ impl Course {
                 all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });
             }
             ("activate", Some(switch)) if switch.to == entry.generation => switch.activated_ns = Some(entry.ts_ns),
-            ("settled", Some(switch)) if entry.about() == Some(switch.to) => {
-                let ended_ns = Some(entry.ts_ns);
-                all.extend(open.take().map(|s| HostOutcome { ended: Ended::Converged, ended_ns, ..s }));
+            ("settled", Some(switch)) if entry.about() == Some(switch.to) && switch.ended != Ended::Converged => {
+                (switch.ended, switch.ended_ns) = (Ended::Converged, Some(entry.ts_ns));
             }
-            ("cancel", Some(switch)) if entry.about() == Some(switch.to) => {
-                (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
-            }
-            ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
-            ("end" | "failed", Some(switch)) => note_move(switch, entry),
             ("only", open) => {
                 let Some(switch) = open.or_else(|| all.last_mut()) else { return };
                 if entry.detail.starts_with("for everybody") {
@@ -263,6 +294,12 @@ impl Course {
                     switch.alone = true;
                 }
             }
+            (_, Some(switch)) if switch.ended == Ended::Converged => note_later(switch, away, drifted, entry),
+            ("cancel", Some(switch)) if entry.about() == Some(switch.to) => {
+                (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
+            }
+            ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
+            ("end" | "failed", Some(switch)) => note_move(&mut switch.cobs, entry),
             _ => {}
         }
     }
@@ -282,16 +319,25 @@ impl Course {
     /// All of them, as they stand.
     #[must_use]
     pub fn end(self) -> Vec<HostOutcome> {
-        let Self { mut all, open } = self;
+        let Self { mut all, open, .. } = self;
         all.extend(open.map(unended));
+        // One may have been called off while the host was in another one.
+        all.sort_by_key(|part| part.began_ns);
         all
     }
 }
 
 /// How a switch stands that nothing has ended.
-fn unended(switch: HostOutcome) -> HostOutcome {
-    let failed = switch.ended == Ended::UnderWay && switch.cobs.values().any(|c| c.failed);
-    HostOutcome { ended: if failed { Ended::Failed } else { switch.ended }, ..switch }
+fn unended(mut switch: HostOutcome) -> HostOutcome {
+    let stands = |ended: Ended, cobs: &BTreeMap<CobId, CobOutcome>| {
+        let failed = ended == Ended::UnderWay && cobs.values().any(|c| c.failed);
+        if failed { Ended::Failed } else { ended }
+    };
+    switch.ended = stands(switch.ended, &switch.cobs);
+    for later in &mut switch.later {
+        later.ended = stands(later.ended, &later.cobs);
+    }
+    switch
 }
 
 fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcome {
@@ -306,18 +352,79 @@ fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcom
         alone: false,
         widened_ns: None,
         cobs: BTreeMap::new(),
+        later: Vec::new(),
     }
 }
 
-/// Another switch has begun before this one had ended.
-fn closed(before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
+/// Another switch has begun.
+fn closed(mut before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
     let ended = if next < before.to { Ended::RolledBack } else { Ended::Superseded };
-    HostOutcome { ended, ended_ns: Some(at), ..before }
+    let ended_ns = Some(at);
+    // A canary that had converged, and was sent back before the others were told.
+    let canary = before.stays_alone() && before.from == Some(next) && next < before.to;
+    if before.ended != Ended::Converged || canary {
+        return HostOutcome { ended, ended_ns, ..before };
+    }
+    match before.later.last_mut().filter(|later| later.ended_ns.is_none()) {
+        Some(later) => (later.ended, later.ended_ns) = (ended, ended_ns),
+        None if ended == Ended::RolledBack => {
+            before.later.push(Later { began_ns: at, ended_ns, ended, cobs: BTreeMap::new() });
+        }
+        None => {}
+    }
+    before
 }
 
-fn note_move(switch: &mut HostOutcome, entry: &HistoryEntry) {
+/// What happens on a host that had converged.
+fn note_later(
+    switch: &mut HostOutcome,
+    away: &mut BTreeMap<CobId, StateName>,
+    drifted: &mut BTreeSet<CobId>,
+    entry: &HistoryEntry,
+) {
     let Some(cob) = &entry.cob else { return };
-    let of = switch.cobs.entry(cob.clone()).or_default();
+    match (entry.event.as_str(), &entry.from, &entry.to) {
+        ("drift", ..) if !away.contains_key(cob) => _ = drifted.insert(cob.clone()),
+        ("start", Some(from), _) if !drifted.contains(cob) => {
+            if !again(switch, entry.ts_ns) {
+                return;
+            }
+            away.entry(cob.clone()).or_insert_with(|| from.clone());
+        }
+        ("end", _, Some(_)) if drifted.contains(cob) && entry.ok == Some(true) => _ = drifted.remove(cob),
+        ("end" | "failed", _, to) => {
+            let Some(home) = away.get(cob) else { return };
+            let Some(later) = switch.later.last_mut() else { return };
+            note_move(&mut later.cobs, entry);
+            if entry.ok == Some(true) && to.as_ref() == Some(home) {
+                away.remove(cob);
+                if away.is_empty() {
+                    (later.ended, later.ended_ns) = (Ended::Converged, Some(entry.ts_ns));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A host that had converged is moved again, at once after the last time or anew. False: that is told no more.
+fn again(switch: &mut HostOutcome, at: u64) -> bool {
+    let (ended, ended_ns) = (Ended::UnderWay, None);
+    let told = switch.later.len();
+    let goes_on = |later: &&mut Later| later.ended_ns.is_none_or(|end| at <= end.saturating_add(SKEW_NS));
+    if let Some(later) = switch.later.last_mut().filter(goes_on) {
+        (later.ended, later.ended_ns) = (ended, ended_ns);
+    } else if told < LATER {
+        switch.later.push(Later { began_ns: at, ended_ns, ended, cobs: BTreeMap::new() });
+    } else {
+        return false;
+    }
+    true
+}
+
+fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, entry: &HistoryEntry) {
+    let Some(cob) = &entry.cob else { return };
+    let of = cobs.entry(cob.clone()).or_default();
     if entry.event == "failed" {
         of.failed = true;
     } else if entry.ok == Some(true) {
@@ -348,9 +455,8 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
         };
         match all.iter_mut().rev().find(fits) {
             Some(switch) => {
-                switch.ended = switch.ended.max(part.ended);
-                switch.ended_ns = switch.ended_ns.zip(part.ended_ns).map(|(a, b)| a.max(b));
                 switch.hosts.insert(host, part);
+                add_up(switch);
             }
             None => all.push(SwitchOutcome {
                 format: FORMAT,
@@ -364,7 +470,38 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
             }),
         }
     }
+    all.iter_mut().for_each(take_later_in);
     all
+}
+
+/// How the whole ended, from how its parts did.
+fn add_up(switch: &mut SwitchOutcome) {
+    let parts = || switch.hosts.values();
+    switch.ended = parts().map(|part| part.ended).max().unwrap_or(switch.ended);
+    let ends: Option<Vec<u64>> = parts().map(|part| part.ended_ns).collect();
+    switch.ended_ns = ends.and_then(|ends| ends.into_iter().max());
+}
+
+/// What hosts did after they had converged, and before all had, was done for the switch; the rest was not.
+fn take_later_in(switch: &mut SwitchOutcome) {
+    let end = |ended_ns: Option<u64>| ended_ns.unwrap_or(u64::MAX);
+    let mut over = switch.hosts.values().map(|part| end(part.ended_ns)).max().unwrap_or(0);
+    loop {
+        let mut more = false;
+        for part in switch.hosts.values_mut() {
+            while part.later.first().is_some_and(|later| later.began_ns <= over.saturating_add(SKEW_NS)) {
+                let later = part.later.remove(0);
+                over = over.max(end(later.ended_ns));
+                part.absorb(later);
+                more = true;
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    switch.hosts.values_mut().for_each(|part| part.later.clear());
+    add_up(switch);
 }
 
 /// Until when parts that begin belong to a switch.
@@ -399,7 +536,11 @@ mod tests {
             let ts_ns = word().parse().expect("a time");
             let generation = GenerationNumber(word()[1..].parse().expect("a generation"));
             let (event, detail) = (word().to_owned(), word().to_owned());
-            let moved = matches!(event.as_str(), "end" | "failed");
+            let moved = matches!(event.as_str(), "start" | "end" | "failed" | "drift");
+            let hop = detail.split_once('>');
+            let state = |name: &str| StateName::new(name).expect("a state");
+            let (from, to) = hop.map(|(from, to)| (state(from), state(to))).unzip();
+            let detail = if hop.is_some() { String::new() } else { detail };
             HistoryEntry {
                 ts_ns,
                 host: name("n1"),
@@ -409,8 +550,8 @@ mod tests {
                 cob: moved.then(|| CobId::new("n1/a").expect("an id")),
                 ok: moved.then_some(detail.is_empty()),
                 event,
-                from: None,
-                to: None,
+                from,
+                to,
                 attempt: None,
                 detail,
                 heard_ns: None,
@@ -600,6 +741,61 @@ mod tests {
         let all = together([(name("n1"), n1), (name("n2"), n2)].into());
         let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len())).collect();
         assert_eq!(told, [(2, "failed", 2)]);
+    }
+
+    /// One host, `n1`, has something to change; `n2` is there at once, and then asked for more.
+    fn asked_later(rest: &[&str], other: &[&str]) -> Vec<SwitchOutcome> {
+        let of = |lines: &[&str]| of_host(&entries(lines));
+        let n1 = ["1 @1 go to generation 2, by ann", "2 @2 activate", "3 @2 start old>up"];
+        let n2 = ["1 @1 go to generation 2, by ann", "2 @2 activate", "2 @2 settled generation 2"];
+        let parts = |first: &[&str], then: &[&str]| of(&[first, then].concat());
+        together([(name("n1"), parts(&n1, other)), (name("n2"), parts(&n2, rest))].into())
+    }
+
+    #[test]
+    fn what_a_host_is_asked_for_after_it_was_there_belongs_to_the_switch() {
+        let own = ["20 @2 end old>up", "20 @2 settled generation 2"];
+        let down = ["5 @2 start up>down", "6 @2 end up>down"];
+        let up = ["21 @2 start down>up", "30 @2 end down>up"];
+        let told = |rest: &[&str], own: &[&str]| {
+            let all = asked_later(rest, own);
+            let part = &all[0].hosts[&name("n2")];
+            let moves = part.cobs.values().map(|cob| cob.moves).sum::<u32>();
+            (all[0].ended.word(), all[0].ended_ns, part.ended.word(), moves)
+        };
+        assert_eq!(told(&[&down[..], &up].concat(), &own), ("converged", Some(30), "converged", 2));
+        assert_eq!(told(&down, &own), ("under way", None, "under way", 1), "it is not back yet");
+        let failed = ["21 @2 start down>up", "22 @2 end exit status 1", "22 @2 failed after 1 attempt"];
+        assert_eq!(told(&[&down[..], &failed].concat(), &own), ("failed", None, "failed", 1));
+        let retried = [&down[..], &failed, &["90 @2 start down>up", "95 @2 end down>up"]].concat();
+        assert_eq!(told(&retried, &own), ("converged", Some(95), "converged", 2));
+        // All go back because of it, also who had converged.
+        let back = [&down[..], &failed, &["23 @2 go to generation 1"]].concat();
+        assert_eq!(
+            told(&back, &[&own[..], &["23 @2 go to generation 1"]].concat()),
+            ("rolled back", Some(23), "rolled back", 1)
+        );
+    }
+
+    #[test]
+    fn what_a_host_does_after_all_were_there_is_something_else() {
+        let own = ["20 @2 end old>up", "20 @2 settled generation 2"];
+        let day = 86_400_000_000_000_u64;
+        let told = |lines: &[String], own: &[&str]| {
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let all = asked_later(&lines, own);
+            let part = &all[0].hosts[&name("n2")];
+            (all[0].ended.word(), all[0].ended_ns, part.cobs.len(), part.later.len())
+        };
+        let converged = ("converged", Some(20), 0, 0);
+        let restart = [format!("{day} @2 start up>down"), format!("{day} @2 end up>down")];
+        assert_eq!(told(&restart, &own), converged);
+        let back = [format!("{day} @2 go to generation 1, by ann")];
+        assert_eq!(told(&back, &[&own[..], &[back[0].as_str()]].concat()), converged, "somebody has sent it back");
+        // What somebody has changed is put right meanwhile: that is no part of the switch.
+        let mended =
+            ["7 @2 drift", "8 @2 start old>up", "9 @2 end exit status 1", "9 @2 end old>up"].map(str::to_owned);
+        assert_eq!(told(&mended, &own), converged);
     }
 
     #[test]

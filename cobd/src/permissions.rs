@@ -47,9 +47,11 @@ impl Me {
 /// Makes the state folder, or closes the one that is there: ours alone, mode 0700, below folders in which
 /// nobody else can put another in its place.
 ///
+/// The path that it has without links: what runs is found again by it, whatever way led there.
+///
 /// # Errors
-/// [`Exposed`]: it belongs to somebody else, others may have written into it, or may replace it.
-pub fn own_folder(path: &Path) -> Result<(), Exposed> {
+/// [`Exposed`]: it belongs to somebody else, others may have written into it, or may replace it; or its path is no text.
+pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
     let bad = |what: String| Exposed { path: path.to_owned(), what };
     let me = Me::now();
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| bad(e.to_string()))?;
@@ -72,7 +74,12 @@ pub fn own_folder(path: &Path) -> Result<(), Exposed> {
     if found.mode() & 0o077 != 0 {
         fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|e| bad(e.to_string()))?;
     }
-    Ok(())
+    let path = path.canonicalize().map_err(|e| bad(e.to_string()))?;
+    // Actions are told where their files are, in JSON too.
+    if path.to_str().is_none() {
+        return Err(bad("its path is no text (UTF-8): name another `state_dir`".to_owned()));
+    }
+    Ok(path)
 }
 
 /// A file or folder that is believed as it stands: a configuration, a depot without signatures.
@@ -114,6 +121,7 @@ fn look(path: &Path, me: Me, harmless: u32) -> Result<(), Exposed> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::{chown, symlink};
 
     use super::*;
@@ -161,7 +169,16 @@ mod tests {
         }
         // As /tmp is: names of others can't be replaced there.
         set(&above, 0o1777);
-        own_folder(&link).expect("sticky");
+        let own = own_folder(&link).expect("sticky");
+        assert_eq!(own, path.canonicalize().expect("there"), "the same, whatever way led there");
+    }
+
+    #[test]
+    fn a_state_folder_whose_path_is_no_text_is_refused() {
+        let base = tempfile::tempdir().expect("folder");
+        let odd = base.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        let error = own_folder(&odd).expect_err("refused").to_string();
+        assert!(error.contains("no text (UTF-8)"), "{error}");
     }
 
     #[test]
@@ -188,7 +205,7 @@ mod tests {
         let path = base.path().join("state");
         own_folder(&path).expect("made");
         chown(&path, Some(12345), None).expect("given away");
-        for error in [own_folder(&path), believed(&path)] {
+        for error in [own_folder(&path).map(drop), believed(&path)] {
             let error = error.expect_err("somebody else's").to_string();
             assert!(error.contains("it belongs to user 12345") && error.contains("chown"), "{error}");
         }

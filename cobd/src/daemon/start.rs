@@ -99,7 +99,7 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub async fn start(config: Config, program: Program) -> Result<Self, StartError> {
-        permissions::own_folder(&config.state_dir).map_err(StartError::StateDir)?;
+        let state_dir = permissions::own_folder(&config.state_dir).map_err(StartError::StateDir)?;
         crate::identity::Keys::load(&config.identity)?;
         if let (true, None, Source::Folder(depot)) = (config.follow, &config.trust, &config.depot) {
             // One that is still to be made can be made by who may write where it will be.
@@ -135,7 +135,7 @@ impl Daemon {
 
         let (ended_tx, ended) = mpsc::channel(QUEUE);
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
-        let mut kinds = Kinds::with_opener(&config.state_dir, program, Some(opener), ended_tx)
+        let mut kinds = Kinds::with_opener(&state_dir, program, Some(opener), ended_tx)
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
         let listen = match config.listen {
             Some(address) => address,

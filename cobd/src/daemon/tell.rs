@@ -71,8 +71,10 @@ impl Daemon {
 
     /// Takes up what a record says of a switch.
     pub(super) fn note_course(&mut self, seq: u64, record: &Record) {
-        use Body::{Activated, Ended, Go, Ordered, Settled};
-        if matches!(&record.body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Ended { .. }) {
+        use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled};
+        let body = &record.body;
+        let drifted = matches!(body, Checked { drift: true, .. });
+        if drifted || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. }) {
             history::entry(&self.config.host, seq, record).iter().for_each(|entry| self.course.note(entry));
             // A canary's part is looked at again when the host is sent back.
             self.course.keep(1);

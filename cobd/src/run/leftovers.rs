@@ -2,19 +2,16 @@
 //! behind.
 //!
 //! A process id alone means nothing: it may have been given to somebody else. A leftover is known by
-//! the session of its runner *and* by the variable in its environment that names the job, and it is
-//! signalled through a handle that was opened before both were looked at.
+//! the session of its runner, *and* by the process group of its action or the variable in its environment
+//! that names the job. It is signalled through a handle that was opened before both were looked at.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
-
-use super::job;
 
 /// So often, a millisecond apart, a process is looked at that has no environment because it is just being executed.
 const LOOKS_AT_EXECUTED: usize = 1000;
@@ -143,70 +140,88 @@ fn wait_until(limit: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Ends what a killed runner or keeper left behind: asks, waits, kills. Returns how many processes it
-/// found.
-///
-/// `session` is the process id of the runner, which leads a session of its own, none where nobody knows it any more;
-/// `variable` is the `NAME=VALUE` that its action has in its environment.
-pub(crate) fn end_leftovers(session: Option<i32>, variable: &str, grace: Duration) -> usize {
-    let found = leftovers(session, variable);
-    let count = found.len();
-    signal(&found, Signal::TERM);
-    let limit = Instant::now() + grace;
-    if !found.is_empty() && !wait_until(Some(limit), || leftovers(session, variable).is_empty()) {
-        // As above: new ones, and no limit.
-        wait_until(None, || {
-            let left = leftovers(session, variable);
-            signal(&left, Signal::KILL);
-            left.is_empty()
-        });
+/// What is known of the processes of a runner or keeper that may have been killed.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    /// Its process id: it leads a session of its own. None: nobody knows it any more.
+    session: Option<i32>,
+    /// The process group that it has begun.
+    group: Option<i32>,
+    /// The `NAME=VALUE` that all have in the environment, unless somebody takes it out (`env -i`, `sudo`).
+    mark: String,
+}
+
+impl Trail {
+    /// The mark of a job, and what its runner has written into the lock ([`super::runner::sign`]).
+    pub(crate) fn new(signed: Option<&str>, mark: String) -> Self {
+        let mut numbers = signed.unwrap_or_default().split_whitespace().map(|word| word.parse().ok());
+        Self { session: numbers.next().flatten(), group: numbers.next().flatten(), mark }
     }
-    count
+
+    /// With a group that is known otherwise.
+    pub(crate) fn with_group(self, group: Option<i32>) -> Self {
+        Self { group: self.group.or(group), ..self }
+    }
+
+    /// Whether it is known whose session it was.
+    pub(crate) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Whether anything is left.
+    pub(crate) fn leads_anywhere(&self) -> bool {
+        !self.leftovers().is_empty()
+    }
+
+    /// Ends what was left behind: asks, waits, kills. Returns how many processes it found.
+    pub(crate) fn end(&self, grace: Duration) -> usize {
+        let found = self.leftovers();
+        let count = found.len();
+        signal(&found, Signal::TERM);
+        let limit = Instant::now() + grace;
+        if !found.is_empty() && !wait_until(Some(limit), || self.leftovers().is_empty()) {
+            self.kill();
+        }
+        count
+    }
+
+    /// Kills all, and new ones that are forked meanwhile, without a limit: as above. How many there were.
+    pub(crate) fn kill(&self) -> usize {
+        let mut count = 0;
+        wait_until(None, || {
+            let found = self.leftovers();
+            count += found.len();
+            signal(&found, Signal::KILL);
+            found.is_empty()
+        });
+        count
+    }
+
+    fn leftovers(&self) -> Vec<OwnedFd> {
+        let Ok(all) = all_processes() else { return Vec::new() };
+        let mut found = Vec::new();
+        for pid in all {
+            if !self.is_leftover(pid) {
+                continue;
+            }
+            // The second look is at the process that the handle stands for.
+            let handle = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            found.extend(handle.filter(|_| self.is_leftover(pid)));
+        }
+        found
+    }
+
+    fn is_leftover(&self, pid: i32) -> bool {
+        let Some(stat) = Stat::read(pid).filter(Stat::lives) else { return false };
+        let in_group = || self.session.is_some() && self.group == Some(stat.group);
+        self.session.is_none_or(|session| stat.session == session)
+            && (in_group() || has_in_environment(pid, &self.mark))
+    }
 }
 
 /// Whether somebody has stopped a process (`SIGSTOP`), but for one who looks at it (ptrace).
 pub(super) fn is_stopped(pid: i32) -> bool {
     Stat::read(pid).is_some_and(|stat| stat.state == 'T')
-}
-
-/// Whether a killed runner or keeper left anything behind.
-pub(crate) fn has_leftovers(session: i32, variable: &str) -> bool {
-    !leftovers(Some(session), variable).is_empty()
-}
-
-/// Kills all that an action has begun, but for its runner, as a test of it asks for; how many there were.
-///
-/// `session` is the process id of the runner, `folder` that of the job.
-pub(crate) fn kill_action(session: i32, folder: &Path) -> usize {
-    let variable = job::mark(folder);
-    let mut count = 0;
-    // New ones may have been forked meanwhile.
-    wait_until(None, || {
-        let found = leftovers(Some(session), &variable);
-        count += found.len();
-        signal(&found, Signal::KILL);
-        found.is_empty()
-    });
-    count
-}
-
-fn leftovers(session: Option<i32>, variable: &str) -> Vec<OwnedFd> {
-    let Ok(all) = all_processes() else { return Vec::new() };
-    let mut found = Vec::new();
-    for pid in all {
-        if !is_leftover(pid, session, variable) {
-            continue;
-        }
-        // The second look is at the process that the handle stands for.
-        let handle = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        found.extend(handle.filter(|_| is_leftover(pid, session, variable)));
-    }
-    found
-}
-
-fn is_leftover(pid: i32, session: Option<i32>, variable: &str) -> bool {
-    Stat::read(pid).is_some_and(|s| session.is_none_or(|session| s.session == session) && s.lives())
-        && has_in_environment(pid, variable)
 }
 
 /// Whether it was begun with this `NAME=VALUE`. While it is executed it has no environment, and what is read of the one

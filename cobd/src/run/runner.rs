@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -81,14 +81,14 @@ fn work(job: &Given, alarms: &Alarms) {
         // Not begun by the daemon: an action run beside its protocol could do harm.
         return;
     }
-    sign(&job.lock);
+    sign(&job.lock, None);
     let began_ns = now_ns();
     let spec = SpecFile::read(folder);
     let durable = spec.as_ref().map_or(true, |spec| spec.durable);
     let private = spec.as_ref().ok().and_then(|spec| spec.secrets.clone());
     let opened = private.as_deref().map(Opened::read).transpose();
     let redactor = opened.as_ref().ok().and_then(Option::as_ref).map(Opened::redactor).unwrap_or_default();
-    let place = Place { folder, private: private.as_deref().unwrap_or(folder), redactor };
+    let place = Place { lock: &job.lock, folder, private: private.as_deref().unwrap_or(folder), redactor };
     let exit = match (&spec, opened) {
         (Ok(spec), Ok(opened)) => act(&place, spec, opened.as_ref(), alarms),
         (Ok(_), Err(error)) => Exit::SpawnFailed(format!("its secrets are gone: {error}")),
@@ -126,6 +126,7 @@ fn refuse(folder: &Path, why: &io::Error) {
 
 /// Where a job's files are.
 struct Place<'a> {
+    lock: &'a OwnedFd,
     /// The job's folder.
     folder: &'a Path,
     /// For what may hold the value of a secret; without secrets the same.
@@ -146,10 +147,12 @@ pub(crate) fn lead_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Writes into a lock whose it is: whoever finds it free and no result looks for what is left in this session.
-pub(crate) fn sign(lock: impl AsFd) {
-    let pid = std::process::id().to_string();
-    let written = rustix::io::pwrite(&lock, pid.as_bytes(), 0);
+/// Writes into a lock whose it is, and which process group was begun: whoever finds it free and no result looks for what is
+/// left in this session.
+pub(crate) fn sign(lock: impl AsFd, group: Option<i32>) {
+    let pid = std::process::id();
+    let text = group.map_or_else(|| pid.to_string(), |group| format!("{pid} {group}"));
+    let written = rustix::io::pwrite(&lock, text.as_bytes(), 0);
     // A shorter number than the last holder's must not end with its digits.
     let _ = written.and_then(|n| rustix::fs::ftruncate(&lock, n as u64));
 }
@@ -188,6 +191,8 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
         Ok(group) => group,
         Err(error) => return Exit::SpawnFailed(supervise::why_not_begun(&words, &spec.folder, &error)),
     };
+    // An action may take out of its environment what it is known by.
+    sign(place.lock, Some(group.leader()));
     let limit = begun + Duration::from_millis(spec.timeout_ms);
     let grace = Duration::from_millis(spec.grace_ms);
     // Other actions are in the same session.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::job::{self, Exit, FORMAT, JobId, JobResult, Spec, SpecFile};
-use super::leftovers;
+use super::leftovers::Trail;
 use super::output;
 use super::process::{Process, Processes};
 use super::program::Program;
@@ -384,6 +384,14 @@ async fn wait_for_lock(folder: &Path) {
     }
 }
 
+/// Kills all that an action has begun, but for its runner, as a test of it asks for; whether there was any.
+pub(crate) fn kill_action(folder: &Path) -> bool {
+    let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER).ok().flatten();
+    let signed = lock.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let signed = signed.filter(|text| !text.trim().is_empty());
+    signed.is_some_and(|signed| Trail::new(Some(&signed), job::mark(folder)).kill() > 0)
+}
+
 /// Ends what is left of a job whose runner was killed.
 fn end_lost(folder: &Path) -> io::Result<JobResult> {
     let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER)?;
@@ -393,9 +401,8 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
     if text.as_ref().is_some_and(String::is_empty) {
         warn!(%job, "its runner was killed before it had begun it, or could open no more files; nothing of it had begun");
     } else {
-        let session = text.and_then(|text| text.parse().ok());
         let grace = SpecFile::read(folder).map_or(GRACE, |s| Duration::from_millis(s.grace_ms));
-        let processes = leftovers::end_leftovers(session, &job::mark(folder), grace);
+        let processes = Trail::new(text.as_deref(), job::mark(folder)).end(grace);
         warn!(%job, processes, "its runner was killed; what was left of its action was ended");
     }
     Ok(JobResult::lost(folder, now_ns()))

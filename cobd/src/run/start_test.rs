@@ -263,6 +263,23 @@ async fn a_killed_runner_takes_its_action_with_it_but_not_strangers() {
     kill(service);
 }
 
+/// As `sudo` and `su -` do it.
+#[tokio::test]
+async fn an_action_that_clears_its_environment_goes_with_its_killed_runner_all_the_same() {
+    let bench = Bench::new();
+    let pid = bench.path("pid");
+    let spec = bench.shell(&format!("exec env -i /bin/sh -c 'echo $$ > {}; exec sleep 600'", pid.display()));
+    let spec = Spec { grace: Duration::from_millis(200), ..spec };
+    let started = bench.runner.start(&spec).expect("started");
+    let pid = number_in(&pid);
+    kill(number_in(&spec.id.folder(&bench.runner.root).join(job::LOCK)));
+    assert_eq!(started.ended().await.exit, Exit::Lost);
+    wait_for("the action is gone", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z")
+    });
+}
+
 #[tokio::test]
 async fn a_job_outlives_its_daemon_and_is_found() {
     let bench = Bench::new();
@@ -472,7 +489,7 @@ async fn a_stopped_runner_is_continued() {
     let from = started.heard.as_ref().expect("ours").from.clone();
     from.let_go_on();
     kill_process(Pid::from_raw(pid.cast_signed()).expect("a process id"), Signal::STOP).expect("stopped");
-    wait_for("it is stopped", || leftovers::is_stopped(pid.cast_signed()));
+    wait_for("it is stopped", || crate::run::leftovers::is_stopped(pid.cast_signed()));
     from.let_go_on();
     fs::write(bench.path("go"), "").expect("written");
     assert_eq!(started.ended().await.exit, Exit::Exited(4));

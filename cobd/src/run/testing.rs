@@ -52,7 +52,7 @@ pub(crate) fn anybody_with(text: &str) -> bool {
 pub(crate) fn number_in(path: &Path) -> i32 {
     let mut number = None;
     wait_for("a number in a file", || {
-        number = std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok());
+        number = std::fs::read_to_string(path).ok().and_then(|t| t.split_whitespace().next()?.parse().ok());
         number.is_some()
     });
     number.expect("just seen")

@@ -165,6 +165,7 @@ mod tests {
                     ended,
                     alone: false,
                     widened_ns: None,
+                    later: Vec::new(),
                     cobs: Default::default(),
                 },
             )]

@@ -4,11 +4,16 @@
 //! those with lower numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 use serde::{Deserialize, Serialize};
 
 use super::durations::Spread;
+use crate::input;
+
+/// The largest plan that is read, in bytes.
+const MAX_FILE: u64 = 1 << 30;
 
 /// The form of plans written here.
 pub const FORMAT: u32 = 1;
@@ -212,6 +217,14 @@ pub struct Forecast {
 }
 
 impl SwitchPlan {
+    /// Reads a file with what was printed.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        Self::of_json(&input::read_text(path, MAX_FILE).map_err(|e| e.to_string())?)
+    }
+
     /// Reads what was printed.
     ///
     /// # Errors
@@ -225,6 +238,13 @@ impl SwitchPlan {
             if step.id != at || step.after.iter().chain(&step.cause).any(|before| *before >= at) {
                 return Err(format!("transition {at} is out of its order"));
             }
+            if step.end_us < step.begin_us || step.end_us > plan.forecast.end_us {
+                return Err(format!("transition {at} ends before it begins, or after all have ended"));
+            }
+        }
+        let known = |at: &usize| *at < plan.transitions.len();
+        if !plan.critical_path.iter().chain(plan.stages.iter().flatten()).all(known) {
+            return Err("its stages or its critical path name a transition that it does not have".to_owned());
         }
         Ok(plan)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cob_types::history::HistoryEntry;
-use cob_types::{CobId, HostName, StateName};
+use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
 use super::plan::SwitchPlan;
 
@@ -14,6 +14,8 @@ pub enum Made {
     Not,
     /// It runs, since then.
     Runs(u64),
+    /// It was begun then, and has not ended well: it was given up, or its host has gone elsewhere.
+    Failed(u64),
     /// It has begun and ended then.
     Ended(u64, u64),
 }
@@ -27,6 +29,8 @@ pub struct Progress {
     told: BTreeSet<HostName>,
     /// Those that went elsewhere afterwards, back or on: what they do then is another story.
     left: BTreeSet<HostName>,
+    /// Generations in which hosts were told to go, other than that of which the plan begins.
+    elsewhere: BTreeSet<GenerationNumber>,
     /// By transition.
     made: Vec<Made>,
     /// Transitions of each move that are still to come.
@@ -66,6 +70,11 @@ pub struct Standing {
     pub failed: u64,
     /// Hosts that went elsewhere afterwards.
     pub left: usize,
+    /// Transitions that will not be made by themselves: those that have failed, those that come after them, and those of
+    /// hosts that went elsewhere. When the rest has ended, nothing more is to be expected.
+    pub stuck: usize,
+    /// Generations that hosts came from, and the plan did not reckon with.
+    pub elsewhere: BTreeSet<GenerationNumber>,
 }
 
 impl Progress {
@@ -77,6 +86,7 @@ impl Progress {
             began: None,
             told: BTreeSet::new(),
             left: BTreeSet::new(),
+            elsewhere: BTreeSet::new(),
             made: Vec::new(),
             coming: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -92,6 +102,7 @@ impl Progress {
         self.began = None;
         self.told.clear();
         self.left.clear();
+        self.elsewhere.clear();
         self.made = vec![Made::Not; plan.transitions.len()];
         self.coming.clear();
         self.running.clear();
@@ -112,9 +123,18 @@ impl Progress {
                 }
                 self.told.insert(entry.host.clone());
                 self.left.remove(&entry.host);
+                if entry.generation != plan.from && entry.generation != plan.to {
+                    self.elsewhere.insert(entry.generation);
+                }
                 self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));
             }
-            ("go" | "return", None, ..) if self.told.contains(&entry.host) => _ = self.left.insert(entry.host.clone()),
+            ("go" | "return", None, ..) if self.told.contains(&entry.host) => {
+                self.left.insert(entry.host.clone());
+                let of_host = |cob: &CobId| cob.host_str() == entry.host.as_str();
+                for (_, at) in self.running.extract_if(.., |cob, _| of_host(cob)) {
+                    fail(&mut self.made, at);
+                }
+            }
             ("start", Some(_), ..) if self.left.contains(&entry.host) => {}
             // A host that has not been told may begin what one that has asks of it.
             ("start", Some(cob), Some(from), Some(to)) if self.began.is_some() => {
@@ -125,7 +145,11 @@ impl Progress {
                 match next {
                     // A further attempt belongs to the first one.
                     Some(at) if self.made[at] == Made::Not => self.made[at] = Made::Runs(entry.ts_ns),
-                    Some(_) => {}
+                    Some(at) => {
+                        if let Made::Failed(since) = self.made[at] {
+                            self.made[at] = Made::Runs(since);
+                        }
+                    }
                     None if self.told.contains(&entry.host) => self.unplanned += 1,
                     None => return,
                 }
@@ -152,6 +176,11 @@ impl Progress {
                 (Some(_), Some(false) | None) => self.failed += 1,
                 (None, _) => {}
             },
+            ("failed", Some(cob), ..) => {
+                if let Some(at) = self.running.get(cob) {
+                    fail(&mut self.made, *at);
+                }
+            }
             _ => {}
         }
     }
@@ -164,6 +193,12 @@ impl Progress {
 
     fn is_go(&self, detail: &str) -> bool {
         detail.strip_prefix(&self.go).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
+    /// All hosts that were told went elsewhere afterwards.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        !self.told.is_empty() && self.told == self.left
     }
 
     /// When the switch began, if it has.
@@ -180,13 +215,16 @@ impl Progress {
         let since = |ns: u64| ns.saturating_sub(began) / 1000;
         let now = since(now_ns);
         let mut transitions: Vec<Expected> = Vec::with_capacity(plan.transitions.len());
+        let stuck = self.stuck(plan);
         for step in &plan.transitions {
             let lasts = step.end_us.saturating_sub(step.begin_us);
             let expected = match self.made[step.id] {
                 Made::Ended(from, to) => (since(from), since(to)),
+                // When, nobody knows: what was planned stands there, and is not reckoned with.
+                _ if stuck.contains(&step.id) => (step.begin_us, step.end_us),
                 // One that is overdue ends any moment.
                 Made::Runs(from) => (since(from), since(from).saturating_add(lasts).max(now)),
-                Made::Not => {
+                Made::Not | Made::Failed(_) => {
                     let ended = |at: &usize| transitions[*at].end_us;
                     let caused = step.cause.map_or(0, |cause| ended(&cause)).saturating_add(step.lag_us);
                     let begin = step.after.iter().map(ended).max().unwrap_or(0).max(caused);
@@ -197,11 +235,12 @@ impl Progress {
             let (begin_us, end_us) = expected;
             transitions.push(Expected { made: self.made[step.id], begin_us, end_us });
         }
-        let last = transitions.iter().map(|step| step.end_us).max().unwrap_or(0);
+        let comes = |at: &usize| !stuck.contains(at);
+        let last = (0..transitions.len()).filter(comes).map(|at| transitions[at].end_us).max().unwrap_or(0);
         let other = if self.last_end == 0 { 0 } else { since(self.last_end) };
         let end_us = last.max(other);
         let ended = self.made.iter().filter(|made| matches!(made, Made::Ended(..))).count();
-        let left_us = if ended == self.made.len() { 0 } else { end_us.saturating_sub(now) };
+        let left_us = if ended + stuck.len() == self.made.len() { 0 } else { end_us.saturating_sub(now) };
         Standing {
             end_us: end_us.saturating_add_signed(beyond_medians(plan, left_us)),
             ended,
@@ -210,7 +249,35 @@ impl Progress {
             unplanned: self.unplanned,
             failed: self.failed,
             left: self.left.len(),
+            stuck: stuck.len(),
+            elsewhere: self.elsewhere.clone(),
         }
+    }
+
+    /// Transitions that will not be made by themselves.
+    fn stuck(&self, plan: &SwitchPlan) -> BTreeSet<usize> {
+        let mut stuck = BTreeSet::new();
+        for step in &plan.transitions {
+            let gone = || self.left.contains(&step.cob.host());
+            let behind = || step.after.iter().any(|before| stuck.contains(before));
+            let never = match self.made[step.id] {
+                Made::Failed(_) => true,
+                Made::Not => gone() || behind(),
+                Made::Runs(_) | Made::Ended(..) => false,
+            };
+            if never {
+                stuck.insert(step.id);
+            }
+        }
+        stuck
+    }
+}
+
+fn fail(made: &mut [Made], at: Option<usize>) {
+    if let Some(at) = at
+        && let Made::Runs(since) = made[at]
+    {
+        made[at] = Made::Failed(since);
     }
 }
 

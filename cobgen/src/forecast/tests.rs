@@ -435,6 +435,61 @@ fn told(plan: &SwitchPlan, at: usize, event: &str, ms: u64, ok: Option<bool>) ->
     }
 }
 
+fn goes(plan: &SwitchPlan, progress: &mut Progress, hosts: &[&str]) {
+    for host in hosts {
+        let go = told(plan, 0, "go", 0, None);
+        let (host, detail) = (HostName::new(host).expect("a name"), format!("to generation {}, by ann", plan.to));
+        progress.take(plan, &cob_types::history::HistoryEntry { cob: None, host, detail, generation: plan.from, ..go });
+    }
+}
+
+#[test]
+fn what_was_given_up_and_what_waits_for_it_is_not_forecast() {
+    let (before, after) = changed();
+    let plan = planned(&before, &after, SHOP).plan;
+    let mut progress = Progress::new(&plan);
+    goes(&plan, &mut progress, &["n1", "n2", "n3"]);
+    let mut take = |at, event, ms, ok| progress.take(&plan, &told(&plan, at, event, ms, ok));
+    take(0, "start", 0, None);
+    take(0, "end", 500, Some(true));
+    take(1, "start", 500, None);
+    take(1, "end", 900, Some(false));
+    take(1, "failed", 900, None);
+    for later in [11_000, 90_000] {
+        let stands = progress.stands(&plan, later * 1_000_000);
+        assert_eq!((stands.ended, stands.running, stands.stuck, stands.end_us), (1, 0, 6, 500_000));
+        assert_eq!(stands.transitions[1].made, Made::Failed(10_500_000_000));
+    }
+    // The cause was mended, and it is tried again.
+    let mut retried = progress.clone();
+    retried.take(&plan, &told(&plan, 1, "start", 60_000, None));
+    let stands = retried.stands(&plan, 70_000 * 1_000_000);
+    assert_eq!((stands.running, stands.stuck), (1, 0));
+    // Or the host goes back: what it does then is another story, also the move that had failed.
+    let back = told(&plan, 1, "return", 1000, None);
+    progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, ..back });
+    progress.take(&plan, &told(&plan, 1, "start", 1100, None));
+    progress.take(&plan, &told(&plan, 1, "end", 1200, Some(false)));
+    progress.take(&plan, &told(&plan, 1, "end", 1300, Some(true)));
+    let stands = progress.stands(&plan, 20_000 * 1_000_000);
+    assert_eq!((stands.transitions[1].made, stands.failed), (Made::Failed(10_500_000_000), 1));
+    assert_eq!((stands.left, stands.stuck, progress.is_left()), (1, 6, false));
+}
+
+#[test]
+fn hosts_that_came_from_elsewhere_are_named() {
+    let (before, after) = changed();
+    let plan = planned(&before, &after, SHOP).plan;
+    let mut progress = Progress::new(&plan);
+    goes(&plan, &mut progress, &["n1", "n2"]);
+    assert!(progress.stands(&plan, 0).elsewhere.is_empty());
+    let go = told(&plan, 0, "go", 0, None);
+    let (host, detail) = (HostName::new("n3").expect("a name"), "to generation 2, by ann".to_owned());
+    let generation = GenerationNumber(7);
+    progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, host, detail, generation, ..go });
+    assert_eq!(progress.stands(&plan, 0).elsewhere, [GenerationNumber(7)].into());
+}
+
 #[test]
 fn the_rest_is_forecast_anew_as_it_goes() {
     let (before, after) = changed();
@@ -445,13 +500,7 @@ fn the_rest_is_forecast_anew_as_it_goes() {
     let expected = |medians: u64, left: i64| medians.saturating_add_signed(beyond * left / 5_150_000);
     assert!(beyond != 0);
     assert_eq!(progress.stands(&plan, 0).end_us, plan.forecast.p50_us, "nothing has happened: the plan");
-    for host in ["n1", "n2", "n3"] {
-        let go = told(&plan, 0, "go", 0, None);
-        let host = HostName::new(host).expect("a name");
-        let go =
-            cob_types::history::HistoryEntry { cob: None, host, detail: "to generation 2, by ann".to_owned(), ..go };
-        progress.take(&plan, &go);
-    }
+    goes(&plan, &mut progress, &["n1", "n2", "n3"]);
     // The load balancer took 400 ms longer than planned, then failed once on its way; the application runs.
     progress.take(&plan, &told(&plan, 0, "start", 0, None));
     progress.take(&plan, &told(&plan, 0, "end", 200, Some(false)));

@@ -429,3 +429,87 @@ fn links_to_new_hosts_are_there_before_go_or_told() {
 
     assert_eq!(names(&unlinked("n1")), ["n3"], "told each time");
 }
+
+/// `n2/app` is the same in every version, and must stop when `n1/conf` changes. It does not come up where there is a file
+/// `broken`.
+fn shared(version: u32) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+kinds:
+  conf:
+    states: [absent, present, outdated]
+    preferred: present
+    pre_remove: absent
+    check: {{run: "if [ ! -e $COB_STATE_DIR/is ]; then echo absent; elif cmp -s $COB_STATE_DIR/is $COB_CONTENT; then echo present; else echo outdated; fi"}}
+    transitions:
+      - {{from: absent, to: present, run: "cp $COB_CONTENT $COB_STATE_DIR/is"}}
+      - {{from: outdated, to: present, run: "sleep 0.3; cp $COB_CONTENT $COB_STATE_DIR/is"}}
+      - {{from: present, to: absent, run: "rm $COB_STATE_DIR/is"}}
+      - {{from: outdated, to: absent, run: "rm $COB_STATE_DIR/is"}}
+  app:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
+    transitions:
+      - {{from: down, to: up, failure: down, run: "sleep 0.2; [ ! -e broken ] && echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+cobs:
+  n1/conf: {{kind: conf, content: {{version: {version}}}}}
+  n2/app: {{kind: app, requires: [n1/conf]}}
+"#
+    )
+}
+
+#[test]
+fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    for version in [1, 2, 3] {
+        let broken = cluster.path("broken").display().to_string();
+        let text = shared(version).replace("-e broken", &format!("-e {broken}"));
+        let model = cluster.write_model(&format!("model{version}"), &[("model.yaml", &text)]);
+        cluster.generate(&model);
+    }
+    cluster.bring_up(GenerationNumber(1), PATIENCE);
+    let hosts = ["n1", "n2"];
+    let outcome = |cluster: &Cluster, generation: &str| {
+        let (code, said) = run(cobctl(cluster, &hosts, &["outcomes", generation, "--json"]));
+        let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let newest = told["outcomes"].as_array().and_then(|all| all.last()).cloned().expect("one");
+        (code, newest)
+    };
+    // Nothing of n2 differs, so it is there as soon as it has activated; then it is stopped and started for n1.
+    let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    let (code, told) = outcome(&cluster, "2");
+    assert_eq!((code, told["ended"].as_str()), (0, Some("converged")), "{told}");
+    assert_eq!(told["hosts"]["n2"]["cobs"]["n2/app"]["moves"], 2, "{told}");
+    let up = cluster.history("n2").into_iter().filter(|e| e.event == "end").map(|e| e.ts_ns).max();
+    assert!(told["ended_ns"].as_u64() >= up, "{told}");
+
+    std::fs::write(cluster.path("broken"), "").expect("written");
+    let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "3", "--wait", "60s"]));
+    assert_eq!(code, 1, "{said}");
+    let (code, told) = outcome(&cluster, "3");
+    assert_eq!((code, told["ended"].as_str()), (1, Some("failed")), "{told}");
+    assert_eq!(told["hosts"]["n2"]["cobs"]["n2/app"]["failed"], true, "{told}");
+    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
+    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
+    let (_, said) = run(log);
+    assert!(said.contains(": failed"), "{said}");
+
+    // With the policy all go back, and neither host has converged in it.
+    let (code, said) = run(cobctl(&cluster, &hosts, &["rollback", "2", "--wait", "60s"]));
+    assert_eq!(code, 1, "n2/app does not come up under 2 either: {said}");
+    std::fs::remove_file(cluster.path("broken")).expect("removed");
+    let _ = run(cobctl(&cluster, &hosts, &["retry", "n2/app"]));
+    cluster.wait_converged(GenerationNumber(2), PATIENCE);
+    let (_, told) = outcome(&cluster, "3");
+    let ends: Vec<_> = ["n1", "n2"].iter().map(|host| told["hosts"][host]["ended"].as_str()).collect();
+    assert_eq!((told["ended"].as_str(), ends), (Some("rolled-back"), vec![Some("rolled-back"); 2]), "{told}");
+}

@@ -28,6 +28,9 @@ pub(super) trait Record: Default {
     /// the same names. What both have counts once.
     fn end(&mut self);
 
+    /// How many times were left out because a clock was put right in them.
+    fn left_out(&self) -> usize;
+
     /// What `cobgen plan --durations` reads.
     fn lines(&self) -> BTreeMap<String, Value>;
 }
@@ -73,6 +76,10 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
     if let Some(failure) = last {
         return Err(failure);
     }
+    if recorded.left_out() > 0 {
+        let times = cob_types::words::count(recorded.left_out(), "time");
+        screen.problem("note", &format!("{times} left out, in which a host's clock was put right"));
+    }
     let lines = recorded.lines();
     let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
     screen.line(&text)?;
@@ -89,9 +96,16 @@ struct Recorded {
     times: BTreeMap<(&'static str, String, String), Latest<u64, u64>>,
     /// Moves that ended well and are no action of a plan.
     others: usize,
+    left_out: usize,
 }
 
-/// The latest of some values, each with what it was noted under: what is noted twice is one.
+/// From one moment to another, in nanoseconds; none: the clock was put right between them, back or by more than a year.
+pub(super) fn took(began_ns: u64, ended_ns: u64) -> Option<u64> {
+    const LONGEST: u64 = 365 * 24 * 3600 * 1_000_000_000;
+    ended_ns.checked_sub(began_ns).filter(|ns| *ns <= LONGEST)
+}
+
+/// The latest of some values, each with what it was noted under: what is noted twice is one, as it was noted last.
 #[derive(Debug)]
 pub(super) struct Latest<K, T>(VecDeque<(K, T)>);
 
@@ -104,7 +118,8 @@ impl<K, T> Default for Latest<K, T> {
 impl<K: Eq, T> Latest<K, T> {
     /// Keeps so many.
     pub(super) fn add(&mut self, under: K, value: T, most: usize) {
-        if self.0.iter().any(|(noted, _)| *noted == under) {
+        if let Some((_, noted)) = self.0.iter_mut().find(|(noted, _)| *noted == under) {
+            *noted = value;
             return;
         }
         self.0.push_back((under, value));
@@ -142,6 +157,10 @@ impl Record for Recorded {
         self.running.clear();
     }
 
+    fn left_out(&self) -> usize {
+        self.left_out
+    }
+
     /// `ACTION SERVICE NODE`, `ACTION SERVICE` and `ACTION`, with the median of each.
     fn lines(&self) -> BTreeMap<String, Value> {
         let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -162,8 +181,12 @@ impl Recorded {
             self.others += 1;
             return;
         };
+        let Some(ns) = took(began, at) else {
+            self.left_out += 1;
+            return;
+        };
         let times = self.times.entry((action, service.to_owned(), cob.host_str().to_owned())).or_default();
-        times.add(at, at.saturating_sub(began) / 1_000_000, LAST);
+        times.add(at, ns / 1_000_000, LAST);
     }
 }
 

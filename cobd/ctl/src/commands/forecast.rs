@@ -11,10 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::screen::{Paint, Screen};
-use crate::words::count;
-
-/// The longest plan that is read, in bytes.
-const MAX_PLAN: u64 = 1 << 30;
+use crate::words::{count, list};
 
 /// A plan, and how far it is.
 #[derive(Debug)]
@@ -26,16 +23,11 @@ pub(super) struct Beside {
 impl Beside {
     /// Reads a plan.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        let wrong = |what: String| {
+        let plan = SwitchPlan::read(path).map_err(|what| {
             let error = anyhow::anyhow!("the plan {} can't be read: {what}", path.display());
             Failure::usage(error).hint("`cobgen plan --from N --to M --json` prints one")
-        };
-        let long = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
-        if long > MAX_PLAN {
-            return Err(wrong(format!("it has {long} bytes, and {MAX_PLAN} are allowed")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-        Ok(Self::of(SwitchPlan::of_json(&text).map_err(wrong)?))
+        })?;
+        Ok(Self::of(plan))
     }
 
     fn of(plan: SwitchPlan) -> Self {
@@ -50,6 +42,13 @@ impl Beside {
     /// Whether the switch was ever begun.
     pub(super) fn has_begun(&self) -> bool {
         self.progress.began().is_some()
+    }
+
+    /// Forgets a switch that all hosts have left again: the one that the plan is of is to come.
+    pub(super) fn wait_for_the_next(&mut self) {
+        if self.progress.is_left() {
+            self.progress = Progress::new(&self.plan);
+        }
     }
 
     /// How many transitions have ended, and when all ends.
@@ -75,6 +74,13 @@ impl Beside {
         let late = apart(stands.end_us, plan.forecast.p50_us);
         let when = if stands.ended == all {
             format!("all done after {}", time(stands.end_us))
+        } else if stands.running == 0 && stands.ended + stands.stuck == all {
+            return format!(
+                "plan {} -> {}: {made}; nothing more comes by itself{}",
+                plan.from,
+                plan.to,
+                other(&stands)
+            );
         } else {
             let left = stands.end_us.saturating_sub(now_ns.saturating_sub(began) / 1000);
             format!("{} run; ends after {}, {} from now", stands.running, time(stands.end_us), time(left))
@@ -90,6 +96,7 @@ impl Beside {
             let made = match now.made {
                 Made::Not => "not",
                 Made::Runs(_) => "runs",
+                Made::Failed(_) => "failed",
                 Made::Ended(..) => "ended",
             };
             json!({
@@ -104,7 +111,8 @@ impl Beside {
             "planned_end_us": self.plan.forecast.end_us, "planned_p50_us": self.plan.forecast.p50_us,
             "planned_p90_us": self.plan.forecast.p90_us,
             "end_us": stands.end_us, "ended": stands.ended, "running": stands.running,
-            "unplanned": stands.unplanned, "failed": stands.failed, "left": stands.left, "transitions": transitions,
+            "unplanned": stands.unplanned, "failed": stands.failed, "left": stands.left, "stuck": stands.stuck,
+            "elsewhere": stands.elsewhere, "transitions": transitions,
         })
     }
 
@@ -118,8 +126,10 @@ impl Beside {
             let (was, began, took) = match now.made {
                 Made::Not => ("not made".to_owned(), String::new(), String::new()),
                 Made::Runs(_) => ("runs".to_owned(), apart(now.begin_us, step.begin_us), String::new()),
+                Made::Failed(_) => ("failed".to_owned(), String::new(), String::new()),
                 Made::Ended(..) => {
-                    let (planned, real) = (step.end_us - step.begin_us, now.end_us.saturating_sub(now.begin_us));
+                    let (planned, real) =
+                        (step.end_us.saturating_sub(step.begin_us), now.end_us.saturating_sub(now.begin_us));
                     let was = format!("{} to {}", time(now.begin_us), time(now.end_us));
                     (was, apart(now.begin_us, step.begin_us), longer(real, planned))
                 }
@@ -158,11 +168,18 @@ fn other(stands: &Standing) -> String {
     if stands.failed > 0 {
         text.push_str(&format!("; {} failed", count(stands.failed, "attempt")));
     }
+    if stands.stuck > 0 {
+        text.push_str(&format!("; {} not made by themselves any more", count(stands.stuck, "transition")));
+    }
     if stands.unplanned > 0 {
         text.push_str(&format!("; {} that the plan does not have", count(stands.unplanned, "transition")));
     }
     if stands.left > 0 {
         text.push_str(&format!("; {} went elsewhere since, which is not counted", count(stands.left, "host")));
+    }
+    if !stands.elsewhere.is_empty() {
+        let from = list(&stands.elsewhere, 3);
+        text.push_str(&format!("; hosts came from generation {from}, which the plan did not reckon with"));
     }
     text
 }

@@ -9,11 +9,14 @@ use cob_types::words::{count, form};
 
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::words::clean_to;
 
 /// The longest line, in bytes. An entry holds no output, and its words are short.
 const MAX_LINE: u64 = 1 << 20;
-/// So many lines that are no entries are told, of all files together.
+/// So many lines that are no entries are told, of a file.
 const TOLD: usize = 10;
+/// So much is said of each, in characters.
+const LONGEST: usize = 200;
 
 /// Takes the entries of a history.
 ///
@@ -28,27 +31,45 @@ pub(super) fn each(file: &Path, screen: &mut Screen, mut take: impl FnMut(Histor
     };
     let named = |what: String| Failure::usage(anyhow::anyhow!("{}{what}", file.display()));
     let wrong = text.and_then(|text| entries(text, &mut take)).map_err(|error| named(format!(": {error}")))?;
-    let Some((line, what)) = wrong.first() else { return Ok(()) };
-    let tell = |(line, what): &(u64, String)| format!(":{line}: no entry of a history: {what}");
-    for more in wrong.iter().take(TOLD).skip(1) {
-        screen.problem("error", &named(tell(more)).in_a_line());
+    let mut told = wrong.lines.iter().map(|(line, what)| format!(":{line}: no entry of a history: {what}"));
+    let Some(first) = told.next() else { return Ok(()) };
+    for more in told {
+        screen.problem("error", &named(more).in_a_line());
     }
-    if wrong.len() > TOLD {
-        screen.problem("error", &named(format!(": {} like these", count(wrong.len() - TOLD, "more line"))).in_a_line());
+    if wrong.more > 0 {
+        screen.problem("error", &named(format!(": {} like these", count(wrong.more, "more line"))).in_a_line());
     }
-    Err(named(tell(&(*line, what.clone()))).hint("`cobctl history --json` prints such a file"))
+    Err(named(first).hint("`cobctl history --json` prints such a file"))
 }
 
-/// The lines that are no entries, with their numbers, and what is wrong with them.
-fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Result<Vec<(u64, String)>> {
-    let (mut wrong, mut line) = (Vec::new(), Vec::new());
+/// Lines that are no entries.
+#[derive(Default)]
+struct Wrong {
+    /// The first ones, with their numbers, and what is wrong with them.
+    lines: Vec<(u64, String)>,
+    /// How many more there are.
+    more: usize,
+}
+
+impl Wrong {
+    fn add(&mut self, line: u64, what: &str) {
+        if self.lines.len() < TOLD {
+            self.lines.push((line, clean_to(what, LONGEST)));
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Result<Wrong> {
+    let (mut wrong, mut line) = (Wrong::default(), Vec::new());
     for number in 1.. {
         line.clear();
         if text.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             break;
         }
         if line.len() as u64 == MAX_LINE && !line.ends_with(b"\n") {
-            wrong.push((number, format!("it has more than {MAX_LINE} bytes")));
+            wrong.add(number, &format!("it has more than {MAX_LINE} bytes"));
             break;
         }
         if line.trim_ascii().is_empty() {
@@ -60,7 +81,7 @@ fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Re
                 // Each line is a text of its own to who reads it.
                 let what = form(&error);
                 let what = what.split(" at line ").next().unwrap_or(&what);
-                wrong.push((number, format!("{what} (at byte {})", error.column())));
+                wrong.add(number, &format!("at byte {}: {what}", error.column()));
             }
         }
     }

@@ -8,7 +8,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::{CobId, HostName, StateName};
 use serde_json::{Value, json};
 
-use super::durations::{Latest, Record};
+use super::durations::{Latest, Record, took};
 
 /// Of each transition of a change object the last so many count.
 const LAST: usize = 50;
@@ -23,6 +23,7 @@ pub(super) struct Transitions {
     /// From one host to another.
     messages: BTreeMap<(HostName, HostName), Latest<Taken, u64>>,
     history: Reading,
+    left_out: usize,
 }
 
 /// How far a history is read.
@@ -61,15 +62,20 @@ impl Record for Transitions {
             ("end", Some(cob), ..) => {
                 if let (Some((began, from, to)), Some(true)) = (history.running.remove(&cob), ok) {
                     // What comes next comes when the daemon has heard of it.
-                    let us = heard_ns.unwrap_or(ts_ns).saturating_sub(began) / 1000;
-                    self.times.entry((cob, format!("{from}>{to}"))).or_default().add(ts_ns, us, LAST);
+                    match took(began, heard_ns.unwrap_or(ts_ns)) {
+                        Some(ns) => {
+                            let times = self.times.entry((cob, format!("{from}>{to}"))).or_default();
+                            times.add(ts_ns, ns / 1000, LAST);
+                        }
+                        None => self.left_out += 1,
+                    }
                 }
             }
             ("check", Some(cob), _, Some(found)) => {
                 // Only a new one and one whose content differs are looked at because a generation is active.
                 let due = found == StateName::OUTDATED || !history.known.contains(&cob);
                 let activated = history.activated.entry(host).or_default();
-                let since = activated.at.map(|at| ts_ns.saturating_sub(at));
+                let since = activated.at.and_then(|at| took(at, ts_ns));
                 let first = activated.looked.insert(cob.clone());
                 history.known.insert(cob.clone());
                 if let Some(since) = since.filter(|since| due && first && *since <= CHECK_NS) {
@@ -86,6 +92,10 @@ impl Record for Transitions {
             let latest = self.messages.entry(way).or_default();
             times.into_iter().for_each(|(taken, us)| latest.add(taken, us, LAST));
         }
+    }
+
+    fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// `HOST/NAME FROM>TO`, for names that several hosts have `*/NAME FROM>TO`, and `message`.
@@ -158,7 +168,8 @@ impl Messages {
         let Some(of) = of else { return };
         let way = (of.host(), by.host());
         if let Some(sent) = self.sent.remove(&(word, of.clone(), by.clone())) {
-            let us = i64::try_from(i128::from(at) - i128::from(sent)).unwrap_or_default() / 1000;
+            let Ok(ns) = i64::try_from(i128::from(at) - i128::from(sent)) else { return };
+            let us = ns / 1000;
             self.took.entry(way).or_default().add((at, of, by.clone()), us, LAST);
         }
     }
@@ -280,6 +291,21 @@ mod tests {
         word(&mut t, "n1/db", "grant", "to n3/app (1.8)", 0);
         let text = serde_json::to_string(&lines(&mut t)).expect("JSON");
         assert_eq!(text, "{\"message\":{\"median\":\"1000us\",\"min\":\"900us\",\"p90\":\"1400us\",\"runs\":6}}");
+        Durations::of_text(&text).expect("`cobgen plan` reads it");
+    }
+
+    #[test]
+    fn times_in_which_a_clock_was_put_right_are_left_out() {
+        let mut t = Transitions::default();
+        // A host that starts in 1970 and hears of the time meanwhile; and one whose clock goes back.
+        for (began, ended) in [(0, 1_795_226_464 * SECOND), (90 * SECOND, 80 * SECOND), (100 * SECOND, 102 * SECOND)] {
+            told(&mut t, "n1/db", "start", ("down", "up"), began, None);
+            told(&mut t, "n1/db", "end", ("down", "up"), ended, Some(true));
+        }
+        let text = serde_json::to_string(&lines(&mut t)).expect("JSON");
+        let expected =
+            "{\"n1/db down>up\":{\"median\":\"2000000us\",\"min\":\"2000000us\",\"p90\":\"2000000us\",\"runs\":1}}";
+        assert_eq!((text.as_str(), t.left_out()), (expected, 2));
         Durations::of_text(&text).expect("`cobgen plan` reads it");
     }
 

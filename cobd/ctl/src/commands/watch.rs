@@ -126,6 +126,10 @@ impl Forecast {
     ) -> Result<Option<Line>, Failure> {
         let beside = &mut self.beside;
         self.history.go_on(context, screen, |entry| beside.take(&entry)).await?;
+        if self.told.is_none() {
+            // What was there before somebody began to watch.
+            beside.wait_for_the_next();
+        }
         let Some(now) = cluster.hosts.iter().map(|host| host.now_ns).max().filter(|now| *now > 0) else {
             return Ok(None);
         };

@@ -1,8 +1,10 @@
 //! The cluster of the demo: its folder, its daemons, and how it is taken away.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use crate::webshop::{self, Ports, Version};
 
 /// The first argument with which this program is the daemon.
 pub const DAEMON: &str = "__cobd";
+/// What all that the daemons have begun has in its environment, with a path in the folder.
+const MARKS: [&str; 3] = ["COB_JOB=", "COB_SERVICE=", "COB_COMMAND="];
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 /// How long daemons may take to come up, and processes to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,7 +47,7 @@ impl Stage {
                     let what = format!("the folder {} is not empty", folder.display());
                     return Err(Failure::usage(anyhow::anyhow!(what)).hint("name one that is empty or does not exist"));
                 }
-                folder
+                folder.canonicalize().map_err(|e| cant("find", &folder, e))?
             }
             None => {
                 let made = tempfile::Builder::new().prefix("cob-demo-").tempdir();
@@ -311,18 +315,22 @@ impl Drop for Stage {
     }
 }
 
-/// Processes that were told of this folder or work in it: daemons, runners, keepers, servers.
+/// The cluster's own processes: daemons, runners and keepers, which are told of something in this folder, and what these
+/// have begun, which has that in its environment. Whoever else looks at the folder, or stands in it, is a stranger.
 fn living_in(folder: &Path) -> Vec<u32> {
-    let folder = folder.display().to_string();
+    let within = |word: &[u8]| Path::new(OsStr::from_bytes(word)).starts_with(folder);
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let read = |pid: u32, what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
     let ours = |pid: &u32| {
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let named = String::from_utf8_lossy(&command).contains(&folder);
-        let works = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&folder));
-        (named || works) && *pid != std::process::id()
+        let command = read(*pid, "cmdline");
+        let mut words = command.split(|byte| *byte == 0).skip(1);
+        let does = words.next().unwrap_or_default();
+        let marked =
+            |variable: &[u8]| MARKS.iter().any(|mark| variable.strip_prefix(mark.as_bytes()).is_some_and(within));
+        (does.starts_with(b"__") && words.any(within)) || read(*pid, "environ").split(|byte| *byte == 0).any(marked)
     };
-    pids.filter(ours).collect()
+    pids.filter(|pid| *pid != std::process::id()).filter(ours).collect()
 }
 
 fn signal(pid: u32, signal: rustix::process::Signal) {
@@ -346,4 +354,40 @@ fn free_ports() -> io::Result<Ports> {
 
 fn cant(what: &str, path: &Path, error: io::Error) -> Failure {
     Failure::environment(anyhow::Error::new(error).context(format!("can't {what} {}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_who_look_at_the_folder_are_none_of_the_cluster() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("there");
+        let log = folder.join("n1.log");
+        fs::write(&log, "").expect("written");
+        let sleeps = |name: &str, words: &[&str]| {
+            let mut command = Command::new("/bin/sh");
+            // The words are those of a program that `exec` names as it likes; it sleeps whatever they are.
+            command.arg0(name).args(["-c", "while :; do sleep 0.1; done", "sh"]).args(words);
+            command
+        };
+        let beside = format!("{}2/n1.toml", folder.display());
+        let strangers = [
+            Command::new("tail").arg("-f").arg(&log).stdout(Stdio::null()).spawn(),
+            Command::new("sleep").arg("60").current_dir(&folder).spawn(),
+            sleeps("cobctl", &["__cobd", &beside]).spawn(),
+        ];
+        let mut strangers = strangers.map(|child| child.expect("begun"));
+        let mut own = Command::new("sleep").arg("60").env("COB_JOB", folder.join("n1/jobs/1")).spawn().expect("begun");
+        let limit = Instant::now() + PATIENCE;
+        while living_in(&folder) != [own.id()] {
+            assert!(Instant::now() < limit, "{:?} and not {} alone", living_in(&folder), own.id());
+            std::thread::sleep(LOOK);
+        }
+        for child in strangers.iter_mut().chain([&mut own]) {
+            child.kill().expect("killed");
+            child.wait().expect("reaped");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::durable::{self, Sync};
-use crate::run::leftovers;
+use crate::run::leftovers::Trail;
 use crate::run::{Exit, Opener, OutputFile, present, read_capped};
 
 /// Held (flock) by the keeper; says which process that is.
@@ -122,9 +122,11 @@ impl ServiceFolder {
             (Some(ended), _) if ended.asked => Look::Stopped,
             (Some(ended), _) => Look::Ended(exit_in_words(&ended.exit)),
             (None, Some(plan)) if plan.boot == boot() => {
-                let (session, variable) = self.traces();
-                let left = session.is_some_and(|s| leftovers::has_leftovers(s, &variable));
-                if left { Look::Unsupervised } else { Look::Killed }
+                if self.trail().is_some_and(|trail| trail.leads_anywhere()) {
+                    Look::Unsupervised
+                } else {
+                    Look::Killed
+                }
             }
             (None, Some(_) | None) => Look::Stopped,
         }
@@ -236,16 +238,17 @@ impl ServiceFolder {
 
     /// Ends what a killed keeper left behind.
     pub(super) fn end_unsupervised(&self, grace: Duration) {
-        let (session, variable) = self.traces();
-        if let Some(session) = session {
-            leftovers::end_leftovers(Some(session), &variable, grace);
+        if let Some(trail) = self.trail() {
+            trail.end(grace);
         }
     }
 
-    /// The keeper's session and the mark of what it began.
-    fn traces(&self) -> (Option<i32>, String) {
-        let pid = fs::read_to_string(self.file(LOCK)).ok().and_then(|t| t.trim().parse().ok());
-        (pid, format!("{SERVICE_VARIABLE}={}", self.0.display()))
+    /// Where the processes of the service are found; none: its keeper has not begun it.
+    fn trail(&self) -> Option<Trail> {
+        let signed = fs::read_to_string(self.file(LOCK)).ok()?;
+        let main = fs::read_to_string(self.file(MAIN)).ok().and_then(|text| text.trim().parse().ok());
+        let mark = format!("{SERVICE_VARIABLE}={}", self.0.display());
+        Some(Trail::new(Some(&signed), mark).with_group(main)).filter(Trail::has_session)
     }
 
     fn read<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {

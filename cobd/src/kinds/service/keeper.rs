@@ -26,7 +26,7 @@ pub(crate) fn keep(path: &Path) -> ExitCode {
         return ExitCode::from(2);
     }
     lead_session();
-    sign(io::stdin());
+    sign(io::stdin(), None);
     let (exit, asked) = match folder.plan().filter(|p| p.format == Plan::FORMAT) {
         Some(plan) => serve(&folder, &plan),
         None => (Exit::SpawnFailed("its plan can't be read".to_owned()), false),

@@ -272,6 +272,11 @@ impl Report {
                 let exit = self.exit();
                 (format!("generation {generation} is active and converged: {hosts}, {cobs}"), exit)
             }
+            Ended::Failed(causes) if goes_back(cluster, generation) => {
+                self.why.extend(cluster.hosts.iter().flat_map(crate::words::switch));
+                self.why.extend(explained(cluster, causes.iter()));
+                (format!("generation {generation} was withdrawn, and the way back has failed:"), Exit::No)
+            }
             Ended::Failed(causes) => {
                 self.why.extend(explained(cluster, causes.iter()));
                 (format!("generation {generation} has not converged, and nothing more is being done:"), Exit::No)
@@ -316,7 +321,8 @@ impl Report {
         if let Ended::Failed(causes) = ended
             && let Some(first) = causes.first()
         {
-            screen.problem("hint", &format!("`cobctl explain {first}` says what to do; `cobctl rollback` goes back"));
+            let or = if goes_back(cluster, generation) { "" } else { "; `cobctl rollback` goes back" };
+            screen.problem("hint", &format!("`cobctl explain {first}` says what to do{or}"));
         }
         Ok(exit)
     }
@@ -333,6 +339,11 @@ impl Report {
             })
             .collect();
     }
+}
+
+/// Whether hosts have left a generation again that was withdrawn.
+fn goes_back(cluster: &ClusterStatus, generation: GenerationNumber) -> bool {
+    cluster.hosts.iter().any(|host| host.switch.as_ref().is_some_and(|switch| switch.left == Some(generation)))
 }
 
 /// What is missing, and the first causes of some that are not where they should be.
