@@ -75,7 +75,7 @@ fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Re
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match serde_json::from_slice(&line) {
+        match serde_json::from_slice(line.trim_ascii_end()) {
             Ok(entry) => take(entry),
             Err(error) => {
                 // Each line is a text of its own to who reads it.
