@@ -136,7 +136,7 @@ async fn durations_come_from_saved_histories_too() {
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));
     for part in [
         "wrong:3: no entry of a history: at byte 1: invalid type: integer `5`, expected an object\n",
-        "wrong:5: no entry of a history: at byte 10: EOF while parsing a value",
+        "wrong:5: no entry of a history: at byte 9: EOF while parsing a value",
         "error: /nonexistent: No such file or directory",
         "hint: `cobctl history --json` prints such a file",
     ] {
