@@ -73,7 +73,9 @@ fn runner(cluster: &Cluster, host: &str) -> u32 {
     let jobs = fs::read_dir(cluster.path(host).join("jobs")).expect("jobs");
     let locks: Vec<_> = jobs.map(|job| job.expect("a job").path().join("lock")).collect();
     let [lock] = locks.as_slice() else { panic!("one job is expected: {locks:?}") };
-    fs::read_to_string(lock).expect("a lock").trim().parse().expect("a process id")
+    let text = fs::read_to_string(lock).expect("a lock");
+    // Behind it stands the group that it has begun.
+    text.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a process id")
 }
 
 /// What the history tells of a change object's actions: event, attempt, ok.
