@@ -384,18 +384,21 @@ async fn wait_for_lock(folder: &Path) {
     }
 }
 
+/// What a runner has written into the lock of a job; none: it is not there.
+fn signed(folder: &Path) -> io::Result<Option<String>> {
+    let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER)?;
+    Ok(lock.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+}
+
 /// Kills all that an action has begun, but for its runner, as a test of it asks for; whether there was any.
 pub(crate) fn kill_action(folder: &Path) -> bool {
-    let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER).ok().flatten();
-    let signed = lock.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let signed = signed.filter(|text| !text.trim().is_empty());
+    let signed = signed(folder).ok().flatten().filter(|text| !text.is_empty());
     signed.is_some_and(|signed| Trail::new(Some(&signed), job::mark(folder)).kill() > 0)
 }
 
 /// Ends what is left of a job whose runner was killed.
 fn end_lost(folder: &Path) -> io::Result<JobResult> {
-    let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER)?;
-    let text = lock.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    let text = signed(folder)?;
     let job = folder.display();
     // No number: the runner had not got as far as beginning anything.
     if text.as_ref().is_some_and(String::is_empty) {

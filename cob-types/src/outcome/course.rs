@@ -1,0 +1,202 @@
+//! The switches of one host, read from its history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CobOutcome, Ended, HostOutcome, Later, SKEW_NS};
+use crate::generation::GenerationNumber;
+use crate::history::HistoryEntry;
+use crate::id::{CobId, StateName};
+
+/// So many times a host is moved again are told.
+const LATER: usize = 100;
+
+/// The switches that a host's history tells of, in their order. What is cut off at its beginning is not told.
+#[must_use]
+pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
+    let mut course = Course::default();
+    history.iter().for_each(|entry| course.note(entry));
+    course.end()
+}
+
+/// The switches of a host, taken up entry by entry.
+#[derive(Debug, Clone, Default)]
+pub struct Course {
+    all: Vec<HostOutcome>,
+    /// The one that the host is in, also when it has converged.
+    open: Option<HostOutcome>,
+    /// Where they were, of those that were moved since it had converged and are not back.
+    away: BTreeMap<CobId, StateName>,
+    /// Those that somebody else has changed since: what mends that is not of the switch.
+    drifted: BTreeSet<CobId>,
+}
+
+impl Course {
+    /// Takes the next entry of the history up.
+    pub fn note(&mut self, entry: &HistoryEntry) {
+        let Self { all, open, away, drifted } = self;
+        match (entry.event.as_str(), open.as_mut()) {
+            ("go", _) => {
+                let Some(to) = entry.about() else { return };
+                all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
+                *open = Some(begun(entry, to, Ended::UnderWay));
+                away.clear();
+                drifted.clear();
+            }
+            ("call-off", _) => {
+                let Some(to) = entry.about() else { return };
+                let ended_ns = Some(entry.ts_ns);
+                all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });
+            }
+            ("activate", Some(switch)) if switch.to == entry.generation => switch.activated_ns = Some(entry.ts_ns),
+            ("settled", Some(switch)) if entry.about() == Some(switch.to) && switch.ended != Ended::Converged => {
+                (switch.ended, switch.ended_ns) = (Ended::Converged, Some(entry.ts_ns));
+            }
+            ("only", open) => {
+                let Some(switch) = open.or_else(|| all.last_mut()) else { return };
+                if entry.detail.starts_with("for everybody") {
+                    switch.widened_ns = Some(entry.ts_ns);
+                } else {
+                    switch.alone = true;
+                }
+            }
+            (_, Some(switch)) if switch.ended == Ended::Converged => note_later(switch, away, drifted, entry),
+            ("cancel", Some(switch)) if entry.about() == Some(switch.to) => {
+                (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
+            }
+            ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
+            ("end" | "failed", Some(switch)) => note_move(&mut switch.cobs, entry),
+            _ => {}
+        }
+    }
+
+    /// Forgets all but the newest.
+    pub fn keep(&mut self, newest: usize) {
+        self.all.drain(..self.all.len().saturating_sub(newest));
+    }
+
+    /// The newest switch to a generation, as it stands; none: its beginning was not told.
+    #[must_use]
+    pub fn newest_to(&self, to: GenerationNumber) -> Option<HostOutcome> {
+        let open = self.open.iter().filter(|switch| switch.to == to).cloned().map(unended).next();
+        open.or_else(|| self.all.iter().rev().find(|switch| switch.to == to).cloned())
+    }
+
+    /// All of them, as they stand.
+    #[must_use]
+    pub fn end(self) -> Vec<HostOutcome> {
+        let Self { mut all, open, .. } = self;
+        all.extend(open.map(unended));
+        // One may have been called off while the host was in another one.
+        all.sort_by_key(|part| part.began_ns);
+        all
+    }
+}
+
+/// How a switch stands that nothing has ended.
+fn unended(mut switch: HostOutcome) -> HostOutcome {
+    let stands = |ended: Ended, cobs: &BTreeMap<CobId, CobOutcome>| {
+        let failed = ended == Ended::UnderWay && cobs.values().any(|c| c.failed);
+        if failed { Ended::Failed } else { ended }
+    };
+    switch.ended = stands(switch.ended, &switch.cobs);
+    for later in &mut switch.later {
+        later.ended = stands(later.ended, &later.cobs);
+    }
+    switch
+}
+
+fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcome {
+    HostOutcome {
+        from: Some(entry.generation).filter(|g| *g != GenerationNumber(0)),
+        to,
+        by: entry.author().unwrap_or_default().to_owned(),
+        began_ns: entry.ts_ns,
+        activated_ns: None,
+        ended_ns: None,
+        ended,
+        alone: false,
+        widened_ns: None,
+        cobs: BTreeMap::new(),
+        later: Vec::new(),
+    }
+}
+
+/// Another switch has begun.
+fn closed(mut before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
+    let ended = if next < before.to { Ended::RolledBack } else { Ended::Superseded };
+    let ended_ns = Some(at);
+    // A canary that had converged, and was sent back before the others were told.
+    let canary = before.stays_alone() && before.from == Some(next) && next < before.to;
+    if before.ended != Ended::Converged || canary {
+        return HostOutcome { ended, ended_ns, ..before };
+    }
+    match before.later.last_mut().filter(|later| later.ended_ns.is_none()) {
+        Some(later) => (later.ended, later.ended_ns) = (ended, ended_ns),
+        None if ended == Ended::RolledBack => {
+            before.later.push(Later { began_ns: at, ended_ns, ended, cobs: BTreeMap::new() });
+        }
+        None => {}
+    }
+    before
+}
+
+/// What happens on a host that had converged.
+fn note_later(
+    switch: &mut HostOutcome,
+    away: &mut BTreeMap<CobId, StateName>,
+    drifted: &mut BTreeSet<CobId>,
+    entry: &HistoryEntry,
+) {
+    let Some(cob) = &entry.cob else { return };
+    match (entry.event.as_str(), &entry.from, &entry.to) {
+        ("drift", ..) if !away.contains_key(cob) => _ = drifted.insert(cob.clone()),
+        ("start", Some(from), _) if !drifted.contains(cob) => {
+            if !again(switch, entry.ts_ns) {
+                return;
+            }
+            away.entry(cob.clone()).or_insert_with(|| from.clone());
+        }
+        ("end", _, Some(_)) if drifted.contains(cob) && entry.ok == Some(true) => _ = drifted.remove(cob),
+        ("end" | "failed", _, to) => {
+            let Some(home) = away.get(cob) else { return };
+            let Some(later) = switch.later.last_mut() else { return };
+            note_move(&mut later.cobs, entry);
+            if entry.ok == Some(true) && to.as_ref() == Some(home) {
+                away.remove(cob);
+                if away.is_empty() {
+                    (later.ended, later.ended_ns) = (Ended::Converged, Some(entry.ts_ns));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A host that had converged is moved again, at once after the last time or anew. False: that is told no more.
+fn again(switch: &mut HostOutcome, at: u64) -> bool {
+    let (ended, ended_ns) = (Ended::UnderWay, None);
+    let told = switch.later.len();
+    let goes_on = |later: &&mut Later| later.ended_ns.is_none_or(|end| at <= end.saturating_add(SKEW_NS));
+    if let Some(later) = switch.later.last_mut().filter(goes_on) {
+        (later.ended, later.ended_ns) = (ended, ended_ns);
+    } else if told < LATER {
+        switch.later.push(Later { began_ns: at, ended_ns, ended, cobs: BTreeMap::new() });
+    } else {
+        return false;
+    }
+    true
+}
+
+fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, entry: &HistoryEntry) {
+    let Some(cob) = &entry.cob else { return };
+    let of = cobs.entry(cob.clone()).or_default();
+    if entry.event == "failed" {
+        of.failed = true;
+    } else if entry.ok == Some(true) {
+        of.moves = of.moves.saturating_add(1);
+        of.failed = false;
+    } else {
+        of.failures = of.failures.saturating_add(1);
+        of.error.clone_from(&entry.detail);
+    }
+}

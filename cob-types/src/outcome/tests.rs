@@ -1,0 +1,304 @@
+//! Outcomes of short histories.
+
+use super::*;
+use crate::id::StateName;
+
+fn name(text: &str) -> HostName {
+    HostName::new(text).expect("a name")
+}
+
+/// `5 @1 go to generation 2, by ann`: when, under which generation, what, and what of it.
+fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
+    let entry = |line: &&str| {
+        let mut words = line.splitn(4, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        let ts_ns = word().parse().expect("a time");
+        let generation = GenerationNumber(word()[1..].parse().expect("a generation"));
+        let (event, detail) = (word().to_owned(), word().to_owned());
+        let moved = matches!(event.as_str(), "start" | "end" | "failed" | "drift");
+        let hop = detail.split_once('>');
+        let state = |name: &str| StateName::new(name).expect("a state");
+        let (from, to) = hop.map(|(from, to)| (state(from), state(to))).unzip();
+        let detail = if hop.is_some() { String::new() } else { detail };
+        HistoryEntry {
+            ts_ns,
+            host: name("n1"),
+            seq: ts_ns,
+            lamport: ts_ns,
+            generation,
+            cob: moved.then(|| CobId::new("n1/a").expect("an id")),
+            ok: moved.then_some(detail.is_empty()),
+            event,
+            from,
+            to,
+            attempt: None,
+            detail,
+            heard_ns: None,
+        }
+    };
+    lines.iter().map(entry).collect()
+}
+
+fn told(lines: &[&str]) -> Vec<(u64, &'static str, Option<u64>)> {
+    of_host(&entries(lines)).iter().map(|s| (s.to.0, s.ended.word(), s.ended_ns)).collect()
+}
+
+#[test]
+fn a_canary_that_is_sent_back_before_the_others_were_told_was_rolled_back() {
+    let lines = [
+        "1 @1 go to generation 2, by ann",
+        "2 @1 only for n1 alone",
+        "3 @2 activate",
+        "4 @2 settled generation 2",
+        "5 @2 go to generation 1, by ann",
+        "6 @1 activate",
+        "7 @1 settled generation 1",
+    ];
+    assert_eq!(told(&lines), [(2, "rolled back", Some(5)), (1, "converged", Some(7))]);
+}
+
+#[test]
+fn a_host_tells_how_each_of_its_switches_ended() {
+    let lines = [
+        "1 @0 go to generation 1, by root (unix socket)",
+        "2 @1 activate",
+        "3 @1 end",
+        "4 @1 settled generation 1",
+        "5 @1 end",
+        "6 @1 call-off generation 2, by ann (operate)",
+        "7 @1 go to generation 3, by ann (operate), for \"x, by y\"",
+        "8 @3 activate",
+        "9 @3 end exit status 1",
+        "10 @3 failed after 1 attempt",
+        "11 @3 cancel the switch to generation 3, by bob",
+        "12 @3 go to generation 1, by bob",
+        "13 @1 activate",
+        "14 @1 settled generation 1",
+        "15 @1 go to generation 4, by bob",
+        "16 @1 go to generation 5, by bob",
+        "17 @5 end no",
+        "18 @5 failed after 1 attempt",
+    ];
+    let ends = [
+        (1, "converged", Some(4)),
+        (2, "called off", Some(6)),
+        (3, "rolled back", Some(12)),
+        (1, "converged", Some(14)),
+        (4, "superseded", Some(16)),
+        (5, "failed", None),
+    ];
+    assert_eq!(told(&lines), ends);
+    let all = of_host(&entries(&lines));
+    assert_eq!((all[0].from, all[0].by.as_str(), all[0].activated_ns), (None, "root (unix socket)", Some(2)));
+    assert_eq!((all[2].from, all[2].by.as_str()), (Some(GenerationNumber(1)), "ann (operate), for \"x, by y\""));
+    let cob = &all[2].cobs[&CobId::new("n1/a").expect("an id")];
+    assert_eq!((cob.moves, cob.failures, cob.failed, cob.error.as_str()), (0, 1, true, "exit status 1"));
+}
+
+#[test]
+fn a_way_back_that_is_left_for_what_it_came_from_was_not_rolled_back() {
+    let lines = [
+        "1 @3 go to generation 2, by ann",
+        "2 @2 activate",
+        "3 @2 go to generation 3, by ann",
+        "4 @3 activate",
+        "5 @3 settled generation 3",
+    ];
+    assert_eq!(told(&lines), [(2, "superseded", Some(3)), (3, "converged", Some(5))]);
+    let all = of_host(&entries(&lines));
+    assert_eq!(all.iter().map(HostOutcome::back_from).collect::<Vec<_>>(), [Some(GenerationNumber(3)), None]);
+    let together = together([(name("n1"), all)].into());
+    let back: Vec<_> = together.iter().map(SwitchOutcome::back_from).collect();
+    assert_eq!(back, [Some(GenerationNumber(3)), None]);
+}
+
+/// A daemon takes the entries up as they come, and forgets all but the newest part that has ended.
+#[test]
+fn what_is_taken_up_entry_by_entry_is_what_the_history_tells() {
+    let lines = [
+        "1 @0 go to generation 1, by ann",
+        "2 @1 activate",
+        "3 @1 end",
+        "4 @1 settled generation 1",
+        "5 @1 go to generation 2, by ann",
+        "6 @1 only for n1 alone",
+        "7 @2 activate",
+        "8 @2 end exit status 1",
+        "9 @2 end",
+        "10 @2 settled generation 2",
+        "11 @2 go to generation 1, by ann",
+        "12 @1 failed after 3 attempts",
+    ];
+    let history = entries(&lines);
+    let mut course = Course::default();
+    for (count, entry) in (1..).zip(&history) {
+        course.note(entry);
+        course.keep(1);
+        let all = of_host(&history[..count]);
+        let newest = all.last().expect("one");
+        assert_eq!(course.newest_to(newest.to).as_ref(), Some(newest), "{}", lines[count - 1]);
+        for to in (0..4).map(GenerationNumber) {
+            let told = all.iter().rev().find(|part| part.to == to);
+            assert!(course.newest_to(to).is_none_or(|known| Some(&known) == told), "{}", lines[count - 1]);
+        }
+    }
+    assert_eq!(course.newest_to(GenerationNumber(2)).map(|part| part.ended), Some(Ended::RolledBack));
+    assert_eq!(course.newest_to(GenerationNumber(3)), None);
+}
+
+#[test]
+fn what_was_cancelled_and_goes_on_is_under_way_again() {
+    let lines = ["1 @1 go to generation 2", "2 @1 cancel the switch to generation 2", "3 @1 resume"];
+    assert_eq!(told(&lines[..2]), [(2, "cancelled", Some(2))]);
+    assert_eq!(told(&lines), [(2, "under way", None)]);
+}
+
+#[test]
+fn strange_histories_are_read_all_the_same() {
+    let odd = ["1 @1 go", "2 @1 go generation", "3 @1 go to generation 99999999999999999999999", "4 @1 settled x"];
+    assert_eq!(told(&odd), []);
+    assert_eq!(told(&["1 @1 activate", "2 @1 end", "3 @1 resume", "4 @1 cancel generation 1"]), []);
+}
+
+#[test]
+fn parts_whose_times_touch_are_one_switch() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
+    // It had gone before, and was sent back.
+    let n2 = of(&[
+        "1 @1 go to generation 2, by ann",
+        "5 @2 go to generation 1, by ann",
+        "8 @1 settled generation 1",
+        "11 @1 go to generation 2, by ann",
+        "30 @2 settled generation 2",
+    ]);
+    let all = together([(name("n1"), n1), (name("n2"), n2)].into());
+    let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len(), s.ended_ns)).collect();
+    let ends = [(2, "rolled back", 1, Some(5)), (1, "converged", 1, Some(8)), (2, "converged", 2, Some(30))];
+    assert_eq!(told, ends);
+}
+
+#[test]
+fn a_host_that_follows_the_others_late_is_part_of_their_switch() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
+    let n2 = of(&["90000000000 @1 go to generation 2", "90000000009 @2 settled generation 2"]);
+    let ordered = of(&["90000000000 @1 go to generation 2, by bob", "90000000009 @2 settled generation 2"]);
+    let told = |n2: Vec<HostOutcome>| {
+        let all = together([(name("n1"), n1.clone()), (name("n2"), n2)].into());
+        all.iter().map(|s| (s.by.clone(), s.hosts.len(), s.ended_ns)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(n2), [("ann".to_owned(), 2, Some(90_000_000_009))]);
+    let two = [("ann".to_owned(), 1, Some(20)), ("bob".to_owned(), 1, Some(90_000_000_009))];
+    assert_eq!(told(ordered), two);
+}
+
+#[test]
+fn a_switch_for_some_or_of_which_some_are_silent_has_not_converged() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let canary = ["10 @1 go to generation 2, by ann", "10 @1 only for n1 alone", "20 @2 settled generation 2"];
+    let off = of(&["21 @1 call-off generation 2, by ann"]);
+    let words = |hosts: &[(&str, Vec<HostOutcome>)]| {
+        let all = together(hosts.iter().map(|(host, parts)| (name(host), parts.clone())).collect());
+        (all[0].in_words(), all[0].is_converged())
+    };
+    assert_eq!(words(&[("n1", of(&canary))]), ("converged (for n1 alone)".to_owned(), false));
+    assert_eq!(words(&[("n1", of(&canary)), ("n2", off.clone())]), ("called off (but for n1)".to_owned(), false));
+    assert_eq!(words(&[("n2", off)]), ("called off".to_owned(), false));
+    let everybody = [&canary[..], &["30 @2 only for everybody, by ann"]].concat();
+    let mut all = together([(name("n1"), of(&everybody))].into());
+    assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged", true));
+    all[0].silent.insert(name("n3"));
+    assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged (not known of n3)", false));
+}
+
+#[test]
+fn a_host_that_had_nothing_to_do_is_part_of_the_switch_all_the_same() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
+    let n2 = of(&["1000030 @1 go to generation 2, by ann", "2000000 @2 failed after 3 attempts"]);
+    let all = together([(name("n1"), n1), (name("n2"), n2)].into());
+    let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len())).collect();
+    assert_eq!(told, [(2, "failed", 2)]);
+}
+
+/// One host, `n1`, has something to change; `n2` is there at once, and then asked for more.
+fn asked_later(rest: &[&str], other: &[&str]) -> Vec<SwitchOutcome> {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let n1 = ["1 @1 go to generation 2, by ann", "2 @2 activate", "3 @2 start old>up"];
+    let n2 = ["1 @1 go to generation 2, by ann", "2 @2 activate", "2 @2 settled generation 2"];
+    let parts = |first: &[&str], then: &[&str]| of(&[first, then].concat());
+    together([(name("n1"), parts(&n1, other)), (name("n2"), parts(&n2, rest))].into())
+}
+
+#[test]
+fn what_a_host_is_asked_for_after_it_was_there_belongs_to_the_switch() {
+    let own = ["20 @2 end old>up", "20 @2 settled generation 2"];
+    let down = ["5 @2 start up>down", "6 @2 end up>down"];
+    let up = ["21 @2 start down>up", "30 @2 end down>up"];
+    let told = |rest: &[&str], own: &[&str]| {
+        let all = asked_later(rest, own);
+        let part = &all[0].hosts[&name("n2")];
+        let moves = part.cobs.values().map(|cob| cob.moves).sum::<u32>();
+        (all[0].ended.word(), all[0].ended_ns, part.ended.word(), moves)
+    };
+    assert_eq!(told(&[&down[..], &up].concat(), &own), ("converged", Some(30), "converged", 2));
+    assert_eq!(told(&down, &own), ("under way", None, "under way", 1), "it is not back yet");
+    let failed = ["21 @2 start down>up", "22 @2 end exit status 1", "22 @2 failed after 1 attempt"];
+    assert_eq!(told(&[&down[..], &failed].concat(), &own), ("failed", None, "failed", 1));
+    let retried = [&down[..], &failed, &["90 @2 start down>up", "95 @2 end down>up"]].concat();
+    assert_eq!(told(&retried, &own), ("converged", Some(95), "converged", 2));
+    // All go back because of it, also who had converged.
+    let back = [&down[..], &failed, &["23 @2 go to generation 1"]].concat();
+    assert_eq!(
+        told(&back, &[&own[..], &["23 @2 go to generation 1"]].concat()),
+        ("rolled back", Some(23), "rolled back", 1)
+    );
+}
+
+#[test]
+fn what_a_host_does_after_all_were_there_is_something_else() {
+    let own = ["20 @2 end old>up", "20 @2 settled generation 2"];
+    let day = 86_400_000_000_000_u64;
+    let told = |lines: &[String], own: &[&str]| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let all = asked_later(&lines, own);
+        let part = &all[0].hosts[&name("n2")];
+        (all[0].ended.word(), all[0].ended_ns, part.cobs.len(), part.later.len())
+    };
+    let converged = ("converged", Some(20), 0, 0);
+    let restart = [format!("{day} @2 start up>down"), format!("{day} @2 end up>down")];
+    assert_eq!(told(&restart, &own), converged);
+    let back = [format!("{day} @2 go to generation 1, by ann")];
+    assert_eq!(told(&back, &[&own[..], &[back[0].as_str()]].concat()), converged, "somebody has sent it back");
+    // What somebody has changed is put right meanwhile: that is no part of the switch.
+    let mended = ["7 @2 drift", "8 @2 start old>up", "9 @2 end exit status 1", "9 @2 end old>up"].map(str::to_owned);
+    assert_eq!(told(&mended, &own), converged);
+}
+
+#[test]
+fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let canary = of(&[
+        "10 @1 go to generation 2, by ann",
+        "10 @1 only for n1 alone, by ann",
+        "13 @2 go to generation 1, by ann",
+        "15 @1 settled generation 1",
+        "20 @1 go to generation 2, by ann",
+        "20 @1 only for n1 alone, by ann",
+        "30 @2 settled generation 2",
+        "400000000000 @2 only for everybody, by ann",
+    ]);
+    let n2 = of(&[
+        "12 @1 call-off generation 2, by ann",
+        "400000000005 @1 go to generation 2, by ann",
+        "400000000009 @2 settled generation 2",
+    ]);
+    let all = together([(name("n1"), canary), (name("n2"), n2)].into());
+    let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len())).collect();
+    assert_eq!(told, [(2, "rolled back", 2), (1, "converged", 1), (2, "converged", 2)]);
+    // Nobody had gone anywhere.
+    let off = |at: &str| of(&[&format!("{at} @1 call-off generation 2, by ann")]);
+    let all = together([(name("n1"), off("5")), (name("n2"), off("9"))].into());
+    assert_eq!((all.len(), all[0].hosts.len(), all[0].ended), (1, 2, Ended::CalledOff));
+}
