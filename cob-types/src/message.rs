@@ -72,6 +72,19 @@ pub struct Batch {
     pub lamport: u64,
     /// What is said.
     pub items: Vec<Item>,
+    /// The switch that the sender is in and has not settled in: what it asks for, it asks for in this one.
+    pub under_way: Option<UnderWay>,
+}
+
+/// A switch of the host that says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnderWay {
+    /// Where it leads.
+    pub to: GenerationNumber,
+    /// On a return: the generation that is left.
+    pub left: Option<GenerationNumber>,
+    /// As in [`Going`].
+    pub round: u32,
 }
 
 /// One message.
@@ -270,6 +283,12 @@ impl Item {
         }
     }
 
+    /// Whether a change object of the host that hears it may have to move for it.
+    #[must_use]
+    pub fn may_move(&self) -> bool {
+        matches!(self, Item::Request(_) | Item::Release(_) | Item::Recall(_))
+    }
+
     /// A stable name, for logs and counters.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -308,6 +327,8 @@ struct WireBatch {
     incarnation: Incarnation,
     lamport: u64,
     items: Vec<WireItem>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    under_way: Option<UnderWay>,
 }
 
 /// A decoded batch, and what of it was not understood.
@@ -340,7 +361,8 @@ impl Batch {
     /// Only for values that CBOR can't carry.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         let items = self.items.iter().map(WireItem::encode).collect::<Result<_, _>>()?;
-        let wire = WireBatch { from: self.from.clone(), incarnation: self.incarnation, lamport: self.lamport, items };
+        let Self { incarnation, lamport, under_way, .. } = *self;
+        let wire = WireBatch { from: self.from.clone(), incarnation, lamport, items, under_way };
         let mut bytes = PROTOCOL.to_be_bytes().to_vec();
         bytes.extend(codec::encode_packed(&wire)?);
         Ok(bytes)
@@ -367,7 +389,8 @@ impl Batch {
                 None => unknown += 1,
             }
         }
-        let batch = Batch { from: wire.from, incarnation: wire.incarnation, lamport: wire.lamport, items };
+        let WireBatch { from, incarnation, lamport, under_way, .. } = wire;
+        let batch = Batch { from, incarnation, lamport, items, under_way };
         Ok(Received { batch, unknown })
     }
 }
@@ -462,6 +485,7 @@ mod tests {
                 Item::Recall(about.clone()),
                 Item::Refused(Refused { about, reason: "no route".into() }),
             ],
+            under_way: Some(UnderWay { to: GenerationNumber(4), left: None, round: 1 }),
         }
     }
 
@@ -503,6 +527,23 @@ mod tests {
         let batch = sample();
         let bytes = batch.encode().expect("encodes");
         assert_eq!(Batch::decode(&bytes).expect("decodes"), Received { batch, unknown: 0 });
+    }
+
+    #[test]
+    fn a_batch_says_nothing_of_switches_as_the_version_before_did_when_there_is_none_to_speak_of() {
+        #[derive(Serialize, Deserialize)]
+        struct Before {
+            from: HostName,
+            incarnation: Incarnation,
+            lamport: u64,
+            items: Vec<WireItem>,
+        }
+        let said = sample().encode().expect("encodes");
+        let before: Before = codec::decode(&said[2..], MAX_BATCH).expect("what is new is skipped");
+        let silent = Batch { under_way: None, ..sample() };
+        let bytes = [&said[..2], &codec::encode_packed(&before).expect("encodes")].concat();
+        assert_eq!(silent.encode().expect("encodes"), bytes);
+        assert_eq!(Batch::decode(&bytes).expect("decodes").batch, silent);
     }
 
     #[test]

@@ -175,6 +175,7 @@ fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
             told("withdraw", format!("generation {generation}, back to {}: {}", withdrawal.to, withdrawal.why))
         }
         SwitchRecord::Stopped { why } => told("stopped", why.clone()),
+        SwitchRecord::Reopened { by } => told("reopened", format!("asked by {by} in the switch")),
     }
 }
 

@@ -162,6 +162,7 @@ impl Engine {
             self.let_go(*cob, now);
         }
         let before = std::mem::replace(&mut self.generation, going.generation);
+        let back = going.generation < before;
         self.active = Some(going.footing);
         self.activations += 1;
         self.make_room(going.specs.len());
@@ -175,12 +176,17 @@ impl Engine {
                 self.note_dependencies(cob, spec);
             }
             if self.slot(cob).is_some() {
-                self.with(cob, now, |o, cx| match spec {
-                    _ if o.acting() => {
-                        o.next_spec = Some(spec.or(o.next_spec.take()).unwrap_or_else(|| o.spec.clone()))
+                self.with(cob, now, |o, cx| {
+                    if back {
+                        o.forget_what_is_left(cx);
                     }
-                    Some(spec) => o.adopt(cx, spec),
-                    None => o.renew(),
+                    match spec {
+                        _ if o.acting() => {
+                            o.next_spec = Some(spec.or(o.next_spec.take()).unwrap_or_else(|| o.spec.clone()))
+                        }
+                        Some(spec) => o.adopt(cx, spec),
+                        None => o.renew(),
+                    }
                 });
             } else if let Some(spec) = spec {
                 self.insert(Object::new(cob, spec, now));
@@ -329,6 +335,31 @@ mod tests {
         assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "{told:?}");
         b.ended("h/y", true);
         assert!(b.engine.is_converged());
+    }
+
+    #[test]
+    fn what_was_asked_for_in_what_is_left_is_not_tried_once_more_on_the_way_back() {
+        const B: &str = "h/b: 0 1";
+        let given_up_in_two = |request: &str| {
+            let mut b = Bench::new(&[B]);
+            b.meet("a");
+            b.event(go(2, &[B]));
+            b.hears(request);
+            b.ended("h/b", false);
+            b.found("h/b", "0");
+            assert!(!b.engine.is_converged(), "it has given up");
+            b
+        };
+        let acts = "act h/b 0 -> 1, attempt 1";
+        let asks = "request a/a of h/b@1 #1.7 in 2";
+        let mut b = given_up_in_two(asks);
+        let told = b.event(back(1, &[B]));
+        assert!(b.engine.is_converged() && !told.contains(&acts.to_owned()), "{told:?}");
+        // Who is still there asks again.
+        assert_eq!(b.hears(asks), ["write: h/b begins 0 -> 1", acts]);
+        // What is asked in an older one is tried anew.
+        let told = given_up_in_two("request a/a of h/b@1 #1.7").event(back(1, &[B]));
+        assert!(told.contains(&acts.to_owned()), "{told:?}");
     }
 
     #[test]

@@ -247,8 +247,9 @@ impl Body {
             | Body::Ordered(_)
             | Body::Final { .. }
             | Body::Turn(_)
-            | Body::Switch(_)
             | Body::Lapsed { .. } => true,
+            // Who asked asks again.
+            Body::Switch(step) => !matches!(step, SwitchRecord::Reopened { .. }),
             // A state that a check found can be found again; a promise that is not known to be back is asked for, and so
             // is what others have told.
             Body::Checked { .. }

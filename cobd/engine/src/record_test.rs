@@ -112,6 +112,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
     all.push(Body::Note { cob: cob(), note: Note::Broken { of: cob() } });
     all.push(Body::Ordered(OrderRecord::LimitBudget(cob(), Some(2))));
+    all.push(Body::Switch(SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }));
     all
 }
 
@@ -187,6 +188,7 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Settled => 40,
             SwitchRecord::Withdrawn(..) => 41,
             SwitchRecord::Stopped { .. } => 42,
+            SwitchRecord::Reopened { .. } => 46,
         },
         Body::Lapsed { .. } => 43,
     }
@@ -200,7 +202,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=45).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=46).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -256,5 +258,6 @@ fn records_are_written_as_ever() {
     <a1><12><a3><00>dn1/a<01>dn2/b<02><a2><00><01><01><02>
     <a1><0c><a2><00>dn1/a<01><a1><0a><a1><00>dn1/a
     <a1>gOrdered<a1>kLimitBudget<82>dn1/a<02>
+    <a1>fSwitch<a1><08><a1><00>bn2
     "#);
 }

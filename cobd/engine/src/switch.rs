@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   go ──> under way ──────────── converged, guard confirmed ──> settled
+//!             │  ^──────────── another host asks in the switch ─────────────┤
 //!             │  a change object gives up, or the guard runs out            │
 //!             └───────── withdrawn <── another host, an operator ──────────┘
 //!                            │ goes back
@@ -12,12 +13,14 @@
 //! Everything that changes it is a [`SwitchRecord`]; [`Switching::apply`] is the only reading of them. What is to be
 //! done next follows from it by [`Switching::next`] and the other questions; the daemon does it.
 //!
-//! Rules: a failure after the host has settled is none of the switch. A generation that was withdrawn is gone to
+//! Rules: a failure after the host has settled is none of the switch, unless something had to move because a host that
+//! is still under way asked for it: that opens the switch again, until the host has converged once more. A generation that was withdrawn is gone to
 //! again only in a later *round*, which an operator's order begins. A return is never withdrawn: what fails on it
 //! stops. So each withdrawal moves a host down once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_types::message::UnderWay;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 use serde::{Deserialize, Serialize};
@@ -71,6 +74,8 @@ pub enum SwitchRecord {
     Withdrawn(GenerationNumber, Withdrawal),
     /// The return can't be ended: for people.
     Stopped { why: String },
+    /// A host that is still under way in the switch has asked for something that makes one of this host move.
+    Reopened { by: HostName },
 }
 
 /// Why a generation was left.
@@ -174,6 +179,13 @@ pub enum Failing {
     Hold,
 }
 
+impl Current {
+    /// Which switch it is, between hosts.
+    fn name(&self) -> UnderWay {
+        UnderWay { to: self.to, left: self.left, round: self.terms.round }
+    }
+}
+
 impl Switching {
     /// Whether nothing is known.
     #[must_use]
@@ -232,6 +244,7 @@ impl Switching {
                 c.stage = Stage::Stopped;
                 c.why.clone_from(why);
             }),
+            SwitchRecord::Reopened { .. } => self.with(|c| c.stage = Stage::UnderWay),
         }
     }
 
@@ -282,6 +295,21 @@ impl Switching {
         }
     }
 
+    /// The switch that this host is in and has not settled in.
+    #[must_use]
+    pub fn under_way(&self) -> Option<UnderWay> {
+        let current = self.current.as_ref()?;
+        let goes = current.stage == Stage::UnderWay && self.withdrawal_of(current).is_none();
+        goes.then(|| current.name())
+    }
+
+    /// Whether this host has settled in a switch in which another one, under way in it, asks something of it.
+    #[must_use]
+    pub fn has_settled_in(&self, switch: UnderWay) -> bool {
+        let settled = |c: &Current| c.stage == Stage::Settled && c.name() == switch && self.withdrawal_of(c).is_none();
+        self.current.as_ref().is_some_and(settled)
+    }
+
     /// Whether this host follows another one's withdrawal of a generation.
     #[must_use]
     pub fn follows(&self, generation: GenerationNumber, round: u32, ordered: bool) -> bool {
@@ -292,6 +320,14 @@ impl Switching {
                 && self.withdrawal_of(c).is_none()
                 && (ordered || c.terms.policy.on_failure == OnFailure::Rollback)
         })
+    }
+
+    /// Whether this host leaves a generation that was gone to in this round.
+    #[must_use]
+    pub fn is_on_its_way_back_from(&self, generation: GenerationNumber, round: u32) -> bool {
+        let leaves = |c: &Current| c.left == Some(generation) && c.stage == Stage::UnderWay;
+        let sets_out = |c: &Current| c.to == generation && self.withdrawal_of(c).is_some();
+        self.is_withdrawn(generation, round) && self.current.as_ref().is_some_and(|c| leaves(c) || sets_out(c))
     }
 
     /// Whether a generation was withdrawn in this round or a later one.

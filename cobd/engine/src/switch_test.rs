@@ -50,6 +50,52 @@ fn a_switch_settles_when_the_host_has_converged_and_what_fails_then_is_none_of_i
 }
 
 #[test]
+fn who_is_asked_by_a_host_under_way_is_in_the_switch_again() {
+    let under_way = |to, left: Option<u64>, round| UnderWay { to: number(to), left: left.map(number), round };
+    let this = under_way(8, None, 0);
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
+    assert_eq!((switch.under_way(), switch.has_settled_in(this)), (Some(this), false));
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert_eq!((switch.under_way(), switch.has_settled_in(this)), (None, true));
+    for other in [under_way(9, None, 0), under_way(8, None, 1), under_way(8, Some(9), 0)] {
+        assert!(!switch.has_settled_in(other), "{other:?}");
+    }
+    switch.apply(&SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }, NOW);
+    assert_eq!((switch.under_way(), switch.on_failure(NOW)), (Some(this), Failing::Withdraw));
+    assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle), "once more");
+    // Who has withdrawn it asks for nothing in it, and nothing that is asked in it concerns who has.
+    switch.apply(&withdrawn(0, false), NOW);
+    assert_eq!(switch.under_way(), None);
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert!(!switch.has_settled_in(this));
+    // What fails late on the way back stops, as it does before.
+    switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 0)), NOW);
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert!(switch.has_settled_in(under_way(7, Some(8), 0)));
+    switch.apply(&SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }, NOW);
+    assert_eq!(switch.on_failure(NOW), Failing::Stop);
+    // For people it stays.
+    switch.apply(&SwitchRecord::Stopped { why: "w".to_owned() }, NOW);
+    assert!(!switch.has_settled_in(under_way(7, Some(8), 0)));
+}
+
+#[test]
+fn a_host_knows_what_it_is_on_its_way_back_from() {
+    let leaves = |switch: &Switching, round| switch.is_on_its_way_back_from(number(8), round);
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 1))]);
+    assert!(!leaves(&switch, 1));
+    // From the withdrawal on, also before it has set out.
+    switch.apply(&withdrawn(1, false), NOW);
+    assert!(leaves(&switch, 0) && leaves(&switch, 1) && !leaves(&switch, 2));
+    switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 1)), NOW);
+    assert!(leaves(&switch, 1) && !leaves(&switch, 2));
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert!(!leaves(&switch, 1), "it is there");
+    switch.apply(&begun(7, 8, None, terms(ROLLBACK, 2)), NOW);
+    assert!(!leaves(&switch, 2), "it goes there again");
+}
+
+#[test]
 fn a_withdrawal_leads_back_once_and_what_fails_on_the_way_stops() {
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), withdrawn(0, false)]);
     // Also after a crash between the two.

@@ -84,7 +84,7 @@ impl Bench {
         let life = *self.lives.entry(name(host)).or_insert(Incarnation { id: 99, start: 1 });
         let ack = HelloAck { incarnation: self.engine.life(), granted: Vec::new() };
         let items = vec![Item::Hello(Hello { kept: Vec::new() }), Item::HelloAck(ack)];
-        self.event(Event::Received(Batch { from: name(host), incarnation: life, lamport: 0, items }))
+        self.event(Event::Received(Batch { from: name(host), incarnation: life, lamport: 0, under_way: None, items }))
     }
 
     /// The other host's daemon has restarted: what it says from now on is of its next life.
@@ -97,7 +97,7 @@ impl Bench {
         let item = read(text, self.engine.life());
         let from = speaker(&item, text);
         let life = self.lives.get(&from).copied().unwrap_or(Incarnation { id: 99, start: 1 });
-        self.event(Event::Received(Batch { from, incarnation: life, lamport: 0, items: vec![item] }))
+        self.event(Event::Received(Batch { from, incarnation: life, lamport: 0, under_way: None, items: vec![item] }))
     }
 
     /// A message of the other host's life before arrives.
@@ -106,14 +106,14 @@ impl Bench {
         let from = speaker(&item, text);
         let mut incarnation = self.lives[&from];
         incarnation.start -= 1;
-        self.event(Event::Received(Batch { from, incarnation, lamport: 0, items: vec![item] }))
+        self.event(Event::Received(Batch { from, incarnation, lamport: 0, under_way: None, items: vec![item] }))
     }
 
     /// Messages of one host arrive together.
     pub(crate) fn hears_together(&mut self, from: &str, texts: &[&str]) -> Vec<String> {
         let items = texts.iter().map(|t| read(t, self.engine.life())).collect();
         let incarnation = self.lives[&name(from)];
-        self.event(Event::Received(Batch { from: name(from), incarnation, lamport: 0, items }))
+        self.event(Event::Received(Batch { from: name(from), incarnation, lamport: 0, under_way: None, items }))
     }
 
     /// The check that runs finds this state.
@@ -338,7 +338,7 @@ fn read(text: &str, here: Incarnation) -> Item {
                 set: set.split('|').map(label).collect(),
                 rank: Rank {
                     phase: after("phase").map_or(1, |p| p.parse().expect("a phase")),
-                    generation: GenerationNumber(1),
+                    generation: GenerationNumber(after("in").map_or(1, |n| n.parse().expect("a generation"))),
                     rank,
                 },
                 origin: id(after("from").unwrap_or(words[1])),

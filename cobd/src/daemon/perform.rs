@@ -139,6 +139,7 @@ impl Daemon {
             incarnation: self.engine.life(),
             lamport: self.engine.lamport(),
             items,
+            under_way: self.switch.under_way(),
         };
         match batch.encode() {
             Ok(bytes) if bytes.len() > MAX_BATCH && batch.items.len() > 1 => {

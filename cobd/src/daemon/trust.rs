@@ -96,9 +96,12 @@ impl Daemon {
         // A host that is met ahead of its generation says nothing yet of where this one is to go.
         let is_member = |p: &Prepared| p.manifest.hosts.contains_key(host);
         let counts = self.active.iter().map(|a| &a.prepared).chain(&self.coming).any(is_member);
-        for item in of_switches.filter(|_| counts).collect::<Vec<_>>() {
+        let of_switches: Vec<Item> = of_switches.filter(|_| counts).collect();
+        let greets = of_switches.iter().any(|item| matches!(item, Item::Going(_)));
+        for item in of_switches {
             self.heard_of_switch(host, item);
         }
+        self.asked_in_switch(&mut received.batch, greets);
         // A batch that was of switches alone concerns no change object.
         if all == 0 || !received.batch.items.is_empty() {
             self.feed(cob_engine::Event::Received(received.batch));

@@ -144,7 +144,13 @@ fn batches_of_a_newer_protocol_are_dropped_and_logged_once() {
     let (cluster, generation) = converged();
     let port = cluster.address("n2");
     let mut stream = say(port, &[handshake(), message(&hello("a0", PROTOCOL, PROTOCOL))].concat());
-    let batch = Batch { from: host("a0"), incarnation: Incarnation { id: 0xBAD, start: 1 }, lamport: 1, items: vec![] };
+    let batch = Batch {
+        from: host("a0"),
+        incarnation: Incarnation { id: 0xBAD, start: 1 },
+        lamport: 1,
+        items: vec![],
+        under_way: None,
+    };
     let batch = batch.encode().expect("encodes");
     let newer = [&(PROTOCOL + 1).to_be_bytes(), &batch[2..]].concat();
     let foreign =

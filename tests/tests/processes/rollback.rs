@@ -338,6 +338,83 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     cluster.until(PATIENCE, over, "nothing is broken any more");
 }
 
+/// In its second generation n1/app asks for n2/lib, which can't come up, when it is half way; a file keeps it from that.
+fn asks_late(version: u32, folder: &str) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+kinds:
+  staged:
+    states: [down, half, up]
+    preferred: down
+    pre_remove: down
+    check: {{run: ./check.sh}}
+    transitions:
+      - {{from: down, to: half, run: "while [ -e {folder}/wait ]; do sleep 0.05; done; echo half > $COB_STATE_DIR/state"}}
+      - {{from: half, to: up, run: "echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+      - {{from: half, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+  broken:
+    states: [down, up]
+    preferred: down
+    pre_remove: down
+    retries: 0
+    check: {{run: ./check.sh}}
+    transitions:
+      - {{from: down, to: up, failure: down, run: "echo 'no license'; exit 1"}}
+      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+cobs:
+  n1/app: {{kind: staged, preferred: {}, transitions: [{{from: half, to: up, needs: [n2/lib@up]}}]}}
+  n2/lib: {{kind: broken}}
+  n2/conf: {{kind: quick, content: {{version: {version}}}}}
+"#,
+        if version == 1 { "down" } else { "up" }
+    )
+}
+
+/// n2 has had all where it should be for long when n1 comes to ask something of it.
+#[test]
+fn what_fails_on_a_host_that_has_settled_because_another_asks_late_is_taken_back_too() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let folder = cluster.path("late");
+    fs::create_dir(&folder).expect("a folder");
+    let publish = |cluster: &mut Cluster, version| {
+        let text = asks_late(version, &folder.display().to_string());
+        let model = cluster.write_model("model", &[("model.yaml", &text), QUICK, CHECK]);
+        cluster.generate(&model)
+    };
+    let one = publish(&mut cluster, 1);
+    cluster.bring_up(one, PATIENCE);
+    let two = publish(&mut cluster, 2);
+    fs::write(folder.join("wait"), "").expect("written");
+    cluster.http("n1", "POST", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}").expect("ordered");
+    let settled = || {
+        let status = cluster.status("n2").expect("it answers");
+        status.generation == Some(two) && status.switch.is_none() && status.converged
+    };
+    cluster.until(PATIENCE, settled, "n2 has settled");
+    fs::remove_file(folder.join("wait")).expect("removed");
+    let returned = |host: &str| {
+        let switch = cluster.status(host).and_then(|s| s.switch);
+        switch.is_some_and(|s| s.left == Some(two) && s.to == one && s.stage == SwitchStage::Settled)
+    };
+    cluster.until(PATIENCE, || returned("n1") && returned("n2"), "both have returned");
+    let why = cluster.status("n1").and_then(|s| s.switch).expect("a switch").why;
+    assert!(why.contains("n2/lib gave up moving from down to up") && why.contains("told by n2"), "{why}");
+    assert_eq!(words::told(&cluster, "n2", "reopened"), ["asked by n1 in the switch"]);
+    assert_eq!(words::told(&cluster, "n1", "reopened").len(), 0);
+    for host in ["n1", "n2"] {
+        assert_eq!(words::told(&cluster, host, "withdraw").len(), 1, "{host} goes back once");
+    }
+    let (code, said) = words::run(words::cobctl(&cluster, &["n1", "n2"], &["outcomes", "2", "--json"]));
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let newest = told["outcomes"].as_array().and_then(|all| all.last()).expect("one");
+    assert_eq!((code, newest["ended"].as_str()), (1, Some("rolled-back")), "{newest}");
+}
+
 #[test]
 fn a_guard_that_is_satisfied_lets_the_switch_settle() {
     let mut shop = Shop::new();

@@ -93,6 +93,17 @@ impl Object {
         self.changed();
     }
 
+    /// On a way back: forgets what other hosts have asked for in what is left and did not get. They go back as well and
+    /// ask for it no more; else they ask again.
+    pub(crate) fn forget_what_is_left(&mut self, cx: &Cx<'_>) {
+        let all = self.requests.len();
+        let is_left = |r: &Request| r.granted.is_none() && r.broken.is_none() && r.rank.generation > cx.generation;
+        self.requests.retain(|r| cx.is_here(r.asker) || !is_left(r));
+        if self.requests.len() < all {
+            self.changed();
+        }
+    }
+
     fn note_return(&self, cx: &mut Cx<'_>, at: usize) {
         let request = &self.requests[at];
         if request.granted.is_some() || request.broken.is_some() {

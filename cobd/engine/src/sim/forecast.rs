@@ -391,7 +391,7 @@ impl<P: Pace> Running<'_, P> {
         for (to, items) in batches {
             // Until `go` all is quiet, and takes no time. One pace for all keeps the order of each link.
             let at = if self.gone { self.now + self.pace.message() } else { self.now };
-            let batch = Batch { from: from.clone(), incarnation, lamport, items };
+            let batch = Batch { from: from.clone(), incarnation, lamport, items, under_way: None };
             self.push(at, Happens::Received { to, batch, cause });
         }
     }

@@ -648,7 +648,7 @@ impl World {
             return;
         };
         for (to, items) in by_host {
-            let batch = Batch { from: self.hosts[host].name.clone(), incarnation, lamport, items };
+            let batch = Batch { from: self.hosts[host].name.clone(), incarnation, lamport, items, under_way: None };
             self.outcome.batches += 1;
             self.transmit(host, to, batch);
         }

@@ -19,7 +19,7 @@ use cob_engine::guard::{Guard, Watch};
 use cob_engine::switch::{Act, Current, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
-use cob_types::message::{Going, MAX_WHY, Withdrawn};
+use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, Item, Manifest};
 use tracing::{error, warn};
@@ -77,6 +77,8 @@ pub(in crate::daemon) struct SwitchWatch {
     told: Option<Told>,
     /// When all hosts are told that this one has set out, and not only the first of them.
     tell_rest: Time,
+    /// Who has asked something in this turn, in the switch that this host has settled in.
+    asked_by: Option<HostName>,
     /// Since when the host has been converged without a break.
     converged: Option<Time>,
     /// One that gave up in an earlier life, and when.
@@ -107,6 +109,7 @@ impl SwitchWatch {
             cut_off: None,
             told: None,
             tell_rest: Time::NEVER,
+            asked_by: None,
             converged: None,
             failed_before,
         }
@@ -115,6 +118,11 @@ impl SwitchWatch {
     /// When it is to be looked after next.
     pub(in crate::daemon) fn due(&self) -> Time {
         self.due
+    }
+
+    /// The switch that this host is in and has not settled in.
+    pub(in crate::daemon) fn under_way(&self) -> Option<UnderWay> {
+        self.state.under_way()
     }
 
     /// Whether there is a switch that has not settled.

@@ -6,7 +6,7 @@ use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms};
 use cob_engine::time::Span;
 use cob_types::message::{Going, Withdrawn};
 use cob_types::status::{MadeMove, SwitchStage, SwitchStatus};
-use cob_types::{GenerationNumber, HostName, Item};
+use cob_types::{Batch, GenerationNumber, HostName, Item};
 use tracing::{info, warn};
 
 use super::{AGAIN, Aim, SETTLED_AFTER, Start, Told, told_withdrawal};
@@ -98,6 +98,23 @@ impl Daemon {
         let told = Told { by: host.clone(), generation, terms, at: Time::NEVER, pause: AGAIN[0] };
         self.switch.told = Some(told);
         self.fetch(generation, Aim::Go(Start::Told), None);
+    }
+
+    /// What another host has said in the switch that it is under way in; `greets`: together with where it goes, which is
+    /// answered if that was withdrawn.
+    pub(in crate::daemon) fn asked_in_switch(&mut self, batch: &mut Batch, greets: bool) {
+        let Some(switch) = batch.under_way else { return };
+        let state = &self.switch.state;
+        if state.has_settled_in(switch) && batch.items.iter().any(Item::may_move) {
+            self.switch.asked_by = Some(batch.from.clone());
+        }
+        // Who asks for something in a switch that was left has not heard of that yet. It goes back as well, and what it
+        // is not to have any more must not fail here once more. Who does not go back asks again.
+        let (to, round) = (switch.to, switch.round);
+        let unaware = state.is_on_its_way_back_from(to, round) || greets && state.is_withdrawn(to, round);
+        if switch.left.is_none() && unaware {
+            batch.items.retain(|item| !matches!(item, Item::Request(_)));
+        }
     }
 
     /// Whether this host goes where another one says that it goes: onward only, and to nothing that was left.

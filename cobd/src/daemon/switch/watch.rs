@@ -42,6 +42,7 @@ impl Daemon {
         } else {
             self.switch.converged = None;
         }
+        self.reopen();
         self.hear_of_the_turn();
         self.look_at_guard(now);
         self.let_lapse(now);
@@ -76,6 +77,15 @@ impl Daemon {
                 self.busy_at = now;
             }
             None => {}
+        }
+    }
+
+    /// What makes this host move is of the switch again if a host asked for it that is still under way in it.
+    fn reopen(&mut self) {
+        let Some(by) = self.switch.asked_by.take() else { return };
+        if self.switch.converged.is_none() {
+            info!(%by, "something has to move for a host that is still under way: the switch goes on");
+            self.note_switch(SwitchRecord::Reopened { by }, None);
         }
     }
 

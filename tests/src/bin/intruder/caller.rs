@@ -132,6 +132,7 @@ impl Link {
             incarnation: self.life,
             lamport: self.said,
             items: cob.map(lapsed).into_iter().collect(),
+            under_way: None,
         };
         let payload = batch.encode().map_err(io::Error::other)?;
         self.tls.write_all(&message(&Frame::Data { number: self.said, ack: 0, payload: &payload }))

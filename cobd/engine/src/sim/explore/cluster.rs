@@ -458,7 +458,7 @@ impl Cluster {
         let daemon = &self.daemons[from];
         for (to, items) in by_host {
             let (incarnation, lamport) = (daemon.engine.life(), daemon.engine.lamport());
-            let batch = Batch { from: daemon.name.clone(), incarnation, lamport, items };
+            let batch = Batch { from: daemon.name.clone(), incarnation, lamport, items, under_way: None };
             self.links.entry((from, to)).or_default().push_back(batch);
         }
     }
