@@ -8,6 +8,7 @@ use cob_engine::time::{Span, Time};
 use cob_types::status::CobStatus;
 use cob_types::{Bundle, GenerationNumber, HostName};
 
+use crate::runs;
 use crate::shrink::without_thing;
 use crate::system::{IN_PROCESS, System};
 
@@ -53,12 +54,14 @@ pub fn run(pair: &Pair, config: Config) -> Result<Outcome, String> {
         second.entry(host.clone()).or_insert_with(none);
     }
     let span = Span(Random::new(config.seed).below(200_000) * 1000);
+    let config = runs::traced_if_asked(config);
     let mut world = World::new(&first, &Initial::Given(before.initial()), &[IN_PROCESS], config);
     world.go(GenerationNumber(1), &first);
     world.run_for(span);
     let switched_at = world.now();
     world.go(GenerationNumber(2), &second);
     let outcome = world.run();
+    runs::show(world.trace());
     if !outcome.violations.is_empty() {
         return Err(format!("violation: {}", outcome.violations.join("; ")));
     }

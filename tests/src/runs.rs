@@ -62,11 +62,9 @@ impl Iterator for Seeds {
 /// Runs a system from where its change objects are in the beginning.
 #[must_use]
 pub fn run(system: &System, config: Config) -> Outcome {
-    let traced = std::env::var_os("COB_TRACE").is_some();
-    let (outcome, trace) = traced_run(system, Config { trace: config.trace || traced, ..config });
-    if traced {
-        print_trace(&trace);
-    }
+    let config = traced_if_asked(config);
+    let (outcome, trace) = traced_run(system, config);
+    show(&trace);
     outcome
 }
 
@@ -80,9 +78,21 @@ pub fn traced_run(system: &System, config: Config) -> (Outcome, String) {
     (outcome, world.trace().to_owned())
 }
 
+/// The same run, with a trace if the environment asks for one.
+pub(crate) fn traced_if_asked(config: Config) -> Config {
+    Config { trace: config.trace || is_trace_wanted(), ..config }
+}
+
+fn is_trace_wanted() -> bool {
+    std::env::var_os("COB_TRACE").is_some()
+}
+
+/// Prints a trace if the environment asks for one.
 #[expect(clippy::print_stdout, reason = "asked for by whoever replays a seed")]
-fn print_trace(trace: &str) {
-    print!("{trace}");
+pub(crate) fn show(trace: &str) {
+    if is_trace_wanted() {
+        print!("{trace}");
+    }
 }
 
 /// What is wrong with a run, or nothing.

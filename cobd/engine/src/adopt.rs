@@ -508,6 +508,18 @@ mod tests {
         assert_eq!((act(&told).len(), stands(&b)), (0, (2, None)));
     }
 
+    /// Seed 21239 of systems of which a part leaves: an action went on under a promise of h/z while h/y went down.
+    #[test]
+    fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {
+        let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";
+        let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept, lock 1 <- h/y@1"]);
+        b.hears("request a/a of h/z@1 #1.7");
+        let act = |told: &[String]| told.iter().any(|t| t.starts_with("act "));
+        let told = b.event(go(2, &[X]));
+        assert!(told.contains(&"a: recall a/a of h/z #1.7".to_owned()) && !act(&told), "{told:?}");
+        assert!(act(&b.hears("release a/a of h/z #1.7")));
+    }
+
     #[test]
     fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
         let mount = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@2";

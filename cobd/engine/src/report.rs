@@ -187,8 +187,8 @@ impl Engine {
                 }
             }
         }
-        if let Some(target) = o.view.target.filter(|_| o.spec.observe && away) {
-            waits.push(Wait::Observed { to: self.state(o, target) });
+        if let Some(to) = self.never_goes_to(o).filter(|_| o.spec.observe) {
+            waits.push(Wait::Observed { to });
         }
         if let Some(target) = o.view.target.filter(|_| o.view.no_route) {
             waits.push(Wait::NoRoute { to: self.state(o, target) });
@@ -217,6 +217,14 @@ impl Engine {
             waits.push(Wait::Leaving);
         }
         waits
+    }
+
+    /// Where one that is observed would go, if not for itself then for the first whom it does not serve where it is.
+    fn never_goes_to(&self, o: &Object) -> Option<StateName> {
+        let id = o.state_id()?;
+        let own = o.view.target.filter(|target| o.state != Some(*target)).map(|target| o.spec.kind.id(target));
+        let asked = || o.requests.iter().filter(|r| !r.set.contains(&id)).find_map(|r| r.set.first().copied());
+        own.or_else(asked).map(|state| self.names.state_name(state).clone())
     }
 
     fn trouble(&self, o: &Object) -> Vec<Trouble> {

@@ -139,8 +139,11 @@ impl Object {
         let spec = self.spec.clone();
         let id = spec.kind.id(state);
         if state == target {
-            let served = self.requests.iter().filter(|r| self.serves(r) && r.set.contains(&id));
-            if let Some(first) = served.min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
+            // A promise that is out rests on its locks until it is back, whether it would still be given or not.
+            let counts = |r: &&Request| r.granted == Some(id) || self.serves(r) && r.set.contains(&id);
+            if let Some(first) =
+                self.requests.iter().filter(counts).min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker)))
+            {
                 add_all(needs, spec.lock_needs(state), first, cx);
             }
         } else {

@@ -36,6 +36,9 @@ fn it_promises_what_it_is_and_says_where_it_would_go() {
         ["write: h/x@0 granted to a/a #1.7", "a: grant h/x@0 to a/a #1.7 rev 0"]
     );
     assert_eq!(b.hears("request a/b of h/x@1 #1.8"), [""; 0], "who needs another state waits for people");
+    // The other one's request comes first in the order of its states, so that it would stay for its sake.
+    let told = status(&b, "h/x");
+    assert!(matches!(&told.waits_for[..], [Wait::Observed { to }] if to.as_str() == "1"), "{told:?}");
     assert_eq!(acts(&b.after(Span::secs(5))), 0);
 }
 
