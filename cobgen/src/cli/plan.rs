@@ -27,7 +27,7 @@ Examples:
   cobgen plan models/ --operation shrink --depot depot
   cobgen plan models/ --operation create --durations times.yaml
   cobgen plan models/ --operation create --dot | dot -Tsvg > plan.svg
-  cobgen plan --from 3 --to latest --depot depot --durations moves.json
+  cobgen plan --from 3 --depot depot --durations moves.json
   cobgen plan models/ --from latest --depot depot --gantt plan.svg
   cobgen plan --from 3 --to 4 --depot depot --json > plan.json; cobctl watch --plan plan.json
 
@@ -56,7 +56,7 @@ or the generations are wrong; 3 the depot could not be read.")]
 #[command(group = clap::ArgGroup::new("what").args(["operation", "from"]).required(true))]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model; with --from, what it would give
-    #[arg(required_unless_present = "to", conflicts_with = "to")]
+    #[arg(required_unless_present = "from", conflicts_with = "to")]
     model: Option<PathBuf>,
     /// What is done: create, delete, configure, start, stop, restart, add-services, remove-services, expand,
     /// shrink, upgrade
@@ -65,7 +65,7 @@ pub struct Args {
     /// The generation that is active: its number, `latest`, or 0 for none
     #[arg(long, value_name = "N", conflicts_with_all = ["cluster", "services", "existing"])]
     from: Option<switch::Wanted>,
-    /// The generation that is switched to: its number or `latest`; without it, what MODEL would give
+    /// The generation that is switched to: its number or `latest`; without it, what MODEL would give, else the latest
     #[arg(long, value_name = "M", requires = "from")]
     to: Option<switch::Wanted>,
     #[command(flatten)]

@@ -93,7 +93,8 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
     let asked = Asked { durations, states, runs: args.switch.runs, seed: args.switch.seed };
     let opened = Depot::open(&path).and_then(|depot| {
         let from = from.of(&depot)?;
-        let to = args.to.map(|to| to.of(&depot)).transpose()?;
+        let wanted = if args.model.is_some() { args.to } else { Some(args.to.unwrap_or(Wanted::Latest)) };
+        let to = wanted.map(|to| to.of(&depot)).transpose()?;
         Ok((depot, from, to))
     });
     let (depot, from, to) = match opened {
@@ -209,7 +210,7 @@ mod tests {
         for (args, wrong) in [
             (&["--from", "1", "--to", "2", "--operation", "create"][..], "cannot be used with"),
             (&["m.yaml", "--from", "1", "--to", "2"], "cannot be used with"),
-            (&["--from", "1", "--depot", "d"], "MODEL"),
+            (&["--operation", "create"], "MODEL"),
             (&["--from", "active", "--to", "2"], "a depot does not know which one is active"),
             (&["m.yaml", "--operation", "create", "--gantt", "x"], "cannot be used with"),
             (&["m.yaml"], "--operation"),
@@ -235,6 +236,7 @@ mod tests {
         crate::publish(Path::new(&path("model.yaml")), Path::new(&depot), "").expect("published");
         let (status, text) = told(&["--from", "0", "--to", "latest", "--depot", &depot]);
         assert!(status == 0 && text.contains("generation 0 -> 1: 1 added"), "{text}");
+        assert_eq!(told(&["--from", "0", "--depot", &depot]), (status, text.clone()), "the latest is meant");
         assert!(text.contains("1 transition, all done after 120 ms"), "a check of 20 ms and the wait itself: {text}");
         write(200);
         let args = [&path("model.yaml"), "--from", "latest", "--depot", &depot, "--json", "--gantt", &path("plan.svg")];
