@@ -508,6 +508,30 @@ mod tests {
         assert_eq!((act(&told).len(), stands(&b)), (0, (2, None)));
     }
 
+    #[test]
+    fn what_gave_up_begins_anew_with_the_next_generation_and_has_not_given_up_after_a_restart() {
+        const B: &str = "h/b: 0 1";
+        let failed = |b: &Bench| b.engine.status_of(&cob("h/b"), b.now).expect("it is there").failed;
+        let acts = |told: &[String]| told.iter().any(|t| t.starts_with("act h/b 0 -> 1"));
+        let mut b = Bench::new(&[B]);
+        b.meet("a");
+        b.hears("request a/a of h/b@1 #1.7");
+        b.ended("h/b", false);
+        b.found("h/b", "0");
+        assert!(failed(&b));
+        assert!(acts(&b.event(go(2, &[B]))), "tried once more");
+        b.returns();
+        assert!(!failed(&b));
+        // The same of one whose action ends when the next generation is there.
+        b.event(go(3, &[B]));
+        assert_eq!(stands(&b), (3, None));
+        b.ended("h/b", false);
+        assert!(!failed(&b), "that was of the generation before");
+        b.found("h/b", "0");
+        b.returns();
+        assert!(!failed(&b));
+    }
+
     /// Seed 21239 of systems of which a part leaves: an action went on under a promise of h/z while h/y went down.
     #[test]
     fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {

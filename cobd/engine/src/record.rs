@@ -320,6 +320,10 @@ pub struct Durable {
     /// Budgets that have so many tokens and no more: an operator's limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limited: BTreeMap<CobId, u32>,
+    /// All whose failed attempts count, and perhaps some more: the next generation begins anew with them. Follows from
+    /// `cobs`.
+    #[serde(skip)]
+    pub(crate) failing: BTreeSet<CobId>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -364,6 +368,7 @@ impl Durable {
                 *self = (**all).clone();
                 // The version before did not write it.
                 self.highest = self.highest.max(self.active).max(self.going_to.unwrap_or_default());
+                self.find_failing();
             }
             Body::Life(life) => self.life = Some(*life),
             Body::Go(generation) => {
@@ -380,6 +385,9 @@ impl Durable {
                 self.settled = false;
                 self.highest = self.highest.max(*generation);
                 self.forget_facts();
+                for cob in std::mem::take(&mut self.failing) {
+                    self.cobs.entry(cob).and_modify(|c| (c.failed, c.failures) = (false, 0));
+                }
             }
             Body::Final { cob } => _ = self.finals.insert(cob.clone()),
             Body::Told { cobs } => self.told.extend(cobs.iter().cloned()),
@@ -427,6 +435,9 @@ impl Durable {
                 c.token = begun.token.clone().map(Box::new);
             }
             Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, token, .. } => {
+                if *failures > 0 || *failed {
+                    self.failing.insert(cob.clone());
+                }
                 let c = self.cob(cob);
                 c.action = None;
                 c.token = token.clone().map(Box::new);
@@ -495,6 +506,12 @@ impl Durable {
         self.finals.clear();
         self.told.clear();
         self.declared.clear();
+    }
+
+    /// Adds up who fails, where `cobs` has not come by records.
+    fn find_failing(&mut self) {
+        let fails = self.cobs.iter().filter(|(_, c)| c.failed || c.failures > 0);
+        self.failing = fails.map(|(id, _)| id.clone()).collect();
     }
 
     fn cob(&mut self, id: &CobId) -> &mut DurableCob {

@@ -174,11 +174,13 @@ impl Bench {
         self.told(effects)
     }
 
-    fn told(&mut self, effects: Effects) -> Vec<String> {
+    /// Carries out what the engine wants done, and tells it.
+    pub(crate) fn told(&mut self, effects: Effects) -> Vec<String> {
         invariants::check(&self.engine).expect("the invariants hold");
         for record in &effects.persist {
             self.durable.apply(record);
         }
+        invariants::agrees(&self.engine, &self.durable).expect("the records add up to what the engine has");
         for run in effects.run_first.iter().chain(&effects.run) {
             let (Run::Check { cob, job } | Run::Action { cob, job, .. }) = run;
             self.jobs.insert(cob.clone(), *job);

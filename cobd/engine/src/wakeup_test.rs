@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use crate::event::Event;
-use crate::testing::{Bench, tell};
+use crate::testing::Bench;
 use crate::time::{Span, Time};
 
 const COBS: [&str; 3] = [
@@ -60,7 +60,7 @@ fn told(bench: &mut Bench, until: Time, ticking: bool) -> Vec<(Time, Vec<String>
         let effects =
             if ticking { bench.engine.look_at_all(bench.now) } else { bench.engine.handle(Event::Tick, bench.now) };
         if !effects.is_empty() {
-            all.push((bench.now, tell(&effects)));
+            all.push((bench.now, bench.told(effects)));
         }
     }
     bench.now = until;

@@ -223,6 +223,10 @@ impl Object {
         if self.is_back() {
             self.left_under = None;
         }
+        if self.next_spec.is_some() {
+            // It was of the generation before that it failed: in this one it begins anew.
+            (self.failed, self.failures, self.retry_at) = (false, 0, Time(0));
+        }
         self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
         self.changed();
         if let Some(next) = self.next_spec.take() {
