@@ -27,6 +27,7 @@ mod setup;
 mod siege;
 mod signed;
 mod switches;
+mod withdrawals;
 mod words;
 
 use std::time::Duration;
