@@ -35,7 +35,7 @@ const KINDS: &str = r#"
       - {from: up, to: down, run: ./down.sh}
       - {from: outdated, to: down, run: ./down.sh}
   helper:
-    states: [down, up]
+    states: [down, up, outdated]
     preferred: down
     pre_remove: down
     retries: 0
@@ -43,6 +43,7 @@ const KINDS: &str = r#"
     transitions:
       - {from: down, to: up, failure: down, run: ./up.sh}
       - {from: up, to: down, run: ./down.sh}
+      - {from: outdated, to: down, run: ./down.sh}
 "#;
 
 const CHECK: &str = r#"#!/bin/sh
@@ -53,7 +54,7 @@ else echo outdated; fi
 
 const UP: &str = r#"#!/bin/sh
 sleep 0.05
-if [ "$COB_ID $COB_GENERATION" = "$(cat FOLDER/broken)" ]; then echo broken; exit 1; fi
+if [ "$COB_ID $(cat "$COB_CONTENT")" = "$(cat FOLDER/broken)" ]; then echo broken; exit 1; fi
 cp "$COB_CONTENT" "$COB_STATE_DIR/new" && mv "$COB_STATE_DIR/new" "$COB_STATE_DIR/up"
 cp "$COB_CONTENT" "FOLDER/$(echo "$COB_ID" | tr / -)"
 "#;
@@ -67,8 +68,10 @@ struct Field {
     /// Their names, in an order in which each requires only earlier ones.
     servers: Vec<String>,
     requires: Vec<BTreeSet<usize>>,
-    /// The version of each.
+    /// The version of each, and of the helper of each. What is to fail says so by its version and not by the generation: a
+    /// host that has not switched yet starts a helper that is the same in both under the older one, and rightly.
     versions: Vec<u64>,
+    helpers: Vec<u64>,
     folder: PathBuf,
     kills: u64,
 }
@@ -85,7 +88,8 @@ impl Field {
         let some = |n: usize, random: &mut Random| (0..n.min(2)).map(|_| random.below(n as u64) as usize).collect();
         let requires = (0..servers.len()).map(|n| some(n, random)).collect();
         let versions = vec![1; servers.len()];
-        Self { cluster, servers, requires, versions, folder, kills: 0 }
+        let helpers = versions.clone();
+        Self { cluster, servers, requires, versions, helpers, folder, kills: 0 }
     }
 
     /// The helper of a server, on the next host.
@@ -103,11 +107,10 @@ impl Field {
         let _ = write!(text, "budgets: {{one: {{at_most: 1, host: h1}}}}\nkinds:{KINDS}cobs:\n");
         for (n, server) in self.servers.iter().enumerate() {
             let required: Vec<_> = self.requires[n].iter().map(|r| self.servers[*r].as_str()).collect();
-            let (version, helper, required) = (self.versions[n], self.helper(n), required.join(", "));
-            let _ = writeln!(
-                text,
-                "  {helper}: {{kind: helper}}\n  {server}:\n    kind: server\n    content: {{v: {version}}}"
-            );
+            let (helper, required) = (self.helper(n), required.join(", "));
+            let (version, its) = (self.versions[n], self.helpers[n]);
+            let _ = writeln!(text, "  {helper}: {{kind: helper, content: {{v: {its}}}}}");
+            let _ = writeln!(text, "  {server}:\n    kind: server\n    content: {{v: {version}}}");
             let _ = writeln!(
                 text,
                 "    requires: [{required}]\n    transitions: [{{from: down, to: up, needs: [{helper}@up]}}]"
@@ -190,25 +193,29 @@ fn what_fails_under_the_policy_is_taken_back_everywhere_while_daemons_are_killed
     let mut good = field.publish();
     field.cluster.bring_up(good, PATIENCE);
     for switch in 1..=switches {
-        let before = field.versions.clone();
+        let before = (field.versions.clone(), field.helpers.clone());
         for version in &mut field.versions {
             *version += u64::from(random.permille(250));
         }
         let at = random.below(field.versions.len() as u64) as usize;
-        field.versions[at] = before[at] + 1;
+        field.versions[at] = before.0[at] + 1;
+        let (broken, version) = if random.permille(500) {
+            field.helpers[at] += 1;
+            (field.helper(at), field.helpers[at])
+        } else {
+            (field.servers[at].clone(), field.versions[at])
+        };
         let next = field.publish();
         let succeeds = switch % 3 == 0;
-        let broken = if random.permille(500) { field.helper(at) } else { field.servers[at].clone() };
-        if !succeeds {
-            fs::write(field.folder.join("broken"), format!("{broken} {next}")).expect("written");
-        }
+        let told = if succeeds { "nothing".to_owned() } else { format!("{broken} {{\"v\":{version}}}") };
+        fs::write(field.folder.join("broken"), told).expect("written");
         field.go(next);
         if succeeds {
             good = next;
             field.kill_until(good, None, &mut kills);
         } else {
             field.kill_until(good, Some(next), &mut kills);
-            field.versions = before;
+            (field.versions, field.helpers) = before;
         }
         field.serves(&field.versions);
         let end = if succeeds { "there".to_owned() } else { format!("taken back, as {broken} failed") };
