@@ -62,6 +62,22 @@ fn it_asks_for_what_its_promise_rests_on() {
     assert!(told.contains(&"a: grant h/x@1 to a/a #1.7 rev 0".to_owned()), "{told:?}");
 }
 
+/// Seed 28682: who held what it promised was part of a circle through what the promise rests on, and nobody saw it.
+#[test]
+fn it_waits_for_its_promises_where_what_they_rest_on_is_wanted_back() {
+    let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, observed, lock 1 <- e/e@1"]);
+    b.hears("request a/a of h/x@1 #1.7");
+    b.hears("grant e/e@1 to h/x #1.2 rev 0");
+    assert_eq!(b.hears("probe of e/e to h/x #1.9 via e/e"), ["a: probe of e/e to a/a #1.9 via e/e h/x wide"]);
+    assert_eq!(b.hears("probe of a/b to h/x #1.9 via a/b"), [""; 0], "it never goes where another wants it");
+    let told = b.hears("recall h/x of e/e #1.2");
+    assert_eq!(told, ["note: h/x wants it back from a/a", "a: recall a/a of h/x #1.7"]);
+    assert_eq!(
+        b.hears("probe of a/b to h/x #1.10 via a/b"),
+        ["e: probe of a/b to e/e #1.10 via a/b h/x wide", "a: probe of a/b to a/a #1.10 via a/b h/x wide"]
+    );
+}
+
 #[test]
 fn the_next_generation_takes_it_over_from_where_it_is() {
     let mut b = Bench::new(&[OBSERVED, "h/y: 0 1, is 1, prefers 1, observed"]);

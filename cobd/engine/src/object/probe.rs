@@ -25,7 +25,7 @@ use cob_types::message::MAX_PROBE_PATH;
 use cob_types::{GenerationNumber, Number};
 
 use crate::names::CobRef;
-use crate::object::{Cx, Msg, Object};
+use crate::object::{Cx, Msg, Object, Request};
 use crate::record::Note;
 use crate::time::{Span, Time};
 
@@ -271,6 +271,10 @@ impl Object {
     /// To the change objects of needs not held, and to the holders of promises that are out: to all of
     /// them, or to the first.
     fn pass_on(&self, cx: &mut Cx<'_>, mut probe: Probed) {
+        // Who is never moved wants its promises back only where what they rest on is wanted back.
+        let from = probe.path.last().copied();
+        let gives_back = self.locks.iter().any(|l| Some(l.asked) == from && l.held.is_some());
+        let wants_back = |r: &&Request| r.granted.is_some() && (!self.spec.observe || r.recalled || gives_back);
         // The last one of the path is always the sender: by it the receiver's host knows whose word it is.
         if probe.path.len() >= MAX_PROBE_PATH {
             probe.path.truncate(MAX_PROBE_PATH - 1);
@@ -279,8 +283,7 @@ impl Object {
         probe.path.push(self.me);
         let Probed { initiator, number, generation, path, more, wide } = probe;
         let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
-        // Who is never moved waits for nobody to give its promises back.
-        let holders = self.requests.iter().filter(|r| r.granted.is_some() && !self.spec.observe).map(|r| r.asker);
+        let holders = self.requests.iter().filter(wants_back).map(|r| r.asker);
         for to in needed.chain(holders).take(if wide { usize::MAX } else { 1 }) {
             cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more, wide });
         }
