@@ -133,7 +133,7 @@ impl Files {
             cob: cob.to_owned(),
             generation: current.generation,
             reason: Reason::Found,
-            spec: current.spec.as_deref().map(str::to_owned),
+            spec: current.spec.as_ref().map(ToString::to_string),
             paths: vec![path.to_string()],
             before: Part::Same,
             applied: Part::Same,

@@ -89,7 +89,6 @@ pub(crate) struct Past {
 
 /// What a plan is made with.
 pub(crate) struct Planner<'a> {
-    pub(crate) cob: &'a str,
     pub(crate) disk: &'a Disk,
     pub(crate) store: &'a Store,
     pub(crate) vault: &'a dyn Vault,
@@ -131,7 +130,7 @@ impl Planner<'_> {
             let only_there = target.implied && !plan.before.contains_key(path);
             let live = if only_there && on_the_way.contains(path) { None } else { Some(self.disk.look(path)?) };
             if only_there && matches!(live, None | Some(Found::Folder { .. })) {
-                if self.same || !self.store.was_absent_for_another(path, self.cob)? {
+                if self.same || !self.store.was_absent_for_another(path)? {
                     continue;
                 }
                 // Another one has made it, and may leave before this one: who leaves last removes it.

@@ -1,7 +1,7 @@
 //! The log: what is recorded and not in the repository yet.
 //!
 //! ```text
-//!   log/00000000000000000012   "cobfile1"   then frames: length, CRC-32C (4 bytes each, little-endian), a record as packed CBOR
+//!   log/00000000000000000012   "cobfile1"   then frames ([`super::frames`]), in each a record as packed CBOR
 //! ```
 //! A record is durable when its frame is: one write and one wait for the disk, however many come together. Later they are put
 //! into the repository together ([`super::flush`]), and the segments that they were in are removed. The repository says up to
@@ -22,40 +22,46 @@ use git2::Oid;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+use super::frames::{self, Frames, MAX_FRAME, Next};
 use super::{Blob, Frozen, Kept, KeptNode, Listing, Part, Reason, Record};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
 /// What every segment begins with: the format and its number.
 const MAGIC: &[u8; 8] = b"cobfile1";
-/// Length and checksum.
-const HEADER: usize = 8;
-/// No frame is longer.
-const MAX_FRAME: usize = 64 << 20;
+
+/// A segment that is longer gets no more. What comes at once is much shorter than that.
+const LONG: u64 = 1 << 30;
 
 /// Where a record stands in the log. It can be read as long as this is there, also when its segment has been removed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Place {
     file: Arc<File>,
     /// Where its frame begins.
-    at: u64,
+    at: u32,
     /// The frame's length.
-    length: usize,
+    length: u32,
 }
 
 impl Place {
+    fn new(file: &Arc<File>, frame: Range<u64>) -> io::Result<Self> {
+        let short =
+            |number: u64| u32::try_from(number).map_err(|_| io::Error::other("a segment of the log is too long"));
+        Ok(Self { file: file.clone(), at: short(frame.start)?, length: short(frame.end - frame.start)? })
+    }
+
     /// The record.
     pub(super) fn read(&self) -> io::Result<Numbered> {
-        let mut bytes = vec![0; self.length];
-        self.file.read_exact_at(&mut bytes, self.at)?;
-        let payload = frame(&bytes).ok_or_else(|| "its checksum is another one".to_owned());
+        let mut bytes = vec![0; self.length as usize];
+        self.file.read_exact_at(&mut bytes, self.at.into())?;
+        let payload = frames::payload(&bytes).ok_or_else(|| "its checksum is another one".to_owned());
         let damaged = |what: String| format!("a record at byte {} is damaged: {what}", self.at);
         payload.and_then(decode).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, damaged(what)))
     }
 }
 
 /// A record, and where it stands.
-pub(super) type Logged = (Numbered, Arc<Place>);
+pub(super) type Logged = (Numbered, Place);
 
 /// A record with its place in the order of all.
 #[derive(Debug)]
@@ -76,61 +82,62 @@ pub(super) struct Log {
     /// Something was written that is not known to be durable.
     unsynced: bool,
     next: u64,
-    pub(super) waiting: Vec<Arc<Place>>,
+    pub(super) waiting: Vec<Place>,
     /// The size of what waits.
     pub(super) bytes: usize,
 }
 
 impl Log {
-    /// Opens the log of a store: what it holds beyond `recorded` waits.
-    pub(super) fn open(store: &Path, recorded: u64) -> io::Result<(Self, Vec<Logged>)> {
+    /// Opens the log of a store: what it holds beyond `recorded` waits, and is shown to `each` in its order. There may be tens
+    /// of thousands of them, so none is held.
+    pub(super) fn open(store: &Path, recorded: u64, mut each: impl FnMut(&Numbered, &Place)) -> io::Result<Self> {
         let folder = store.join("log");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let segments = segments(&folder)?;
-        let (mut left, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
+        let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
         for (at, segment) in segments.iter().enumerate() {
             let path = folder.join(name(*segment));
             let newest = at + 1 == segments.len();
-            let (read, good) = read(&path, newest)?;
+            let file = Arc::new(File::open(&path)?);
+            let good = read(&path, &file, newest, |numbered, frame| {
+                if numbered.number < next {
+                    return Ok(());
+                }
+                next = numbered.number + 1;
+                let place = Place::new(&file, frame)?;
+                bytes += place.length as usize;
+                each(&numbered, &place);
+                waiting.push(place);
+                Ok(())
+            })?;
             if newest {
                 // Its end was never promised, and must not count as damage once there is a newer one.
                 cut(&path, good)?;
-            }
-            if read.is_empty() {
-                continue;
-            }
-            let file = Arc::new(File::open(&path)?);
-            for (numbered, Range { start, end }) in read {
-                if numbered.number < next {
-                    continue;
-                }
-                next = numbered.number + 1;
-                let length = end - start;
-                bytes += length;
-                left.push((numbered, Arc::new(Place { file: file.clone(), at: start as u64, length })));
             }
         }
         let segment = segments.last().map_or(1, |last| last + 1);
         let file = create(&folder, segment)?;
         let length = MAGIC.len() as u64;
-        let waiting = left.iter().map(|(_, place): &Logged| place.clone()).collect();
         let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
         if log.waiting.is_empty() {
             log.done(0, 0, segment);
         }
-        Ok((log, left))
+        Ok(log)
     }
 
     /// Appends records; durable, if that is asked for. On an error none of them is there.
     pub(super) fn append(&mut self, records: Vec<Record>, time: u64, durable: bool) -> io::Result<Vec<Logged>> {
+        if self.length > LONG {
+            self.turn()?;
+        }
         let mut frames = Vec::new();
         let mut logged = Vec::new();
         for (record, number) in records.into_iter().zip(self.next..) {
             let numbered = Numbered { number, time, record };
             let start = frames.len();
             encode(&numbered, &mut frames)?;
-            let (file, length) = (self.file.clone(), frames.len() - start);
-            logged.push((numbered, Arc::new(Place { file, at: self.length + start as u64, length })));
+            let frame = self.length + start as u64..self.length + frames.len() as u64;
+            logged.push((numbered, Place::new(&self.file, frame)?));
         }
         let mut file = &*self.file;
         let written = file.write_all(&frames).and_then(|()| if durable { file.sync_data() } else { Ok(()) });
@@ -195,25 +202,26 @@ fn create(folder: &Path, segment: u64) -> io::Result<Arc<File>> {
 }
 
 /// Cuts off what is not whole.
-fn cut(path: &Path, good: usize) -> io::Result<()> {
-    if good < MAGIC.len() {
+fn cut(path: &Path, good: u64) -> io::Result<()> {
+    if good < MAGIC.len() as u64 {
         return fs::remove_file(path);
     }
     let file = OpenOptions::new().write(true).open(path)?;
-    if file.metadata()?.len() > good as u64 {
-        file.set_len(good as u64)?;
+    if file.metadata()?.len() > good {
+        file.set_len(good)?;
         file.sync_all()?;
     }
     Ok(())
 }
 
-/// A record, and where its frame is in a segment.
-type Placed = (Numbered, Range<usize>);
-
-/// The records of a segment, and up to where it is whole.
-fn read(path: &Path, newest: bool) -> io::Result<(Vec<Placed>, usize)> {
-    let bytes = fs::read(path)?;
-    let damaged = |at: usize, what: &str| {
+/// Shows the records of a segment and where their frames are in it; returns up to where it is whole.
+fn read(
+    path: &Path,
+    file: &File,
+    newest: bool,
+    mut each: impl FnMut(Numbered, Range<u64>) -> io::Result<()>,
+) -> io::Result<u64> {
+    let damaged = |at: u64, what: &str| {
         let path = path.display();
         io::Error::new(
             io::ErrorKind::InvalidData,
@@ -222,40 +230,26 @@ fn read(path: &Path, newest: bool) -> io::Result<(Vec<Placed>, usize)> {
             ),
         )
     };
-    if !bytes.starts_with(MAGIC) {
-        return match bytes.starts_with(&MAGIC[..7]) && bytes.len() >= MAGIC.len() {
+    let (mut frames, magic) = Frames::begin(file, MAGIC.len())?;
+    if magic != MAGIC {
+        return match magic.starts_with(&MAGIC[..7]) && magic.len() == MAGIC.len() {
             true => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("{} was written by a newer cobd", path.display()),
             )),
             // It was begun, and nothing was ever in it.
-            false if newest => Ok((Vec::new(), 0)),
+            false if newest => Ok(0),
             false => Err(damaged(0, "it does not begin as it should")),
         };
     }
-    let (mut all, mut at) = (Vec::new(), MAGIC.len());
-    while at < bytes.len() {
-        let frame = frame(&bytes[at..]);
-        match frame {
-            Some(payload) => {
-                let numbered = decode(payload).map_err(|what| damaged(at, &what))?;
-                let end = at + HEADER + payload.len();
-                all.push((numbered, at..end));
-                at = end;
-            }
-            None if newest => break,
-            None => return Err(damaged(at, "its checksum is another one")),
+    loop {
+        let at = frames.good();
+        match frames.next()? {
+            Next::Frame(payload, place) => each(decode(payload).map_err(|what| damaged(at, &what))?, place)?,
+            Next::Broken if !newest => return Err(damaged(at, "its checksum is another one")),
+            Next::End | Next::Broken => return Ok(at),
         }
     }
-    Ok((all, at))
-}
-
-/// The first frame, if it is whole.
-fn frame(bytes: &[u8]) -> Option<&[u8]> {
-    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let (length, sum) = (number(0)? as usize, number(4)?);
-    let payload = bytes.get(HEADER..HEADER.checked_add(length)?)?;
-    (crc32c::crc32c(payload) == sum).then_some(payload)
 }
 
 fn decode(payload: &[u8]) -> Result<Numbered, String> {
@@ -265,12 +259,7 @@ fn decode(payload: &[u8]) -> Result<Numbered, String> {
 
 fn encode(numbered: &Numbered, frames: &mut Vec<u8>) -> io::Result<()> {
     let payload = codec::encode_packed(&Line::of(numbered)).map_err(io::Error::other)?;
-    let length = u32::try_from(payload.len()).ok().filter(|length| *length as usize <= MAX_FRAME);
-    let length = length.ok_or_else(|| io::Error::other("a record is too long for the log"))?;
-    frames.extend_from_slice(&length.to_le_bytes());
-    frames.extend_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
-    frames.extend_from_slice(&payload);
-    Ok(())
+    frames::put(&payload, frames)
 }
 
 /// A record as it stands in a frame. Fields are only added at the end.
@@ -431,22 +420,21 @@ mod tests {
     #[test]
     fn what_was_recorded_can_be_read_when_its_segment_has_gone() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (mut log, left) = Log::open(folder.path(), 0).expect("opened");
-        assert!(left.is_empty());
+        let mut log = Log::open(folder.path(), 0, |_, _| panic!("nothing was recorded")).expect("opened");
         let first = log.append(vec![record("h/a"), record("h/b")], 7, true).expect("written");
         let second = log.append(vec![record("h/c")], 8, false).expect("written");
         let segment = log.turn().expect("turned");
         // Another process finds the same in the same places.
-        let (_, found) = Log::open(folder.path(), 1).expect("opened");
-        assert_eq!(found.iter().map(|(n, _)| (n.number, &*n.record.cob)).collect::<Vec<_>>(), [(2, "h/b"), (3, "h/c")]);
+        let mut found = Vec::new();
+        Log::open(folder.path(), 1, |n, place| found.push((n.number, n.record.cob.clone(), place.clone())))
+            .expect("opened");
+        assert_eq!(found.iter().map(|(n, cob, _)| (*n, &**cob)).collect::<Vec<_>>(), [(2, "h/b"), (3, "h/c")]);
         log.done(3, log.bytes, segment);
         assert!(log.waiting.is_empty() && log.bytes == 0);
-        for (numbered, place) in first.iter().chain(&second).chain(&found) {
+        let recorded = first.iter().chain(&second).map(|(n, place)| (n.number, n.record.cob.clone(), place.clone()));
+        for (number, cob, place) in recorded.chain(found) {
             let read = place.read().expect("read");
-            assert_eq!(
-                (read.number, read.time, &read.record.cob),
-                (numbered.number, numbered.time, &numbered.record.cob)
-            );
+            assert_eq!((read.number, &read.record.cob), (number, &cob));
             assert_eq!(read.record.piece(super::super::Piece::Before).thaw().len(), 1);
         }
     }

@@ -16,22 +16,25 @@
 
 mod absent;
 mod flush;
+mod frames;
 mod frozen;
 mod log;
+mod newest;
 mod pack;
 mod packs;
+mod spec;
 mod tree;
+mod version;
 mod write;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use git2::{Oid, Repository, RepositoryInitOptions};
-use serde::{Deserialize, Serialize};
 
-use crate::attributes::Managed;
 use crate::error::FilesError;
 use crate::path::TreePath;
 
@@ -39,8 +42,12 @@ use absent::Absent;
 use flush::Bell;
 pub(crate) use frozen::Frozen;
 use log::{Log, Numbered, Place};
+pub(crate) use spec::Spec;
 pub(crate) use tree::read_listing;
-use write::Writer;
+use version::held_begun;
+pub(crate) use version::{Begun, Blob, Current, Held, Kept, KeptNode, Listing, Part, Piece, Record, Text, Version};
+pub use version::{Info, Reason};
+use write::{Loaded, Writer};
 
 /// The format that is written here; stands in every version.
 const FORMAT: u32 = 1;
@@ -53,182 +60,10 @@ const TOGETHER: usize = 2048;
 const MOST_PACKS: usize = 50;
 /// Beyond so many in any case.
 const TOO_MANY_PACKS: usize = 200;
+/// A new file of the newest versions is written when one in so many is another one.
+const STALE: usize = 8;
 /// So much waits at most.
 const MOST_WAITING: usize = 16 << 20;
-
-/// What is kept of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) node: KeptNode,
-    /// The attributes that count: all of what was before, the managed ones of what was applied.
-    pub(crate) managed: Managed,
-    /// A folder that is only there because something below it is.
-    pub(crate) implied: bool,
-}
-
-/// What is kept of what was at a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeptNode {
-    Absent,
-    File(Blob),
-    /// A file whose content is sealed.
-    Sealed(Blob),
-    /// A file whose content is not kept.
-    Secret,
-    Folder,
-    Link(Vec<u8>),
-}
-
-/// A content that many share.
-pub(crate) type Text = Arc<[u8]>;
-
-/// A content, in the store or on its way there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Blob {
-    Known(Oid),
-    New(Text),
-}
-
-/// What is kept, by path.
-pub(crate) type Listing = BTreeMap<TreePath, Kept>;
-
-/// Why a version was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// The content of before is kept; nothing was applied yet.
-    Before,
-    /// The wanted content was applied.
-    Applied,
-    /// What others had changed is kept, and is about to be overwritten or merged.
-    Found,
-    /// The change object has left: what was before was brought back.
-    Retired,
-}
-
-/// What is told of a version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Info {
-    /// The format of the version.
-    pub format: u32,
-    /// The change object.
-    pub cob: String,
-    /// The generation under which it was made.
-    pub generation: u64,
-    /// When, in seconds since 1970.
-    pub time: u64,
-    /// Why.
-    pub reason: Reason,
-    /// What was wanted when it was applied; none: nothing is applied as a whole.
-    pub spec: Option<String>,
-    /// The version before it.
-    pub previous: Option<String>,
-    /// Some of the paths that it is about.
-    pub paths: Vec<String>,
-}
-
-/// The newest version of a change object, as far as the next move rests on it: there is one for each, so it is small.
-#[derive(Debug, Clone)]
-pub(crate) struct Current {
-    /// Its place in the order of all that was recorded since the store was opened; zero: before.
-    number: u64,
-    /// None: it is not in the repository yet.
-    id: Option<Oid>,
-    /// As [`Info`] has them.
-    pub(crate) generation: u64,
-    pub(crate) reason: Reason,
-    pub(crate) spec: Option<Box<str>>,
-    pub(crate) before: Held,
-    pub(crate) applied: Held,
-    pub(crate) begun: HeldBegun,
-}
-
-/// What an action has begun, as [`Begun`] has it; most versions have nothing of it.
-type HeldBegun = Option<Box<[Held; 4]>>;
-
-/// A version in the repository.
-#[derive(Debug, Clone)]
-pub(crate) struct Version {
-    pub(crate) info: Info,
-    pub(crate) before: Held,
-    pub(crate) applied: Held,
-    pub(crate) found: Held,
-    begun: HeldBegun,
-}
-
-impl Version {
-    /// The same for the index, of a change object whose newest version it is.
-    fn current(self, id: Oid, number: u64) -> Current {
-        let Self { info: Info { generation, reason, spec, .. }, before, applied, begun, .. } = self;
-        let spec = spec.map(String::into_boxed_str);
-        Current { number, id: Some(id), generation, reason, spec, before, applied, begun }
-    }
-}
-
-/// Nothing, where each part is empty.
-fn held_begun(parts: [Held; 4]) -> HeldBegun {
-    let is_empty = parts.iter().all(|part| matches!(part, Held::Nowhere));
-    (!is_empty).then(|| Box::new(parts))
-}
-
-/// Where a part is.
-#[derive(Debug, Clone, Default)]
-pub(crate) enum Held {
-    #[default]
-    Nowhere,
-    /// A tree of the repository.
-    Tree(Oid),
-    /// In the log, this piece of the record there.
-    Waiting(Arc<Place>, Piece),
-}
-
-/// A part of a record.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Piece {
-    Before,
-    Applied,
-    /// By its place.
-    Begun(u8),
-}
-
-/// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
-/// writes for that (`result`). If it is killed, this tells whether it had got as far as a path.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Begun {
-    pub(crate) from: Listing,
-    pub(crate) base: Listing,
-    pub(crate) aim: Listing,
-    pub(crate) result: Listing,
-}
-
-impl Begun {
-    pub(crate) fn freeze(self) -> [Frozen; 4] {
-        [self.from, self.base, self.aim, self.result].map(Frozen::from)
-    }
-}
-
-/// A part of a version to be recorded.
-#[derive(Debug, Clone)]
-pub(crate) enum Part {
-    /// As in the version before.
-    Same,
-    New(Frozen),
-}
-
-/// A version to be recorded.
-#[derive(Debug, Clone)]
-pub(crate) struct Record {
-    pub(crate) cob: String,
-    pub(crate) generation: u64,
-    pub(crate) reason: Reason,
-    pub(crate) spec: Option<String>,
-    pub(crate) paths: Vec<String>,
-    pub(crate) before: Part,
-    pub(crate) applied: Part,
-    pub(crate) found: Frozen,
-    /// As [`Begun`] has them: `from`, `base`, `aim`, `result`.
-    pub(crate) begun: [Frozen; 4],
-}
 
 /// The store. Clones share it.
 #[derive(Clone)]
@@ -236,9 +71,12 @@ pub(crate) struct Store {
     shared: Arc<Shared>,
 }
 
+/// The newest version of each change object. In the nodes of a map, which are half empty, stands little.
+type Newest = BTreeMap<Box<str>, Box<Current>>;
+
 struct Shared {
     path: PathBuf,
-    index: RwLock<BTreeMap<String, Current>>,
+    index: RwLock<Newest>,
     arrived: Mutex<Vec<(Record, Slot)>>,
     log: Mutex<Log>,
     /// Taken before the log.
@@ -246,6 +84,8 @@ struct Shared {
     /// Held by who replaces packs. Taken before the writer.
     replacing: Mutex<()>,
     readers: Mutex<Vec<Repository>>,
+    /// So many versions are other ones than in the file of the newest.
+    stale: AtomicUsize,
     /// Gathered when somebody asks for the first time.
     absent: Mutex<Option<Absent>>,
     bell: Arc<Bell>,
@@ -286,13 +126,13 @@ impl Store {
         // Without it git waits for no disk at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;
         packs::search_for_deltas(&repo, false);
-        let (mut index, recorded) = write::load(&repo).map_err(git)?;
-        let writer = Writer::new(path, (&index, recorded));
-        let (log, left) = Log::open(path, recorded).map_err(io)?;
+        let Loaded { newest: mut index, recorded, looked_up } = write::load(path, &repo).map_err(git)?;
+        // With it goes what was mapped of the packs, all of which were looked into.
+        drop(repo);
+        let writer = Writer::new(path, recorded);
         // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
-        left.iter().for_each(|(numbered, place)| note(&mut index, numbered, place));
-        let is_left = !left.is_empty();
-        drop(left);
+        let log = Log::open(path, recorded, |numbered, place| drop(note(&mut index, numbered, place))).map_err(io)?;
+        let is_left = !log.waiting.is_empty();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             index: RwLock::new(index),
@@ -300,13 +140,14 @@ impl Store {
             log: Mutex::new(log),
             writer: Mutex::new(writer),
             replacing: Mutex::default(),
-            readers: Mutex::new(vec![repo]),
+            readers: Mutex::default(),
+            stale: AtomicUsize::new(looked_up),
             absent: Mutex::default(),
             bell: Arc::default(),
             prune_before: Mutex::default(),
         });
         flush::begin(&shared).map_err(io)?;
-        if is_left {
+        if is_left || looked_up > 0 {
             shared.bell.ring();
         }
         Ok(Self { shared })
@@ -314,7 +155,7 @@ impl Store {
 
     /// The newest version of a change object.
     pub(crate) fn current(&self, cob: &str) -> Option<Current> {
-        self.shared.index.read().unwrap_or_else(PoisonError::into_inner).get(cob).cloned()
+        self.shared.index.read().unwrap_or_else(PoisonError::into_inner).get(cob).map(|current| (**current).clone())
     }
 
     /// The same, unless it has left.
@@ -341,10 +182,11 @@ impl Store {
             let durable = records.iter().any(|record| record.reason != Reason::Applied);
             let answer = match log.append(records, write::now(), durable) {
                 Ok(new) => {
-                    let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
-                    new.iter().for_each(|(numbered, place)| note(&mut index, numbered, place));
-                    drop(index);
-                    new.iter().for_each(|(numbered, _)| shared.note_absent(&numbered.record));
+                    let mut absent = lock(&shared.absent);
+                    for (numbered, place) in &new {
+                        let was = note(&mut shared.index(), numbered, place);
+                        shared.note_absent(&mut absent, &numbered.record, was.as_ref());
+                    }
                     Ok(())
                 }
                 Err(error) => Err(format!("its log: {error}")),
@@ -377,26 +219,12 @@ impl Store {
 
     /// Reads with a repository of its own.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Repository) -> Result<T, git2::Error>) -> Result<T, FilesError> {
-        let taken = lock(&self.shared.readers).pop();
-        let repo = match taken {
-            Some(repo) => repo,
-            None => Repository::open_bare(&self.shared.path).map_err(|e| self.shared.git(&e))?,
-        };
-        let result = read(&repo).map_err(|e| self.shared.git(&e));
-        lock(&self.shared.readers).push(repo);
-        result
+        self.shared.read(read)
     }
 
     /// A part of a version.
     pub(crate) fn listing(&self, part: &Held) -> Result<Listing, FilesError> {
-        match part {
-            Held::Nowhere => Ok(Listing::new()),
-            Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
-            Held::Waiting(place, piece) => {
-                let numbered = place.read().map_err(|e| self.shared.failed(format!("its log: {e}")))?;
-                Ok(numbered.record.piece(*piece).thaw())
-            }
-        }
+        self.shared.listing(part)
     }
 
     /// What an action has begun.
@@ -406,18 +234,22 @@ impl Store {
         Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
     }
 
-    /// Whether nothing was at a path before some other change object came to it, and is there still.
-    pub(crate) fn was_absent_for_another(&self, path: &TreePath, cob: &str) -> Result<bool, FilesError> {
+    /// Whether nothing was at a path before some other change object came to it, and is there still. Asked on behalf of one
+    /// that does not know what was there before.
+    pub(crate) fn was_absent_for_another(&self, path: &TreePath) -> Result<bool, FilesError> {
         let mut absent = lock(&self.shared.absent);
         if absent.is_none() {
-            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let all: Vec<Held> = {
+                let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+                index.values().filter(|c| c.reason != Reason::Retired).map(|c| c.before.clone()).collect()
+            };
             let mut gathered = Absent::default();
-            for (cob, current) in index.iter().filter(|(_, c)| c.reason != Reason::Retired) {
-                gathered.set(cob, self.listing(&current.before)?.iter());
+            for before in &all {
+                gathered.add(self.shared.listing(before)?.iter());
             }
             *absent = Some(gathered);
         }
-        Ok(absent.as_ref().is_some_and(|absent| absent.for_another(path, cob)))
+        Ok(absent.as_ref().is_some_and(|absent| absent.has(path)))
     }
 
     /// A content.
@@ -460,6 +292,32 @@ impl Store {
 }
 
 impl Shared {
+    fn index(&self) -> RwLockWriteGuard<'_, Newest> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Repository) -> Result<T, git2::Error>) -> Result<T, FilesError> {
+        let taken = lock(&self.readers).pop();
+        let repo = match taken {
+            Some(repo) => repo,
+            None => Repository::open_bare(&self.path).map_err(|e| self.git(&e))?,
+        };
+        let result = read(&repo).map_err(|e| self.git(&e));
+        lock(&self.readers).push(repo);
+        result
+    }
+
+    fn listing(&self, part: &Held) -> Result<Listing, FilesError> {
+        match part {
+            Held::Nowhere => Ok(Listing::new()),
+            Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
+            Held::Waiting(place, piece) => {
+                let numbered = place.read().map_err(|e| self.failed(format!("its log: {e}")))?;
+                Ok(numbered.record.piece(*piece).thaw())
+            }
+        }
+    }
+
     fn prune(&self, before: u64) -> Result<usize, FilesError> {
         self.flush()?;
         let _replacing = lock(&self.replacing);
@@ -475,7 +333,25 @@ impl Shared {
         self.flush()?;
         self.merge_packs(|| if self.bell.is_silent() { MOST_PACKS } else { TOO_MANY_PACKS })?;
         let before = lock(&self.prune_before).take();
-        before.map_or(Ok(()), |before| self.prune(before).map(drop))
+        before.map_or(Ok(()), |before| self.prune(before).map(drop))?;
+        self.note_newest()
+    }
+
+    /// Writes the file of the newest versions, when so many are others that looking them up would take longer.
+    fn note_newest(&self) -> Result<(), FilesError> {
+        // Nothing is written meanwhile.
+        let _writer = lock(&self.writer);
+        let stale = self.stale.load(Ordering::Relaxed);
+        let all = self.index.read().unwrap_or_else(PoisonError::into_inner).len();
+        if stale == 0 || stale < all / STALE {
+            return Ok(());
+        }
+        let shards = self.read(write::newest_shards)?;
+        // Where it can't be written they are looked up the next time.
+        if newest::write(&self.path, &shards, &self.index).is_ok() {
+            self.stale.store(0, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Makes one pack of several small ones, until there are no more than `most`. Others may write and read meanwhile.
@@ -521,14 +397,23 @@ impl Shared {
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
         let numbered = Numbered { number: 0, time: write::now(), record };
+        let mut absent = lock(&self.absent);
+        let was = self.index().get(&*numbered.record.cob).map(|current| (**current).clone());
         self.write(&mut writer, std::slice::from_ref(&numbered))?;
-        self.note_absent(&numbered.record);
+        self.note_absent(&mut absent, &numbered.record, was.as_ref());
         Ok(())
     }
 
-    fn note_absent(&self, record: &Record) {
-        if let (Part::New(before), Some(absent)) = (&record.before, lock(&self.absent).as_mut()) {
-            absent.set(&record.cob, before.iter().map(|(path, kept)| (path, kept)));
+    /// Takes up what was absent before, where that is known: it is locked since before the index had this record.
+    fn note_absent(&self, absent: &mut Option<Absent>, record: &Record, was: Option<&Current>) {
+        let (Part::New(before), Some(known)) = (&record.before, absent.as_mut()) else { return };
+        match was.map(|was| self.listing(&was.before)).transpose() {
+            Ok(was) => {
+                known.remove(was.iter().flatten());
+                known.add(before.iter().map(|(path, kept)| (path, kept)));
+            }
+            // It is gathered anew, and whoever asks for that hears why it can't be.
+            Err(_) => *absent = None,
         }
     }
 
@@ -540,12 +425,21 @@ impl Shared {
     }
 
     fn write(&self, writer: &mut Writer, batch: &[Numbered]) -> Result<(), FilesError> {
-        let new = writer.write(batch).map_err(|e| self.git(&e))?;
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let last = |cob: &str| {
+            let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+            index.get(cob).and_then(|current| current.last())
+        };
+        let new = writer.write(batch, last).map_err(|e| self.git(&e))?;
+        self.stale.fetch_add(new.len(), Ordering::Relaxed);
+        let mut index = self.index();
         for (cob, version) in new {
-            // What was recorded since is newer.
-            if index.get(&cob).is_none_or(|current| current.number <= version.number || version.number == 0) {
-                index.insert(cob, version);
+            match index.get_mut(&*cob) {
+                // What was recorded since is newer.
+                Some(current) if current.number > version.number && version.number != 0 => {
+                    current.under = version.last().map(Box::new);
+                }
+                Some(current) => **current = version,
+                None => drop(index.insert(cob.into(), Box::new(version))),
             }
         }
         Ok(())
@@ -560,10 +454,10 @@ impl Shared {
     }
 }
 
-/// The newest version of a change object is this one now, and it is in the log.
-fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, place: &Arc<Place>) {
+/// The newest version of a change object is this one now, and it is in the log. Returns the one before it.
+fn note(index: &mut Newest, numbered: &Numbered, place: &Place) -> Option<Current> {
     let Numbered { number, record, .. } = numbered;
-    let was = index.get(&record.cob);
+    let was = index.get(&*record.cob);
     let whole = |piece: Piece| {
         if record.piece(piece).is_empty() { Held::Nowhere } else { Held::Waiting(place.clone(), piece) }
     };
@@ -574,72 +468,19 @@ fn note(index: &mut BTreeMap<String, Current>, numbered: &Numbered, place: &Arc<
     let current = Current {
         number: *number,
         id: None,
+        under: was.and_then(|was| was.last()).map(Box::new),
         generation: record.generation,
         reason: record.reason,
-        spec: record.spec.as_deref().map(Box::from),
+        spec: record.spec.as_deref().map(Spec::from),
         before: part(&record.before, Piece::Before, was.map(|w| &w.before)),
         applied: part(&record.applied, Piece::Applied, was.map(|w| &w.applied)),
         begun: held_begun([0, 1, 2, 3].map(|at| whole(Piece::Begun(at)))),
     };
-    index.insert(record.cob.clone(), current);
-}
-
-impl Record {
-    fn info(&self, time: u64, previous: Option<Oid>) -> Info {
-        Info {
-            format: FORMAT,
-            cob: self.cob.clone(),
-            generation: self.generation,
-            time,
-            reason: self.reason,
-            spec: self.spec.clone(),
-            previous: previous.map(|id| id.to_string()),
-            paths: self.paths.clone(),
-        }
-    }
-
-    /// A part of it; what is as in the version before is empty.
-    fn piece(&self, piece: Piece) -> Frozen {
-        let part = |part: &Part| match part {
-            Part::Same => Frozen::default(),
-            Part::New(listing) => listing.clone(),
-        };
-        match piece {
-            Piece::Before => part(&self.before),
-            Piece::Applied => part(&self.applied),
-            Piece::Begun(at) => self.begun[usize::from(at)].clone(),
-        }
-    }
-
-    /// About how many bytes it has.
-    fn size(&self) -> usize {
-        const ENTRY: usize = 100;
-        let of = |listing: &Frozen| -> usize {
-            let one = |(path, kept): &(TreePath, Kept)| {
-                let content = match &kept.node {
-                    KeptNode::File(Blob::New(bytes)) | KeptNode::Sealed(Blob::New(bytes)) => bytes.len(),
-                    KeptNode::Link(to) => to.len(),
-                    KeptNode::File(Blob::Known(_)) | KeptNode::Sealed(Blob::Known(_)) => 0,
-                    KeptNode::Absent | KeptNode::Secret | KeptNode::Folder => 0,
-                };
-                ENTRY + path.len() + content
-            };
-            listing.iter().map(one).sum()
-        };
-        let part = |part: &Part| match part {
-            Part::Same => 0,
-            Part::New(listing) => of(listing),
-        };
-        part(&self.before) + part(&self.applied) + of(&self.found) + self.begun.iter().map(of).sum::<usize>()
-    }
-}
-
-impl Blob {
-    /// The id that the content has, or would have.
-    pub(crate) fn id(&self) -> Option<Oid> {
-        match self {
-            Self::Known(id) => Some(*id),
-            Self::New(bytes) => Oid::hash_object(git2::ObjectType::Blob, bytes).ok(),
+    match index.get_mut(&*record.cob) {
+        Some(was) => Some(std::mem::replace(&mut **was, current)),
+        None => {
+            index.insert(record.cob.as_str().into(), Box::new(current));
+            None
         }
     }
 }

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_types::canonical;
-use git2::{Commit, Mempack, ObjectType, Oid, Repository};
+use git2::{Commit, Mempack, ObjectType, Oid, Repository, Tree};
 
 use super::log::Numbered;
+use super::newest::{self, Shards};
 use super::pack::NewPack;
 use super::packs;
 use super::tree::{FOLDER_MODE, Objects, write_listing};
-use super::{Current, FORMAT, Held, Info, MAIN, Part, Version, held_begun};
+use super::{Current, FORMAT, Held, Info, MAIN, Newest, Part, Version, held_begun};
 
 const COBS: &str = "cobs";
 /// The number of the last record that is in the repository.
@@ -29,21 +30,20 @@ pub(super) const PACK_MODE: u32 = 0o400;
 /// The one who writes.
 pub(super) struct Writer {
     path: PathBuf,
-    /// What each change object's newest version in the repository is.
-    last: BTreeMap<String, Last>,
     recorded: u64,
 }
 
 /// A version in the repository, as far as the next one rests on it.
-#[derive(Clone, Copy)]
-struct Last {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
     id: Oid,
     before: Option<Oid>,
     applied: Option<Oid>,
 }
 
 impl Last {
-    fn of(version: &Current) -> Option<Self> {
+    /// None: it is not in the repository.
+    pub(super) fn of(version: &Current) -> Option<Self> {
         let tree = |held: &Held| match held {
             Held::Tree(id) => Some(*id),
             Held::Nowhere | Held::Waiting(..) => None,
@@ -104,14 +104,18 @@ fn io(error: std::io::Error) -> git2::Error {
 }
 
 impl Writer {
-    pub(super) fn new(path: &Path, (index, recorded): (&BTreeMap<String, Current>, u64)) -> Self {
-        let last = index.iter().filter_map(|(cob, version)| Some((cob.clone(), Last::of(version)?)));
-        Self { path: path.to_owned(), last: last.collect(), recorded }
+    /// The number is that of the last record in the repository.
+    pub(super) fn new(path: &Path, recorded: u64) -> Self {
+        Self { path: path.to_owned(), recorded }
     }
 
-    /// Writes records; the newest versions that come of them. A commit has one version of each change object at most, so that
-    /// all of them are in the history.
-    pub(super) fn write(&mut self, records: &[Numbered]) -> Result<Vec<(String, Current)>, git2::Error> {
+    /// Writes records; the newest versions that come of them. `known` tells a change object's newest version in the
+    /// repository. A commit has one version of each change object at most, so that all of them are in the history.
+    pub(super) fn write(
+        &mut self,
+        records: &[Numbered],
+        known: impl Fn(&str) -> Option<Last>,
+    ) -> Result<Vec<(String, Current)>, git2::Error> {
         let repo = Repository::open_bare(&self.path)?;
         let mut batch = Batch { odb: repo.odb()?, pack: NewPack::begin(&self.path.join("objects/pack")).map_err(io)? };
         let head = head(&repo)?;
@@ -125,7 +129,7 @@ impl Writer {
         for (at, round) in rounds.iter().enumerate() {
             for numbered in round {
                 let cob = &numbered.record.cob;
-                let before = last.get(cob).or_else(|| self.last.get(cob)).copied();
+                let before = last.get(cob).copied().or_else(|| known(cob));
                 let newest = newest.get(cob.as_str()) == Some(&numbered.number);
                 let version = write_version(&mut batch, numbered, before, newest)?;
                 let written = Last::of(&version).ok_or_else(|| git2::Error::from_str("a version was not written"))?;
@@ -142,7 +146,6 @@ impl Writer {
             repo.reference(MAIN, commit, true, "files")?;
         }
         self.recorded = all_recorded;
-        self.last.extend(last);
         Ok(new.into_iter().collect())
     }
 
@@ -188,21 +191,49 @@ impl Writer {
     }
 }
 
+/// What a repository held when it was opened.
+pub(super) struct Loaded {
+    pub(super) newest: Newest,
+    /// The number of the last record in it.
+    pub(super) recorded: u64,
+    /// So many versions had to be looked up.
+    pub(super) looked_up: usize,
+}
+
 /// Every change object's newest version, and the number of the last record.
-pub(super) fn load(repo: &Repository) -> Result<(BTreeMap<String, Current>, u64), git2::Error> {
-    let mut all = BTreeMap::new();
-    let Some(head) = head(repo)? else { return Ok((all, 0)) };
+pub(super) fn load(path: &Path, repo: &Repository) -> Result<Loaded, git2::Error> {
+    let nothing = Loaded { newest: Newest::new(), recorded: 0, looked_up: 0 };
+    let Some(head) = head(repo)? else { return Ok(nothing) };
     let root = head.tree()?;
     let recorded = root.get_name(RECORDED).map(|e| repo.find_blob(e.id())).transpose()?;
     let recorded = recorded.and_then(|blob| std::str::from_utf8(blob.content()).ok()?.trim().parse().ok());
-    let Some(cobs) = root.get_name(COBS).map(|e| e.id()) else { return Ok((all, recorded.unwrap_or(0))) };
-    for shard in &repo.find_tree(cobs)? {
-        for entry in &repo.find_tree(shard.id())? {
+    let mut shards = shards_of(repo, &root)?;
+    // A map that is filled entry by entry is half empty.
+    let mut all = newest::read(path, &mut shards);
+    let known = all.len();
+    for shard in shards.values() {
+        for entry in &repo.find_tree(*shard)? {
             let version = version(repo, entry.id())?;
-            all.insert(version.info.cob.clone(), version.current(entry.id(), 0));
+            all.push((version.info.cob.as_str().into(), Box::new(version.current(entry.id(), 0))));
         }
     }
-    Ok((all, recorded.unwrap_or(0)))
+    let looked_up = all.len() - known;
+    Ok(Loaded { newest: all.into_iter().collect(), recorded: recorded.unwrap_or(0), looked_up })
+}
+
+/// The shards as the newest commit has them.
+pub(super) fn newest_shards(repo: &Repository) -> Result<Shards, git2::Error> {
+    head(repo)?.map_or(Ok(Shards::new()), |head| shards_of(repo, &head.tree()?))
+}
+
+fn shards_of(repo: &Repository, root: &Tree<'_>) -> Result<Shards, git2::Error> {
+    let Some(cobs) = root.get_name(COBS).map(|e| e.id()) else { return Ok(Shards::new()) };
+    Ok(repo.find_tree(cobs)?.iter().map(|entry| (entry.name_bytes().to_vec(), entry.id())).collect())
+}
+
+/// The shard that a change object is in.
+pub(super) fn shard_of(cob: &str) -> Vec<u8> {
+    canonical::fingerprint(&[cob.as_bytes()]).to_string().as_bytes()[..2].to_vec()
 }
 
 /// A version by its id.
@@ -272,18 +303,13 @@ enum Shard {
 
 impl All {
     fn read(repo: &Repository, head: Option<&Commit<'_>>) -> Result<Self, git2::Error> {
-        let mut shards = BTreeMap::new();
         let root = head.map(Commit::tree).transpose()?;
-        if let Some(cobs) = root.and_then(|root| root.get_name(COBS).map(|e| e.id())) {
-            let tree = repo.find_tree(cobs)?;
-            shards.extend(tree.iter().map(|entry| (entry.name_bytes().to_vec(), Shard::Written(entry.id()))));
-        }
-        Ok(Self { shards })
+        let shards = root.map(|root| shards_of(repo, &root)).transpose()?.unwrap_or_default();
+        Ok(Self { shards: shards.into_iter().map(|(name, tree)| (name, Shard::Written(tree))).collect() })
     }
 
     fn put(&mut self, repo: &Repository, cob: &str, version: Oid) -> Result<(), git2::Error> {
-        let shard = canonical::fingerprint(&[cob.as_bytes()]).to_string().as_bytes()[..2].to_vec();
-        let shard = self.shards.entry(shard).or_insert_with(|| Shard::Changed(BTreeMap::new()));
+        let shard = self.shards.entry(shard_of(cob)).or_insert_with(|| Shard::Changed(BTreeMap::new()));
         if let Shard::Written(id) = shard {
             let tree = repo.find_tree(*id)?;
             let entries = tree.iter().map(|entry| (entry.name_bytes().to_vec(), (entry.id(), FOLDER_MODE)));

@@ -1,0 +1,95 @@
+//! Frames of bytes in a file, by which it shows how far it is whole.
+//!
+//! ```text
+//!   length, CRC-32C (4 bytes each, little-endian), payload
+//! ```
+
+use std::fs::File;
+use std::io::{self, BufReader, Read as _};
+use std::ops::Range;
+
+/// Length and checksum.
+pub(super) const HEADER: usize = 8;
+/// No payload is longer.
+pub(super) const MAX_FRAME: usize = 64 << 20;
+/// So much of a file is read at once.
+const AT_ONCE: usize = 64 << 10;
+
+/// Appends a frame.
+pub(super) fn put(payload: &[u8], frames: &mut Vec<u8>) -> io::Result<()> {
+    let length = u32::try_from(payload.len()).ok().filter(|length| *length as usize <= MAX_FRAME);
+    let length = length.ok_or_else(|| io::Error::other("a record is too long for a frame"))?;
+    frames.extend_from_slice(&length.to_le_bytes());
+    frames.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    frames.extend_from_slice(payload);
+    Ok(())
+}
+
+/// The payload of the frame that these bytes begin with, if it is whole.
+pub(super) fn payload(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, sum) = (promised(bytes)?, number(bytes, 4)?);
+    let payload = bytes.get(HEADER..HEADER.checked_add(length)?)?;
+    (crc32c::crc32c(payload) == sum).then_some(payload)
+}
+
+/// The length of the payload, as the frame's head says it.
+fn promised(bytes: &[u8]) -> Option<usize> {
+    number(bytes, 0).map(|length| length as usize)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Reads a file frame by frame: one is held at a time.
+pub(super) struct Frames<'f> {
+    from: BufReader<&'f File>,
+    /// Where the next frame begins.
+    at: u64,
+    length: u64,
+    bytes: Vec<u8>,
+}
+
+/// What comes next in a file.
+pub(super) enum Next<'b> {
+    /// This payload, whose frame is here.
+    Frame(&'b [u8], Range<u64>),
+    /// Nothing.
+    End,
+    /// Something that is no whole frame.
+    Broken,
+}
+
+impl<'f> Frames<'f> {
+    /// Reads from the beginning of a file, and the first bytes of it: at most so many.
+    pub(super) fn begin(file: &'f File, first: usize) -> io::Result<(Self, Vec<u8>)> {
+        let length = file.metadata()?.len();
+        let mut from = BufReader::with_capacity(AT_ONCE, file);
+        let mut begins = Vec::with_capacity(first);
+        from.by_ref().take(first as u64).read_to_end(&mut begins)?;
+        Ok((Self { from, at: first as u64, length, bytes: Vec::new() }, begins))
+    }
+
+    /// Up to where everything was whole so far.
+    pub(super) fn good(&self) -> u64 {
+        self.at
+    }
+
+    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        if self.at >= self.length {
+            return Ok(Next::End);
+        }
+        self.bytes.clear();
+        self.from.by_ref().take(HEADER as u64).read_to_end(&mut self.bytes)?;
+        // No more than there is: what was altered may promise any length.
+        self.from.by_ref().take(promised(&self.bytes).unwrap_or(0) as u64).read_to_end(&mut self.bytes)?;
+        Ok(match payload(&self.bytes) {
+            Some(payload) => {
+                let begin = self.at;
+                self.at += self.bytes.len() as u64;
+                Next::Frame(payload, begin..self.at)
+            }
+            None => Next::Broken,
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! The newest versions, as the repository had them when it was last at rest.
+//!
+//! ```text
+//!   newest    "cobnews1"   then a frame for each shard: its name, the id of its tree, its change objects' newest versions
+//! ```
+//! To look up each of them in the packs takes longer than looking at the files themselves, and all packs are mapped meanwhile.
+//! Nothing rests on this file: a shard counts if the repository has it under the same id; what is missing, damaged or older
+//! is looked up.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock};
+
+use cob_types::codec;
+use git2::Oid;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::frames::{self, Frames, MAX_FRAME, Next};
+use super::write::shard_of;
+use super::{Current, Held, Newest, Reason, Spec, held_begun};
+
+const NAME: &str = "newest";
+/// The format and its number.
+const MAGIC: &[u8; 8] = b"cobnews1";
+
+/// The shards of the repository: names, and the ids of their trees.
+pub(super) type Shards = BTreeMap<Vec<u8>, Oid>;
+
+/// A shard, as it stands in a frame. Fields are only added at the end.
+#[derive(Serialize, Deserialize)]
+struct Shard {
+    name: ByteBuf,
+    tree: ByteBuf,
+    versions: Vec<Line>,
+}
+
+/// A version, as it stands there.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    cob: String,
+    id: ByteBuf,
+    generation: u64,
+    reason: Reason,
+    spec: Option<String>,
+    before: Option<ByteBuf>,
+    applied: Option<ByteBuf>,
+    /// As [`super::Begun`] has them; none: nothing of it.
+    begun: Option<[Option<ByteBuf>; 4]>,
+}
+
+/// Takes from the file what is of these shards, and takes these out of them.
+pub(super) fn read(store: &Path, shards: &mut Shards) -> Vec<(Box<str>, Box<Current>)> {
+    let mut all = Vec::new();
+    // Whatever is wrong with it: the rest is looked up.
+    let _ = read_some(store, shards, &mut all);
+    all
+}
+
+fn read_some(store: &Path, shards: &mut Shards, all: &mut Vec<(Box<str>, Box<Current>)>) -> io::Result<()> {
+    let file = File::open(store.join(NAME))?;
+    let (mut frames, magic) = Frames::begin(&file, MAGIC.len())?;
+    if magic != MAGIC {
+        return Ok(());
+    }
+    while let Next::Frame(payload, _) = frames.next()? {
+        let shard: Shard = codec::decode(payload, MAX_FRAME).map_err(io::Error::other)?;
+        let known = shards.get(&**shard.name).is_some_and(|tree| tree.as_bytes() == &**shard.tree);
+        if !known {
+            continue;
+        }
+        let versions: Option<Vec<_>> = shard.versions.into_iter().map(Line::current).collect();
+        if let Some(versions) = versions {
+            all.extend(versions);
+            shards.remove(&**shard.name);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the file: of the shards of which everything is in the repository. The index is locked for a moment each time.
+pub(super) fn write(store: &Path, shards: &Shards, index: &RwLock<Newest>) -> io::Result<()> {
+    let index = || index.read().unwrap_or_else(PoisonError::into_inner);
+    let mut members: BTreeMap<Vec<u8>, Vec<Box<str>>> = BTreeMap::new();
+    for cob in index().keys() {
+        members.entry(shard_of(cob)).or_default().push(cob.clone());
+    }
+    let temp = store.join(format!("{NAME}.new"));
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temp)?;
+    let mut file = BufWriter::new(file);
+    file.write_all(MAGIC)?;
+    let mut bytes = Vec::new();
+    for (name, cobs) in members {
+        let Some(tree) = shards.get(&name) else { continue };
+        let versions: Option<Vec<Line>> = {
+            let index = index();
+            cobs.iter().map(|cob| Line::of(cob, index.get(cob)?)).collect()
+        };
+        let Some(versions) = versions else { continue };
+        let shard = Shard { name: ByteBuf::from(name), tree: ByteBuf::from(tree.as_bytes()), versions };
+        bytes.clear();
+        frames::put(&codec::encode_packed(&shard).map_err(io::Error::other)?, &mut bytes)?;
+        file.write_all(&bytes)?;
+    }
+    // After a power failure it may be empty.
+    file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    fs::rename(&temp, store.join(NAME))
+}
+
+impl Line {
+    /// None: it is not in the repository.
+    fn of(cob: &str, current: &Current) -> Option<Self> {
+        let bytes = |id: &Oid| ByteBuf::from(id.as_bytes());
+        // What is in the repository has no part that is not.
+        let tree = |held: &Held| match held {
+            Held::Tree(id) => Some(bytes(id)),
+            Held::Nowhere | Held::Waiting(..) => None,
+        };
+        Some(Self {
+            cob: cob.to_owned(),
+            id: bytes(current.id.as_ref()?),
+            generation: current.generation,
+            reason: current.reason,
+            spec: current.spec.as_ref().map(ToString::to_string),
+            before: tree(&current.before),
+            applied: tree(&current.applied),
+            begun: current.begun.as_deref().map(|parts| parts.each_ref().map(tree)),
+        })
+    }
+
+    /// None: something of it is no id.
+    fn current(self) -> Option<(Box<str>, Box<Current>)> {
+        let id = |bytes: &ByteBuf| Oid::from_bytes(bytes).ok();
+        let tree = |part: Option<ByteBuf>| match part {
+            Some(bytes) => id(&bytes).map(Held::Tree),
+            None => Some(Held::Nowhere),
+        };
+        let begun = match self.begun.unwrap_or_default().map(tree) {
+            [Some(from), Some(base), Some(aim), Some(result)] => held_begun([from, base, aim, result]),
+            _ => return None,
+        };
+        let current = Current {
+            number: 0,
+            id: Some(id(&self.id)?),
+            under: None,
+            generation: self.generation,
+            reason: self.reason,
+            spec: self.spec.as_deref().map(Spec::from),
+            before: tree(self.before)?,
+            applied: tree(self.applied)?,
+            begun,
+        };
+        Some((self.cob.into_boxed_str(), Box::new(current)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use cob_types::canonical;
+    use cob_types::cob::Fingerprint;
+
+    use super::super::{Begun, Blob, Frozen, Kept, KeptNode, Listing, Part, Record, Store};
+    use super::*;
+    use crate::attributes::Managed;
+    use crate::path::TreePath;
+
+    fn record(cob: usize, text: &str, reason: Reason) -> Record {
+        let node = KeptNode::File(Blob::New(text.as_bytes().into()));
+        let kept = Kept { node, managed: Managed::default(), implied: false };
+        let listing = Frozen::from(Listing::from([(TreePath::new("/f").expect("a path"), kept)]));
+        Record {
+            cob: format!("h/c{cob}"),
+            generation: 1,
+            reason,
+            spec: cob.is_multiple_of(3).then(|| text.to_owned()),
+            paths: Vec::new(),
+            before: Part::New(listing.clone()),
+            applied: Part::Same,
+            found: Frozen::default(),
+            begun: if cob.is_multiple_of(5) {
+                Begun::default().freeze().map(|_| listing.clone())
+            } else {
+                Default::default()
+            },
+        }
+    }
+
+    /// The index of a store that is opened anew, and how many versions were looked up for it.
+    fn opened(path: &Path) -> (Fingerprint, usize) {
+        let repo = git2::Repository::open_bare(path).expect("a repository");
+        let loaded = super::super::write::load(path, &repo).expect("read");
+        (canonical::fingerprint(&[format!("{:?}", loaded.newest).as_bytes()]), loaded.looked_up)
+    }
+
+    #[test]
+    fn what_stands_in_the_file_is_what_is_looked_up_without_it() {
+        const COBS: usize = 300;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.git");
+        let file = path.join(NAME);
+        let store = Store::open(&path).expect("opened");
+        for cob in 0..COBS {
+            store.record(record(cob, "old", Reason::Before)).expect("recorded");
+        }
+        store.shared.tidy().expect("written");
+        assert_eq!(store.shared.stale.load(Ordering::Relaxed), 0);
+        // One change is not worth a new file: its shard is looked up.
+        store.record(record(7, "new", Reason::Applied)).expect("recorded");
+        store.shared.tidy().expect("written");
+        drop(store);
+        let (with, looked_up) = opened(&path);
+        assert!((1..COBS / 8).contains(&looked_up), "{looked_up} were looked up");
+        let bytes = fs::read(&file).expect("it is there");
+        fs::remove_file(&file).expect("removed");
+        assert_eq!(opened(&path), (with, COBS));
+        // Whatever becomes of it, the same is found.
+        for at in (0..bytes.len()).step_by(211) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            fs::write(&file, &damaged).expect("written");
+            assert_eq!(opened(&path).0, with, "byte {at}");
+            fs::write(&file, &bytes[..at]).expect("written");
+            assert_eq!(opened(&path).0, with, "cut at byte {at}");
+        }
+        // The next life writes one that is gone anew.
+        fs::remove_file(&file).expect("removed");
+        let store = Store::open(&path).expect("opened");
+        store.shared.tidy().expect("written");
+        assert_eq!((opened(&path), store.shared.stale.load(Ordering::Relaxed)), ((with, 0), 0));
+    }
+}

@@ -1,0 +1,60 @@
+//! The text by which a wanted tree is known, short.
+
+use std::fmt;
+
+/// What was wanted when a version was made, as [`Info`](super::Info) has it. It is a fingerprint in words, of which there is
+/// one for each change object: half as long in bytes, and in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spec {
+    Print([u8; 16]),
+    /// Another text.
+    Other(Box<str>),
+}
+
+impl Spec {
+    pub(crate) fn is(&self, text: &str) -> bool {
+        *self == Self::from(text)
+    }
+}
+
+impl From<&str> for Spec {
+    fn from(text: &str) -> Self {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let mut print = [0; 16];
+        let mut pairs = text.as_bytes().chunks_exact(2);
+        let read = print.iter_mut().zip(&mut pairs).try_for_each(|(byte, pair)| {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+            Some(())
+        });
+        if read.is_some() && text.len() == 32 { Self::Print(print) } else { Self::Other(text.into()) }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Print(print) => print.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_comes_back_as_it_was() {
+        let print = "00112233445566778899aabbccddeeff";
+        for text in [print, "", "old", &print[..31], &print.replace('a', "A"), &format!("{print}0"), &"ü".repeat(16)] {
+            let spec = Spec::from(text);
+            assert_eq!(spec.to_string(), text);
+            assert!(spec.is(text) && !spec.is("another") && !spec.is(&print.replace('f', "e")));
+            assert_eq!(matches!(spec, Spec::Print(_)), text == print);
+        }
+    }
+}
