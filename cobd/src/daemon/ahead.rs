@@ -28,6 +28,7 @@ use cob_types::words::count;
 use cob_types::{Cob, CobId, GenerationNumber, HostName, Manifest};
 use tracing::debug;
 
+use super::places::Places;
 use super::route::Route;
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
@@ -210,15 +211,18 @@ impl Daemon {
         if self.engine.going_to().is_none() && self.engine.running_actions().is_empty() {
             self.ahead.generation = Some(generation);
             let start = self.engine.life().start;
-            for ready in self.ready_of(prepared, self.new_in(prepared).into_iter()).into_values() {
-                let (cob, of) = (ready.cob.id.clone(), ready.cob.fingerprint);
-                if self.ahead.is_awaited(&cob) {
+            let new = self.new_in(prepared);
+            let places = Places::of(&self.payload_root, &prepared.bundle, new.iter());
+            for cob in new {
+                let (cob, of) = (&cob.id, cob.fingerprint);
+                if self.ahead.is_awaited(cob) {
                     continue;
                 }
-                let Ok(context) = ready.context_in(prepared) else { continue };
+                let context = places.ready(prepared, cob).map(|ready| ready.context_in(prepared));
+                let Some(Ok(context)) = context else { continue };
                 let job = self.ahead.next_job(start);
                 if let Ok(Some(handle)) = self.kinds.look_ahead(job, context) {
-                    self.ahead.looks.insert(cob, Look { job, of, state: State::UnderWay(handle) });
+                    self.ahead.looks.insert(cob.clone(), Look { job, of, state: State::UnderWay(handle) });
                 }
             }
         }
@@ -297,17 +301,17 @@ impl Daemon {
 
     /// What was seen ahead of a change object that the engine wants checked.
     pub(super) fn seen_ahead(&mut self, cob: &CobId, job: JobId) -> Seen {
-        let ready = self.active.as_ref().and_then(|active| active.cobs.get(cob));
+        let ready = self.active.as_ref().and_then(|active| active.ready(cob));
         let Some(of) = ready.map(|ready| ready.cob.fingerprint) else { return Seen::Nothing };
         self.ahead.seen(cob, of, job, self.clock.now())
     }
 
     /// Those that are looked at anew when a generation is activated.
-    fn new_in<'a>(&'a self, prepared: &'a Prepared) -> Vec<&'a Arc<Cob>> {
-        let Some(active) = &self.active else { return prepared.bundle.cobs.values().collect() };
+    fn new_in(&self, prepared: &Prepared) -> Vec<Arc<Cob>> {
+        let Some(active) = &self.active else { return prepared.bundle.cobs.values().cloned().collect() };
         let of = |cob: Option<&Arc<Cob>>| cob.map(|cob| cob.fingerprint);
         let differing = prepared.bundle.differences(&active.prepared.bundle);
-        differing.filter(|d| of(d.before) != of(d.now)).filter_map(|d| d.now).collect()
+        differing.filter(|d| of(d.before) != of(d.now)).filter_map(|d| d.now).cloned().collect()
     }
 }
 

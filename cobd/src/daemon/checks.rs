@@ -14,7 +14,7 @@ use crate::run::JobId;
 
 /// So many have begun and not ended, at most: enough for the threads to have something to do until the daemon's loop comes
 /// round again.
-const MOST: usize = 1024;
+const MOST: usize = 128;
 
 /// The checks that begin in turn.
 #[derive(Default)]
@@ -41,15 +41,23 @@ impl Checks {
     }
 
     fn next(&mut self) -> Option<(CobId, Number)> {
-        if self.begun.len() < MOST { self.waiting.pop_front() } else { None }
+        if self.begun.len() >= MOST {
+            return None;
+        }
+        let next = self.waiting.pop_front();
+        if self.waiting.is_empty() {
+            // There may have been very many.
+            self.waiting = VecDeque::new();
+        }
+        next
     }
 }
 
 impl Daemon {
     /// Whether a check may begin now; if not, it begins when others have ended.
     pub(super) fn may_check(&mut self, cob: &CobId, number: Number) -> bool {
-        let ready = self.active.as_ref().and_then(|active| active.cobs.get(cob));
-        let in_turn = ready.is_some_and(|ready| self.kinds.checks_in_turn(&ready.kind));
+        let ready = self.active.as_ref().and_then(|active| active.ready(cob));
+        let in_turn = ready.is_some_and(|ready| self.kinds.checks_in_turn(ready.kind));
         !in_turn || self.checks.take(cob, number)
     }
 

@@ -20,6 +20,7 @@ mod follow;
 mod indexing;
 mod orders;
 mod perform;
+mod places;
 mod rounds;
 mod route;
 mod service_manager;
@@ -39,7 +40,7 @@ use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
 use cob_types::outcome::Course;
-use cob_types::{Cob, CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -54,6 +55,7 @@ use crate::web::{Ask, Done, Front, Refusal};
 
 use ahead::Ahead;
 use indexing::Indexing;
+use places::{Places, Ready};
 use service_manager::ServiceManager;
 use switch::{Aim, SwitchWatch};
 
@@ -146,17 +148,14 @@ pub struct Daemon {
 /// The active generation, ready for jobs.
 struct Active {
     prepared: Prepared,
-    cobs: BTreeMap<CobId, Ready>,
-    /// Those whose files could not be put in place.
-    without_files: BTreeSet<CobId>,
+    places: Places,
 }
 
-/// A change object, ready for jobs.
-struct Ready {
-    cob: Arc<Cob>,
-    kind: Arc<Kind>,
-    /// Where its files are; or why they could not be put there.
-    folder: Result<PathBuf, String>,
+impl Active {
+    /// A change object of it.
+    fn ready(&self, cob: &CobId) -> Option<Ready<'_>> {
+        self.places.ready(&self.prepared, cob)
+    }
 }
 
 /// What one turn of the loop has gathered.

@@ -7,19 +7,18 @@ use bytes::Bytes;
 use cob_engine::record::{Body, Record};
 use cob_engine::{Event, Run, Time};
 use cob_types::beside::Difference;
-use cob_types::kind::PayloadFile;
 use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, KindName, codec};
 use tracing::{error, info, warn};
 
 use super::ahead::Seen;
-use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, Ready, RunError, job_id};
+use super::places::Places;
+use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, RunError, job_id};
 use crate::generations::Prepared;
 use crate::journal::index::Measured;
 use crate::journal::{Journal as _, JournalError};
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
-use crate::run::payload;
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
 const SEGMENT: u64 = 8 << 20;
@@ -177,13 +176,13 @@ impl Daemon {
     /// ready; what has left is forgotten.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
         let bundle = &prepared.bundle;
-        let (before, mut cobs, again) = match self.active.take() {
-            Some(active) => (active.prepared.bundle, active.cobs, active.without_files),
-            None => (Arc::new(Bundle::empty(self.config.host.clone())), BTreeMap::new(), BTreeSet::new()),
+        let (before, places) = match self.active.take() {
+            Some(active) => (active.prepared.bundle, active.places),
+            None => (Arc::new(Bundle::empty(self.config.host.clone())), Places::default()),
         };
         let mut concerned = BTreeSet::new();
         let mut new: BTreeMap<&CobId, &Arc<Cob>> =
-            again.iter().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
+            places.missing().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
         for Difference { id, before: was, now } in bundle.differences(&before) {
             let kind_before = was.and_then(|cob| before.kinds.get(&cob.kind));
             let kind_now = now.and_then(|cob| bundle.kinds.get(&cob.kind));
@@ -192,7 +191,6 @@ impl Daemon {
                 new.insert(id, cob);
                 continue;
             }
-            cobs.remove(id);
             self.last_lines.remove(id);
             if was.is_some_and(|cob| cob.leaves_as_it_is()) {
                 self.kinds.forget_kept(id);
@@ -200,41 +198,13 @@ impl Daemon {
                 drop(self.kinds.forget(id));
             }
         }
-        let ready = self.ready_of(&prepared, new.into_values());
-        let without_files = ready.iter().filter(|(_, ready)| ready.folder.is_err()).map(|(id, _)| id.clone()).collect();
-        cobs.extend(ready);
-        self.kinds.watch(cobs.values().map(|ready| (&*ready.cob, &*ready.kind)), &concerned);
-        self.rounds.only(|cob| cobs.contains_key(cob));
-        self.active = Some(Active { prepared, cobs, without_files });
+        let mut ready = Places::of(&self.payload_root, bundle, new.into_values());
+        ready.take_over(places, |id| bundle.cobs.contains_key(id));
+        let kind_of = |cob: &'_ Arc<Cob>| bundle.kinds.get(&cob.kind);
+        self.kinds.watch(bundle.cobs.values().filter_map(|cob| Some((&**cob, kind_of(cob)?))), &concerned);
+        self.rounds.only(|cob| bundle.cobs.contains_key(cob));
+        self.active = Some(Active { prepared, places: ready });
         self.tell_roster();
-    }
-
-    /// Change objects of a generation, with their files in place.
-    pub(super) fn ready_of<'a>(
-        &self,
-        prepared: &'a Prepared,
-        cobs: impl Iterator<Item = &'a Arc<Cob>>,
-    ) -> BTreeMap<CobId, Ready> {
-        let bundle = &prepared.bundle;
-        let kinds: BTreeMap<_, _> = bundle.kinds.iter().map(|(name, kind)| (name, Arc::new(kind.clone()))).collect();
-        let place = |files: &BTreeMap<String, PayloadFile>| {
-            payload::materialise(&self.payload_root, files, &bundle.blobs).map_err(|e| e.to_string())
-        };
-        // Most have no files of their own: those of their kind are put in place, or looked at, once for all of them.
-        let of_kinds: BTreeMap<_, _> = kinds.iter().map(|(name, kind)| (*name, place(&kind.files))).collect();
-        let mut all = BTreeMap::new();
-        for cob in cobs {
-            let (Some(kind), Some(of_kind)) = (kinds.get(&cob.kind), of_kinds.get(&cob.kind)) else { continue };
-            let folder = match cob.files.is_empty() {
-                true => of_kind.clone(),
-                false => place(&kind.files.iter().chain(&cob.files).map(|(n, f)| (n.clone(), f.clone())).collect()),
-            };
-            if let Err(error) = &folder {
-                error!(cob = %cob.id, error, "its files can't be put in place; its jobs will fail");
-            }
-            all.insert(cob.id.clone(), Ready { cob: cob.clone(), kind: kind.clone(), folder });
-        }
-        all
     }
 
     pub(super) fn start_job(&mut self, run: Run) {
@@ -300,7 +270,7 @@ impl Daemon {
     }
 
     fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
-        let found = self.active.as_ref().and_then(|active| Some((active, active.cobs.get(cob)?)));
+        let found = self.active.as_ref().and_then(|active| Some((active, active.ready(cob)?)));
         let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
         // A job that was decided on before an activation begins under the generation before: the engine is ahead.
         let context = ready.context_in(&active.prepared)?;
@@ -334,7 +304,7 @@ impl Daemon {
         for (record, seq) in records.into_iter().zip(first..) {
             self.note_course(seq, &record);
             let active = self.active.as_ref();
-            let measured = measured(|cob| Some(active?.cobs.get(cob)?.cob.kind.clone()), &record);
+            let measured = measured(|cob| Some(active?.ready(cob)?.cob.kind.clone()), &record);
             self.index.add(seq, record, measured, now);
         }
         if now >= self.index.due() {
@@ -355,23 +325,6 @@ impl Daemon {
     pub(super) fn feed_lost(&mut self, cob: CobId, job: cob_types::Number) {
         let outcome = cob_engine::event::ActionOutcome::Lost;
         self.feed(Event::ActionEnded { cob, job, outcome, span: (0, 0) });
-    }
-}
-
-impl Ready {
-    /// What is known of it in its generation, without a move.
-    pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {
-        // The secrets that its content names, as they are in the bundle.
-        let secret = |id| prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
-        Ok(Context {
-            cob: self.cob.clone(),
-            kind: self.kind.clone(),
-            generation: prepared.manifest.generation,
-            folder: self.folder.clone()?,
-            imports: BTreeMap::new(),
-            secrets: cob_types::secret::marks(&self.cob.content).filter_map(secret).collect(),
-            leaving: false,
-        })
     }
 }
 

@@ -156,7 +156,7 @@ impl Daemon {
             let what = format!("{} of checks are under way already", count(KEPT, "round"));
             return Err(Refusal::new(RefusalKind::Unavailable, what, "wait for one of them to end"));
         }
-        let known = |cob: &CobId| self.active.as_ref().is_some_and(|active| active.cobs.contains_key(cob));
+        let known = |cob: &CobId| self.active.as_ref().is_some_and(|active| active.prepared.has(cob));
         let unknown: Vec<&str> = cobs.iter().filter(|cob| !known(cob)).map(CobId::as_str).collect();
         if !unknown.is_empty() {
             let more = if unknown.len() > NAMED { " and others" } else { "" };
@@ -167,7 +167,7 @@ impl Daemon {
         // What was seen before the question does not answer it.
         self.ahead.forget_what_counts();
         let all: BTreeSet<CobId> = match (&self.active, cobs) {
-            (Some(active), []) => active.cobs.keys().cloned().collect(),
+            (Some(active), []) => active.prepared.bundle.cobs.keys().cloned().collect(),
             (_, cobs) => cobs.iter().cloned().collect(),
         };
         self.rounds.begun += 1;

@@ -121,7 +121,7 @@ impl Daemon {
         }
         let now = self.clock.now();
         for (cob, from, to) in made {
-            let ready = self.active.as_ref().and_then(|a| a.cobs.get(&cob));
+            let ready = self.active.as_ref().and_then(|a| a.ready(&cob));
             let transition = ready.and_then(|r| r.kind.transitions.iter().find(|t| t.from == from && t.to == to));
             if transition.is_some_and(|t| t.irreversible) {
                 self.note_switch(SwitchRecord::Made { cob, from, to }, None);

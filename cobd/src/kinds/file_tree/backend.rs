@@ -43,7 +43,7 @@ pub(in crate::kinds) struct FileTree {
 #[derive(Default)]
 pub(super) struct Shared {
     files: Mutex<Option<Files>>,
-    /// One job at a time for each change object.
+    /// One job at a time for each change object; those that have one.
     busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
     /// What the last check has found that others have changed.
     drifted: Mutex<BTreeMap<CobId, Vec<FileDrift>>>,
@@ -189,7 +189,6 @@ impl Backend for FileTree {
 
     fn forget(&self, cob: &CobId) {
         self.shared.watch.forget(cob);
-        lock(&self.shared.busy).remove(cob);
         lock(&self.shared.drifted).remove(cob);
         lock(&self.shared.clean).remove(cob);
     }
@@ -283,16 +282,18 @@ impl Need {
 
     /// One at a time for this change object.
     pub(super) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
-        let own = self
-            .shared
-            .busy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(self.cob.clone())
-            .or_default()
-            .clone();
-        let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
-        job()
+        let own = lock(&self.shared.busy).entry(self.cob.clone()).or_default().clone();
+        let done = {
+            let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
+            job()
+        };
+        drop(own);
+        let mut busy = lock(&self.shared.busy);
+        // Whoever waits for it has it, too; nobody comes to it meanwhile.
+        if busy.get(&self.cob).is_some_and(|own| Arc::strong_count(own) == 1) {
+            busy.remove(&self.cob);
+        }
+        done
     }
 
     fn check(&self, states: &[StateName]) -> Result<CheckOutcome, String> {

@@ -5,7 +5,9 @@
 //! network file system): the kind is checked at intervals besides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -49,28 +51,59 @@ struct Inner {
 
 #[derive(Default)]
 struct Watched {
-    folders: BTreeMap<PathBuf, Folder>,
-    /// The folders of each change object, with its names in each. Most have one of each: no room is left for more.
-    of: BTreeMap<CobId, Box<[Names]>>,
+    folders: BTreeMap<Arc<Path>, Folder>,
+    /// What is watched for each change object. Most have one path: no room is left for more.
+    of: BTreeMap<CobId, Box<[Spot]>>,
     pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
     /// What has led to the looks that are to be made, by paths; empty: everything counts.
     hints: BTreeMap<CobId, BTreeSet<PathBuf>>,
     moving: BTreeMap<CobId, usize>,
-    ours: BTreeMap<PathBuf, Stamp>,
 }
 
-/// A folder, and names in it.
-type Names = (PathBuf, Vec<OsString>);
+/// What is watched for a change object: a name in a folder, or all of the folder.
+struct Spot {
+    folder: Arc<Path>,
+    name: Option<Arc<OsStr>>,
+}
 
 /// A folder that is watched.
 #[derive(Default)]
 struct Folder {
     /// Who has which names in it.
-    names: BTreeMap<OsString, Vec<CobId>>,
+    names: BTreeMap<Arc<OsStr>, Box<Named>>,
     /// Whose the whole folder is.
     whole: BTreeSet<CobId>,
     /// What stands there now is not what is watched: it was removed, moved, or put in the place of another.
     lost: bool,
+}
+
+/// A name in a folder that is watched.
+struct Named {
+    cob: CobId,
+    /// Those who have it as well, of a file that several share.
+    others: Box<[CobId]>,
+    /// As we have written it ourselves; none: we have not.
+    ours: Option<Mark>,
+}
+
+impl Named {
+    fn cobs(&self) -> impl Iterator<Item = &CobId> {
+        std::iter::once(&self.cob).chain(&self.others)
+    }
+
+    /// One has it, too.
+    fn add(&mut self, cob: &CobId) {
+        if self.cobs().all(|other| other != cob) {
+            self.others = self.others.iter().chain([cob]).cloned().collect();
+        }
+    }
+
+    /// All but one have it, and what was written is not known any more. None: nobody has it.
+    fn without(self, cob: &CobId) -> Option<Self> {
+        let mut left = self.cobs().filter(|other| *other != cob).cloned();
+        let cob = left.next()?;
+        Some(Self { cob, others: left.collect(), ours: None })
+    }
 }
 
 /// An action on a change object: what happens meanwhile is looked at when it has ended.
@@ -99,27 +132,33 @@ impl Watch {
         let whole: Vec<PathBuf> = wanted.whole_folders().map(real).collect();
         let parents = paths.iter().filter_map(|path| path.parent()).map(Path::to_owned);
         let folders: BTreeSet<PathBuf> = parents.chain(whole.iter().cloned()).collect();
-        let watched: BTreeSet<PathBuf> = folders.into_iter().filter(|folder| self.watch(folder, drifts)).collect();
+        let watched = folders.into_iter().filter(|folder| self.watch(folder, drifts)).collect::<BTreeSet<_>>();
         let mut state = self.inner.lock();
-        let mut of: Box<[Names]> = watched.iter().map(|w| (w.clone(), Vec::new())).collect();
+        let mut of = Vec::new();
         for path in &paths {
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            // As sorted as they were in the set.
-            if let Ok(at) = of.binary_search_by(|(watched, _)| watched.as_path().cmp(folder)) {
-                of[at].1.push(name.to_owned());
-                let names = &mut state.folders.entry(folder.to_owned()).or_default().names;
-                let owners = names.entry(name.to_owned()).or_default();
-                if !owners.contains(cob) {
-                    owners.reserve_exact(1);
-                    owners.push(cob.clone());
+            if watched.contains(folder) {
+                let (folder, in_it) = state.folder(folder);
+                let name = match in_it.names.get_key_value(name) {
+                    Some((name, _)) => name.clone(),
+                    None => name.into(),
+                };
+                match in_it.names.get_mut(&name) {
+                    Some(named) => named.add(cob),
+                    None => {
+                        let named = Named { cob: cob.clone(), others: Box::default(), ours: None };
+                        in_it.names.insert(name.clone(), Box::new(named));
+                    }
                 }
+                of.push(Spot { folder, name: Some(name) });
             }
         }
-        of.iter_mut().for_each(|(_, names)| names.shrink_to_fit());
         for path in whole.into_iter().filter(|path| watched.contains(path)) {
-            state.folders.entry(path).or_default().whole.insert(cob.clone());
+            let (folder, all_of_it) = state.folder(&path);
+            all_of_it.whole.insert(cob.clone());
+            of.push(Spot { folder, name: None });
         }
-        state.of.insert(cob.clone(), of);
+        state.of.insert(cob.clone(), of.into());
     }
 
     /// Watches a folder; whether it is watched now. The state is not locked meanwhile: whoever tells of changes needs it, and
@@ -172,7 +211,11 @@ impl Watch {
     /// What we have written ourselves.
     pub(super) fn ours(&self, stamps: &BTreeMap<TreePath, Stamp>) {
         let mut state = self.inner.lock();
-        state.ours.extend(stamps.iter().map(|(path, stamp)| (real(path), *stamp)));
+        for (path, stamp) in stamps {
+            if let Some(named) = state.named(&real(path)) {
+                named.ours = Some(mark(*stamp));
+            }
+        }
     }
 
     /// What a look at a change object was asked for, since the last one; empty: that is not known.
@@ -192,17 +235,13 @@ impl Watch {
         state.pending.remove(cob);
         state.hints.remove(cob);
         let mut gone = Vec::new();
-        for (path, names) in state.of.remove(cob).unwrap_or_default() {
-            for name in &names {
-                state.ours.remove(&path.join(name));
-            }
+        for Spot { folder: path, name } in state.of.remove(cob).unwrap_or_default() {
             let Some(folder) = state.folders.get_mut(&path) else { continue };
-            folder.whole.remove(cob);
-            for name in &names {
-                if let Some(cobs) = folder.names.get_mut(name) {
-                    cobs.retain(|other| other != cob);
-                    if cobs.is_empty() {
-                        folder.names.remove(name);
+            match name {
+                None => drop(folder.whole.remove(cob)),
+                Some(name) => {
+                    if let Some(left) = folder.names.remove(&name).and_then(|named| named.without(cob)) {
+                        folder.names.insert(name, Box::new(left));
                     }
                 }
             }
@@ -264,7 +303,7 @@ impl Inner {
         let is_another =
             matches!(event.kind, EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
         for path in event.paths {
-            if let Some(folder) = state.folders.get_mut(&path).filter(|_| is_another) {
+            if let Some(folder) = state.folders.get_mut(path.as_path()).filter(|_| is_another) {
                 folder.lost = true;
             }
             if state.concerns(&path) {
@@ -286,8 +325,9 @@ impl Inner {
         let mut drifted = Vec::new();
         for cob in due {
             let paths = state.pending.remove(&cob).unwrap_or_default();
-            let by_others = |path: &PathBuf| stamp(path) != state.ours.get(path).copied();
-            if paths.is_empty() || paths.iter().any(by_others) {
+            if paths.is_empty()
+                || paths.iter().any(|path| present(path) != state.named(path).and_then(|named| named.ours))
+            {
                 match state.hints.get_mut(&cob) {
                     Some(hints) if hints.is_empty() || paths.is_empty() => hints.clear(),
                     Some(hints) => hints.extend(paths),
@@ -301,6 +341,21 @@ impl Inner {
 }
 
 impl Watched {
+    /// A folder that is watched, and its path as all share it.
+    fn folder(&mut self, path: &Path) -> (Arc<Path>, &mut Folder) {
+        let path = match self.folders.get_key_value(path) {
+            Some((path, _)) => path.clone(),
+            None => path.into(),
+        };
+        let folder = self.folders.entry(path.clone()).or_default();
+        (path, folder)
+    }
+
+    /// What is known of a path, where somebody has it.
+    fn named(&mut self, path: &Path) -> Option<&mut Named> {
+        self.folders.get_mut(path.parent()?)?.names.get_mut(path.file_name()?).map(|named| &mut **named)
+    }
+
     /// Notes whom a change of this path concerns; whether anybody.
     fn concerns(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
@@ -309,12 +364,12 @@ impl Watched {
         }
         let mut cobs = BTreeSet::new();
         if let Some(folder) = path.parent().and_then(|parent| self.folders.get(parent)) {
-            cobs.extend(folder.names.get(name as &OsStr).into_iter().flatten().cloned());
+            cobs.extend(folder.names.get(name).into_iter().flat_map(|named| named.cobs()).cloned());
             cobs.extend(folder.whole.iter().cloned());
         }
         // The folder itself was moved, removed or given other attributes.
         if let Some(folder) = self.folders.get(path) {
-            cobs.extend(folder.names.values().flatten().chain(&folder.whole).cloned());
+            cobs.extend(folder.names.values().flat_map(|named| named.cobs()).chain(&folder.whole).cloned());
         }
         for cob in &cobs {
             match self.pending.get_mut(cob) {
@@ -334,7 +389,14 @@ pub(super) fn real(path: &TreePath) -> PathBuf {
     Path::new("/").join(OsStr::from_bytes(bytes))
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn present(path: &Path) -> Option<Mark> {
     let meta = path.symlink_metadata().ok()?;
-    Some((meta.ino(), meta.ctime(), meta.ctime_nsec(), i64::try_from(meta.size()).unwrap_or(i64::MAX)))
+    Some(mark((meta.ino(), meta.ctime(), meta.ctime_nsec(), i64::try_from(meta.size()).unwrap_or(i64::MAX))))
+}
+
+/// By which a file is told from what others have made of it: a hash of its stamp, of which there are very many.
+type Mark = NonZeroU64;
+
+fn mark(stamp: Stamp) -> Mark {
+    NonZeroU64::MIN | BuildHasherDefault::<DefaultHasher>::default().hash_one(stamp)
 }
