@@ -24,6 +24,7 @@ use crate::cob::Cob;
 use crate::codec::{self, CodecError};
 use crate::generation::{Bundle, BundleError, MAX_BUNDLE};
 use crate::id::{CobId, KindName};
+use crate::ranks::SharedStates;
 
 /// By which the change objects of a bundle are found again in the bytes of another: half a SHA-256 of each, in the
 /// order of their ids.
@@ -163,6 +164,7 @@ impl<'a> Outline<'a> {
             .peekable();
         let mut digests = Vec::with_capacity(self.cobs.len());
         let mut cobs = Vec::with_capacity(self.cobs.len());
+        let mut states = SharedStates::default();
         for (text, place) in &self.cobs {
             let value = &bytes[place.clone()];
             let digest = digest(value);
@@ -171,7 +173,8 @@ impl<'a> Outline<'a> {
             match before.next_if(|((id, _), _)| id.as_str() == *text) {
                 Some(((id, cob), was)) if *was == digest => cobs.push((id.clone(), cob.clone())),
                 Some(_) | None => {
-                    let cob: Cob = codec::decode(value, MAX_BUNDLE).ok()?;
+                    let mut cob: Cob = codec::decode(value, MAX_BUNDLE).ok()?;
+                    cob.ranks.share(&mut states);
                     cobs.push((CobId::new(text).ok()?, Arc::new(cob)));
                 }
             }
@@ -246,6 +249,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use thin_vec::{ThinVec, thin_vec};
 
     use super::*;
     use crate::cob::{Fingerprint, Need, TransitionNeeds};
@@ -297,12 +301,12 @@ mod tests {
             fingerprint: Fingerprint([version; 16]),
             rests_on: (version == 2).then_some(Fingerprint([n; 16])),
             transitions: if version == 1 {
-                Vec::new()
+                ThinVec::new()
             } else {
-                vec![TransitionNeeds { from: state("down"), to: state("up"), needs }]
+                thin_vec![TransitionNeeds { from: state("down"), to: state("up"), needs }]
             },
-            locks: Vec::new(),
-            ranks: SmallMap::from([(state("down"), u64::from(n)), (state("up"), u64::MAX)]),
+            locks: ThinVec::new(),
+            ranks: [(state("down"), u64::from(n)), (state("up"), u64::MAX)].into(),
             expects: SmallMap::new(),
             files: BTreeMap::new(),
             budget: None,

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use thin_vec::ThinVec;
 
 use crate::id::{CobId, KindName, StateName};
 use crate::kind::PayloadFile;
+use crate::ranks::Ranks;
 use crate::small::SmallMap;
 
 /// Hash of a change object's kind and content (and of the content that it rests on through
@@ -26,7 +28,8 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A change object of one host, complete.
+/// A change object of one host, complete. There are tens of thousands of them in a bundle, most without dependencies: what is
+/// empty takes little room.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cob {
     /// `HOST/NAME`.
@@ -44,13 +47,13 @@ pub struct Cob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rests_on: Option<Fingerprint>,
     /// Transition dependencies.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub transitions: Vec<TransitionNeeds>,
+    #[serde(default, skip_serializing_if = "ThinVec::is_empty")]
+    pub transitions: ThinVec<TransitionNeeds>,
     /// Lock dependencies.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub locks: Vec<LockNeeds>,
+    #[serde(default, skip_serializing_if = "ThinVec::is_empty")]
+    pub locks: ThinVec<LockNeeds>,
     /// The rank of the goal (this, state), for every state of the kind.
-    pub ranks: SmallMap<StateName, u64>,
+    pub ranks: Ranks,
     /// The fingerprint that each depended-on change object has in this generation.
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     pub expects: SmallMap<CobId, Fingerprint>,
@@ -60,7 +63,7 @@ pub struct Cob {
     /// The budget that it takes a token of before it leaves its preferred state, or `outdated`: a state
     /// lock, kept until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<Need>,
+    pub budget: Option<Box<Need>>,
     /// It promises its state to so many at a time, and no more; none: to everybody. A budget has this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u32>,
@@ -82,7 +85,7 @@ impl Cob {
     /// Every need, in whatever dependency, and the token of its budget.
     pub fn needs(&self) -> impl Iterator<Item = &Need> {
         let moves = self.transitions.iter().flat_map(|t| &t.needs);
-        moves.chain(self.locks.iter().flat_map(|l| &l.needs)).chain(&self.budget)
+        moves.chain(self.locks.iter().flat_map(|l| &l.needs)).chain(self.budget.as_deref())
     }
 }
 

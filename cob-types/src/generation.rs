@@ -256,7 +256,7 @@ impl Bundle {
         };
         known(&cob.preferred)?;
         for state in &kind.states {
-            if !cob.ranks.contains_key(state) {
+            if cob.ranks.get(state).is_none() {
                 return Err(format!("the goal {state} has no rank"));
             }
         }

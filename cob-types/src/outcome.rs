@@ -6,6 +6,7 @@
 //! all others were there. Nothing here is believed: it is for people, and any text may stand in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -116,12 +117,16 @@ pub struct HostOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub widened_ns: Option<u64>,
     /// The change objects that were moved or have failed; the others had nothing to do.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub cobs: BTreeMap<CobId, CobOutcome>,
+    #[serde(default, skip_serializing_if = "no_cobs")]
+    pub cobs: Arc<BTreeMap<CobId, CobOutcome>>,
     /// What happened to it after it had converged, in its order: of the switch, or of something else. None where the part
     /// is that of a [`SwitchOutcome`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<Later>,
+}
+
+fn no_cobs(cobs: &Arc<BTreeMap<CobId, CobOutcome>>) -> bool {
+    cobs.is_empty()
 }
 
 /// A time in which a host that had converged was moved again, or the moment in which it went back.
@@ -193,7 +198,7 @@ impl HostOutcome {
     fn absorb(&mut self, later: Later) {
         (self.ended, self.ended_ns) = (later.ended, later.ended_ns);
         for (cob, more) in later.cobs {
-            let of = self.cobs.entry(cob).or_default();
+            let of = Arc::make_mut(&mut self.cobs).entry(cob).or_default();
             of.moves = of.moves.saturating_add(more.moves);
             of.failures = of.failures.saturating_add(more.failures);
             of.failed = more.failed;

@@ -12,19 +12,20 @@ use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thin_vec::ThinVec;
 
 /// The most entries for which room is made before they are seen: bytes that were altered may promise any number.
 const TRUSTED: usize = 64;
 
 /// A sorted map that has its entries one after the other. Written and read as any other map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SmallMap<K, V>(Vec<(K, V)>);
+pub struct SmallMap<K, V>(ThinVec<(K, V)>);
 
 impl<K, V> SmallMap<K, V> {
     /// Without entries.
     #[must_use]
-    pub const fn new() -> Self {
-        Self(Vec::new())
+    pub fn new() -> Self {
+        Self(ThinVec::new())
     }
 
     /// The number of its entries.
@@ -96,6 +97,21 @@ impl<K: Ord, V> SmallMap<K, V> {
     }
 }
 
+impl<K: Ord, V> SmallMap<K, V> {
+    /// Takes a key's entry out; its value is returned.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.find(key).ok().map(|at| self.0.remove(at).1)
+    }
+
+    /// Keeps the entries that are to stay.
+    pub fn retain(&mut self, stays: impl Fn(&K, &V) -> bool) {
+        self.0.retain(|(key, value)| stays(key, value));
+    }
+}
+
 impl<K, V> Default for SmallMap<K, V> {
     fn default() -> Self {
         Self::new()
@@ -116,8 +132,18 @@ impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
                 same
             });
         }
-        entries.shrink_to_fit();
-        Self(entries)
+        let mut exact = ThinVec::with_capacity(entries.len());
+        exact.extend(entries);
+        Self(exact)
+    }
+}
+
+impl<K, V> IntoIterator for SmallMap<K, V> {
+    type Item = (K, V);
+    type IntoIter = thin_vec::IntoIter<(K, V)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 

@@ -149,7 +149,7 @@ impl System {
                 locks: thing.locks.iter().map(|(s, n)| LockNeeds { state: state(*s), needs: self.needs(n) }).collect(),
                 ranks: (0..thing.states).map(|s| (state(s), ranks[&(t, s)])).collect(),
                 expects: thing.depended_on().map(|other| (self.id(other), self.fingerprint(other))).collect(),
-                budget: thing.budget.map(|b| Need { cob: self.id(b), states: vec![self.state(b, 0)] }),
+                budget: thing.budget.map(|b| Box::new(Need { cob: self.id(b), states: vec![self.state(b, 0)] })),
                 at_most: thing.at_most,
                 keep: thing.keep,
                 observe: thing.observe,

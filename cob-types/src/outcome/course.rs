@@ -1,6 +1,7 @@
 //! The switches of one host, read from its history.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{CobOutcome, Ended, HostOutcome, Later, SKEW_NS};
 use crate::generation::GenerationNumber;
@@ -64,7 +65,7 @@ impl Course {
                 (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
             }
             ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
-            ("end" | "failed", Some(switch)) => note_move(&mut switch.cobs, entry),
+            ("end" | "failed", Some(switch)) => note_move(Arc::make_mut(&mut switch.cobs), entry),
             _ => {}
         }
     }
@@ -116,7 +117,7 @@ fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcom
         ended,
         alone: false,
         widened_ns: None,
-        cobs: BTreeMap::new(),
+        cobs: Arc::default(),
         later: Vec::new(),
     }
 }

@@ -62,7 +62,7 @@ impl Engine {
     }
 
     fn set_out(&mut self, way: &Way<'_>, leaves: bool, now: Time) {
-        self.out.records.push(Body::Go(way.generation));
+        self.out.record(Body::Go(way.generation));
         let was_held = self.held.take().is_some();
         self.highest = self.highest.max(way.generation);
         if leaves {
@@ -151,7 +151,7 @@ impl Engine {
             return true;
         }
         for cob in &news {
-            self.out.records.push(Body::Final { cob: self.names.cob_id(*cob).clone() });
+            self.out.record(Body::Final { cob: self.names.cob_id(*cob).clone() });
             self.touch(*cob);
         }
         freed || !news.is_empty()
@@ -193,7 +193,7 @@ impl Engine {
             }
         }
         self.facts_changed = true;
-        self.out.records.push(Body::Activated(going.generation));
+        self.out.record(Body::Activated(going.generation));
         self.note_activation(before);
     }
 
@@ -206,7 +206,7 @@ impl Engine {
                 let state = spec.kind.id(spec.kind.pre_remove);
                 self.gone.insert(cob, state);
                 let state = self.names.state_name(state).clone();
-                self.out.records.push(Body::Gone { cob: id.clone(), state, kept_from: None });
+                self.out.record(Body::Gone { cob: id.clone(), state, kept_from: None });
                 self.deliver_early(cob);
             }
         }
@@ -220,7 +220,7 @@ impl Engine {
         // Those of this host say what they have asked for once: it is asked of whoever speaks for it now.
         let waiting = object.requests.iter().filter(|r| r.is_open() && self.names.host_of(r.asker) == self.here);
         let waiting: Vec<Mail> = waiting.map(|r| r.said_to(cob)).collect();
-        self.left.put(cob, object.requests);
+        self.left.put(cob, object.requests.into());
         self.repeat_for_left(now);
         // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
         self.gone.insert(cob, state);
@@ -231,7 +231,7 @@ impl Engine {
         }
         let name = |state: StateId| self.names.state_name(state).clone();
         let (state, kept_from) = (name(state), kept_from.map(name));
-        self.out.records.push(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
+        self.out.record(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
         self.out.mail.extend(waiting);
     }
 
@@ -240,12 +240,14 @@ impl Engine {
         if self.slots.is_empty() {
             self.slots.reserve_exact(count);
         }
+        self.names.make_room(count);
     }
 
     /// All change objects of a bundle, as a return finds them.
     pub(crate) fn specs_of(&mut self, footing: &Footing) -> Vec<(CobRef, Arc<Spec>)> {
         let mut compiler = Compiler::new(&footing.bundle, &footing.in_process);
         let mut specs = Vec::with_capacity(footing.bundle.cobs.len());
+        self.names.make_room(footing.bundle.cobs.len());
         for (id, cob) in &footing.bundle.cobs {
             if let Some(spec) = compiler.spec(cob, &mut self.names) {
                 specs.push((self.names.cob(id), spec));

@@ -32,14 +32,24 @@ impl Effects {
 
     /// Adds what an event of the same turn has caused after all this.
     pub fn extend(&mut self, then: Effects) {
-        self.persist.extend(then.persist);
-        self.send.extend(then.send);
+        add(&mut self.persist, then.persist);
+        add(&mut self.send, then.send);
         if then.activated {
-            self.run_first.append(&mut self.run);
-            self.run_first.extend(then.run_first);
+            add(&mut self.run_first, std::mem::take(&mut self.run));
+            add(&mut self.run_first, then.run_first);
             self.activated = true;
         }
-        self.run.extend(then.run);
+        add(&mut self.run, then.run);
+    }
+}
+
+/// Of ten thousand that come at once no second list is made.
+fn add<T>(all: &mut Vec<T>, mut then: Vec<T>) {
+    if all.len() < then.len() {
+        then.splice(..0, all.drain(..));
+        *all = then;
+    } else {
+        all.append(&mut then);
     }
 }
 

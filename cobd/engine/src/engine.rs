@@ -23,7 +23,7 @@ use crate::object::granting::Asked;
 use crate::object::probe::{Probed, Probing};
 use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
-use crate::record::{Body, OrderRecord, Record};
+use crate::record::{Body, OrderRecord};
 use crate::time::Time;
 
 const NOWHERE: u32 = u32::MAX;
@@ -398,8 +398,8 @@ impl Engine {
             self.slot_of.resize(self.names.cob_count().max(me.0 as usize + 1), NOWHERE);
         }
         self.slot_of[me.0 as usize] = slot;
-        object.requests = self.left.take(me);
-        object.given_back = self.left.take_given_back(me);
+        object.requests = self.left.take(me).into();
+        object.given_back = self.left.take_given_back(me).into();
         object.restless = true;
         self.restless.insert(slot);
         match self.slots.get_mut(slot as usize) {
@@ -501,21 +501,17 @@ impl Engine {
             Order::Pause | Order::Resume => {
                 self.paused = order == Order::Pause;
                 self.held = self.held.filter(|_| self.paused);
-                self.out.records.push(Body::Ordered(if self.paused {
-                    OrderRecord::Pause
-                } else {
-                    OrderRecord::Resume
-                }));
+                self.out.record(Body::Ordered(if self.paused { OrderRecord::Pause } else { OrderRecord::Resume }));
                 self.touch_all();
             }
             Order::Cancel(generation) => {
                 self.held = Some(generation);
-                self.out.records.push(Body::Ordered(OrderRecord::Cancel(generation)));
+                self.out.record(Body::Ordered(OrderRecord::Cancel(generation)));
                 self.touch_all();
             }
             Order::Limit(at_most) => {
                 self.limit.set(at_most);
-                self.out.records.push(Body::Ordered(OrderRecord::Limit(self.limit.at_most())));
+                self.out.record(Body::Ordered(OrderRecord::Limit(self.limit.at_most())));
                 self.touch_all();
             }
             Order::LimitBudget(budget, at_most) => {
@@ -525,7 +521,7 @@ impl Engine {
                     Some(tokens) => self.limited.insert(cob, tokens),
                     None => self.limited.remove(&cob),
                 };
-                self.out.records.push(Body::Ordered(OrderRecord::LimitBudget(budget, at_most)));
+                self.out.record(Body::Ordered(OrderRecord::LimitBudget(budget, at_most)));
                 self.touch(cob);
             }
             Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
@@ -653,16 +649,15 @@ impl Engine {
     fn effects(&mut self, now: Time) -> Effects {
         self.answer_owed();
         self.add_hellos(now);
-        let persist = std::mem::take(&mut self.out.records);
+        let mut persist = std::mem::take(&mut self.out.records);
         let mut generation = self.came_from.take().unwrap_or(self.generation);
-        let persist = persist.into_iter().map(|body| {
+        for record in &mut persist {
             self.lamport += 1;
-            if let Body::Activated(activated) = body {
+            if let Body::Activated(activated) = record.body {
                 generation = activated;
             }
-            Record { at: now, lamport: self.lamport, generation, body, by: None }
-        });
-        let persist: Vec<_> = persist.collect();
+            (record.at, record.lamport, record.generation) = (now, self.lamport, generation);
+        }
         let send = std::mem::take(&mut self.send);
         if !send.is_empty() {
             self.lamport += 1;

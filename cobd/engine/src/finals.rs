@@ -285,7 +285,7 @@ impl Engine {
             }
         }
         if !news.is_empty() {
-            self.out.records.push(Body::Told { cobs: news });
+            self.out.record(Body::Told { cobs: news });
         }
     }
 
@@ -309,7 +309,7 @@ impl Engine {
 
     fn set_turn(&mut self, turn: u64) {
         self.turn = turn;
-        self.out.records.push(Body::Turn(turn));
+        self.out.record(Body::Turn(turn));
         for (host, owed) in std::mem::take(&mut self.owed) {
             self.say_turn(host, owed.from, owed.to);
         }
@@ -364,7 +364,7 @@ impl Engine {
         } else {
             going.is_out(cob);
         }
-        self.out.records.push(Body::Ordered(OrderRecord::DeclareFinal(id)));
+        self.out.record(Body::Ordered(OrderRecord::DeclareFinal(id)));
     }
 
     /// What was known of the switch before a return.

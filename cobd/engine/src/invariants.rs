@@ -101,7 +101,7 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
     }
     for (id, now) in &living.cobs {
         let empty = crate::record::DurableCob::default();
-        let was = recorded.cobs.get(id).unwrap_or(&empty);
+        let was = recorded.cobs.get(id).map_or(&empty, |was| &**was);
         let differs = |what: &str| Err::<(), _>(format!("{id}: {what} on record is another"));
         if was.action.as_ref().map(|a| a.job) != now.action.as_ref().map(|a| a.job) {
             differs("the action")?;

@@ -6,13 +6,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use cob_types::Number;
+use cob_types::message::Values;
 
 use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request};
+use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
 use crate::record::{Body, DurableCob};
 use crate::spec::Set;
 use crate::time::Time;
@@ -142,7 +142,7 @@ impl Engine {
                         since: Time(0),
                     };
                     self.grant_as_left(to, fresh, known);
-                    Some(Msg::Grant { number: *number, rev: *rev, state, values: Arc::default() })
+                    Some(Msg::Grant { number: *number, rev: *rev, state, values: shared(Values::new()) })
                 } else {
                     // A higher number stands for the release of the one before.
                     self.returned_to_left(to, from, *number);
@@ -251,7 +251,7 @@ impl Engine {
         {
             let grant = request.grant_out(state, &self.names, Vec::new());
             let (cob, to) = (self.names.cob_id(cob).clone(), self.names.cob_id(request.asker).clone());
-            self.out.records.push(Body::Granted { cob, to, grant });
+            self.out.record(Body::Granted { cob, to, grant });
         }
         self.left.add(cob, request);
     }
@@ -266,7 +266,7 @@ impl Engine {
     pub(crate) fn forget_left(&mut self, cob: CobRef, asker: CobRef) {
         if let Some(request) = self.left.remove(cob, asker) {
             let (cob, from) = (self.names.cob_id(cob).clone(), self.names.cob_id(asker).clone());
-            self.out.records.push(Body::Returned { cob, from, number: request.number });
+            self.out.record(Body::Returned { cob, from, number: request.number });
         }
     }
 
@@ -276,7 +276,7 @@ impl Engine {
     }
 
     /// What is durable of it, told by the living engine.
-    pub(crate) fn durable_left(&self, cobs: &mut BTreeMap<cob_types::CobId, DurableCob>) {
+    pub(crate) fn durable_left(&self, cobs: &mut BTreeMap<cob_types::CobId, Box<DurableCob>>) {
         for (cob, request) in self.left.iter() {
             let Some(state) = request.granted.or(request.broken) else { continue };
             let grant = request.grant_out(state, &self.names, Vec::new());

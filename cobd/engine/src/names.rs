@@ -45,6 +45,11 @@ impl Names {
         r
     }
 
+    /// Makes room for so many change objects in all, and no more.
+    pub(crate) fn make_room(&mut self, cobs: usize) {
+        self.cobs.reserve_exact(cobs.saturating_sub(self.cobs.len()));
+    }
+
     pub(crate) fn find_cob(&self, id: &CobId) -> Option<CobRef> {
         self.cob_refs.get(id).copied()
     }

@@ -6,14 +6,13 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Refused, Request};
 use cob_types::{Batch, HostName, Incarnation, Item, Number};
 
 use crate::engine::Engine;
 use crate::names::{CobRef, HostRef};
-use crate::object::{Mail, Msg, Object};
+use crate::object::{Mail, Msg, Object, shared};
 use crate::record::{Body, OrderRecord};
 use crate::time::{Span, Time};
 
@@ -352,7 +351,7 @@ impl Engine {
         // Of a host that has not spoken since, the life fenced before stays so.
         let life = peer.life.take().or(peer.fenced);
         peer.fenced = life;
-        self.out.records.push(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
+        self.out.record(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
         let nothing = BTreeSet::new();
         let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
         self.forget_numbers(named, any, true, &nothing, now);
@@ -503,7 +502,7 @@ impl Engine {
             Item::Grant(g) => {
                 let (from, to) = pair(&g.asked, &g.asker)?;
                 let state = self.names.state(&g.state);
-                (from, to, Msg::Grant { number: g.number, rev: g.rev, state, values: Arc::new(g.values) })
+                (from, to, Msg::Grant { number: g.number, rev: g.rev, state, values: shared(g.values) })
             }
             Item::Refused(r) => {
                 let (from, to) = pair(&r.about.asked, &r.about.asker)?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
-use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SmallMap, StateName};
 use serde::{Deserialize, Serialize};
 
 use crate::switch::{SwitchRecord, Switching};
@@ -82,7 +82,7 @@ pub struct Begun {
     pub locks: Vec<HeldLock>,
     /// The token of its budget that it has taken to leave, and keeps until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<HeldLock>,
+    pub token: Option<Box<HeldLock>>,
     /// The generation by which it runs; zero: written before this was.
     #[serde(default, skip_serializing_if = "is_default")]
     pub generation: GenerationNumber,
@@ -139,7 +139,7 @@ pub enum Body {
         error: String,
         /// The token of its budget that it still keeps: it is not back yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        token: Option<HeldLock>,
+        token: Option<Box<HeldLock>>,
     },
     /// A check has ended.
     Checked {
@@ -275,8 +275,9 @@ pub struct Durable {
     pub going_to: Option<GenerationNumber>,
     /// No new transition starts.
     pub paused: bool,
-    /// Per change object of this host.
-    pub cobs: BTreeMap<CobId, DurableCob>,
+    /// Per change object of this host. There are many, and the nodes of a map that is filled in order are half empty: what stands in
+    /// them is small.
+    pub cobs: BTreeMap<CobId, Box<DurableCob>>,
     /// Change objects that have left, and their last state.
     pub gone: BTreeMap<CobId, StateName>,
     /// Fenced hosts, with the incarnation that is refused.
@@ -347,16 +348,16 @@ pub struct DurableCob {
     pub rests_on: Option<Fingerprint>,
     /// The action under way.
     pub action: Option<Box<Begun>>,
-    /// Promises out, by dependent. Most have one or none, and a map has room for eleven as soon as it has one.
-    pub grants: BTreeMap<CobId, Box<GrantOut>>,
+    /// Promises out, by dependent. Most have one or none.
+    pub grants: SmallMap<CobId, Box<GrantOut>>,
     /// When its state last changed.
     pub since: Time,
     /// The token of its budget under which it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<HeldLock>>,
     /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub lapsed: BTreeMap<CobId, Box<GrantOut>>,
+    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
+    pub lapsed: SmallMap<CobId, Box<GrantOut>>,
 }
 
 impl Durable {
@@ -397,9 +398,9 @@ impl Durable {
             }
             Body::Gone { cob, state, kept_from } => {
                 // Who counts on it as it left goes on doing so.
-                let DurableCob { grants, lapsed, .. } = self.cobs.remove(cob).unwrap_or_default();
+                let DurableCob { grants, lapsed, .. } = *self.cobs.remove(cob).unwrap_or_default();
                 if !grants.is_empty() || !lapsed.is_empty() {
-                    self.cobs.insert(cob.clone(), DurableCob { grants, lapsed, ..DurableCob::default() });
+                    self.cobs.insert(cob.clone(), Box::new(DurableCob { grants, lapsed, ..DurableCob::default() }));
                 }
                 self.gone.insert(cob.clone(), state.clone());
                 match kept_from {
@@ -419,7 +420,7 @@ impl Durable {
                         promises.remove(from);
                     }
                 }
-                if self.gone.contains_key(cob) && self.cobs.get(cob) == Some(&DurableCob::default()) {
+                if self.gone.contains_key(cob) && self.cobs.get(cob).is_some_and(|c| **c == DurableCob::default()) {
                     self.cobs.remove(cob);
                 }
             }
@@ -432,7 +433,7 @@ impl Durable {
             Body::Begun { cob, begun } => {
                 let c = self.cob(cob);
                 c.action = Some(Box::new(begun.clone()));
-                c.token = begun.token.clone().map(Box::new);
+                c.token.clone_from(&begun.token);
             }
             Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, token, .. } => {
                 if *failures > 0 || *failed {
@@ -440,7 +441,7 @@ impl Durable {
                 }
                 let c = self.cob(cob);
                 c.action = None;
-                c.token = token.clone().map(Box::new);
+                c.token.clone_from(token);
                 c.state.clone_from(state);
                 c.failures = *failures;
                 c.failed = *failed;

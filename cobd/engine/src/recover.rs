@@ -12,7 +12,7 @@ use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
 use crate::names::{CobRef, HostRef};
-use crate::object::{Activity, LastAction, Lock, Object, Request};
+use crate::object::{Activity, LastAction, Lock, Object, Request, shared};
 use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock};
 use crate::spec;
 use crate::time::Time;
@@ -65,7 +65,7 @@ impl Engine {
     fn restore(&mut self, back: &Return<'_>, now: Time) {
         let durable = back.durable;
         self.set_counters(durable.lamport);
-        self.out.records.push(Body::Life(back.life));
+        self.out.record(Body::Life(back.life));
         self.generation = durable.active;
         self.paused = durable.paused;
         self.turn = durable.turn;
@@ -161,7 +161,7 @@ impl Engine {
             o.state = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
             o.failed = was.failed;
             o.failures = was.failures;
-            o.values = Arc::new(was.values.clone());
+            o.values = shared(was.values.clone());
             o.applied = was.applied;
             o.rested_on = was.rests_on;
             if !cx.faults.forgets_tokens() {
@@ -236,7 +236,7 @@ impl Engine {
             origin: me,
             fingerprint: held.fingerprint,
             held: Some(state),
-            values: Arc::new(held.values.clone()),
+            values: shared(held.values.clone()),
             recalled: false,
             confirmed: false,
             needed: true,
@@ -305,7 +305,7 @@ impl Engine {
         };
         for object in self.objects() {
             let id = self.names.cob_id(object.me).clone();
-            durable.cobs.insert(id, self.durable_cob(object));
+            durable.cobs.insert(id, Box::new(self.durable_cob(object)));
         }
         for (cob, state) in &self.gone {
             durable.gone.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
@@ -332,7 +332,7 @@ impl Engine {
                     attempt: object.last.as_ref().map_or(1, |l| l.attempt),
                     process: object.spec.kind.process,
                     locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
-                    token: object.left_under.as_deref().cloned(),
+                    token: object.left_under.clone(),
                     generation: self.generation,
                 })
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::{Bundle, Cob, Kind, KindName, Need};
+use thin_vec::ThinVec;
 
 use crate::names::{CobRef, Names, StateId};
 use crate::time::Span;
@@ -146,13 +147,13 @@ pub(crate) struct Spec {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) rests_on: Option<Fingerprint>,
     /// By transition, sorted; needs sorted by change object.
-    hops: Box<[(u16, Box<[NeedSpec]>)]>,
+    hops: ThinVec<(u16, ThinVec<NeedSpec>)>,
     /// By state, sorted.
-    locks: Box<[(StateIx, Box<[NeedSpec]>)]>,
-    ranks: Box<[u64]>,
-    expects: Box<[(CobRef, Fingerprint)]>,
+    locks: ThinVec<(StateIx, ThinVec<NeedSpec>)>,
+    ranks: ThinVec<u64>,
+    expects: ThinVec<(CobRef, Fingerprint)>,
     /// The state lock that it takes before it leaves its preferred state, or `outdated`.
-    pub(crate) budget: Option<NeedSpec>,
+    pub(crate) budget: Option<Box<NeedSpec>>,
     /// It promises its state to so many at a time.
     pub(crate) at_most: Option<u32>,
     /// It leaves as it is.
@@ -177,22 +178,20 @@ impl Spec {
             let needs = sets.needs(&l.needs, names);
             merge(locks.entry(ix(names, &l.state)).or_default(), needs);
         }
-        let boxed = |needs: Vec<NeedSpec>| needs.into_boxed_slice();
         let mut expects: Vec<_> = cob.expects.iter().map(|(id, f)| (names.cob(id), *f)).collect();
         expects.sort_unstable_by_key(|e| e.0);
         Self {
             preferred: ix(names, &cob.preferred),
             fingerprint: cob.fingerprint,
             rests_on: cob.rests_on,
-            hops: hops.into_iter().map(|(k, v)| (k, boxed(v))).collect(),
-            locks: locks.into_iter().map(|(k, v)| (k, boxed(v))).collect(),
-            ranks: kind
-                .states
-                .iter()
-                .map(|s| cob.ranks.get(names.state_name(*s)).copied().unwrap_or(u64::MAX))
-                .collect(),
-            expects: expects.into_boxed_slice(),
-            budget: cob.budget.as_ref().map(|token| sets.needs(std::slice::from_ref(token), names).remove(0)),
+            hops: hops.into_iter().map(|(k, v)| (k, exact(v))).collect(),
+            locks: locks.into_iter().map(|(k, v)| (k, exact(v))).collect(),
+            ranks: exact(kind.states.iter().map(|s| cob.ranks.get(names.state_name(*s)).unwrap_or(u64::MAX))),
+            expects: exact(expects),
+            budget: cob.budget.as_deref().map(|token| {
+                let mut needs = sets.needs(std::slice::from_ref(token), names);
+                Box::new(needs.remove(0))
+            }),
             at_most: cob.at_most,
             keep: cob.leaves_as_it_is(),
             observe: cob.observe,
@@ -226,8 +225,16 @@ impl Spec {
     pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
         let hops = self.hops.iter().flat_map(|h| h.1.iter());
         let locks = self.locks.iter().flat_map(|l| l.1.iter());
-        hops.chain(locks).chain(&self.budget).map(|n| n.cob)
+        hops.chain(locks).chain(self.budget.as_deref()).map(|n| n.cob)
     }
+}
+
+/// Without room for more.
+fn exact<T>(all: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> ThinVec<T> {
+    let all = all.into_iter();
+    let mut exact = ThinVec::with_capacity(all.len());
+    exact.extend(all);
+    exact
 }
 
 /// Adds `more` to sorted `needs`; of the same change object only the common states stay.

@@ -215,7 +215,7 @@ fn tell_record(body: &Body) -> String {
         Body::Returned { cob, from, number } => format!("write: {cob} back from {from} {}", num(*number)),
         Body::Begun { cob, begun } => {
             let locks = tell_held(&begun.locks);
-            format!("write: {cob} begins {} -> {}{locks}{}", begun.from, begun.to, tell_token(begun.token.as_ref()))
+            format!("write: {cob} begins {} -> {}{locks}{}", begun.from, begun.to, tell_token(begun.token.as_deref()))
         }
         Body::Ended { cob, ok, state: now, failed, token, .. } => {
             let how = match ok {
@@ -224,7 +224,7 @@ fn tell_record(body: &Body) -> String {
                 None => "nobody knows how",
             };
             let gave_up = if *failed { ", gave up" } else { "" };
-            format!("write: {cob} ended {how}, is {}{gave_up}{}", state(now), tell_token(token.as_ref()))
+            format!("write: {cob} ended {how}, is {}{gave_up}{}", state(now), tell_token(token.as_deref()))
         }
         Body::Checked { cob, state: now, drift, .. } => {
             format!("write: {cob} found {}{}", state(now), if *drift { ", drifted" } else { "" })
@@ -502,11 +502,11 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         content: "{}".to_owned(),
         fingerprint: CONTENT,
         rests_on: None,
-        transitions,
-        locks,
+        transitions: transitions.into(),
+        locks: locks.into(),
         ranks,
         expects,
-        budget,
+        budget: budget.map(Box::new),
         at_most: part("at most").map(|n| n.parse().expect("a number")),
         keep: parts.contains(&"kept"),
         observe: parts.contains(&"observed"),

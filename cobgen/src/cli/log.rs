@@ -99,8 +99,13 @@ fn told(switch: &SwitchOutcome) -> String {
     let noted = if switch.ended == Ended::UnderWay { " when this was noted" } else { "" };
     let (ended, took) = (switch.in_words() + noted, took.unwrap_or_default());
     let hosts = count(switch.hosts.len() as u64, "host");
-    let gave_up: Vec<&str> =
-        switch.hosts.values().flat_map(|h| &h.cobs).filter(|(_, c)| c.failed).map(|(cob, _)| cob.as_str()).collect();
+    let gave_up: Vec<&str> = switch
+        .hosts
+        .values()
+        .flat_map(|h| h.cobs.iter())
+        .filter(|(_, c)| c.failed)
+        .map(|(cob, _)| cob.as_str())
+        .collect();
     let why = if gave_up.is_empty() { String::new() } else { format!("; gave up: {}", gave_up.join(", ")) };
     let back = switch.back_from().map_or(String::new(), |from| format!(" back from {from}"));
     format!("switched{back} {began}{by}: {ended}{took} on {hosts}{why}").replace(char::is_control, " ")

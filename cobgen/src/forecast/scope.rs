@@ -248,7 +248,7 @@ fn hops<'k>(known: Known<'k>, from: &StateName, to: &StateName, needs: &mut Vec<
         needs.extend(of_hop.flat_map(|t| &t.needs));
     }
     if !places.is_empty() {
-        needs.extend(&known.cob.budget);
+        needs.extend(known.cob.budget.as_deref());
     }
     places
 }

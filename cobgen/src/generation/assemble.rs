@@ -10,7 +10,9 @@ use std::sync::Arc;
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::kind::PayloadFile;
-use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, SmallMap};
+use cob_types::{
+    Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Ranks, SmallMap,
+};
 use cob_types::{canonical, codec};
 use rayon::prelude::*;
 
@@ -166,11 +168,11 @@ fn make_cob(
         content: canonical::json(&value.content),
         fingerprint: print.own,
         rests_on: print.rests_on,
-        transitions: merged.transitions,
-        locks: merged.locks,
-        ranks: SmallMap::new(),
+        transitions: merged.transitions.into(),
+        locks: merged.locks.into(),
+        ranks: Ranks::default(),
         expects,
-        budget: value.budget.map(|budget| budget.value),
+        budget: value.budget.map(|budget| Box::new(budget.value)),
         at_most: value.at_most,
         keep: value.keep,
         observe: value.observe,

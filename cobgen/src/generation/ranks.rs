@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use cob_types::ranks::SharedStates;
 use cob_types::{Cob, CobId, Kind, KindName, LockNeeds, Need, TransitionNeeds};
 use rayon::prelude::*;
 
@@ -21,12 +22,14 @@ pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(Co
     let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
     let graph = GoalGraph::of(&routes, &hosts.iter().flatten().collect::<Vec<_>>());
     let mut levels = &levels(&graph)[..];
+    let mut known = SharedStates::default();
     for (_, cob) in hosts.iter_mut().flatten() {
         let Some(routes) = routes.get(&cob.kind) else { continue };
         let states = &routes.kind.states;
         let (own, rest) = levels.split_at(states.len());
         levels = rest;
         cob.ranks = states.iter().zip(own).map(|(state, level)| (state.clone(), u64::from(*level))).collect();
+        cob.ranks.share(&mut known);
     }
 }
 

@@ -1,5 +1,6 @@
 //! `switch`, `pause`, `resume`, `retry`, `fence` against daemons on real sockets.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::fake::{Daemon, cobctl, entry, failed, id, lock, name, publish, settled, state, waiting};
@@ -78,7 +79,10 @@ async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
     };
     n2.look().history = vec![tells(1, "go"), tells(2, "settled")];
     let mut outcome = of_host(&[tells(1, "go"), tells(4, "settled")]).remove(0);
-    outcome.cobs.insert(id("n1/db"), CobOutcome { moves: 3, ..CobOutcome::default() });
+    outcome.cobs = [(id("n1/db"), CobOutcome { moves: 3, ..CobOutcome::default() })]
+        .into_iter()
+        .collect::<BTreeMap<_, _>>()
+        .into();
     n1.look().outcome = Some(OutcomeOf { host: name("n1"), outcome });
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7", "--wait", "20s"]).await;
     assert_eq!((ran.code, ran.err.contains("note")), (0, false), "{ran:?}");

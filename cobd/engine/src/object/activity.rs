@@ -8,7 +8,7 @@ use cob_types::message::Values;
 use crate::effect::Run;
 use crate::event::{ActionOutcome, CheckOutcome};
 use crate::names::StateId;
-use crate::object::{Cx, LastAction, Object};
+use crate::object::{Cx, LastAction, Object, shared};
 use crate::record::{Begun, Body};
 use crate::spec::{Spec, StateIx};
 use crate::time::{Span, Time};
@@ -88,7 +88,7 @@ impl Object {
             self.since = cx.now;
         }
         self.state = Some(state);
-        self.values = Arc::new(values);
+        self.values = shared(values);
         if !self.failed {
             self.error = None;
         }
@@ -152,10 +152,10 @@ impl Object {
             attempt,
             process: self.spec.kind.process,
             locks,
-            token: self.token_held(cx.names),
+            token: self.token_held(cx.names).map(Box::new),
             generation: cx.generation,
         };
-        self.left_under = begun.token.clone().map(Box::new);
+        self.left_under.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
         cx.out.runs.push(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
         self.activity = Activity::Acting { job, transition: hop };
@@ -182,7 +182,7 @@ impl Object {
         let (ok, error) = match outcome {
             ActionOutcome::Done { values } => {
                 self.state = Some(t.to);
-                self.values = Arc::new(values);
+                self.values = shared(values);
                 self.applied = Some(spec.fingerprint);
                 self.rested_on = spec.rests_on;
                 self.failures = 0;
@@ -193,7 +193,7 @@ impl Object {
             }
             ActionOutcome::Failed { error } => {
                 self.state = t.failure;
-                self.values = Arc::default();
+                self.values = shared(Values::new());
                 self.failures = self.failures.saturating_add(1);
                 self.failed = self.failures > t.retries;
                 let delay = t.retry_delay.doubled(self.failures.saturating_sub(1).min(16), RETRY_CAP);
@@ -203,14 +203,14 @@ impl Object {
             }
             ActionOutcome::Cancelled => {
                 self.state = t.failure;
-                self.values = Arc::default();
+                self.values = shared(Values::new());
                 let error = "ended before its time: the switch was cancelled".to_owned();
                 self.error = Some(error.clone().into());
                 (Some(false), error)
             }
             ActionOutcome::Lost => {
                 self.state = None;
-                self.values = Arc::default();
+                self.values = shared(Values::new());
                 (None, "it left no result: its runner was killed, or the host died, while it ran".to_owned())
             }
         };
@@ -262,7 +262,7 @@ impl Object {
             rests_on: self.rested_on,
             span,
             error,
-            token: self.left_under.as_deref().cloned(),
+            token: self.left_under.clone(),
         });
     }
 

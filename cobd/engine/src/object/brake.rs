@@ -5,8 +5,10 @@
 //! counts both since its lot last changed; from the eighth time on it rests before the next, 0.1 s
 //! doubling to 60 s, and the pair is reported. A rest only delays, so counting too much does no harm.
 
+use thin_vec::ThinVec;
+
 use crate::names::{CobRef, StateId};
-use crate::object::{Cx, Object};
+use crate::object::{Cx, Object, room_for_one};
 use crate::record::Note;
 use crate::spec::{Set, StateIx};
 use crate::time::{Span, Time};
@@ -26,9 +28,9 @@ const FORGIVEN: Span = Span::secs(600);
 pub(crate) struct Brake {
     /// The activation since which it is counted: what was counted before the last one means nothing.
     since: u64,
-    asks: Vec<Ask>,
-    revisions: Vec<Revisions>,
-    leaves: Vec<Leave>,
+    asks: ThinVec<Ask>,
+    revisions: ThinVec<Revisions>,
+    leaves: ThinVec<Leave>,
 }
 
 #[derive(Debug, Clone)]
@@ -109,6 +111,7 @@ impl Brake {
         let at = match self.asks.iter().position(|a| a.of == of && a.set == *set) {
             Some(at) => at,
             None => {
+                room_for_one(&mut self.asks);
                 self.asks.push(Ask { of, set: set.clone(), tally: Tally::default() });
                 self.asks.len() - 1
             }
@@ -131,6 +134,7 @@ impl Brake {
         let at = match self.revisions.iter().position(|r| r.of == of) {
             Some(at) => at,
             None => {
+                room_for_one(&mut self.revisions);
                 self.revisions.push(Revisions { of, tally: Tally::default() });
                 self.revisions.len() - 1
             }
@@ -158,8 +162,7 @@ impl Brake {
         let at = match self.leaves.iter().position(|l| l.state == state) {
             Some(at) => at,
             None => {
-                // Most leave one state, if any.
-                self.leaves.reserve_exact(1);
+                room_for_one(&mut self.leaves);
                 self.leaves.push(Leave { state, because_of, tally: Tally::default() });
                 self.leaves.len() - 1
             }

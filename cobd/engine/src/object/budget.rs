@@ -15,6 +15,8 @@
 //! sending a wide probe to one holder after the other. When a probe of every holder has come home, each by
 //! one who waits for a token, these get theirs beyond the number, and the history says so.
 
+use thin_vec::ThinVec;
+
 use crate::names::{CobRef, Names};
 use crate::object::decide::{Need, Scratch};
 use crate::object::target::Aim;
@@ -37,7 +39,7 @@ pub(crate) struct Watch {
     /// Whose circle the probe that is on its way looks for.
     holder: Option<CobRef>,
     /// Those who can't be back before somebody gets a token.
-    blocked: Vec<CobRef>,
+    blocked: ThinVec<CobRef>,
 }
 
 impl Object {

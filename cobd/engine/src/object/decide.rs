@@ -5,15 +5,14 @@
 //! what is asked for, then grants, recalls and the start. A lock needed both before and after a hop
 //! is therefore never given back in between.
 
-use std::sync::Arc;
-
 use cob_types::cob::Fingerprint;
+use cob_types::message::Values;
 use cob_types::{Number, Rank};
 
 use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
-use crate::object::{Activity, Cx, Lock, Msg, Object, Request, View, room_for_one};
+use crate::object::{Activity, Cx, Lock, Msg, Object, Request, View, room_for_one, shared};
 use crate::record::{Body, HeldLock, Note};
 use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
@@ -345,7 +344,7 @@ impl Object {
             origin: need.origin,
             fingerprint: need.expected(&self.spec),
             held: None,
-            values: Arc::default(),
+            values: shared(Values::new()),
             recalled: false,
             confirmed: true,
             needed: true,

@@ -38,11 +38,12 @@ mod observe_test;
 mod probe_test;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::{GenerationNumber, Number, Rank};
+use thin_vec::ThinVec;
 
 pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
 use brake::Brake;
@@ -52,11 +53,12 @@ use probe::ProbeState;
 use crate::effect::Run;
 use crate::engine::Faults;
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::record::{Body, GrantOut, HeldLock, Note};
+use crate::record::{Body, GrantOut, HeldLock, Note, Record};
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::{Span, Time};
 
-/// A change object of this host.
+/// A change object of this host. There are tens of thousands of them, most of which are at rest and have nothing to do with
+/// others: what is empty takes little room.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) me: CobRef,
@@ -83,13 +85,13 @@ pub(crate) struct Object {
     /// The promise under which its last action ran was broken: check it when the action has ended.
     pub(crate) suspect: bool,
     /// Asked of this one, sorted by asker.
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: ThinVec<Request>,
     /// Asked of others, sorted by whom.
-    pub(crate) locks: Vec<Lock>,
+    pub(crate) locks: ThinVec<Lock>,
     /// Highest number given back to a change object of another host and not yet acknowledged.
-    pub(crate) given_back: Vec<(CobRef, Number)>,
+    pub(crate) given_back: ThinVec<(CobRef, Number)>,
     /// Highest number that an asker has given back.
-    pub(crate) returned: Vec<(CobRef, Number)>,
+    pub(crate) returned: ThinVec<(CobRef, Number)>,
     pub(crate) values: Arc<Values>,
     pub(crate) applied: Option<Fingerprint>,
     pub(crate) rested_on: Option<Fingerprint>,
@@ -289,10 +291,19 @@ pub(crate) struct Mail {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Out {
     pub(crate) mail: VecDeque<Mail>,
-    pub(crate) records: Vec<Body>,
+    /// What [`Engine::handle`](crate::Engine::handle) has not signed yet.
+    pub(crate) records: Vec<Record>,
     pub(crate) runs: Vec<Run>,
     /// Those that could start, by the rank of their goals, where a limit says who does.
     pub(crate) ready: Vec<(CobRef, Rank)>,
+}
+
+impl Out {
+    /// Has something written; when and as which record is said at the end of the turn, where it stands.
+    pub(crate) fn record(&mut self, body: Body) {
+        let (at, generation) = (Time(0), GenerationNumber(0));
+        self.records.push(Record { at, lamport: 0, generation, body, by: None });
+    }
 }
 
 /// What a change object may see of the daemon around it, and where its wishes go.
@@ -334,7 +345,7 @@ impl Cx<'_> {
     }
 
     pub(crate) fn record(&mut self, body: Body) {
-        self.out.records.push(body);
+        self.out.record(body);
     }
 
     pub(crate) fn note(&mut self, cob: CobRef, note: Note) {
@@ -363,11 +374,11 @@ impl Object {
             declared: false,
             outlived: false,
             suspect: false,
-            requests: Vec::new(),
-            locks: Vec::new(),
-            given_back: Vec::new(),
-            returned: Vec::new(),
-            values: Arc::default(),
+            requests: ThinVec::new(),
+            locks: ThinVec::new(),
+            given_back: ThinVec::new(),
+            returned: ThinVec::new(),
+            values: shared(Values::new()),
             applied: None,
             rested_on: None,
             left_under: None,
@@ -489,8 +500,14 @@ impl Object {
     }
 }
 
-/// Most have one lock or request, if any: room for the first is made for it alone, not for four.
-pub(crate) fn room_for_one<T>(list: &mut Vec<T>) {
+/// Values that many may have. Most export nothing: nothing is held once.
+pub(crate) fn shared(values: Values) -> Arc<Values> {
+    static NOTHING: LazyLock<Arc<Values>> = LazyLock::new(Arc::default);
+    if values.is_empty() { NOTHING.clone() } else { Arc::new(values) }
+}
+
+/// Most have one lock, request or wish, if any: room for the first is made for it alone, not for four.
+pub(crate) fn room_for_one<T>(list: &mut ThinVec<T>) {
     if list.capacity() == 0 {
         list.reserve_exact(1);
     }

@@ -21,11 +21,15 @@
 //! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank
 //! order in place of an abort.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::LazyLock;
+
 use cob_types::message::MAX_PROBE_PATH;
 use cob_types::{GenerationNumber, Number};
+use thin_vec::ThinVec;
 
 use crate::names::CobRef;
-use crate::object::{Cx, Msg, Object, Request};
+use crate::object::{Cx, Msg, Object, Request, room_for_one};
 use crate::record::Note;
 use crate::time::{Span, Time};
 
@@ -79,9 +83,13 @@ pub(crate) struct Probed {
     pub(crate) wide: bool,
 }
 
-/// What a change object keeps of probes.
+/// What a change object keeps of probes; nothing, as long as it has nothing to do with any.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ProbeState {
+pub(crate) struct ProbeState(Option<Box<Kept>>);
+
+/// What is kept of probes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
     /// When the next is sent; none: it does not wait.
     at: Option<Time>,
     sent: u32,
@@ -90,7 +98,7 @@ pub(crate) struct ProbeState {
     home: bool,
     returns: u32,
     /// Highest number seen, by initiator (sorted), and when.
-    seen: Vec<(CobRef, Number, Time)>,
+    seen: ThinVec<(CobRef, Number, Time)>,
     circle: Option<Box<(Vec<CobRef>, bool)>>,
     /// Its own is put off until its turn.
     put_off: bool,
@@ -98,24 +106,49 @@ pub(crate) struct ProbeState {
     first: bool,
 }
 
+impl Deref for ProbeState {
+    type Target = Kept;
+
+    fn deref(&self) -> &Kept {
+        static NOTHING: LazyLock<Kept> = LazyLock::new(Kept::default);
+        self.0.as_deref().unwrap_or_else(|| &NOTHING)
+    }
+}
+
+impl DerefMut for ProbeState {
+    fn deref_mut(&mut self) -> &mut Kept {
+        self.0.get_or_insert_default()
+    }
+}
+
 impl ProbeState {
     /// Something changed: it waits anew.
     pub(crate) fn restart(&mut self) {
-        self.at = None;
-        self.sent = 0;
-        self.returns = 0;
-        self.circle = None;
-        self.put_off = false;
-        self.first = false;
+        self.leave(|Kept { number, home, seen, .. }| Kept { number, home, seen, ..Kept::default() });
     }
 
     pub(crate) fn forget(&mut self) {
-        *self = Self { number: self.number, seen: std::mem::take(&mut self.seen), ..Self::default() };
+        self.leave(|Kept { number, seen, .. }| Kept { number, seen, ..Kept::default() });
+    }
+
+    /// It does not wait.
+    fn rest(&mut self) {
+        if let Some(kept) = &mut self.0 {
+            kept.at = None;
+        }
+    }
+
+    fn leave(&mut self, left: impl FnOnce(Kept) -> Kept) {
+        let Some(kept) = &mut self.0 else { return };
+        **kept = left(std::mem::take(&mut **kept));
+        if kept.number.is_none() && kept.seen.is_empty() {
+            self.0 = None;
+        }
     }
 
     /// There is nothing to be forgotten.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let Self { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = self;
+        let Kept { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
         at.is_none() && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
     }
 
@@ -157,7 +190,7 @@ impl Object {
     /// When the next probe is due.
     pub(crate) fn probe_deadline(&mut self, cx: &Cx<'_>) -> Option<Time> {
         if cx.faults.no_probes() || !self.waits() {
-            self.probe.at = None;
+            self.probe.rest();
             return None;
         }
         let times = self.probe.sent.min(16);
@@ -256,6 +289,7 @@ impl Object {
                 if seen.len() == seen.capacity() {
                     seen.retain(|s| cx.now < s.2 + SEEN_FOR);
                 }
+                room_for_one(seen);
                 let i = seen.partition_point(|s| s.0 < initiator);
                 seen.insert(i, (initiator, number, cx.now));
             }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::BlobHash;
-use cob_types::{Cob, CobId, Kind, SmallMap, StateName, canonical};
+use cob_types::{Cob, CobId, Kind, Ranks, SmallMap, StateName, canonical};
 use serde_bytes::ByteBuf;
 
 pub use report::{Report, Rule, Trial, Verdict};
@@ -65,9 +65,9 @@ impl Case {
             content: content.to_owned(),
             fingerprint: canonical::fingerprint(&[content.as_bytes()]),
             rests_on: None,
-            transitions: Vec::new(),
-            locks: Vec::new(),
-            ranks: SmallMap::new(),
+            transitions: Default::default(),
+            locks: Default::default(),
+            ranks: Ranks::default(),
             expects: SmallMap::new(),
             budget: None,
             at_most: None,
