@@ -10,7 +10,7 @@
 # nothing, one file, one in a hundred and again one differ, and back (`cobctl rollback --wait`); `cobctl check`, which
 # looks at every file; `cobctl status`, for what a command costs; and how long it takes from a change of one file by somebody else until the file is put right.
 # For CFEngine: the first and second run of cf-agent. How many files are right is counted after each first run.
-# COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the release build.
+# The daemon has the environment that its unit gives it. COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the release build.
 set -euo pipefail
 count=$1 shape=${2:-indep}
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -59,6 +59,8 @@ print(sum(os.path.exists(at(i)) and open(at(i)).read() == body(i) for i in range
 EOF
 }
 now() { date +%s.%N; }
+# As the unit has it.
+read -ra unit < <(sed -n 's/^Environment=//p' "$here/packaging/cobd.service")
 since() { echo "$1 $(now)" | awk '{printf "%.2f s", $2 - $1}'; }
 
 began=$(now)
@@ -70,7 +72,7 @@ timed() { local began; began=$(now); ctl "$@"; took=$(since "$began"); }
 most() { awk '/VmHWM/ {printf "%d MB", $2 / 1024}' "/proc/$pid/status"; }
 round() {
     began=$(now)
-    "$bin/cobd" run --config "$dir/here.toml" 2>>"$dir/log" &
+    env "${unit[@]}" "$bin/cobd" run --config "$dir/here.toml" 2>>"$dir/log" &
     pid=$!
     for _ in $(seq 5000); do [ -S "$dir/here.sock" ] && break; sleep 0.002; done
     up=$(since "$began")
