@@ -19,16 +19,16 @@ pub(super) struct Absent {
 }
 
 impl Absent {
-    /// This was there before a change object came.
-    pub(super) fn add<'k>(&mut self, before: impl Iterator<Item = (&'k TreePath, &'k Kept)>) {
-        for path in absent(before) {
+    /// These paths were absent before a change object came.
+    pub(super) fn add<'p>(&mut self, paths: impl IntoIterator<Item = &'p TreePath>) {
+        for path in paths {
             *self.times.entry(self.hasher.hash_one(path)).or_default() += 1;
         }
     }
 
     /// The change object has left, or something else was there before.
-    pub(super) fn remove<'k>(&mut self, before: impl Iterator<Item = (&'k TreePath, &'k Kept)>) {
-        for path in absent(before) {
+    pub(super) fn remove<'p>(&mut self, paths: impl IntoIterator<Item = &'p TreePath>) {
+        for path in paths {
             let hash = self.hasher.hash_one(path);
             if let Some(times) = self.times.get_mut(&hash) {
                 *times -= 1;
@@ -45,6 +45,9 @@ impl Absent {
     }
 }
 
-fn absent<'k>(before: impl Iterator<Item = (&'k TreePath, &'k Kept)>) -> impl Iterator<Item = &'k TreePath> {
-    before.filter(|(_, kept)| kept.node == KeptNode::Absent).map(|(path, _)| path)
+/// The paths of a listing at which nothing is.
+pub(super) fn absent<'k>(
+    listing: impl IntoIterator<Item = (&'k TreePath, &'k Kept)>,
+) -> impl Iterator<Item = &'k TreePath> {
+    listing.into_iter().filter(|(_, kept)| kept.node == KeptNode::Absent).map(|(path, _)| path)
 }

@@ -28,6 +28,8 @@ pub(super) fn put(payload: &[u8], frames: &mut Vec<u8>) -> io::Result<()> {
 /// The payload of the frame that these bytes begin with, if it is whole.
 pub(super) fn payload(bytes: &[u8]) -> Option<&[u8]> {
     let (length, sum) = (promised(bytes)?, number(bytes, 4)?);
+    // A tail of zeros, of which the length was on the disk and the content not: an empty payload would have this very sum.
+    let length = Some(length).filter(|length| *length > 0)?;
     let payload = bytes.get(HEADER..HEADER.checked_add(length)?)?;
     (crc32c::crc32c(payload) == sum).then_some(payload)
 }
@@ -91,5 +93,38 @@ impl<'f> Frames<'f> {
             }
             None => Next::Broken,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_whole_is_read_and_whatever_stands_behind_is_told_from_it() {
+        let mut whole = Vec::new();
+        for payload in [&b"one"[..], &[7; 70_000], b"three"] {
+            put(payload, &mut whole).expect("a frame");
+        }
+        let (zeros, promise) = (vec![0; 4096], [&u32::MAX.to_le_bytes()[..], &[1; 40]].concat());
+        for tail in [&[][..], &zeros, &promise, &whole[..5], &whole[..10]] {
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(&[&b"magic"[..], &whole, tail].concat()).expect("written");
+            std::io::Seek::rewind(&mut file).expect("rewound");
+            let (mut frames, magic) = Frames::begin(&file, 5).expect("read");
+            assert_eq!(magic, b"magic");
+            let mut lengths = Vec::new();
+            let ends = loop {
+                match frames.next().expect("read") {
+                    Next::Frame(payload, _) => lengths.push(payload.len()),
+                    Next::End => break true,
+                    Next::Broken => break false,
+                }
+            };
+            assert_eq!((lengths, ends), (vec![3, 70_000, 5], tail.is_empty()));
+            assert_eq!(frames.good(), 5 + whole.len() as u64);
+        }
     }
 }

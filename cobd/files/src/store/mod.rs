@@ -27,10 +27,9 @@ mod tree;
 mod version;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use git2::{Oid, Repository, RepositoryInitOptions};
@@ -60,8 +59,8 @@ const TOGETHER: usize = 2048;
 const MOST_PACKS: usize = 50;
 /// Beyond so many in any case.
 const TOO_MANY_PACKS: usize = 200;
-/// A new file of the newest versions is written when one in so many is another one.
-const STALE: usize = 8;
+/// A new file of the newest versions is written when one shard in so many is another one.
+const STALE: usize = 4;
 /// So much waits at most.
 const MOST_WAITING: usize = 16 << 20;
 
@@ -77,15 +76,15 @@ type Newest = BTreeMap<Box<str>, Box<Current>>;
 struct Shared {
     path: PathBuf,
     index: RwLock<Newest>,
-    arrived: Mutex<Vec<(Record, Slot)>>,
+    arrived: Mutex<Vec<Arrived>>,
     log: Mutex<Log>,
     /// Taken before the log.
     writer: Mutex<Writer>,
     /// Held by who replaces packs. Taken before the writer.
     replacing: Mutex<()>,
     readers: Mutex<Vec<Repository>>,
-    /// So many versions are other ones than in the file of the newest.
-    stale: AtomicUsize,
+    /// The shards that are others than in the file of the newest versions. Taken after the writer.
+    stale: Mutex<BTreeSet<Vec<u8>>>,
     /// Gathered when somebody asks for the first time.
     absent: Mutex<Option<Absent>>,
     bell: Arc<Bell>,
@@ -97,6 +96,14 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.bell.close();
     }
+}
+
+/// A record that waits to be written.
+struct Arrived {
+    record: Record,
+    /// What was absent before the change object came, as it stands until this record, where that was read already.
+    was: Option<Vec<TreePath>>,
+    slot: Slot,
 }
 
 /// Where the answer to a record will be.
@@ -126,13 +133,13 @@ impl Store {
         // Without it git waits for no disk at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;
         packs::search_for_deltas(&repo, false);
-        let Loaded { newest: mut index, recorded, looked_up } = write::load(path, &repo).map_err(git)?;
+        let Loaded { newest: mut index, recorded, stale } = write::load(path, &repo).map_err(git)?;
         // With it goes what was mapped of the packs, all of which were looked into.
         drop(repo);
         let writer = Writer::new(path, recorded);
         // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
-        let log = Log::open(path, recorded, |numbered, place| drop(note(&mut index, numbered, place))).map_err(io)?;
-        let is_left = !log.waiting.is_empty();
+        let log = Log::open(path, recorded, |numbered, place| note(&mut index, numbered, place)).map_err(io)?;
+        let (is_left, are_stale) = (!log.waiting.is_empty(), !stale.is_empty());
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             index: RwLock::new(index),
@@ -141,13 +148,13 @@ impl Store {
             writer: Mutex::new(writer),
             replacing: Mutex::default(),
             readers: Mutex::default(),
-            stale: AtomicUsize::new(looked_up),
+            stale: Mutex::new(stale),
             absent: Mutex::default(),
             bell: Arc::default(),
             prune_before: Mutex::default(),
         });
         flush::begin(&shared).map_err(io)?;
-        if is_left || looked_up > 0 {
+        if is_left || are_stale {
             shared.bell.ring();
         }
         Ok(Self { shared })
@@ -173,19 +180,30 @@ impl Store {
             return Ok(());
         }
         let slot = Slot::default();
-        lock(&shared.arrived).push((record, slot.clone()));
+        // Read before others wait for it: there is one job at a time for a change object, so it stays true.
+        let was = if lock(&shared.absent).is_some() { shared.absent_before(&record).ok().flatten() } else { None };
+        lock(&shared.arrived).push(Arrived { record, was, slot: slot.clone() });
         let mut log = lock(&shared.log);
         if lock(&slot).is_none() {
             // Nobody has written it while we waited: now it is our turn, for all who wait.
             let batch = std::mem::take(&mut *lock(&shared.arrived));
-            let (records, slots): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+            let (mut records, mut were, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+            for Arrived { record, was, slot } in batch {
+                records.push(record);
+                were.push(was);
+                slots.push(slot);
+            }
             let durable = records.iter().any(|record| record.reason != Reason::Applied);
             let answer = match log.append(records, write::now(), durable) {
                 Ok(new) => {
                     let mut absent = lock(&shared.absent);
-                    for (numbered, place) in &new {
-                        let was = note(&mut shared.index(), numbered, place);
-                        shared.note_absent(&mut absent, &numbered.record, was.as_ref());
+                    for ((numbered, place), was) in new.iter().zip(were) {
+                        let was = match was {
+                            None if absent.is_some() => shared.absent_before(&numbered.record),
+                            was => Ok(was),
+                        };
+                        note(&mut shared.index(), numbered, place);
+                        note_absent(&mut absent, &numbered.record, was);
                     }
                     Ok(())
                 }
@@ -245,7 +263,7 @@ impl Store {
             };
             let mut gathered = Absent::default();
             for before in &all {
-                gathered.add(self.shared.listing(before)?.iter());
+                gathered.add(absent::absent(&self.shared.listing(before)?));
             }
             *absent = Some(gathered);
         }
@@ -341,15 +359,16 @@ impl Shared {
     fn note_newest(&self) -> Result<(), FilesError> {
         // Nothing is written meanwhile.
         let _writer = lock(&self.writer);
-        let stale = self.stale.load(Ordering::Relaxed);
-        let all = self.index.read().unwrap_or_else(PoisonError::into_inner).len();
-        if stale == 0 || stale < all / STALE {
+        let mut stale = lock(&self.stale);
+        if stale.is_empty() {
             return Ok(());
         }
         let shards = self.read(write::newest_shards)?;
-        // Where it can't be written they are looked up the next time.
-        if newest::write(&self.path, &shards, &self.index).is_ok() {
-            self.stale.store(0, Ordering::Relaxed);
+        if stale.len() >= shards.len() / STALE {
+            // Where it can't be written they are looked up the next time.
+            if let Ok(others) = newest::write(&self.path, &shards, &self.index) {
+                *stale = others;
+            }
         }
         Ok(())
     }
@@ -396,41 +415,45 @@ impl Shared {
     fn write_at_once(&self, record: Record) -> Result<(), FilesError> {
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
+        let was = self.absent_before(&record)?;
         let numbered = Numbered { number: 0, time: write::now(), record };
+        let new = self.write_pack(&mut writer, std::slice::from_ref(&numbered))?;
         let mut absent = lock(&self.absent);
-        let was = self.index().get(&*numbered.record.cob).map(|current| (**current).clone());
-        self.write(&mut writer, std::slice::from_ref(&numbered))?;
-        self.note_absent(&mut absent, &numbered.record, was.as_ref());
+        self.take_up(new);
+        note_absent(&mut absent, &numbered.record, Ok(was));
         Ok(())
     }
 
-    /// Takes up what was absent before, where that is known: it is locked since before the index had this record.
-    fn note_absent(&self, absent: &mut Option<Absent>, record: &Record, was: Option<&Current>) {
-        let (Part::New(before), Some(known)) = (&record.before, absent.as_mut()) else { return };
-        match was.map(|was| self.listing(&was.before)).transpose() {
-            Ok(was) => {
-                known.remove(was.iter().flatten());
-                known.add(before.iter().map(|(path, kept)| (path, kept)));
-            }
-            // It is gathered anew, and whoever asks for that hears why it can't be.
-            Err(_) => *absent = None,
-        }
+    /// What was absent before a change object came, as it stands until this record; none: the record says nothing of that.
+    fn absent_before(&self, record: &Record) -> Result<Option<Vec<TreePath>>, FilesError> {
+        let Part::New(_) = &record.before else { return Ok(None) };
+        let before = self.index().get(&*record.cob).map(|current| current.before.clone()).unwrap_or_default();
+        Ok(Some(absent::absent(&self.listing(&before)?).cloned().collect()))
     }
 
     /// The first so many of those that wait.
     fn write_waiting(&self, writer: &mut Writer, count: usize) -> Result<(), FilesError> {
         let places = lock(&self.log).waiting[..count].to_vec();
         let batch: std::io::Result<Vec<Numbered>> = places.iter().map(|place| place.read()).collect();
-        self.write(writer, &batch.map_err(|e| self.failed(format!("its log: {e}")))?)
+        let new = self.write_pack(writer, &batch.map_err(|e| self.failed(format!("its log: {e}")))?)?;
+        self.take_up(new);
+        Ok(())
     }
 
-    fn write(&self, writer: &mut Writer, batch: &[Numbered]) -> Result<(), FilesError> {
+    /// Puts records into the repository. The newest versions that come of them are [taken up](Self::take_up) afterwards, by
+    /// who has the writer.
+    fn write_pack(&self, writer: &mut Writer, batch: &[Numbered]) -> Result<Vec<(String, Current)>, FilesError> {
         let last = |cob: &str| {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             index.get(cob).and_then(|current| current.last())
         };
         let new = writer.write(batch, last).map_err(|e| self.git(&e))?;
-        self.stale.fetch_add(new.len(), Ordering::Relaxed);
+        lock(&self.stale).extend(new.iter().map(|(cob, _)| write::shard_of(cob)));
+        Ok(new)
+    }
+
+    /// These are in the repository.
+    fn take_up(&self, new: Vec<(String, Current)>) {
         let mut index = self.index();
         for (cob, version) in new {
             match index.get_mut(&*cob) {
@@ -442,7 +465,6 @@ impl Shared {
                 None => drop(index.insert(cob.into(), Box::new(version))),
             }
         }
-        Ok(())
     }
 
     fn git(&self, error: &git2::Error) -> FilesError {
@@ -454,8 +476,21 @@ impl Shared {
     }
 }
 
-/// The newest version of a change object is this one now, and it is in the log. Returns the one before it.
-fn note(index: &mut Newest, numbered: &Numbered, place: &Place) -> Option<Current> {
+/// Takes up what was absent before, where that is known: it is locked since before the index had this record.
+fn note_absent(absent: &mut Option<Absent>, record: &Record, was: Result<Option<Vec<TreePath>>, FilesError>) {
+    let (Part::New(before), Some(known)) = (&record.before, absent.as_mut()) else { return };
+    match was {
+        Ok(was) => {
+            known.remove(was.iter().flatten());
+            known.add(absent::absent(before.iter().map(|(path, kept)| (path, kept))));
+        }
+        // It is gathered anew, and whoever asks for that hears why it can't be.
+        Err(_) => *absent = None,
+    }
+}
+
+/// The newest version of a change object is this one now, and it is in the log.
+fn note(index: &mut Newest, numbered: &Numbered, place: &Place) {
     let Numbered { number, record, .. } = numbered;
     let was = index.get(&*record.cob);
     let whole = |piece: Piece| {
@@ -477,11 +512,8 @@ fn note(index: &mut Newest, numbered: &Numbered, place: &Place) -> Option<Curren
         begun: held_begun([0, 1, 2, 3].map(|at| whole(Piece::Begun(at)))),
     };
     match index.get_mut(&*record.cob) {
-        Some(was) => Some(std::mem::replace(&mut **was, current)),
-        None => {
-            index.insert(record.cob.as_str().into(), Box::new(current));
-            None
-        }
+        Some(was) => **was = current,
+        None => drop(index.insert(record.cob.as_str().into(), Box::new(current))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Writing: many records, one pack, one commit, one wait for the disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -196,13 +196,13 @@ pub(super) struct Loaded {
     pub(super) newest: Newest,
     /// The number of the last record in it.
     pub(super) recorded: u64,
-    /// So many versions had to be looked up.
-    pub(super) looked_up: usize,
+    /// The shards that had to be looked up.
+    pub(super) stale: BTreeSet<Vec<u8>>,
 }
 
 /// Every change object's newest version, and the number of the last record.
 pub(super) fn load(path: &Path, repo: &Repository) -> Result<Loaded, git2::Error> {
-    let nothing = Loaded { newest: Newest::new(), recorded: 0, looked_up: 0 };
+    let nothing = Loaded { newest: Newest::new(), recorded: 0, stale: BTreeSet::new() };
     let Some(head) = head(repo)? else { return Ok(nothing) };
     let root = head.tree()?;
     let recorded = root.get_name(RECORDED).map(|e| repo.find_blob(e.id())).transpose()?;
@@ -210,15 +210,14 @@ pub(super) fn load(path: &Path, repo: &Repository) -> Result<Loaded, git2::Error
     let mut shards = shards_of(repo, &root)?;
     // A map that is filled entry by entry is half empty.
     let mut all = newest::read(path, &mut shards);
-    let known = all.len();
     for shard in shards.values() {
         for entry in &repo.find_tree(*shard)? {
             let version = version(repo, entry.id())?;
             all.push((version.info.cob.as_str().into(), Box::new(version.current(entry.id(), 0))));
         }
     }
-    let looked_up = all.len() - known;
-    Ok(Loaded { newest: all.into_iter().collect(), recorded: recorded.unwrap_or(0), looked_up })
+    let stale = shards.into_keys().collect();
+    Ok(Loaded { newest: all.into_iter().collect(), recorded: recorded.unwrap_or(0), stale })
 }
 
 /// The shards as the newest commit has them.
