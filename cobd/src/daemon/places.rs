@@ -56,8 +56,17 @@ impl Places {
         Self { kinds: bundle.kinds.iter().map(of_kind).collect(), own }
     }
 
-    /// Takes over what an earlier generation had, of those change objects that are `the_same` in this one.
+    /// Takes over what an earlier generation had, of those change objects that are `the_same` in this one, and of kinds that
+    /// are the same where their files could not be looked at anew.
     pub(super) fn take_over(&mut self, earlier: Self, the_same: impl Fn(&CobId) -> bool) {
+        for (name, (kind, place)) in earlier.kinds {
+            if let Some((now, missing @ Err(_))) = self.kinds.get_mut(&name)
+                && now.files == kind.files
+                && place.is_ok()
+            {
+                *missing = place;
+            }
+        }
         for (cob, place) in earlier.own {
             if the_same(&cob) {
                 self.own.entry(cob).or_insert(place);
