@@ -7,8 +7,10 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
 use cob_types::{CobId, HostName, StateName};
+use hashbrown::HashTable;
 
 /// A change object that was mentioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +28,8 @@ pub(crate) struct StateId(pub(crate) u32);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     cobs: Vec<(CobId, HostRef)>,
-    cob_refs: HashMap<CobId, CobRef>,
+    /// By the names in `cobs`, which would stand here a second time, and by the hasher of `host_refs`.
+    cob_refs: HashTable<CobRef>,
     hosts: Vec<HostName>,
     host_refs: HashMap<HostName, HostRef>,
     states: Vec<StateName>,
@@ -35,13 +38,15 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn cob(&mut self, id: &CobId) -> CobRef {
-        if let Some(r) = self.cob_refs.get(id) {
-            return *r;
+        if let Some(r) = self.find_cob(id) {
+            return r;
         }
         let host = self.host_str(id.host_str(), id);
         let r = CobRef(self.cobs.len() as u32);
         self.cobs.push((id.clone(), host));
-        self.cob_refs.insert(id.clone(), r);
+        let Self { cobs, cob_refs, host_refs, .. } = self;
+        let hasher = host_refs.hasher();
+        cob_refs.insert_unique(hasher.hash_one(id), r, |r| hasher.hash_one(&cobs[r.0 as usize].0));
         r
     }
 
@@ -51,7 +56,7 @@ impl Names {
     }
 
     pub(crate) fn find_cob(&self, id: &CobId) -> Option<CobRef> {
-        self.cob_refs.get(id).copied()
+        self.cob_refs.find(self.host_refs.hasher().hash_one(id), |r| self.cob_id(*r) == id).copied()
     }
 
     pub(crate) fn host(&mut self, host: &HostName) -> HostRef {
