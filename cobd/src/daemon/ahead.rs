@@ -28,7 +28,7 @@ use cob_types::words::count;
 use cob_types::{Cob, CobId, GenerationNumber, HostName, Manifest};
 use tracing::debug;
 
-use super::places::Places;
+use super::folders::Folders;
 use super::route::Route;
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
@@ -212,13 +212,13 @@ impl Daemon {
             self.ahead.generation = Some(generation);
             let start = self.engine.life().start;
             let new = self.new_in(prepared);
-            let places = Places::of(&self.payload_root, &prepared.bundle, new.iter());
+            let folders = Folders::of(&self.payload_root, &prepared.bundle, new.iter());
             for cob in new {
                 let (cob, of) = (&cob.id, cob.fingerprint);
                 if self.ahead.is_awaited(cob) {
                     continue;
                 }
-                let context = places.ready(prepared, cob).map(|ready| ready.context_in(prepared));
+                let context = folders.ready(prepared, cob).map(|ready| ready.context_in(prepared));
                 let Some(Ok(context)) = context else { continue };
                 let job = self.ahead.next_job(start);
                 if let Ok(Some(handle)) = self.kinds.look_ahead(job, context) {

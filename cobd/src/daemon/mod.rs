@@ -16,11 +16,11 @@
 
 mod ahead;
 mod checks;
+mod folders;
 mod follow;
 mod indexing;
 mod orders;
 mod perform;
-mod places;
 mod rounds;
 mod route;
 mod service_manager;
@@ -54,8 +54,8 @@ use crate::run::{JobId, Program};
 use crate::web::{Ask, Done, Front, Refusal};
 
 use ahead::Ahead;
+use folders::{Folders, Ready};
 use indexing::Indexing;
-use places::{Places, Ready};
 use service_manager::ServiceManager;
 use switch::{Aim, SwitchWatch};
 
@@ -148,13 +148,13 @@ pub struct Daemon {
 /// The active generation, ready for jobs.
 struct Active {
     prepared: Prepared,
-    places: Places,
+    folders: Folders,
 }
 
 impl Active {
     /// A change object of it.
     fn ready(&self, cob: &CobId) -> Option<Ready<'_>> {
-        self.places.ready(&self.prepared, cob)
+        self.folders.ready(&self.prepared, cob)
     }
 }
 

@@ -12,7 +12,7 @@ use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, KindName, codec};
 use tracing::{error, info, warn};
 
 use super::ahead::Seen;
-use super::places::Places;
+use super::folders::Folders;
 use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, RunError, job_id};
 use crate::generations::Prepared;
 use crate::journal::index::Measured;
@@ -176,13 +176,13 @@ impl Daemon {
     /// ready; what has left is forgotten.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
         let bundle = &prepared.bundle;
-        let (before, places) = match self.active.take() {
-            Some(active) => (active.prepared.bundle, active.places),
-            None => (Arc::new(Bundle::empty(self.config.host.clone())), Places::default()),
+        let (before, earlier) = match self.active.take() {
+            Some(active) => (active.prepared.bundle, active.folders),
+            None => (Arc::new(Bundle::empty(self.config.host.clone())), Folders::default()),
         };
         let mut concerned = BTreeSet::new();
         let mut new: BTreeMap<&CobId, &Arc<Cob>> =
-            places.missing().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
+            earlier.missing().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
         for Difference { id, before: was, now } in bundle.differences(&before) {
             let kind_before = was.and_then(|cob| before.kinds.get(&cob.kind));
             let kind_now = now.and_then(|cob| bundle.kinds.get(&cob.kind));
@@ -198,12 +198,12 @@ impl Daemon {
                 drop(self.kinds.forget(id));
             }
         }
-        let mut ready = Places::of(&self.payload_root, bundle, new.into_values());
-        ready.take_over(places, |id| bundle.cobs.contains_key(id));
+        let mut folders = Folders::of(&self.payload_root, bundle, new.into_values());
+        folders.take_over(earlier, |id| bundle.cobs.contains_key(id));
         let kind_of = |cob: &'_ Arc<Cob>| bundle.kinds.get(&cob.kind);
         self.kinds.watch(bundle.cobs.values().filter_map(|cob| Some((&**cob, kind_of(cob)?))), &concerned);
         self.rounds.only(|cob| bundle.cobs.contains_key(cob));
-        self.active = Some(Active { prepared, places: ready });
+        self.active = Some(Active { prepared, folders });
         self.tell_roster();
     }
 

@@ -1,0 +1,204 @@
+//! Where the files of a generation are, for jobs.
+//!
+//! Most change objects have no files of their own: they work in the folder of their kind, which is put in place, or looked
+//! at, once for all of them. So nothing is kept for each.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cob_types::kind::PayloadFile;
+use cob_types::{Bundle, Cob, CobId, Kind, KindName};
+use tracing::error;
+
+use crate::generations::Prepared;
+use crate::kinds::Context;
+use crate::run::payload;
+
+/// A folder; or why the files could not be put there.
+type Folder = Result<PathBuf, String>;
+
+/// Where the files of kinds and change objects are.
+#[derive(Default)]
+pub(super) struct Folders {
+    kinds: BTreeMap<KindName, (Arc<Kind>, Folder)>,
+    /// Of those that have files of their own.
+    own: BTreeMap<CobId, Folder>,
+}
+
+/// A change object, ready for jobs.
+pub(super) struct Ready<'a> {
+    pub(super) cob: &'a Arc<Cob>,
+    pub(super) kind: &'a Arc<Kind>,
+    folder: &'a Folder,
+}
+
+impl Folders {
+    /// Puts the files of all kinds of a generation in place, and those of these change objects. What could not be put there
+    /// is told, and its jobs fail.
+    pub(super) fn of<'a>(root: &Path, bundle: &Bundle, cobs: impl Iterator<Item = &'a Arc<Cob>>) -> Self {
+        let put = |what: &str, files: &BTreeMap<String, PayloadFile>| {
+            let folder = payload::materialise(root, files, &bundle.blobs).map_err(|e| e.to_string());
+            if let Err(error) = &folder {
+                error!(of = what, error, "files can't be put in place; the jobs that need them will fail");
+            }
+            folder
+        };
+        let of_kind = |(name, kind): (&KindName, &Kind)| {
+            (name.clone(), (Arc::new(kind.clone()), put(&format!("kind {name}"), &kind.files)))
+        };
+        let mut own = BTreeMap::new();
+        for cob in cobs.filter(|cob| !cob.files.is_empty()) {
+            let of_kind = bundle.kinds.get(&cob.kind).into_iter().flat_map(|kind| &kind.files);
+            let files = of_kind.chain(&cob.files).map(|(name, file)| (name.clone(), file.clone())).collect();
+            own.insert(cob.id.clone(), put(cob.id.as_str(), &files));
+        }
+        Self { kinds: bundle.kinds.iter().map(of_kind).collect(), own }
+    }
+
+    /// Takes over what an earlier generation had: of change objects that are `still_there` and were not put in place anew, and
+    /// of kinds that are the same where that could not be done.
+    pub(super) fn take_over(&mut self, earlier: Self, still_there: impl Fn(&CobId) -> bool) {
+        for (name, (kind, folder)) in earlier.kinds {
+            if let Some((now, missing @ Err(_))) = self.kinds.get_mut(&name)
+                && now.files == kind.files
+                && folder.is_ok()
+            {
+                *missing = folder;
+            }
+        }
+        for (cob, folder) in earlier.own {
+            if still_there(&cob) {
+                self.own.entry(cob).or_insert(folder);
+            }
+        }
+    }
+
+    /// Those whose own files could not be put in place.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &CobId> {
+        self.own.iter().filter(|(_, folder)| folder.is_err()).map(|(cob, _)| cob)
+    }
+
+    /// A change object of the generation; none: it is not in it.
+    pub(super) fn ready<'a>(&'a self, prepared: &'a Prepared, cob: &CobId) -> Option<Ready<'a>> {
+        self.find(&prepared.bundle, cob)
+    }
+
+    fn find<'a>(&'a self, bundle: &'a Bundle, cob: &CobId) -> Option<Ready<'a>> {
+        let cob = bundle.cobs.get(cob)?;
+        let (kind, of_kind) = self.kinds.get(&cob.kind)?;
+        let folder = if cob.files.is_empty() { of_kind } else { self.own.get(&cob.id)? };
+        Some(Ready { cob, kind, folder })
+    }
+}
+
+impl Ready<'_> {
+    /// What is known of it in its generation, without a move.
+    pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {
+        // The secrets that its content names, as they are in the bundle.
+        let secret = |id| prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
+        Ok(Context {
+            cob: self.cob.clone(),
+            kind: self.kind.clone(),
+            generation: prepared.manifest.generation,
+            folder: self.folder.clone()?,
+            imports: BTreeMap::new(),
+            secrets: cob_types::secret::marks(&self.cob.content).filter_map(secret).collect(),
+            leaving: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::canonical;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A generation of change objects `here/NAME` of the kind `k`, each with a file of its own if a text is given.
+    fn bundle(of_kind: &str, cobs: &[(&str, Option<&str>)]) -> Bundle {
+        let mut bundle = Bundle::empty("here".parse().expect("a name"));
+        let mut file = |text: &str| {
+            let blob = canonical::blob_hash(text.as_bytes());
+            bundle.blobs.insert(blob, text.as_bytes().to_vec().into());
+            PayloadFile { mode: 0o644, blob }
+        };
+        let mut kind: Kind = serde_json::from_value(json!({
+            "name": "k", "backend": "noop", "states": ["down", "up"], "preferred": "up", "pre_remove": "down",
+            "priority": ["up", "down"], "check": {"timeout_ms": 1000}, "transitions": [],
+        }))
+        .expect("a kind");
+        kind.files.insert("of-kind".to_owned(), file(of_kind));
+        for (name, own) in cobs {
+            let id: CobId = format!("here/{name}").parse().expect("an id");
+            let fingerprint = canonical::fingerprint(&[own.unwrap_or_default().as_bytes()]);
+            let cob = Cob {
+                id: id.clone(),
+                kind: kind.name.clone(),
+                preferred: kind.preferred.clone(),
+                content: "{}".to_owned(),
+                fingerprint,
+                rests_on: None,
+                transitions: Default::default(),
+                locks: Default::default(),
+                ranks: Default::default(),
+                expects: Default::default(),
+                files: own.iter().map(|text| ("own".to_owned(), file(text))).collect(),
+                budget: None,
+                at_most: None,
+                keep: false,
+                observe: false,
+            };
+            bundle.cobs.insert(id, Arc::new(cob));
+        }
+        bundle.kinds.insert(kind.name.clone(), kind);
+        bundle
+    }
+
+    /// What stands in the folder of a change object; none: it could not be put there.
+    fn files(folders: &Folders, bundle: &Bundle, cob: &str) -> Option<Vec<String>> {
+        let ready = folders.find(bundle, &cob.parse().expect("an id")).expect("it is there");
+        let folder = ready.folder.as_ref().ok()?;
+        let all = ["of-kind", "own"].into_iter().filter_map(|name| std::fs::read_to_string(folder.join(name)).ok());
+        Some(all.collect())
+    }
+
+    #[test]
+    fn each_finds_the_files_of_its_kind_and_its_own_and_what_is_as_it_was_is_not_put_there_again() {
+        let root = tempfile::tempdir().expect("a folder");
+        let first = bundle("1", &[("plain", None), ("a", Some("a1")), ("b", Some("b1"))]);
+        let before = Folders::of(root.path(), &first, first.cobs.values());
+        assert_eq!(files(&before, &first, "here/plain"), Some(vec!["1".to_owned()]));
+        assert_eq!(files(&before, &first, "here/b"), Some(vec!["1".to_owned(), "b1".to_owned()]));
+        // One has another file, one none any more.
+        let second = bundle("1", &[("plain", None), ("a", Some("a2")), ("b", None), ("c", Some("c"))]);
+        let changed = second.cobs.values().filter(|cob| ["here/a", "here/b", "here/c"].contains(&cob.id.as_str()));
+        let mut now = Folders::of(root.path(), &second, changed);
+        now.take_over(before, |cob| second.cobs.contains_key(cob));
+        for (cob, found) in [("plain", "1"), ("a", "1a2"), ("b", "1"), ("c", "1c")] {
+            assert_eq!(files(&now, &second, &format!("here/{cob}")).map(|all| all.concat()).as_deref(), Some(found));
+        }
+        assert!(missing(&now).is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_put_in_place_is_tried_again_and_a_kind_keeps_the_folder_that_it_had() {
+        let root = tempfile::tempdir().expect("a folder");
+        let whole = bundle("1", &[("plain", None), ("a", Some("a"))]);
+        let had = Folders::of(root.path(), &whole, whole.cobs.values());
+        // Where a file stands no folder can be made.
+        let blocked = root.path().join("file");
+        std::fs::write(&blocked, "").expect("written");
+        let mut now = Folders::of(&blocked, &whole, std::iter::empty());
+        assert_eq!(files(&now, &whole, "here/plain"), None);
+        now.take_over(had, |_| true);
+        assert!(files(&now, &whole, "here/plain").is_some() && files(&now, &whole, "here/a").is_some());
+        let failed = Folders::of(&blocked, &whole, whole.cobs.values());
+        assert_eq!(missing(&failed), ["here/a"]);
+    }
+
+    fn missing(folders: &Folders) -> Vec<&str> {
+        folders.missing().map(CobId::as_str).collect()
+    }
+}
