@@ -184,7 +184,7 @@ impl Files {
     pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
         let current = self.store.managed(cob);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking)?;
-        let applied = current.as_ref().is_some_and(|c| c.spec.as_ref().is_some_and(|spec| spec.is(&wanted.spec)));
+        let applied = current.as_ref().is_some_and(|c| c.is_of(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
         let state = match (&current, plan.conflicts.is_empty()) {
@@ -221,7 +221,7 @@ impl Files {
         paths: impl IntoIterator<Item = &'p Path>,
     ) -> Result<Option<Checked>, FilesError> {
         let current = self.store.managed(cob);
-        if current.is_none_or(|c| c.spec.as_ref().is_none_or(|spec| !spec.is(&wanted.spec))) {
+        if current.is_none_or(|c| !c.is_of(&wanted.spec)) {
             return Ok(None);
         }
         wanted.only(paths).map(|some| self.check(cob, &some)).transpose()
@@ -244,7 +244,7 @@ impl Files {
             self.keep_first(job, &plan)?;
         }
         let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
-        let unchanged = current.as_ref().is_some_and(|c| c.spec.as_ref().is_some_and(|spec| spec.is(&job.wanted.spec)));
+        let unchanged = current.as_ref().is_some_and(|c| c.is_of(&job.wanted.spec));
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             self.store.record(Record {
                 spec: Some(job.wanted.spec.clone()),
@@ -325,7 +325,7 @@ impl Files {
             For::Retiring(_) => (false, true),
             For::Deciding { retire } => (false, *retire),
         };
-        let same = look && current.is_some_and(|c| c.spec.as_ref().is_some_and(|spec| spec.is(&wanted.spec)));
+        let same = look && current.is_some_and(|c| c.is_of(&wanted.spec));
         let mut past = Past::default();
         if let (Some(current), false) = (current, same) {
             past = Past {

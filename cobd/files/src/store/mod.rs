@@ -30,7 +30,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use git2::{Oid, Repository, RepositoryInitOptions};
 
@@ -162,7 +162,7 @@ impl Store {
 
     /// The newest version of a change object.
     pub(crate) fn current(&self, cob: &str) -> Option<Current> {
-        self.shared.index.read().unwrap_or_else(PoisonError::into_inner).get(cob).map(|current| (**current).clone())
+        self.shared.newest().get(cob).map(|current| (**current).clone())
     }
 
     /// The same, unless it has left.
@@ -257,10 +257,8 @@ impl Store {
     pub(crate) fn was_absent_for_another(&self, path: &TreePath) -> Result<bool, FilesError> {
         let mut absent = lock(&self.shared.absent);
         if absent.is_none() {
-            let all: Vec<Held> = {
-                let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
-                index.values().filter(|c| c.reason != Reason::Retired).map(|c| c.before.clone()).collect()
-            };
+            let there = |c: &Current| c.reason != Reason::Retired;
+            let all: Vec<Held> = self.shared.newest().values().filter(|c| there(c)).map(|c| c.before.clone()).collect();
             let mut gathered = Absent::default();
             for before in &all {
                 gathered.add(absent::absent(&self.shared.listing(before)?));
@@ -310,6 +308,12 @@ impl Store {
 }
 
 impl Shared {
+    /// To look into.
+    fn newest(&self) -> RwLockReadGuard<'_, Newest> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To change.
     fn index(&self) -> RwLockWriteGuard<'_, Newest> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -427,7 +431,7 @@ impl Shared {
     /// What was absent before a change object came, as it stands until this record; none: the record says nothing of that.
     fn absent_before(&self, record: &Record) -> Result<Option<Vec<TreePath>>, FilesError> {
         let Part::New(_) = &record.before else { return Ok(None) };
-        let before = self.index().get(&*record.cob).map(|current| current.before.clone()).unwrap_or_default();
+        let before = self.newest().get(&*record.cob).map(|current| current.before.clone()).unwrap_or_default();
         Ok(Some(absent::absent(&self.listing(&before)?).cloned().collect()))
     }
 
@@ -443,10 +447,7 @@ impl Shared {
     /// Puts records into the repository. The newest versions that come of them are [taken up](Self::take_up) afterwards, by
     /// who has the writer.
     fn write_pack(&self, writer: &mut Writer, batch: &[Numbered]) -> Result<Vec<(String, Current)>, FilesError> {
-        let last = |cob: &str| {
-            let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-            index.get(cob).and_then(|current| current.last())
-        };
+        let last = |cob: &str| self.newest().get(cob).and_then(|current| current.last());
         let new = writer.write(batch, last).map_err(|e| self.git(&e))?;
         lock(&self.stale).extend(new.iter().map(|(cob, _)| write::shard_of(cob)));
         Ok(new)

@@ -124,6 +124,11 @@ impl Version {
 }
 
 impl Current {
+    /// What is wanted by this text was applied as a whole.
+    pub(crate) fn is_of(&self, spec: &str) -> bool {
+        self.spec.as_ref().is_some_and(|own| own.is(spec))
+    }
+
     /// The newest version in the repository.
     pub(super) fn last(&self) -> Option<Last> {
         Last::of(self).or_else(|| self.under.as_deref().copied())
