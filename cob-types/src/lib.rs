@@ -21,6 +21,8 @@ pub mod kind;
 pub mod link;
 pub mod message;
 pub mod outcome;
+mod outline;
+pub mod packed;
 pub mod pipe;
 pub mod ranks;
 pub mod remote;
@@ -28,6 +30,8 @@ pub mod secret;
 pub mod small;
 pub mod status;
 pub mod switch;
+#[cfg(test)]
+mod testing;
 pub mod trust;
 pub mod words;
 
@@ -36,6 +40,7 @@ pub use generation::{BlobHash, Bundle, Generation, GenerationNumber, Manifest};
 pub use id::{CobId, HostName, IdError, KindName, StateName};
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};
+pub use packed::Packed;
 pub use ranks::Ranks;
 pub use small::SmallMap;
 pub use switch::SwitchOrder;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cob_trust::{Publishers, Untrusted};
-use cob_types::beside::Digests;
+use cob_types::packed::ReadError;
 use cob_types::trust::{PublicKey, Signed};
-use cob_types::{BlobHash, Bundle, CobId, GenerationNumber, HostName, Kind, Manifest, canonical, codec};
+use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Kind, Manifest, Packed, canonical, codec};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -35,10 +35,8 @@ const MAX_KEPT: usize = 1 << 20;
 pub struct Prepared {
     /// What all hosts share.
     pub manifest: Arc<Manifest>,
-    /// This host's bundle. It shares what has not changed with the bundle that it was [read beside](Generations::fetch).
-    pub bundle: Arc<Bundle>,
-    /// For the next one that is read beside it.
-    digests: Arc<Digests>,
+    /// This host's bundle.
+    pub bundle: Arc<Packed>,
     /// Hash of the manifest's bytes.
     pub hash: BlobHash,
     /// The trusted publishers that have signed it.
@@ -373,7 +371,7 @@ impl Generations {
     }
 
     fn nothing_of(&self, verified: Verified) -> Prepared {
-        prepared(verified, (Arc::new(Bundle::empty(self.host.clone())), Arc::default()))
+        prepared(verified, Arc::new(Packed::empty(self.host.clone())))
     }
 
     fn not_in(&self, manifest: &Manifest) -> FetchError {
@@ -387,22 +385,24 @@ impl Generations {
         manifest: &Manifest,
         bytes: &[u8],
         known: Option<&Prepared>,
-    ) -> Result<(Arc<Bundle>, Arc<Digests>), FetchError> {
+    ) -> Result<Arc<Packed>, FetchError> {
         let bad = |what: String| FetchError::Bad { generation: manifest.generation, what };
         let hash = canonical::blob_hash(bytes);
         if manifest.hosts.get(&self.host).map(|h| h.bundle) != Some(hash) {
             return Err(bad("its bundle is not the one that its manifest names (other hash)".to_owned()));
         }
         if let Some(known) = known.filter(|known| known.bundle_hash(&self.host) == Some(hash)) {
-            return Ok((known.bundle.clone(), known.digests.clone()));
+            return Ok(known.bundle.clone());
         }
-        let beside = known.map(|known| (&*known.bundle, &*known.digests));
-        let (bundle, digests) = Bundle::read(bytes, beside).map_err(|e| bad(format!("its bundle: {e}")))?;
-        if bundle.host != self.host {
-            return Err(bad(format!("its bundle is for host {}", bundle.host)));
+        let read = Packed::read(bytes, known.map(|known| &*known.bundle));
+        let bundle = read.map_err(|error| match error {
+            ReadError::Codec(error) => bad(format!("its bundle: {error}")),
+            ReadError::Bundle(error) => bad(error.to_string()),
+        })?;
+        if *bundle.host() != self.host {
+            return Err(bad(format!("its bundle is for host {}", bundle.host())));
         }
-        bundle.validate_beside(known.map(|known| &*known.bundle)).map_err(|e| bad(e.to_string()))?;
-        Ok((Arc::new(bundle), Arc::new(digests)))
+        Ok(Arc::new(bundle))
     }
 
     /// Whether just this is kept already.
@@ -444,9 +444,9 @@ impl Generations {
     }
 }
 
-fn prepared(verified: Verified, (bundle, digests): (Arc<Bundle>, Arc<Digests>)) -> Prepared {
+fn prepared(verified: Verified, bundle: Arc<Packed>) -> Prepared {
     let Verified { manifest, hash, signers } = verified;
-    Prepared { manifest: Arc::new(manifest), bundle, digests, hash, signers }
+    Prepared { manifest: Arc::new(manifest), bundle, hash, signers }
 }
 
 /// Where every host of a generation is.
@@ -470,20 +470,20 @@ impl Prepared {
     /// Every fault found, in words.
     pub fn accept(&self, kinds: &Kinds, before: Option<&Self>) -> Result<(), FetchError> {
         let mut faults = Vec::new();
-        for kind in self.bundle.kinds.values() {
+        for kind in self.bundle.kinds().values() {
             faults.extend(kinds.accept(kind).err().map(|e| e.to_string()));
         }
         let nothing;
         let before = match before {
             Some(before) => &*before.bundle,
             None => {
-                nothing = Bundle::empty(self.bundle.host.clone());
+                nothing = Packed::empty(self.bundle.host().clone());
                 &nothing
             }
         };
         for cob in self.bundle.differences(before).filter_map(|d| d.now) {
-            if let Some(kind) = self.bundle.kinds.get(&cob.kind) {
-                faults.extend(kinds.accept_cob(kind, cob).err().map(|e| e.to_string()));
+            if let Some(kind) = self.bundle.kinds().get(&cob.kind) {
+                faults.extend(kinds.accept_cob(kind, &cob).err().map(|e| e.to_string()));
             }
         }
         faults.extend(kinds.accept_secrets(&self.bundle, before).err());
@@ -497,7 +497,7 @@ impl Prepared {
     #[must_use]
     pub fn in_process(&self, kinds: &Kinds) -> Vec<String> {
         let inside = |k: &&Kind| !kinds.durable(k).unwrap_or(true);
-        self.bundle.kinds.values().filter(inside).map(|k| k.backend.clone()).collect()
+        self.bundle.kinds().values().filter(inside).map(|k| k.backend.clone()).collect()
     }
 
     /// The hash of its bundle's bytes; none: the host is not in it.
@@ -514,7 +514,7 @@ impl Prepared {
     /// Whether a change object is in it.
     #[must_use]
     pub fn has(&self, cob: &CobId) -> bool {
-        self.bundle.cobs.contains_key(cob)
+        self.bundle.has(cob)
     }
 }
 

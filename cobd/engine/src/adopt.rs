@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::{Bundle, CobId, GenerationNumber, SwitchOrder};
+use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
+use crate::bundle::AnyBundle;
 use crate::engine::Engine;
 use crate::finals::Going;
 use crate::names::{CobRef, StateId};
@@ -21,7 +22,7 @@ use crate::time::Time;
 /// Where a host is told to go.
 pub(crate) struct Way<'a> {
     pub(crate) generation: GenerationNumber,
-    pub(crate) bundle: &'a Arc<Bundle>,
+    pub(crate) bundle: &'a AnyBundle,
     pub(crate) in_process: &'a [String],
     pub(crate) order: Arc<SwitchOrder>,
 }
@@ -29,7 +30,7 @@ pub(crate) struct Way<'a> {
 /// What a generation has for this host.
 #[derive(Debug, Clone)]
 pub(crate) struct Footing {
-    pub(crate) bundle: Arc<Bundle>,
+    pub(crate) bundle: AnyBundle,
     pub(crate) in_process: Vec<String>,
 }
 
@@ -107,27 +108,27 @@ impl Engine {
     /// What a generation changes here. What is as it is in the active one is not even made ready.
     fn news_of(&mut self, way: &Way<'_>) -> News {
         let mut news = News::default();
-        let mut compiler = Compiler::new(way.bundle, way.in_process);
+        let mut compiler = Compiler::new(way.bundle.kinds(), way.in_process);
         match self.active.as_ref().filter(|active| active.runs_as(way)).map(|active| active.bundle.clone()) {
             Some(before) => {
                 for difference in way.bundle.differences(&before) {
                     match difference.now {
-                        Some(cob) => news.add(difference.id, compiler.spec(cob, &mut self.names)),
-                        None => news.leaving.extend(self.names.find_cob(difference.id)),
+                        Some(cob) => news.add(&difference.id, compiler.spec(&cob, &mut self.names)),
+                        None => news.leaving.extend(self.names.find_cob(&difference.id)),
                     }
                 }
             }
             None => {
-                for (id, cob) in &way.bundle.cobs {
-                    news.add(id, compiler.spec(cob, &mut self.names));
+                for (id, cob) in way.bundle.iter() {
+                    news.add(id, compiler.spec(&cob, &mut self.names));
                 }
-                let has = |o: &&Object| way.bundle.cobs.contains_key(self.names.cob_id(o.me));
+                let has = |o: &&Object| way.bundle.has(self.names.cob_id(o.me));
                 news.leaving.extend(self.objects().filter(|o| !has(o)).map(|o| o.me));
             }
         }
         for id in &way.order.taken_back {
-            if let Some(cob) = way.bundle.cobs.get(id).filter(|_| !news.specs.contains_key(id)) {
-                news.add(id, compiler.spec(cob, &mut self.names));
+            if let Some(cob) = way.bundle.get(id).filter(|_| !news.specs.contains_key(id)) {
+                news.add(id, compiler.spec(&cob, &mut self.names));
             }
             news.leaving.extend(self.names.find_cob(id));
         }
@@ -245,11 +246,11 @@ impl Engine {
 
     /// All change objects of a bundle, as a return finds them.
     pub(crate) fn specs_of(&mut self, footing: &Footing) -> Vec<(CobRef, Arc<Spec>)> {
-        let mut compiler = Compiler::new(&footing.bundle, &footing.in_process);
-        let mut specs = Vec::with_capacity(footing.bundle.cobs.len());
-        self.names.make_room(footing.bundle.cobs.len());
-        for (id, cob) in &footing.bundle.cobs {
-            if let Some(spec) = compiler.spec(cob, &mut self.names) {
+        let mut compiler = Compiler::new(footing.bundle.kinds(), &footing.in_process);
+        let mut specs = Vec::with_capacity(footing.bundle.len());
+        self.names.make_room(footing.bundle.len());
+        for (id, cob) in footing.bundle.iter() {
+            if let Some(spec) = compiler.spec(&cob, &mut self.names) {
                 specs.push((self.names.cob(id), spec));
             }
         }
@@ -269,7 +270,7 @@ impl Footing {
     /// What it has runs in the same way, inside the daemon or not, where a way leads.
     fn runs_as(&self, way: &Way<'_>) -> bool {
         let alike = |backend: &String| self.in_process.contains(backend) == way.in_process.contains(backend);
-        self.bundle.kinds.values().all(|kind| alike(&kind.backend))
+        self.bundle.kinds().values().all(|kind| alike(&kind.backend))
     }
 }
 
@@ -293,14 +294,19 @@ mod tests {
 
     fn go(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
+        Event::Go {
+            generation: GenerationNumber(generation),
+            bundle: bundle.into(),
+            in_process: Vec::new(),
+            order: free(generation),
+        }
     }
 
     fn back(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
         Event::Back {
             generation: GenerationNumber(generation),
-            bundle,
+            bundle: bundle.into(),
             in_process: Vec::new(),
             order: free(generation),
         }
@@ -441,7 +447,7 @@ mod tests {
         let bundle = Arc::new(bundle(&[X]));
         let go = Event::Go {
             generation: GenerationNumber(2),
-            bundle,
+            bundle: bundle.into(),
             in_process: vec!["command".to_owned()],
             order: free(2),
         };

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
+use cob_types::{Batch, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
+
+use crate::bundle::AnyBundle;
 
 /// What goes into the engine.
 #[derive(Debug, Clone)]
@@ -15,7 +17,7 @@ pub enum Event {
         /// Its number.
         generation: GenerationNumber,
         /// This host's part of it, validated.
-        bundle: Arc<Bundle>,
+        bundle: AnyBundle,
         /// Which backends do their work in processes that outlive the daemon, and which inside it.
         in_process: Vec<String>,
         /// Who leaves before whom, and what this host waits for.
@@ -27,7 +29,7 @@ pub enum Event {
         /// Its number.
         generation: GenerationNumber,
         /// This host's part of it, validated.
-        bundle: Arc<Bundle>,
+        bundle: AnyBundle,
         /// As in [`Event::Go`].
         in_process: Vec<String>,
         /// As in [`Event::Go`].

@@ -15,12 +15,17 @@ const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
+    Event::Go {
+        generation: GenerationNumber(generation),
+        bundle: bundle.into(),
+        in_process: Vec::new(),
+        order: free(generation),
+    }
 }
 
 fn back(cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Back { generation: GenerationNumber(1), bundle, in_process: Vec::new(), order: free(1) }
+    Event::Back { generation: GenerationNumber(1), bundle: bundle.into(), in_process: Vec::new(), order: free(1) }
 }
 
 /// The number of the first request that is said.

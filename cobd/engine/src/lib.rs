@@ -22,6 +22,7 @@
 //! cause), then `object/decide.rs`, which is the protocol.
 
 mod adopt;
+mod bundle;
 pub mod canonical;
 pub mod effect;
 pub mod engine;
@@ -58,6 +59,7 @@ mod testing;
 #[cfg(test)]
 mod wakeup_test;
 
+pub use bundle::AnyBundle;
 pub use effect::{Effects, Run};
 pub use engine::{Engine, Faults};
 pub use event::{Event, Order};

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use cob_types::{Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
 
 use crate::adopt::{Footing, Way};
+use crate::bundle::AnyBundle;
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
@@ -27,9 +28,9 @@ pub struct Return<'a> {
     /// What the records add up to.
     pub durable: &'a Durable,
     /// The bundle of the active generation; none when there is none.
-    pub active: Option<&'a Arc<Bundle>>,
+    pub active: Option<AnyBundle>,
     /// The bundle of the generation to which `go` was said.
-    pub going: Option<&'a Arc<Bundle>>,
+    pub going: Option<AnyBundle>,
     /// The order of the switch to it.
     pub order: Arc<SwitchOrder>,
     /// As in [`Event::Go`].
@@ -88,7 +89,7 @@ impl Engine {
             let host = self.names.host(host);
             self.peer(host).fenced = *life;
         }
-        if let Some(bundle) = back.active {
+        if let Some(bundle) = &back.active {
             let footing = Footing { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
             let specs = self.specs_of(&footing);
             self.make_room(specs.len());
@@ -112,7 +113,7 @@ impl Engine {
             self.repeat_for_left(now);
             self.greet_all();
         }
-        if let (Some(generation), Some(bundle)) = (durable.going_to, back.going) {
+        if let (Some(generation), Some(bundle)) = (durable.going_to, &back.going) {
             let order = back.order.clone();
             self.head_for(&Way { generation, bundle, in_process: back.in_process, order }, now);
             if let Some(going) = &mut self.going

@@ -40,7 +40,7 @@ impl Engine {
 
     /// How many change objects this host has.
     pub(crate) fn object_count(&self) -> usize {
-        self.active.as_ref().map_or(0, |active| active.bundle.cobs.len())
+        self.active.as_ref().map_or(0, |active| active.bundle.len())
     }
 
     /// Keeps account of who is at rest, of one that has decided.

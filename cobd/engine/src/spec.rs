@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
-use cob_types::{Bundle, Cob, Kind, KindName, Need};
+use cob_types::{Cob, Kind, KindName, Need};
 use thin_vec::ThinVec;
 
 use crate::names::{CobRef, Names, StateId};
@@ -139,6 +139,15 @@ pub(crate) struct NeedSpec {
     pub(crate) set: Set,
 }
 
+/// What is done, or granted, only under locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Dependency {
+    /// This transition of the kind.
+    Hop(u16),
+    /// Locks in this state.
+    Lock(StateIx),
+}
+
 /// A change object as the rules use it.
 #[derive(Debug)]
 pub(crate) struct Spec {
@@ -146,10 +155,10 @@ pub(crate) struct Spec {
     pub(crate) preferred: StateIx,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) rests_on: Option<Fingerprint>,
-    /// By transition, sorted; needs sorted by change object.
-    hops: ThinVec<(u16, ThinVec<NeedSpec>)>,
-    /// By state, sorted.
-    locks: ThinVec<(StateIx, ThinVec<NeedSpec>)>,
+    /// Sorted, each with the end of its needs.
+    dependencies: ThinVec<(Dependency, u32)>,
+    /// Those of all dependencies, one after the other; of each sorted by change object.
+    needs: ThinVec<NeedSpec>,
     ranks: ThinVec<u64>,
     expects: ThinVec<(CobRef, Fingerprint)>,
     /// The state lock that it takes before it leaves its preferred state, or `outdated`.
@@ -165,27 +174,31 @@ pub(crate) struct Spec {
 impl Spec {
     fn new(cob: &Cob, kind: Arc<KindTable>, names: &mut Names, sets: &mut Sets) -> Self {
         let ix = |names: &Names, state| names.find_state(state).and_then(|s| kind.ix(s)).unwrap_or(StateIx(0));
-        let mut hops: BTreeMap<u16, Vec<NeedSpec>> = BTreeMap::new();
+        let mut found: BTreeMap<Dependency, Vec<NeedSpec>> = BTreeMap::new();
         for t in &cob.transitions {
             let (from, to) = (ix(names, &t.from), ix(names, &t.to));
             let needs = sets.needs(&t.needs, names);
             for (i, _) in kind.transitions.iter().enumerate().filter(|(_, k)| k.from == from && k.to == to) {
-                merge(hops.entry(i as u16).or_default(), needs.clone());
+                merge(found.entry(Dependency::Hop(i as u16)).or_default(), needs.clone());
             }
         }
-        let mut locks: BTreeMap<StateIx, Vec<NeedSpec>> = BTreeMap::new();
         for l in &cob.locks {
             let needs = sets.needs(&l.needs, names);
-            merge(locks.entry(ix(names, &l.state)).or_default(), needs);
+            merge(found.entry(Dependency::Lock(ix(names, &l.state))).or_default(), needs);
         }
         let mut expects: Vec<_> = cob.expects.iter().map(|(id, f)| (names.cob(id), *f)).collect();
         expects.sort_unstable_by_key(|e| e.0);
+        let (mut dependencies, mut needs) = (Vec::new(), Vec::new());
+        for (dependency, own) in found {
+            needs.extend(own);
+            dependencies.push((dependency, needs.len() as u32));
+        }
         Self {
             preferred: ix(names, &cob.preferred),
             fingerprint: cob.fingerprint,
             rests_on: cob.rests_on,
-            hops: hops.into_iter().map(|(k, v)| (k, exact(v))).collect(),
-            locks: locks.into_iter().map(|(k, v)| (k, exact(v))).collect(),
+            dependencies: exact(dependencies),
+            needs: exact(needs),
             ranks: exact(kind.states.iter().map(|s| cob.ranks.get(names.state_name(*s)).unwrap_or(u64::MAX))),
             expects: exact(expects),
             budget: cob.budget.as_deref().map(|token| {
@@ -200,17 +213,17 @@ impl Spec {
     }
 
     pub(crate) fn hop_needs(&self, transition: u16) -> &[NeedSpec] {
-        match self.hops.binary_search_by_key(&transition, |h| h.0) {
-            Ok(i) => &self.hops[i].1,
-            Err(_) => &[],
-        }
+        self.needs_of(Dependency::Hop(transition))
     }
 
     pub(crate) fn lock_needs(&self, state: StateIx) -> &[NeedSpec] {
-        match self.locks.binary_search_by_key(&state, |l| l.0) {
-            Ok(i) => &self.locks[i].1,
-            Err(_) => &[],
-        }
+        self.needs_of(Dependency::Lock(state))
+    }
+
+    fn needs_of(&self, dependency: Dependency) -> &[NeedSpec] {
+        let Ok(at) = self.dependencies.binary_search_by_key(&dependency, |d| d.0) else { return &[] };
+        let begin = at.checked_sub(1).map_or(0, |before| self.dependencies[before].1);
+        &self.needs[begin as usize..self.dependencies[at].1 as usize]
     }
 
     pub(crate) fn rank(&self, state: StateIx) -> u64 {
@@ -223,9 +236,7 @@ impl Spec {
 
     /// Every depended-on change object, in whatever dependency.
     pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
-        let hops = self.hops.iter().flat_map(|h| h.1.iter());
-        let locks = self.locks.iter().flat_map(|l| l.1.iter());
-        hops.chain(locks).chain(self.budget.as_deref()).map(|n| n.cob)
+        self.needs.iter().chain(self.budget.as_deref()).map(|need| need.cob)
     }
 }
 
@@ -265,20 +276,20 @@ impl Sets {
 
 /// Makes ready what is asked for of one bundle.
 pub(crate) struct Compiler<'a> {
-    bundle: &'a Bundle,
+    known: &'a BTreeMap<KindName, Kind>,
     in_process: &'a [String],
     kinds: BTreeMap<&'a KindName, Arc<KindTable>>,
     sets: Sets,
 }
 
 impl<'a> Compiler<'a> {
-    pub(crate) fn new(bundle: &'a Bundle, in_process: &'a [String]) -> Self {
-        Self { bundle, in_process, kinds: BTreeMap::new(), sets: Sets::default() }
+    pub(crate) fn new(known: &'a BTreeMap<KindName, Kind>, in_process: &'a [String]) -> Self {
+        Self { known, in_process, kinds: BTreeMap::new(), sets: Sets::default() }
     }
 
     /// None: its kind is not there. `Bundle::validate` has seen to it that there is none of these.
     pub(crate) fn spec(&mut self, cob: &Cob, names: &mut Names) -> Option<Arc<Spec>> {
-        let (name, kind) = self.bundle.kinds.get_key_value(&cob.kind)?;
+        let (name, kind) = self.known.get_key_value(&cob.kind)?;
         let table = self.kinds.entry(name).or_insert_with(|| {
             let process = !self.in_process.contains(&kind.backend);
             Arc::new(KindTable::new(kind, process, names))

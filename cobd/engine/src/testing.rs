@@ -22,6 +22,7 @@ use cob_types::{
     Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
 };
 
+use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, CheckOutcome, Event};
@@ -37,8 +38,8 @@ pub(crate) const CONTENT: Fingerprint = Fingerprint([7; 16]);
 pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
-    bundle: Arc<Bundle>,
-    going: Option<Arc<Bundle>>,
+    bundle: AnyBundle,
+    going: Option<AnyBundle>,
     order: Arc<SwitchOrder>,
     jobs: BTreeMap<CobId, Number>,
     durable: Durable,
@@ -54,7 +55,7 @@ impl Bench {
         let mut bench = Self {
             engine: Engine::new(&host, life),
             now: Time(1_000_000_000),
-            bundle: bundle.clone(),
+            bundle: bundle.clone().into(),
             going: None,
             order: free(1),
             jobs: BTreeMap::new(),
@@ -63,7 +64,7 @@ impl Bench {
         };
         bench.event(Event::Go {
             generation: GenerationNumber(1),
-            bundle: bundle.clone(),
+            bundle: bundle.clone().into(),
             in_process: Vec::new(),
             order: free(1),
         });
@@ -151,8 +152,8 @@ impl Bench {
             host: &host,
             life,
             durable: &self.durable.clone(),
-            active: Some(&self.bundle),
-            going: self.going.as_ref(),
+            active: Some(self.bundle.clone()),
+            going: self.going.clone(),
             order: self.order.clone(),
             in_process: &[],
             same_boot: true,

@@ -25,7 +25,7 @@ use cob_engine::time::Span;
 use cob_types::cob::Fingerprint;
 use cob_types::status::PeerStatus;
 use cob_types::words::count;
-use cob_types::{Cob, CobId, GenerationNumber, HostName, Manifest};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest, Packed};
 use tracing::debug;
 
 use super::folders::Folders;
@@ -212,12 +212,12 @@ impl Daemon {
             self.ahead.generation = Some(generation);
             let start = self.engine.life().start;
             let new = self.new_in(prepared);
-            let folders = Folders::of(&self.payload_root, &prepared.bundle, new.iter());
-            for cob in new {
-                let (cob, of) = (&cob.id, cob.fingerprint);
-                if self.ahead.is_awaited(cob) {
-                    continue;
-                }
+            let bundle = &prepared.bundle;
+            let with_files = new.iter().filter(|cob| bundle.has_files(cob)).filter_map(|cob| bundle.get(cob));
+            let folders = Folders::of(&self.payload_root, bundle, with_files);
+            for cob in &new {
+                let of = bundle.fingerprint_of(cob).filter(|_| !self.ahead.is_awaited(cob));
+                let Some(of) = of else { continue };
                 let context = folders.ready(prepared, cob).map(|ready| ready.context_in(prepared));
                 let Some(Ok(context)) = context else { continue };
                 let job = self.ahead.next_job(start);
@@ -301,17 +301,26 @@ impl Daemon {
 
     /// What was seen ahead of a change object that the engine wants checked.
     pub(super) fn seen_ahead(&mut self, cob: &CobId, job: JobId) -> Seen {
-        let ready = self.active.as_ref().and_then(|active| active.ready(cob));
-        let Some(of) = ready.map(|ready| ready.cob.fingerprint) else { return Seen::Nothing };
+        let active = self.active.as_ref();
+        let Some(of) = active.and_then(|active| active.prepared.bundle.fingerprint_of(cob)) else {
+            return Seen::Nothing;
+        };
         self.ahead.seen(cob, of, job, self.clock.now())
     }
 
     /// Those that are looked at anew when a generation is activated.
-    fn new_in(&self, prepared: &Prepared) -> Vec<Arc<Cob>> {
-        let Some(active) = &self.active else { return prepared.bundle.cobs.values().cloned().collect() };
-        let of = |cob: Option<&Arc<Cob>>| cob.map(|cob| cob.fingerprint);
-        let differing = prepared.bundle.differences(&active.prepared.bundle);
-        differing.filter(|d| of(d.before) != of(d.now)).filter_map(|d| d.now).cloned().collect()
+    fn new_in(&self, prepared: &Prepared) -> Vec<CobId> {
+        let nothing;
+        let before = match &self.active {
+            Some(active) => &*active.prepared.bundle,
+            None => {
+                nothing = Packed::empty(self.config.host.clone());
+                &nothing
+            }
+        };
+        let now = &prepared.bundle;
+        let is_other = |cob: &&CobId| now.has(cob) && now.fingerprint_of(cob) != before.fingerprint_of(cob);
+        now.changed(before).filter(is_other).cloned().collect()
     }
 }
 

@@ -56,8 +56,8 @@ impl Checks {
 impl Daemon {
     /// Whether a check may begin now; if not, it begins when others have ended.
     pub(super) fn may_check(&mut self, cob: &CobId, number: Number) -> bool {
-        let ready = self.active.as_ref().and_then(|active| active.ready(cob));
-        let in_turn = ready.is_some_and(|ready| self.kinds.checks_in_turn(ready.kind));
+        let kind = self.active.as_ref().and_then(|active| active.kind_of(cob));
+        let in_turn = kind.is_some_and(|kind| self.kinds.checks_in_turn(kind));
         !in_turn || self.checks.take(cob, number)
     }
 

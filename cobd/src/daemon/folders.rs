@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cob_types::kind::PayloadFile;
-use cob_types::{Bundle, Cob, CobId, Kind, KindName};
+use cob_types::{Cob, CobId, Kind, KindName, Packed};
 use tracing::error;
 
 use crate::generations::Prepared;
@@ -28,7 +28,7 @@ pub(super) struct Folders {
 
 /// A change object, ready for jobs.
 pub(super) struct Ready<'a> {
-    pub(super) cob: &'a Arc<Cob>,
+    pub(super) cob: Arc<Cob>,
     pub(super) kind: &'a Arc<Kind>,
     folder: &'a Folder,
 }
@@ -36,9 +36,9 @@ pub(super) struct Ready<'a> {
 impl Folders {
     /// Puts the files of all kinds of a generation in place, and those of these change objects. What could not be put there
     /// is told, and its jobs fail.
-    pub(super) fn of<'a>(root: &Path, bundle: &Bundle, cobs: impl Iterator<Item = &'a Arc<Cob>>) -> Self {
+    pub(super) fn of(root: &Path, bundle: &Packed, cobs: impl Iterator<Item = Arc<Cob>>) -> Self {
         let put = |what: &str, files: &BTreeMap<String, PayloadFile>| {
-            let folder = payload::materialise(root, files, &bundle.blobs).map_err(|e| e.to_string());
+            let folder = payload::materialise(root, files, bundle.blobs()).map_err(|e| e.to_string());
             if let Err(error) = &folder {
                 error!(of = what, error, "files can't be put in place; the jobs that need them will fail");
             }
@@ -49,11 +49,11 @@ impl Folders {
         };
         let mut own = BTreeMap::new();
         for cob in cobs.filter(|cob| !cob.files.is_empty()) {
-            let of_kind = bundle.kinds.get(&cob.kind).into_iter().flat_map(|kind| &kind.files);
+            let of_kind = bundle.kinds().get(&cob.kind).into_iter().flat_map(|kind| &kind.files);
             let files = of_kind.chain(&cob.files).map(|(name, file)| (name.clone(), file.clone())).collect();
             own.insert(cob.id.clone(), put(cob.id.as_str(), &files));
         }
-        Self { kinds: bundle.kinds.iter().map(of_kind).collect(), own }
+        Self { kinds: bundle.kinds().iter().map(of_kind).collect(), own }
     }
 
     /// Takes over what an earlier generation had: of change objects that are `still_there` and were not put in place anew, and
@@ -80,12 +80,17 @@ impl Folders {
     }
 
     /// A change object of the generation; none: it is not in it.
-    pub(super) fn ready<'a>(&'a self, prepared: &'a Prepared, cob: &CobId) -> Option<Ready<'a>> {
+    pub(super) fn ready(&self, prepared: &Prepared, cob: &CobId) -> Option<Ready<'_>> {
         self.find(&prepared.bundle, cob)
     }
 
-    fn find<'a>(&'a self, bundle: &'a Bundle, cob: &CobId) -> Option<Ready<'a>> {
-        let cob = bundle.cobs.get(cob)?;
+    /// The kind of a change object of the generation: less than to unpack it.
+    pub(super) fn kind_of(&self, prepared: &Prepared, cob: &CobId) -> Option<&Arc<Kind>> {
+        self.kinds.get(prepared.bundle.kind_of(cob)?).map(|(kind, _)| kind)
+    }
+
+    fn find(&self, bundle: &Packed, cob: &CobId) -> Option<Ready<'_>> {
+        let cob = bundle.get(cob)?;
         let (kind, of_kind) = self.kinds.get(&cob.kind)?;
         let folder = if cob.files.is_empty() { of_kind } else { self.own.get(&cob.id)? };
         Some(Ready { cob, kind, folder })
@@ -96,7 +101,7 @@ impl Ready<'_> {
     /// What is known of it in its generation, without a move.
     pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {
         // The secrets that its content names, as they are in the bundle.
-        let secret = |id| prepared.bundle.secrets.get(&id).map(|sealed| (id, sealed.to_vec()));
+        let secret = |id| prepared.bundle.secrets().get(&id).map(|sealed| (id, sealed.to_vec()));
         Ok(Context {
             cob: self.cob.clone(),
             kind: self.kind.clone(),
@@ -111,13 +116,13 @@ impl Ready<'_> {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::canonical;
+    use cob_types::{Bundle, canonical};
     use serde_json::json;
 
     use super::*;
 
     /// A generation of change objects `here/NAME` of the kind `k`, each with a file of its own if a text is given.
-    fn bundle(of_kind: &str, cobs: &[(&str, Option<&str>)]) -> Bundle {
+    fn bundle(of_kind: &str, cobs: &[(&str, Option<&str>)]) -> Packed {
         let mut bundle = Bundle::empty("here".parse().expect("a name"));
         let mut file = |text: &str| {
             let blob = canonical::blob_hash(text.as_bytes());
@@ -153,11 +158,11 @@ mod tests {
             bundle.cobs.insert(id, Arc::new(cob));
         }
         bundle.kinds.insert(kind.name.clone(), kind);
-        bundle
+        Packed::of(&bundle).expect("CBOR")
     }
 
     /// What stands in the folder of a change object; none: it could not be put there.
-    fn files(folders: &Folders, bundle: &Bundle, cob: &str) -> Option<Vec<String>> {
+    fn files(folders: &Folders, bundle: &Packed, cob: &str) -> Option<Vec<String>> {
         let ready = folders.find(bundle, &cob.parse().expect("an id")).expect("it is there");
         let folder = ready.folder.as_ref().ok()?;
         let all = ["of-kind", "own"].into_iter().filter_map(|name| std::fs::read_to_string(folder.join(name)).ok());
@@ -168,14 +173,14 @@ mod tests {
     fn each_finds_the_files_of_its_kind_and_its_own_and_what_is_as_it_was_is_not_put_there_again() {
         let root = tempfile::tempdir().expect("a folder");
         let first = bundle("1", &[("plain", None), ("a", Some("a1")), ("b", Some("b1"))]);
-        let before = Folders::of(root.path(), &first, first.cobs.values());
+        let before = Folders::of(root.path(), &first, all(&first));
         assert_eq!(files(&before, &first, "here/plain"), Some(vec!["1".to_owned()]));
         assert_eq!(files(&before, &first, "here/b"), Some(vec!["1".to_owned(), "b1".to_owned()]));
         // One has another file, one none any more.
         let second = bundle("1", &[("plain", None), ("a", Some("a2")), ("b", None), ("c", Some("c"))]);
-        let changed = second.cobs.values().filter(|cob| ["here/a", "here/b", "here/c"].contains(&cob.id.as_str()));
+        let changed = all(&second).filter(|cob| ["here/a", "here/b", "here/c"].contains(&cob.id.as_str()));
         let mut now = Folders::of(root.path(), &second, changed);
-        now.take_over(before, |cob| second.cobs.contains_key(cob));
+        now.take_over(before, |cob| second.has(cob));
         for (cob, found) in [("plain", "1"), ("a", "1a2"), ("b", "1"), ("c", "1c")] {
             assert_eq!(files(&now, &second, &format!("here/{cob}")).map(|all| all.concat()).as_deref(), Some(found));
         }
@@ -186,7 +191,7 @@ mod tests {
     fn what_could_not_be_put_in_place_is_tried_again_and_a_kind_keeps_the_folder_that_it_had() {
         let root = tempfile::tempdir().expect("a folder");
         let whole = bundle("1", &[("plain", None), ("a", Some("a"))]);
-        let had = Folders::of(root.path(), &whole, whole.cobs.values());
+        let had = Folders::of(root.path(), &whole, all(&whole));
         // Where a file stands no folder can be made.
         let blocked = root.path().join("file");
         std::fs::write(&blocked, "").expect("written");
@@ -194,8 +199,12 @@ mod tests {
         assert_eq!(files(&now, &whole, "here/plain"), None);
         now.take_over(had, |_| true);
         assert!(files(&now, &whole, "here/plain").is_some() && files(&now, &whole, "here/a").is_some());
-        let failed = Folders::of(&blocked, &whole, whole.cobs.values());
+        let failed = Folders::of(&blocked, &whole, all(&whole));
         assert_eq!(missing(&failed), ["here/a"]);
+    }
+
+    fn all(bundle: &Packed) -> impl Iterator<Item = Arc<Cob>> {
+        bundle.iter().map(|(_, cob)| cob)
     }
 
     fn missing(folders: &Folders) -> Vec<&str> {

@@ -15,7 +15,7 @@ use cob_engine::Time;
 use cob_engine::record::Record;
 use cob_engine::time::Span;
 use cob_types::history::HistoryEntry;
-use cob_types::{Bundle, HostName, codec};
+use cob_types::{HostName, Packed, codec};
 use tracing::warn;
 
 use super::perform::measured;
@@ -70,7 +70,7 @@ enum Word {
     CatchUp {
         from: u64,
         upto: u64,
-        bundle: Option<Arc<Bundle>>,
+        bundle: Option<Arc<Packed>>,
     },
     Ask(Query, Reply),
 }
@@ -131,7 +131,7 @@ impl Indexing {
 
     /// Hands over what waits, which must be committed: an index that knows of more than the journal is put aside. It can
     /// be rebuilt, so its faults stop nothing.
-    pub(super) fn feed(&mut self, bundle: Option<&Arc<Bundle>>, now: Time) {
+    pub(super) fn feed(&mut self, bundle: Option<&Arc<Packed>>, now: Time) {
         self.due = Time::NEVER;
         let Some(keeper) = &self.keeper else { return };
         if keeper.feeding.load(Ordering::Relaxed) >= LISTS {
@@ -143,7 +143,7 @@ impl Indexing {
         self.hand_over(bundle);
     }
 
-    fn hand_over(&mut self, bundle: Option<&Arc<Bundle>>) {
+    fn hand_over(&mut self, bundle: Option<&Arc<Packed>>) {
         let word = match self.behind.take() {
             Some(from) => Word::CatchUp { from, upto: self.last, bundle: bundle.cloned() },
             None if self.waiting.is_empty() => return,
@@ -158,7 +158,7 @@ impl Indexing {
     }
 
     /// Asks for a part of the history, of committed records. The answer comes in another thread.
-    pub(super) fn history(&mut self, bundle: Option<&Arc<Bundle>>, query: Query, reply: Reply) {
+    pub(super) fn history(&mut self, bundle: Option<&Arc<Packed>>, query: Query, reply: Reply) {
         self.hand_over(bundle);
         self.due = Time::NEVER;
         match &self.keeper {
@@ -221,7 +221,7 @@ impl Keeping {
         }
     }
 
-    fn catch_up(&mut self, from: u64, upto: u64, bundle: Option<&Bundle>) {
+    fn catch_up(&mut self, from: u64, upto: u64, bundle: Option<&Packed>) {
         let past = match Past::read(&self.journal, from, upto) {
             Ok(past) => past,
             Err(error) => {
@@ -233,7 +233,7 @@ impl Keeping {
         let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
         let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
             let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
-            let measured = measured(|cob| Some(bundle?.cobs.get(cob)?.kind.clone()), &record);
+            let measured = measured(|cob| bundle?.kind_of(cob).cloned(), &record);
             Some(self::entry(&self.host, entry.seq, &record, measured))
         });
         add(&mut self.index, entries);

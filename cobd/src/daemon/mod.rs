@@ -40,7 +40,7 @@ use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
 use cob_types::outcome::Course;
-use cob_types::{CobId, GenerationNumber, HostName, Manifest, Number, PublicKey};
+use cob_types::{CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -155,6 +155,10 @@ impl Active {
     /// A change object of it.
     fn ready(&self, cob: &CobId) -> Option<Ready<'_>> {
         self.folders.ready(&self.prepared, cob)
+    }
+
+    fn kind_of(&self, cob: &CobId) -> Option<&Arc<Kind>> {
+        self.folders.kind_of(&self.prepared, cob)
     }
 }
 

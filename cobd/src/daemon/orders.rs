@@ -363,7 +363,7 @@ impl Daemon {
         }
         let way = self.way_to(generation)?;
         let in_process = prepared.in_process(&self.kinds);
-        let bundle = prepared.bundle.clone();
+        let bundle = prepared.bundle.clone().into();
         let event = match way {
             Way::Forward => Event::Go { generation, bundle, in_process, order: self.order_of(&prepared, None) },
             Way::Back(signed) if signed.manifest != prepared.hash => {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cob_engine::record::{Body, Record};
 use cob_engine::{Event, Run, Time};
-use cob_types::beside::Difference;
 use cob_types::message::MAX_BATCH;
-use cob_types::{Batch, Bundle, Cob, CobId, HostName, Item, KindName, codec};
+use cob_types::{Batch, CobId, HostName, Item, KindName, Packed, codec};
 use tracing::{error, info, warn};
 
 use super::ahead::Seen;
@@ -178,31 +177,29 @@ impl Daemon {
         let bundle = &prepared.bundle;
         let (before, earlier) = match self.active.take() {
             Some(active) => (active.prepared.bundle, active.folders),
-            None => (Arc::new(Bundle::empty(self.config.host.clone())), Folders::default()),
+            None => (Arc::new(Packed::empty(self.config.host.clone())), Folders::default()),
         };
-        let mut concerned = BTreeSet::new();
-        let mut new: BTreeMap<&CobId, &Arc<Cob>> =
-            earlier.missing().filter_map(|id| bundle.cobs.get_key_value(id)).collect();
-        for Difference { id, before: was, now } in bundle.differences(&before) {
-            let kind_before = was.and_then(|cob| before.kinds.get(&cob.kind));
-            let kind_now = now.and_then(|cob| bundle.kinds.get(&cob.kind));
+        let (mut concerned, mut new) = (BTreeSet::new(), BTreeSet::new());
+        new.extend(earlier.missing().filter(|id| bundle.has(id)).cloned());
+        for id in bundle.changed(&before) {
+            let kind_before = before.kind_of(id).and_then(|kind| before.kinds().get(kind));
+            let kind_now = bundle.kind_of(id).and_then(|kind| bundle.kinds().get(kind));
             concerned.extend(kind_before.into_iter().chain(kind_now).map(|kind| kind.backend.clone()));
-            if let Some(cob) = now {
-                new.insert(id, cob);
+            if bundle.has(id) {
+                new.extend(Some(id).filter(|id| bundle.has_files(id)).cloned());
                 continue;
             }
             self.last_lines.remove(id);
-            if was.is_some_and(|cob| cob.leaves_as_it_is()) {
+            if before.get(id).is_some_and(|cob| cob.leaves_as_it_is()) {
                 self.kinds.forget_kept(id);
             } else {
                 drop(self.kinds.forget(id));
             }
         }
-        let mut folders = Folders::of(&self.payload_root, bundle, new.into_values());
-        folders.take_over(earlier, |id| bundle.cobs.contains_key(id));
-        let kind_of = |cob: &'_ Arc<Cob>| bundle.kinds.get(&cob.kind);
-        self.kinds.watch(bundle.cobs.values().filter_map(|cob| Some((&**cob, kind_of(cob)?))), &concerned);
-        self.rounds.only(|cob| bundle.cobs.contains_key(cob));
+        let mut folders = Folders::of(&self.payload_root, bundle, new.iter().filter_map(|id| bundle.get(id)));
+        folders.take_over(earlier, |id| bundle.has(id));
+        self.kinds.watch(bundle, &concerned);
+        self.rounds.only(|cob| bundle.has(cob));
         self.active = Some(Active { prepared, folders });
         self.tell_roster();
     }
@@ -304,7 +301,7 @@ impl Daemon {
         for (record, seq) in records.into_iter().zip(first..) {
             self.note_course(seq, &record);
             let active = self.active.as_ref();
-            let measured = measured(|cob| Some(active?.ready(cob)?.cob.kind.clone()), &record);
+            let measured = measured(|cob| active?.prepared.bundle.kind_of(cob).cloned(), &record);
             self.index.add(seq, record, measured, now);
         }
         if now >= self.index.due() {

@@ -167,7 +167,7 @@ impl Daemon {
         // What was seen before the question does not answer it.
         self.ahead.forget_what_counts();
         let all: BTreeSet<CobId> = match (&self.active, cobs) {
-            (Some(active), []) => active.prepared.bundle.cobs.keys().cloned().collect(),
+            (Some(active), []) => active.prepared.bundle.ids().cloned().collect(),
             (_, cobs) => cobs.iter().cloned().collect(),
         };
         self.rounds.begun += 1;

@@ -174,8 +174,8 @@ impl Daemon {
             host: &config.host,
             life,
             durable: &durable,
-            active: active.as_ref().map(|p| &p.bundle),
-            going: coming.as_ref().map(|p| &p.bundle),
+            active: active.as_ref().map(|p| p.bundle.clone().into()),
+            going: coming.as_ref().map(|p| p.bundle.clone().into()),
             order: order_of_return(&generations, active.as_ref(), coming.as_ref()),
             in_process: &in_process,
             same_boot,
@@ -244,7 +244,7 @@ impl Daemon {
     fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
         if let Some(active) = active {
             let bundles = [Some(&active), self.coming.as_ref()];
-            self.kinds.return_to(&bundles.into_iter().flatten().flat_map(|p| p.bundle.cobs.keys().cloned()).collect());
+            self.kinds.return_to(&bundles.into_iter().flatten().flat_map(|p| p.bundle.ids().cloned()).collect());
             self.make_ready(active);
         } else {
             self.tell_roster();

@@ -98,7 +98,7 @@ pub trait Backend: Send + Sync {
 
     /// These change objects are here, and no others: what happens to them behind our back is to be noticed
     /// from here on, as well as that can be done.
-    fn watch(&self, _tools: &Tools, _cobs: &mut dyn Iterator<Item = &Cob>) {}
+    fn watch(&self, _tools: &Tools, _cobs: &mut dyn Iterator<Item = Arc<Cob>>) {}
 }
 
 /// What a check or a transition is about.

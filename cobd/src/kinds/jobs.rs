@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::status::FileDrift;
-use cob_types::{Bundle, Cob, CobId, Kind};
+use cob_types::{Cob, CobId, Kind, Packed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -225,8 +225,9 @@ impl Kinds {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn accept_secrets(&self, bundle: &Bundle, before: &Bundle) -> Result<(), String> {
-        let mut new = bundle.secrets.iter().filter(|(id, sealed)| before.secrets.get(*id) != Some(*sealed)).peekable();
+    pub fn accept_secrets(&self, bundle: &Packed, before: &Packed) -> Result<(), String> {
+        let mut new =
+            bundle.secrets().iter().filter(|(id, sealed)| before.secrets().get(*id) != Some(*sealed)).peekable();
         if new.peek().is_none() {
             return Ok(());
         }
@@ -366,10 +367,9 @@ impl Kinds {
 
     /// What happens to these change objects behind our back is noticed from here on. The others of which a back end was
     /// told before have left; back ends of whose change objects none is otherwise than before are not `concerned`.
-    pub fn watch<'a>(&self, cobs: impl Iterator<Item = (&'a Cob, &'a Kind)> + Clone, concerned: &BTreeSet<String>) {
+    pub fn watch(&self, bundle: &Packed, concerned: &BTreeSet<String>) {
         for (name, backend) in self.backends.iter().filter(|(name, _)| concerned.contains(**name)) {
-            let mut own = cobs.clone().filter(|(_, kind)| kind.backend == *name).map(|(cob, _)| cob);
-            backend.watch(&self.hands.tools, &mut own);
+            backend.watch(&self.hands.tools, &mut bundle.iter_of(|kind| kind.backend == *name));
         }
     }
 

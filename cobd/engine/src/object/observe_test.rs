@@ -17,7 +17,12 @@ fn status(b: &Bench, cob: &str) -> CobStatus {
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Go { generation: GenerationNumber(generation), bundle, in_process: Vec::new(), order: free(generation) }
+    Event::Go {
+        generation: GenerationNumber(generation),
+        bundle: bundle.into(),
+        in_process: Vec::new(),
+        order: free(generation),
+    }
 }
 
 fn acts(told: &[String]) -> usize {

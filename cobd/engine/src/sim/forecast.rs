@@ -447,9 +447,9 @@ impl<P: Pace> Running<'_, P> {
 fn go(order: &Arc<SwitchOrder>, bundle: Arc<Bundle>) -> Event {
     let (generation, in_process, order) = (order.to, Vec::new(), order.clone());
     if order.to < order.from {
-        Event::Back { generation, bundle, in_process, order }
+        Event::Back { generation, bundle: bundle.into(), in_process, order }
     } else {
-        Event::Go { generation, bundle, in_process, order }
+        Event::Go { generation, bundle: bundle.into(), in_process, order }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cob_types::{Bundle, GenerationNumber, SwitchOrder};
 
+use crate::bundle::AnyBundle;
 use crate::event::Event;
 
 /// What a host was given: its bundle in each generation.
@@ -35,12 +36,12 @@ pub(super) struct Word {
 
 impl Word {
     /// What it is to the engine of a host with this bundle, to which the order leads.
-    pub(super) fn event(self, bundle: Arc<Bundle>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
+    pub(super) fn event(self, bundle: impl Into<AnyBundle>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
         let generation = self.to;
         if self.back {
-            Event::Back { generation, bundle, in_process, order }
+            Event::Back { generation, bundle: bundle.into(), in_process, order }
         } else {
-            Event::Go { generation, bundle, in_process, order }
+            Event::Go { generation, bundle: bundle.into(), in_process, order }
         }
     }
 }

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use cob_types::message::Values;
 use cob_types::status::{Trouble, Wait};
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName, SwitchOrder};
+use cob_types::{
+    Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, Packed, StateName, SwitchOrder,
+};
 
+use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::{Engine, Faults};
 use crate::event::{ActionOutcome, Event, Order};
@@ -141,6 +144,8 @@ pub(super) struct Host {
     pub(super) name: HostName,
     /// Its part of every generation to which `go` was said.
     bundles: Bundles,
+    /// The same as the engine gets them.
+    packed: BTreeMap<GenerationNumber, Arc<Packed>>,
     /// What was said to it and is not on its record: it is said again when it returns.
     words: VecDeque<Word>,
     /// Where it was told to go last.
@@ -277,6 +282,7 @@ impl World {
         self.hosts.push(Host {
             name: name.clone(),
             bundles: BTreeMap::new(),
+            packed: BTreeMap::new(),
             words: VecDeque::new(),
             heading: GenerationNumber(0),
             turned: false,
@@ -320,6 +326,8 @@ impl World {
         for (name, bundle) in bundles {
             self.add_things(bundle, &Initial::PreRemove);
             let Some(host) = self.host_ix.get(name).copied() else { continue };
+            let packed = Packed::of(bundle).expect("CBOR carries a bundle");
+            self.hosts[host].packed.insert(order.to, Arc::new(packed));
             self.hosts[host].bundles.insert(order.to, bundle.clone());
             self.hosts[host].words.push_back(Word { to: order.to, back });
             self.say_words(host);
@@ -330,7 +338,7 @@ impl World {
     fn say_words(&mut self, host: usize) {
         while let (Some(word), true) = (self.hosts[host].words.front().copied(), self.hosts[host].engine.is_some()) {
             let h = &mut self.hosts[host];
-            let (bundle, order) = (h.bundles[&word.to].clone(), self.orders.between(h.active(), word.to));
+            let (bundle, order) = (h.packed[&word.to].clone(), self.orders.between(h.active(), word.to));
             (h.heading, h.turned) = (word.to, word.back);
             self.note_kept(host);
             self.event(host, word.event(bundle, order, self.in_process.clone()));
@@ -792,7 +800,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.life.start += u32::from(!same);
         let (active, going) = h.durable.needed_generations();
-        let bundle = |generation: Option<GenerationNumber>| h.bundles.get(&generation?);
+        let bundle = |generation: Option<GenerationNumber>| h.packed.get(&generation?).cloned().map(AnyBundle::from);
         let back = Return {
             host: &h.name,
             life: h.life,

@@ -121,8 +121,8 @@ impl Daemon {
         }
         let now = self.clock.now();
         for (cob, from, to) in made {
-            let ready = self.active.as_ref().and_then(|a| a.ready(&cob));
-            let transition = ready.and_then(|r| r.kind.transitions.iter().find(|t| t.from == from && t.to == to));
+            let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
+            let transition = kind.and_then(|kind| kind.transitions.iter().find(|t| t.from == from && t.to == to));
             if transition.is_some_and(|t| t.irreversible) {
                 self.note_switch(SwitchRecord::Made { cob, from, to }, None);
             }

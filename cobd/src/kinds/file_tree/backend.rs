@@ -176,7 +176,7 @@ impl Backend for FileTree {
         })
     }
 
-    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = &Cob>) {
+    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
         if lock(&self.shared.files).is_some() || cobs.next().is_none() {
             return;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::message::Values;
@@ -242,7 +243,7 @@ impl Backend for Service {
         leaving::put_back_all(tools, here);
     }
 
-    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = &Cob>) {
+    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
         self.watcher.watch(tools, cobs);
     }
 }

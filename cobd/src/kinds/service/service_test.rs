@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use cob_types::Kind;
 use cob_types::message::Values;
+use cob_types::{Bundle, HostName, Kind, Packed};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::kinds::testing::{Bench, kind, reason};
@@ -333,7 +333,11 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     let mut notices = bench.kinds.take_drifts().expect("nobody has it");
     // Watched before its folder is there.
     let concerned = BTreeSet::from([context.kind.backend.clone()]);
-    bench.kinds.watch(std::iter::once((&*context.cob, &*context.kind)), &concerned);
+    let mut bundle = Bundle::empty(HostName::new(context.cob.id.host_str()).expect("a name"));
+    bundle.kinds.insert(context.kind.name.clone(), (*context.kind).clone());
+    let nothing = Packed::of(&bundle).expect("CBOR");
+    bundle.cobs.insert(context.cob.id.clone(), context.cob.clone());
+    bench.kinds.watch(&Packed::of(&bundle).expect("CBOR"), &concerned);
     bench.transition(&context, "down", "up").await;
     while notices.try_recv().is_ok() {}
     let begun = Instant::now();
@@ -351,7 +355,7 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     // Looking is no reason to look.
     while notices.try_recv().is_ok() {}
     assert_eq!(bench.state(&context).await, "down");
-    bench.kinds.watch(std::iter::empty(), &concerned);
+    bench.kinds.watch(&nothing, &concerned);
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert!(notices.try_recv().is_err());
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cob_types::{Cob, CobId};
@@ -44,7 +44,7 @@ type Kept = BTreeMap<PathBuf, CobId>;
 
 impl Watcher {
     /// From here on these are watched, and no others.
-    pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = &Cob>) {
+    pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
         let (mut units, mut kept) = (Units::new(), Kept::new());
         for cob in cobs {
             match unit_of(&cob.content) {

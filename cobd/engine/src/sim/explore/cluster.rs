@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cob_types::message::Values;
 use cob_types::{Batch, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
 
+use crate::bundle::AnyBundle;
 use crate::canonical::Form;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
@@ -394,7 +395,8 @@ impl Setting<'_> {
         let mut life = daemon.engine.life();
         life.start += 1;
         let (active, going) = daemon.synced.needed_generations();
-        let bundle = |generation: Option<GenerationNumber>| self.bundles[host].get(&generation?);
+        let bundle =
+            |generation: Option<GenerationNumber>| self.bundles[host].get(&generation?).cloned().map(AnyBundle::from);
         let was = active.unwrap_or_default();
         let back = Return {
             host: &daemon.name,

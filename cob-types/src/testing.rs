@@ -1,0 +1,81 @@
+//! Bundles for tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thin_vec::{ThinVec, thin_vec};
+
+use crate::cob::{Cob, Fingerprint, Need, TransitionNeeds};
+use crate::generation::{BlobHash, Bundle};
+use crate::id::{CobId, HostName, KindName, StateName};
+use crate::kind::{Check, Kind, PayloadFile, Transition};
+use crate::small::SmallMap;
+
+pub(crate) fn state(text: &str) -> StateName {
+    StateName::new(text).expect("a state")
+}
+
+pub(crate) fn kind(name: &str) -> Kind {
+    let transition = Transition {
+        from: state("down"),
+        to: state("up"),
+        run: None,
+        timeout_ms: 1000,
+        grace_ms: 1000,
+        retries: 0,
+        retry_delay_ms: 0,
+        failure: None,
+        revert: None,
+        irreversible: false,
+    };
+    Kind {
+        name: KindName::new(name).expect("a name"),
+        backend: "noop".to_owned(),
+        states: vec![state("down"), state("up")],
+        preferred: state("up"),
+        pre_remove: state("down"),
+        priority: vec![state("down"), state("up")],
+        check: Check { run: None, timeout_ms: 1000, interval_ms: None },
+        transitions: vec![transition],
+        files: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn id(n: u8) -> CobId {
+    CobId::new(&format!("h/c{n}")).expect("an id")
+}
+
+pub(crate) fn cob(n: u8, version: u8) -> Cob {
+    let needs = vec![Need { cob: id(n.wrapping_add(1)), states: vec![state("up")] }];
+    Cob {
+        id: id(n),
+        kind: KindName::new("k").expect("a name"),
+        preferred: state("up"),
+        content: format!("{{\"text\":\"{}\"}}", "x".repeat(usize::from(version) * 9)),
+        fingerprint: Fingerprint([version; 16]),
+        rests_on: (version == 2).then_some(Fingerprint([n; 16])),
+        transitions: if version == 1 {
+            ThinVec::new()
+        } else {
+            thin_vec![TransitionNeeds { from: state("down"), to: state("up"), needs }]
+        },
+        locks: ThinVec::new(),
+        ranks: [(state("down"), u64::from(n)), (state("up"), u64::MAX)].into(),
+        expects: SmallMap::new(),
+        files: (version == 3)
+            .then(|| ("own".to_owned(), PayloadFile { mode: 0o644, blob: BlobHash([n; 32]) }))
+            .into_iter()
+            .collect(),
+        budget: None,
+        at_most: None,
+        keep: version == 3,
+        observe: false,
+    }
+}
+
+pub(crate) fn bundle(cobs: &[(u8, u8)]) -> Bundle {
+    let mut bundle = Bundle::empty(HostName::new("h").expect("a name"));
+    bundle.kinds.insert(kind("k").name, kind("k"));
+    bundle.cobs = cobs.iter().map(|(n, version)| (id(*n), Arc::new(cob(*n, *version)))).collect();
+    bundle
+}

@@ -1,0 +1,84 @@
+//! A bundle as it comes to the engine: as it was made, or packed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_types::beside::Difference;
+use cob_types::{Bundle, Cob, CobId, Kind, KindName, Packed};
+
+/// One host's part of a generation: of a plan, where it is gone through again and again, or of a daemon, where it rests.
+#[derive(Debug, Clone)]
+pub enum AnyBundle {
+    /// As it was made.
+    Whole(Arc<Bundle>),
+    /// Its change objects are unpacked when they are asked for.
+    Packed(Arc<Packed>),
+}
+
+impl AnyBundle {
+    /// The kinds of its change objects, by name.
+    #[must_use]
+    pub fn kinds(&self) -> &BTreeMap<KindName, Kind> {
+        match self {
+            Self::Whole(bundle) => &bundle.kinds,
+            Self::Packed(bundle) => bundle.kinds(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Whole(bundle) => bundle.cobs.len(),
+            Self::Packed(bundle) => bundle.len(),
+        }
+    }
+
+    pub(crate) fn has(&self, id: &CobId) -> bool {
+        match self {
+            Self::Whole(bundle) => bundle.cobs.contains_key(id),
+            Self::Packed(bundle) => bundle.has(id),
+        }
+    }
+
+    pub(crate) fn get(&self, id: &CobId) -> Option<Arc<Cob>> {
+        match self {
+            Self::Whole(bundle) => bundle.cobs.get(id).cloned(),
+            Self::Packed(bundle) => bundle.get(id),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (&CobId, Arc<Cob>)> + '_> {
+        match self {
+            Self::Whole(bundle) => Box::new(bundle.cobs.iter().map(|(id, cob)| (id, cob.clone()))),
+            Self::Packed(bundle) => Box::new(bundle.iter()),
+        }
+    }
+
+    /// As [`Bundle::differences`].
+    pub(crate) fn differences<'a>(&'a self, before: &'a Self) -> Box<dyn Iterator<Item = Difference> + 'a> {
+        match (self, before) {
+            (Self::Whole(now), Self::Whole(before)) => Box::new(now.differences(before)),
+            (Self::Packed(now), Self::Packed(before)) => Box::new(now.differences(before)),
+            // It makes no difference to what is found; nobody mixes them.
+            _ => Box::new(self.whole().differences(&before.whole()).collect::<Vec<_>>().into_iter()),
+        }
+    }
+
+    fn whole(&self) -> Arc<Bundle> {
+        match self {
+            Self::Whole(bundle) => bundle.clone(),
+            Self::Packed(bundle) => Arc::new(bundle.whole()),
+        }
+    }
+}
+
+impl From<Arc<Bundle>> for AnyBundle {
+    fn from(bundle: Arc<Bundle>) -> Self {
+        Self::Whole(bundle)
+    }
+}
+
+impl From<Arc<Packed>> for AnyBundle {
+    fn from(bundle: Arc<Packed>) -> Self {
+        Self::Packed(bundle)
+    }
+}
