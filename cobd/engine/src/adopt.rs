@@ -416,6 +416,17 @@ mod tests {
         assert!(told[2..].iter().all(|line| line.contains("h/z")), "{told:?}");
     }
 
+    #[test]
+    fn of_a_promise_of_one_that_is_where_it_should_be_nobody_who_waits_is_told() {
+        let mut b = Bench::new(&[X, Y]);
+        b.hears("request a/a of h/x@1 #1.7");
+        assert!(b.engine.restless().any(|o| !o.requests.is_empty()));
+        assert_eq!(restless(&b), (vec![], 2));
+        // What it is asked for leads it away.
+        b.hears("request a/b of h/y@0 #1.8");
+        assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1));
+    }
+
     /// What is passed over by an activation has begun anew all the same.
     #[test]
     fn what_was_counted_before_an_activation_counts_no_more() {

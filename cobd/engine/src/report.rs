@@ -28,21 +28,26 @@ impl Engine {
     /// Every change object of this host, by id.
     #[must_use]
     pub fn status(&self, now: Time) -> Vec<CobStatus> {
-        self.status_of_all(self.objects(), now)
+        self.status_of_all(self.objects(), now).collect()
     }
 
     /// What is told of one is large: what is sorted are references.
-    fn status_of_all<'a>(&self, objects: impl Iterator<Item = &'a Object>, now: Time) -> Vec<CobStatus> {
+    fn status_of_all<'a>(
+        &self,
+        objects: impl Iterator<Item = &'a Object>,
+        now: Time,
+    ) -> impl Iterator<Item = CobStatus> {
         let mut all: Vec<_> = objects.collect();
         all.sort_by_key(|o| self.names.cob_id(o.me));
-        all.into_iter().map(|o| self.object_status(o, now)).collect()
+        all.into_iter().map(move |o| self.object_status(o, now))
     }
 
     /// Those of which there is something to tell, by id, and the number of the others: these are where they should be,
-    /// at rest, and nobody asks them for anything.
+    /// whatever promises they have given or hold.
     #[must_use]
     pub fn status_of_restless(&self, now: Time) -> (Vec<CobStatus>, usize) {
-        let restless = self.status_of_all(self.restless(), now);
+        let restless: Vec<_> =
+            self.status_of_all(self.restless(), now).filter(|cob| !is_nothing_to_tell(cob)).collect();
         let at_rest = self.object_count() - restless.len();
         (restless, at_rest)
     }
@@ -252,4 +257,11 @@ impl Engine {
         };
         o.requests.iter().filter_map(holder).collect()
     }
+}
+
+/// It is where it should be. Who holds a promise of it, or asks for one, is of no use to those who wait for the host to come
+/// to rest.
+fn is_nothing_to_tell(cob: &CobStatus) -> bool {
+    let home = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
+    home && !cob.failed && !cob.retiring && cob.action.is_none() && cob.waits_for.is_empty() && cob.trouble.is_empty()
 }

@@ -128,7 +128,7 @@ impl Inside {
                 self.asked += 1;
                 let mut status = self.status.clone();
                 if of == StatusOf::Restless {
-                    status.cobs.retain(|c| !is_home(c) || c.retiring || !c.held_by.is_empty());
+                    status.cobs.retain(|c| !is_home(c) || c.retiring);
                     status.at_rest = (self.status.cobs.len() - status.cobs.len()) as u64;
                 }
                 drop(reply.send(status));
