@@ -198,31 +198,31 @@ impl Packed {
     /// Whether a change object is in it.
     #[must_use]
     pub fn has(&self, id: &CobId) -> bool {
-        self.find(id).is_some()
+        self.find(id.as_str()).is_some()
     }
 
     /// The kind of a change object that is in it.
     #[must_use]
     pub fn kind_of(&self, id: &CobId) -> Option<&KindName> {
-        self.kind_in(self.find(id)?)
+        self.kind_in(self.find(id.as_str())?)
     }
 
     /// The fingerprint of a change object that is in it.
     #[must_use]
     pub fn fingerprint_of(&self, id: &CobId) -> Option<Fingerprint> {
-        self.find(id).map(|slot| self.slots[slot].fingerprint)
+        self.find(id.as_str()).map(|slot| self.slots[slot].fingerprint)
     }
 
     /// Whether files of its own travel with a change object.
     #[must_use]
     pub fn has_files(&self, id: &CobId) -> bool {
-        self.find(id).is_some_and(|slot| self.slots[slot].has_files)
+        self.find(id.as_str()).is_some_and(|slot| self.slots[slot].has_files)
     }
 
     /// Unpacks a change object.
     #[must_use]
     pub fn get(&self, id: &CobId) -> Option<Arc<Cob>> {
-        Some(self.unpack(self.find(id)?))
+        Some(self.unpack(self.find(id.as_str())?))
     }
 
     /// Unpacks all change objects, one after the other, by their ids.
@@ -292,12 +292,12 @@ impl Packed {
 
     /// One that stands there in these bytes.
     fn find_as(&self, id: &str, digest: Digest) -> Option<usize> {
-        let slot = self.slots.binary_search_by(|slot| slot.id.as_str().cmp(id)).ok()?;
+        let slot = self.find(id)?;
         (self.slots[slot].digest == digest).then_some(slot)
     }
 
-    fn find(&self, id: &CobId) -> Option<usize> {
-        self.slots.binary_search_by(|slot| slot.id.cmp(id)).ok()
+    fn find(&self, id: &str) -> Option<usize> {
+        self.slots.binary_search_by(|slot| slot.id.as_str().cmp(id)).ok()
     }
 
     fn kind_in(&self, slot: usize) -> Option<&KindName> {
