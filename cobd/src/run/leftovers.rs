@@ -2,12 +2,15 @@
 //! behind.
 //!
 //! A process id alone means nothing: it may have been given to somebody else. A leftover is known by
-//! the session of its runner, *and* by the process group of its action or the variable in its environment
-//! that names the job. It is signalled through a handle that was opened before both were looked at.
+//! the session of its runner, *and* by the process group of its action, the variable in its environment
+//! that names the job, or the job's file that it prints into. It is signalled through a handle that was opened before
+//! all that was looked at.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -149,13 +152,21 @@ pub(crate) struct Trail {
     group: Option<i32>,
     /// The `NAME=VALUE` that all have in the environment, unless somebody takes it out (`env -i`, `sudo`).
     mark: String,
+    /// What all print into, unless somebody turns it elsewhere. Who does both is known by the group alone, which a runner
+    /// can tell only once it is there.
+    outputs: Vec<PathBuf>,
 }
 
 impl Trail {
     /// The mark of a job, and what its runner has written into the lock ([`super::runner::sign`]).
     pub(crate) fn new(signed: Option<&str>, mark: String) -> Self {
         let mut numbers = signed.unwrap_or_default().split_whitespace().map(|word| word.parse().ok());
-        Self { session: numbers.next().flatten(), group: numbers.next().flatten(), mark }
+        Self { session: numbers.next().flatten(), group: numbers.next().flatten(), mark, outputs: Vec::new() }
+    }
+
+    /// With the files that its processes print into.
+    pub(crate) fn with_outputs(self, outputs: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self { outputs: outputs.into_iter().collect(), ..self }
     }
 
     /// With a group that is known otherwise.
@@ -215,7 +226,14 @@ impl Trail {
         let Some(stat) = Stat::read(pid).filter(Stat::lives) else { return false };
         let in_group = || self.session.is_some() && self.group == Some(stat.group);
         self.session.is_none_or(|session| stat.session == session)
-            && (in_group() || has_in_environment(pid, &self.mark))
+            && (in_group() || self.prints(pid) || has_in_environment(pid, &self.mark))
+    }
+
+    fn prints(&self, pid: i32) -> bool {
+        let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let into = |fd| file(Path::new(&format!("/proc/{pid}/fd/{fd}")));
+        let printed = [1, 2].map(into);
+        self.outputs.iter().filter_map(|path| file(path)).any(|output| printed.contains(&Some(output)))
     }
 }
 

@@ -390,10 +390,17 @@ fn signed(folder: &Path) -> io::Result<Option<String>> {
     Ok(lock.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
 }
 
+/// Where the processes of an action are found.
+fn trail(folder: &Path, signed: Option<&str>) -> Trail {
+    let private = SpecFile::read(folder).ok().and_then(|spec| spec.secrets);
+    let place = private.as_deref().unwrap_or(folder);
+    Trail::new(signed, job::mark(folder)).with_outputs([job::OUTPUT, job::STDOUT].map(|name| place.join(name)))
+}
+
 /// Kills all that an action has begun, but for its runner, as a test of it asks for; whether there was any.
 pub(crate) fn kill_action(folder: &Path) -> bool {
     let signed = signed(folder).ok().flatten().filter(|text| !text.is_empty());
-    signed.is_some_and(|signed| Trail::new(Some(&signed), job::mark(folder)).kill() > 0)
+    signed.is_some_and(|signed| trail(folder, Some(&signed)).kill() > 0)
 }
 
 /// Ends what is left of a job whose runner was killed.
@@ -405,7 +412,7 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
         warn!(%job, "its runner was killed before it had begun it, or could open no more files; nothing of it had begun");
     } else {
         let grace = SpecFile::read(folder).map_or(GRACE, |s| Duration::from_millis(s.grace_ms));
-        let processes = Trail::new(text.as_deref(), job::mark(folder)).end(grace);
+        let processes = trail(folder, text.as_deref()).end(grace);
         warn!(%job, processes, "its runner was killed; what was left of its action was ended");
     }
     Ok(JobResult::lost(folder, now_ns()))

@@ -270,14 +270,29 @@ async fn an_action_that_clears_its_environment_goes_with_its_killed_runner_all_t
     let pid = bench.path("pid");
     let spec = bench.shell(&format!("exec env -i /bin/sh -c 'echo $$ > {}; exec sleep 600'", pid.display()));
     let spec = Spec { grace: Duration::from_millis(200), ..spec };
-    let started = bench.runner.start(&spec).expect("started");
-    let pid = number_in(&pid);
-    kill(number_in(&spec.id.folder(&bench.runner.root).join(job::LOCK)));
-    assert_eq!(started.ended().await.exit, Exit::Lost);
-    wait_for("the action is gone", || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.is_empty() || stat.contains(") Z")
-    });
+    let lock = spec.id.folder(&bench.runner.root).join(job::LOCK);
+    for known in ["its group", "its output"] {
+        let started = bench.runner.start(&spec).expect("started");
+        let action = number_in(&pid);
+        wait_for("the runner knows its group", || read(&lock).ends_with(&format!(" {action}")));
+        let runner = number_in(&lock);
+        if known == "its output" {
+            // As it is when the runner is killed before it can tell which group it has begun.
+            fs::write(&lock, runner.to_string()).expect("written");
+        }
+        kill(runner);
+        assert_eq!(started.ended().await.exit, Exit::Lost, "{known}");
+        wait_for("the action is gone", || {
+            let stat = read(Path::new(&format!("/proc/{action}/stat")));
+            stat.is_empty() || stat.contains(") Z")
+        });
+        bench.runner.remove(spec.id).expect("removed");
+        fs::remove_file(&pid).expect("removed");
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 #[tokio::test]

@@ -248,7 +248,8 @@ impl ServiceFolder {
         let signed = fs::read_to_string(self.file(LOCK)).ok()?;
         let main = fs::read_to_string(self.file(MAIN)).ok().and_then(|text| text.trim().parse().ok());
         let mark = format!("{SERVICE_VARIABLE}={}", self.0.display());
-        Some(Trail::new(Some(&signed), mark).with_group(main)).filter(Trail::has_session)
+        let output = self.private_output().unwrap_or_else(|| self.file(OUTPUT));
+        Some(Trail::new(Some(&signed), mark).with_group(main).with_outputs([output])).filter(Trail::has_session)
     }
 
     fn read<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
