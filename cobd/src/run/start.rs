@@ -391,16 +391,16 @@ fn signed(folder: &Path) -> io::Result<Option<String>> {
 }
 
 /// Where the processes of an action are found.
-fn trail(folder: &Path, signed: Option<&str>) -> Trail {
-    let private = SpecFile::read(folder).ok().and_then(|spec| spec.secrets);
-    let place = private.as_deref().unwrap_or(folder);
+fn trail(folder: &Path, spec: Option<&SpecFile>, signed: Option<&str>) -> Trail {
+    let place = spec.and_then(|spec| spec.secrets.as_deref()).unwrap_or(folder);
     Trail::new(signed, job::mark(folder)).with_outputs([job::OUTPUT, job::STDOUT].map(|name| place.join(name)))
 }
 
 /// Kills all that an action has begun, but for its runner, as a test of it asks for; whether there was any.
 pub(crate) fn kill_action(folder: &Path) -> bool {
     let signed = signed(folder).ok().flatten().filter(|text| !text.is_empty());
-    signed.is_some_and(|signed| trail(folder, Some(&signed)).kill() > 0)
+    let spec = SpecFile::read(folder).ok();
+    signed.is_some_and(|signed| trail(folder, spec.as_ref(), Some(&signed)).kill() > 0)
 }
 
 /// Ends what is left of a job whose runner was killed.
@@ -411,8 +411,9 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
     if text.as_ref().is_some_and(String::is_empty) {
         warn!(%job, "its runner was killed before it had begun it, or could open no more files; nothing of it had begun");
     } else {
-        let grace = SpecFile::read(folder).map_or(GRACE, |s| Duration::from_millis(s.grace_ms));
-        let processes = trail(folder, text.as_deref()).end(grace);
+        let spec = SpecFile::read(folder).ok();
+        let grace = spec.as_ref().map_or(GRACE, |spec| Duration::from_millis(spec.grace_ms));
+        let processes = trail(folder, spec.as_ref(), text.as_deref()).end(grace);
         warn!(%job, processes, "its runner was killed; what was left of its action was ended");
     }
     Ok(JobResult::lost(folder, now_ns()))

@@ -231,9 +231,10 @@ impl ServiceFolder {
         self.read::<EndedFile>(ENDED).map(|e| exit_in_words(&e.exit))
     }
 
-    /// What the service prints, while it runs with secrets in its environment.
-    pub(super) fn private_output(&self) -> Option<PathBuf> {
-        self.plan().and_then(|plan| plan.private).map(|folder| folder.join(OUTPUT)).filter(|path| present(path))
+    /// What the service prints into: while it runs with secrets in its environment, a file that is not kept.
+    pub(super) fn output(&self) -> PathBuf {
+        let private = self.plan().and_then(|plan| plan.private).map(|folder| folder.join(OUTPUT));
+        private.filter(|path| present(path)).unwrap_or_else(|| self.file(OUTPUT))
     }
 
     /// Ends what a killed keeper left behind.
@@ -248,8 +249,8 @@ impl ServiceFolder {
         let signed = fs::read_to_string(self.file(LOCK)).ok()?;
         let main = fs::read_to_string(self.file(MAIN)).ok().and_then(|text| text.trim().parse().ok());
         let mark = format!("{SERVICE_VARIABLE}={}", self.0.display());
-        let output = self.private_output().unwrap_or_else(|| self.file(OUTPUT));
-        Some(Trail::new(Some(&signed), mark).with_group(main).with_outputs([output])).filter(Trail::has_session)
+        let trail = Trail::new(Some(&signed), mark).with_group(main).with_outputs([self.output()]);
+        Some(trail).filter(Trail::has_session)
     }
 
     fn read<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {

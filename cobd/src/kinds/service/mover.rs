@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::backend::{CommandsContent, Content, read};
 use super::commands::{ATTEMPT, Commands, environment, last_line};
-use super::folder::{Look, OUTPUT, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
+use super::folder::{Look, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
 use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
@@ -361,17 +361,12 @@ impl<'a> Mover<'a> {
     }
 
     fn last_said(&self) -> String {
-        last_line(&self.commands.said(&self.output()))
-    }
-
-    /// What the service prints.
-    fn output(&self) -> PathBuf {
-        self.folder.private_output().unwrap_or_else(|| self.folder.file(OUTPUT))
+        last_line(&self.commands.said(&self.folder.output()))
     }
 
     /// What the service said becomes part of what the action said.
     fn show_output(&self) {
-        let said = self.commands.said(&self.output());
+        let said = self.commands.said(&self.folder.output());
         let _ = writeln!(std::io::stderr(), "{}", said.trim_end());
     }
 }
