@@ -240,18 +240,18 @@ impl Files {
         let disk = Disk::to_change()?;
         let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
-        if plan.before_is_new || aims || !plan.found.is_empty() {
-            self.keep_first(job, &plan)?;
-        }
+        let first = plan.before_is_new || aims || !plan.found.is_empty();
+        let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
         let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
         let unchanged = current.as_ref().is_some_and(|c| c.is_of(&job.wanted.spec));
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
-            self.store.record(Record {
+            let applied = Record {
                 spec: Some(job.wanted.spec.clone()),
                 before: Part::New(plan.before.clone().into()),
                 applied: Part::New(plan.applied.clone().into()),
                 ..record(job, Reason::Applied, &plan)
-            })?;
+            };
+            self.store.record_over(kept.as_ref(), applied)?;
         }
         self.forget_choices(job.cob);
         Ok(done)
@@ -272,15 +272,15 @@ impl Files {
         let disk = Disk::to_change()?;
         let plan = self.plan(&disk, job.cob, job.wanted, Some(&current), &For::Retiring(progress))?;
         let aims = self.may_go_on(&plan)?;
-        if aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty() {
-            self.keep_first(job, &plan)?;
-        }
+        let first = aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty();
+        let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
         let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
-        self.store.record(Record {
+        let retired = Record {
             before: Part::New(Frozen::default()),
             applied: Part::New(Frozen::default()),
             ..record(job, Reason::Retired, &plan)
-        })?;
+        };
+        self.store.record_over(kept.as_ref(), retired)?;
         self.forget_choices(job.cob);
         Ok(done)
     }
@@ -293,8 +293,9 @@ impl Files {
         Ok(!plan.begun.aim.is_empty() && !plan.steps.is_empty())
     }
 
-    /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer.
-    fn keep_first(&self, job: &Job<'_>, plan: &Plan) -> Result<(), FilesError> {
+    /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer. Returns
+    /// what stands as before from then on.
+    fn keep_first(&self, job: &Job<'_>, plan: &Plan) -> Result<Frozen, FilesError> {
         let mut before = plan.before.clone();
         if let Some(current) = self.store.managed(job.cob) {
             // What leaves is not forgotten before it has left.
@@ -303,12 +304,15 @@ impl Files {
             }
         }
         let reason = if plan.before_is_new { Reason::Before } else { Reason::Found };
-        self.store.record(Record {
-            before: Part::New(before.into()),
+        let before = Frozen::from(before);
+        let first = Record {
+            before: Part::New(before.clone()),
             found: plan.found.clone().into(),
             begun: plan.begun.clone().freeze(),
             ..record(job, reason, plan)
-        })
+        };
+        self.store.record(first)?;
+        Ok(before)
     }
 
     fn plan(

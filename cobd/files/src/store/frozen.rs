@@ -21,6 +21,11 @@ impl Frozen {
         self.0.iter().flat_map(|entries| entries.iter())
     }
 
+    /// The same, in halves.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&TreePath, &Kept)> {
+        self.iter().map(|(path, kept)| (path, kept))
+    }
+
     /// As a map again.
     pub(crate) fn thaw(&self) -> Listing {
         self.iter().cloned().collect()

@@ -173,6 +173,11 @@ impl Store {
     /// Records a version: on the disk, unless it can be found again without it. Those that come meanwhile share the next
     /// write.
     pub(crate) fn record(&self, record: Record) -> Result<(), FilesError> {
+        self.record_over(None, record)
+    }
+
+    /// The same, over a version of which it is known what stands there as before.
+    pub(crate) fn record_over(&self, before: Option<&Frozen>, record: Record) -> Result<(), FilesError> {
         let shared = &self.shared;
         if record.size() > LARGE {
             shared.write_at_once(record)?;
@@ -181,7 +186,12 @@ impl Store {
         }
         let slot = Slot::default();
         // Read before others wait for it: there is one job at a time for a change object, so it stays true.
-        let was = if lock(&shared.absent).is_some() { shared.absent_before(&record).ok().flatten() } else { None };
+        let is_asked = lock(&shared.absent).is_some();
+        let was = match before {
+            _ if !is_asked => None,
+            Some(before) => Some(absent::absent(before.entries()).cloned().collect()),
+            None => shared.absent_before(&record).ok().flatten(),
+        };
         lock(&shared.arrived).push(Arrived { record, was, slot: slot.clone() });
         let mut log = lock(&shared.log);
         if lock(&slot).is_none() {
@@ -483,7 +493,7 @@ fn note_absent(absent: &mut Option<Absent>, record: &Record, was: Result<Option<
     match was {
         Ok(was) => {
             known.remove(was.iter().flatten());
-            known.add(absent::absent(before.iter().map(|(path, kept)| (path, kept))));
+            known.add(absent::absent(before.entries()));
         }
         // It is gathered anew, and whoever asks for that hears why it can't be.
         Err(_) => *absent = None,
