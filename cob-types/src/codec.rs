@@ -48,6 +48,15 @@ pub fn encode_packed<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     Ok(serde_cbor::ser::to_vec_packed(value)?)
 }
 
+/// As [`encode_packed`], for what is too large to be held beside what it is made of.
+///
+/// # Errors
+/// As there, and what the writer says.
+pub fn write_packed<T: Serialize>(to: impl std::io::Write, value: &T) -> Result<(), CodecError> {
+    let to = serde_cbor::ser::IoWrite::new(to);
+    Ok(value.serialize(&mut serde_cbor::Serializer::new(to).packed_format())?)
+}
+
 /// Decodes either form.
 ///
 /// # Errors

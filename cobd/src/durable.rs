@@ -26,8 +26,22 @@ pub enum Sync {
 /// # Errors
 /// What the file system says; the old content is untouched then.
 pub fn write_file(folder: &Path, name: &str, mode: u32, bytes: &[u8], sync: Sync) -> io::Result<()> {
+    write_file_with(folder, name, mode, sync, |file| file.write_all(bytes))
+}
+
+/// The same with what `fill` writes into the file.
+///
+/// # Errors
+/// As [`write_file`], and those of `fill`.
+pub fn write_file_with(
+    folder: &Path,
+    name: &str,
+    mode: u32,
+    sync: Sync,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
-    let written = fill(&temp, mode, bytes, sync).and_then(|()| fs::rename(&temp, folder.join(name)));
+    let written = make(&temp, mode, sync, fill).and_then(|()| fs::rename(&temp, folder.join(name)));
     if let Err(error) = written {
         // The first error is the one that counts; a left-over is deleted by whoever finds it.
         let _ = fs::remove_file(&temp);
@@ -39,14 +53,14 @@ pub fn write_file(folder: &Path, name: &str, mode: u32, bytes: &[u8], sync: Sync
     }
 }
 
-fn fill(temp: &Path, mode: u32, bytes: &[u8], sync: Sync) -> io::Result<()> {
+fn make(temp: &Path, mode: u32, sync: Sync, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     match fs::remove_file(temp) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
     // `create_new` follows no link that somebody may have put there.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temp)?;
-    file.write_all(bytes)?;
+    fill(&mut file)?;
     match sync {
         Sync::Now => file.sync_data(),
         Sync::Later => Ok(()),

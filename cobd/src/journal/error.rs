@@ -66,9 +66,9 @@ pub enum JournalError {
         format: u16,
     },
     /// The payload is too long.
-    #[error("a record of {len} bytes; at most {MAX_PAYLOAD} are taken")]
+    #[error("a record of at least {len} bytes; at most {MAX_PAYLOAD} are taken")]
     TooLong {
-        /// Its length.
+        /// Its length, as far as it is known.
         len: usize,
     },
     /// More was appended between two commits than is held in memory.

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tracing::warn;
 
-use super::Journal;
 use super::error::JournalError;
 use super::lock::FolderLock;
-use super::record::{self, End, Entry, MAX_PAYLOAD, Scan, What};
+use super::record::{self, End, Entry, MAX_PAYLOAD, Scan, TooLong, What};
+use super::{Journal, WriteSnapshot};
 use crate::durable::{self, Sync, TEMP_SUFFIX};
 
 /// The file that names the newest segment, so that its loss is noticed.
@@ -229,18 +229,21 @@ impl Journal for FileJournal {
         Ok(())
     }
 
-    fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError> {
-        if snapshot.len() > MAX_PAYLOAD {
-            return Err(JournalError::TooLong { len: snapshot.len() });
-        }
+    fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
         self.commit()?;
         // An empty segment has the name that the new one would get: leave a number out.
         let seq = if self.next == self.segment { self.next + 1 } else { self.next };
-        let mut bytes = Vec::with_capacity(record::HEADER + snapshot.len());
-        record::encode(&mut bytes, seq, What::Snapshot, 0, snapshot);
         let path = self.folder.join(name(seq));
-        if let Err(source) = durable::write_file(&self.folder, &name(seq), 0o600, &bytes, Sync::Now) {
-            let error = JournalError::io(&path, "beginning a new segment")(source);
+        let mut length = 0;
+        let begun = durable::write_file_with(&self.folder, &name(seq), 0o600, Sync::Now, |file| {
+            length = record::write(file, seq, What::Snapshot, snapshot)?;
+            Ok(())
+        });
+        if let Err(source) = begun {
+            let error = match source.downcast::<TooLong>() {
+                Ok(TooLong(len)) => JournalError::TooLong { len },
+                Err(source) => JournalError::io(&path, "beginning a new segment")(source),
+            };
             // If it got its name, the next daemon would begin with it: what follows must go there.
             return Err(if path.exists() { self.stop(error) } else { error });
         }
@@ -254,7 +257,7 @@ impl Journal for FileJournal {
         };
         self.segment = seq;
         self.next = seq + 1;
-        self.committed = bytes.len() as u64;
+        self.committed = length;
         if let Err(error) = note_newest(&self.folder, seq) {
             // The older name is true as well: at least so far had it come.
             warn!(%error, "the name of the newest journal segment could not be noted");

@@ -279,6 +279,8 @@ fn too_long_a_record_is_refused() {
     assert!(matches!(journal.append(&payload), Err(JournalError::TooLong { .. })));
     assert!(matches!(journal.rotate(&payload), Err(JournalError::TooLong { .. })));
     write(&mut journal, &["fine"]);
+    drop(journal);
+    assert_eq!(payloads(&open(folder.path()).entries), ["fine"]);
 }
 
 #[derive(Debug, Clone)]

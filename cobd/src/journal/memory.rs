@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::Journal;
 use super::error::JournalError;
 use super::record::{self, End, Entry, MAX_PAYLOAD, What};
+use super::{Journal, WriteSnapshot};
 
 /// What survives the process.
 #[derive(Debug, Clone, Default)]
@@ -97,11 +97,15 @@ impl Journal for MemoryJournal {
         Ok(())
     }
 
-    fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError> {
+    fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
         self.commit()?;
         let seq = self.next;
-        let mut bytes = Vec::new();
-        record::encode(&mut bytes, seq, What::Snapshot, 0, snapshot);
+        let (mut payload, mut bytes) = (Vec::new(), Vec::new());
+        snapshot(&mut payload).map_err(JournalError::io("memory", "writing a snapshot"))?;
+        if payload.len() > MAX_PAYLOAD {
+            return Err(JournalError::TooLong { len: payload.len() });
+        }
+        record::encode(&mut bytes, seq, What::Snapshot, 0, &payload);
         self.disk.get().segments.push((seq, bytes));
         self.next += 1;
         Ok(seq)

@@ -32,6 +32,9 @@ pub use memory::{MemoryDisk, MemoryJournal};
 pub use past::Past;
 pub use record::{Entry, MAX_PAYLOAD, What};
 
+/// Writes a snapshot.
+pub type WriteSnapshot<'a> = dyn FnMut(&mut dyn std::io::Write) -> std::io::Result<()> + 'a;
+
 /// What the daemon needs of a journal; [`FileJournal`] and its twin in memory give it.
 pub trait Journal {
     /// Takes a record; it becomes durable with the next [`Journal::commit`].
@@ -52,7 +55,15 @@ pub trait Journal {
     /// # Errors
     /// As [`Journal::commit`]. When only the new segment could not be written, the journal goes on in
     /// the old one.
-    fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError>;
+    fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError> {
+        self.rotate_with(&mut |to| to.write_all(snapshot))
+    }
+
+    /// The same with what `snapshot` writes: it may be too large to be held twice.
+    ///
+    /// # Errors
+    /// As [`Journal::rotate`]; [`JournalError::TooLong`] beyond [`MAX_PAYLOAD`].
+    fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError>;
 
     /// The sequence number of the last record taken; zero: none yet.
     fn last_seq(&self) -> u64;

@@ -9,9 +9,13 @@
 //! write the pages of one commit in any order, so a bad record followed by good ones *of the same
 //! commit* is a torn tail; followed by one of a later commit it is damage.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
+
+use super::WriteSnapshot;
 
 /// The longest payload.
 pub const MAX_PAYLOAD: usize = 256 << 20;
@@ -66,17 +70,68 @@ pub(super) enum End {
 
 /// Adds a record to `out`. The caller has checked the length.
 pub(super) fn encode(out: &mut Vec<u8>, seq: u64, what: What, in_group: u32, payload: &[u8]) {
-    let start = out.len();
-    let length = u32::try_from(payload.len()).expect("payloads are capped far below 4 GiB");
-    out.extend(length.to_be_bytes());
-    out.extend([0; 4]);
-    out.extend(seq.to_be_bytes());
-    out.extend(FORMAT.to_be_bytes());
-    out.extend([what.code(), 0]);
-    out.extend(in_group.to_be_bytes());
+    out.extend(head(seq, what, in_group, payload.len(), |sum| crc32c::crc32c_append(sum, payload)));
     out.extend(payload);
-    let sum = checksum(&out[start..]);
-    out[start + 4..start + 8].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Writes a record that is alone in its commit as it is made, into an empty file. The bytes that it takes.
+pub(super) fn write(file: &File, seq: u64, what: What, payload: &mut WriteSnapshot<'_>) -> io::Result<u64> {
+    let mut to = file;
+    to.seek(SeekFrom::Start(HEADER as u64))?;
+    let mut to = BufWriter::with_capacity(64 << 10, Summed { to, length: 0, sum: 0, failed: None });
+    let written = payload(&mut to).and_then(|()| to.flush());
+    let (Summed { length, sum, failed, .. }, _) = to.into_parts();
+    // What encodes tells of an error of its own, which hides what the system has said.
+    failed.map_or(written, Err)?;
+    file.write_all_at(&head(seq, what, 0, length, |head| crc32c::crc32c_combine(head, sum, length)), 0)?;
+    Ok((HEADER + length) as u64)
+}
+
+/// What stands before a payload of this length; `sum` goes on with a checksum over it.
+fn head(seq: u64, what: What, in_group: u32, length: usize, sum: impl FnOnce(u32) -> u32) -> [u8; HEADER] {
+    let mut head = [0; HEADER];
+    let length = u32::try_from(length).expect("payloads are capped far below 4 GiB");
+    head[..4].copy_from_slice(&length.to_be_bytes());
+    head[8..16].copy_from_slice(&seq.to_be_bytes());
+    head[16..18].copy_from_slice(&FORMAT.to_be_bytes());
+    head[18] = what.code();
+    head[20..].copy_from_slice(&in_group.to_be_bytes());
+    let sum = sum(checksum(&head));
+    head[4..8].copy_from_slice(&sum.to_be_bytes());
+    head
+}
+
+/// A payload is longer than [`MAX_PAYLOAD`]; it was given up at this length.
+#[derive(Debug, thiserror::Error)]
+#[error("a record of {0} bytes and more")]
+pub(super) struct TooLong(pub(super) usize);
+
+/// Keeps count of what goes through it, and a checksum.
+struct Summed<'a> {
+    to: &'a File,
+    length: usize,
+    sum: u32,
+    /// Why nothing more is taken.
+    failed: Option<io::Error>,
+}
+
+impl Write for Summed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.length += bytes.len();
+        self.sum = crc32c::crc32c_append(self.sum, bytes);
+        let long = self.length > MAX_PAYLOAD;
+        let written = if long { Err(io::Error::other(TooLong(self.length))) } else { self.to.write_all(bytes) };
+        written.map_err(|error| {
+            let kind = error.kind();
+            self.failed.get_or_insert(error);
+            kind
+        })?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Reads a segment whose first record has the number `first`.
@@ -315,6 +370,32 @@ mod tests {
         let result = scan(&Bytes::from(bytes), 5);
         assert!(matches!(result.end, End::Torn(_)), "{:?}", result.end);
         assert_eq!(result.good, *ends.last().expect("some"));
+    }
+
+    #[test]
+    fn what_is_written_as_it_is_made_is_what_is_encoded_at_once() {
+        for length in [0, 1, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 300_000] {
+            let payload: Vec<u8> = (0..length).map(|n: u32| (n * 7 % 251) as u8).collect();
+            for piece in [1, 1000, 1 << 20] {
+                let file = tempfile::NamedTempFile::new().expect("a file");
+                let long = write(file.as_file(), 9, What::Snapshot, &mut |to| {
+                    payload.chunks(piece).try_for_each(|piece| to.write_all(piece))
+                });
+                let mut whole = Vec::new();
+                encode(&mut whole, 9, What::Snapshot, 0, &payload);
+                assert_eq!(long.expect("written"), whole.len() as u64);
+                assert!(std::fs::read(file.path()).expect("read") == whole, "{length} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_system_says_is_not_hidden_by_who_encodes() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
+        let error = write(&full, 1, What::Snapshot, &mut |to| {
+            to.write_all(&[1; 200_000]).map_err(|_| io::Error::other("it can't be encoded"))
+        });
+        assert_eq!(error.expect_err("no room").kind(), io::ErrorKind::StorageFull);
     }
 
     proptest! {
