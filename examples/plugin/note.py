@@ -30,49 +30,54 @@ def write(path, value):
 
 
 def describe(_):
-    return {"states": ["down", "up"]}
+    return {"states": ["down", "up", "outdated"]}
 
 
 def note_of(message):
-    """Where it is noted what was there before."""
+    """Where it is noted what was there before, and what this has written since."""
     return os.path.join(message["state_dir"], "before.json")
 
 
-def is_up(message):
-    config = message["config"]
-    return os.path.exists(note_of(message)) and read(config["file"]).get(config["key"]) == config["value"]
-
-
 def check(message):
-    if is_up(message):
-        return {"state": "up"}
+    if not os.path.exists(note_of(message)):
+        return {"state": "down"}
     config = message["config"]
     found = read(config["file"]).get(config["key"])
-    return {"state": "down", "difference": f"{config['key']} is {json.dumps(found)}"}
+    if found == config["value"]:
+        return {"state": "up"}
+    # As long as there is a note there is something to do: a way back that was killed is not `down` yet.
+    return {"state": "outdated", "difference": f"{config['key']} is {json.dumps(found)}"}
 
 
 def transition(message):
-    if is_up(message):
-        return {"done": True}
+    if message["to"] == "down":
+        return revert(message)
     config = message["config"]
+    key, value = config["key"], config["value"]
     everything = read(config["file"])
-    write(note_of(message), {"was": everything.get(config["key"]), "was_there": config["key"] in everything})
-    everything[config["key"]] = config["value"]
+    # What was there is noted before anything is changed, and only the first time.
+    note = read(note_of(message)) or {"was": everything.get(key), "was_there": key in everything, "written": []}
+    if value not in note["written"]:
+        note["written"].append(value)
+        write(note_of(message), note)
+    everything[key] = value
     write(config["file"], everything)
     return {"done": True}
 
 
 def revert(message):
-    if not is_up(message):
+    if not os.path.exists(note_of(message)):
         # Nothing was changed, or it was taken back already.
         return {"done": True}
-    config = message["config"]
-    everything, before = read(config["file"]), read(note_of(message))
-    if before["was_there"]:
-        everything[config["key"]] = before["was"]
-    else:
-        everything.pop(config["key"], None)
-    write(config["file"], everything)
+    key, note = message["config"]["key"], read(note_of(message))
+    everything = read(message["config"]["file"])
+    # What somebody else has written since stays.
+    if everything.get(key) in note["written"]:
+        if note["was_there"]:
+            everything[key] = note["was"]
+        else:
+            everything.pop(key, None)
+        write(message["config"]["file"], everything)
     os.remove(note_of(message))
     return {"done": True}
 

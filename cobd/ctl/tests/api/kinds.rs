@@ -111,9 +111,13 @@ fn the_plug_ins_of_the_example_keep_the_contract() {
     fs::write(&motd, "welcome\n").expect("written");
     fs::write(&notes, "{\"owner\": \"nobody\", \"size\": 3}\n").expect("written");
     let model = file.display().to_string();
+    let from_outdated = r#"{"from": "outdated", "to": "up"}, {"from": "outdated", "to": "down"}"#;
+    let note = format!(
+        r#"{{"run": "./note.py", "states": ["down", "up", "outdated"], "transitions": [{{"from": "down", "to": "up", "revert": true}}, {from_outdated}], "config": {{"file": "PLACE/notes.json", "key": "owner", "value": "others"}}}}"#
+    );
     for (cob, more) in [
         ("n1/motd", &["--other", r#"{"run": "./motd.sh", "config": {"file": "PLACE/motd", "line": "another"}}"#][..]),
-        ("n1/note", &[]),
+        ("n1/note", &["--other", &note][..]),
     ] {
         let more: Vec<String> = more.iter().map(|word| word.replace("PLACE", &place)).collect();
         let mut args = vec!["--model", &model, "plugin", "--cob", cob, "--watch", &place, "--kills", "3"];
