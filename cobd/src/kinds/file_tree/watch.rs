@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cob_files::{Stamp, TreePath, Wanted};
 use cob_types::CobId;
@@ -21,8 +21,13 @@ use notify::{EventKind, EventKindMask, RecommendedWatcher, RecursiveMode, Watche
 use tokio::sync::mpsc;
 use tracing::warn;
 
+/// What wakes the thread that inotify tells is followed by more: a file that is written is some five events, and each would
+/// wake it again, at the expense of whoever writes. They gather in the kernel for so long.
+const REST: Duration = Duration::from_millis(5);
+/// An event that is there so soon after the one before is taken for one that has not woken it.
+const WAKING: Duration = Duration::from_micros(100);
 /// Changes that come together are looked at together.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(5);
 /// Paths remembered of one change object; of more, all count.
 const PATHS: usize = 64;
 
@@ -47,6 +52,37 @@ struct Watching {
 struct Inner {
     state: Mutex<Watched>,
     changed: Condvar,
+    rest: Rest,
+}
+
+/// The rest of the thread that inotify wakes. That thread also adds and removes watches: whoever wants that does not wait for
+/// the end of a rest.
+#[derive(Default)]
+struct Rest {
+    /// So many want something of the thread.
+    asking: Mutex<usize>,
+    asked: Condvar,
+}
+
+impl Rest {
+    /// Rests, unless somebody wants something.
+    fn rest(&self) {
+        let nobody = |asking: &mut usize| *asking == 0;
+        drop(self.asked.wait_timeout_while(self.asking(), REST, nobody));
+    }
+
+    /// Does what needs the thread.
+    fn awake<T>(&self, what: impl FnOnce() -> T) -> T {
+        *self.asking() += 1;
+        self.asked.notify_all();
+        let done = what();
+        *self.asking() -= 1;
+        done
+    }
+
+    fn asking(&self) -> MutexGuard<'_, usize> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -121,7 +157,9 @@ impl Drop for Moving {
                 state.moving.remove(&self.cob);
             }
         }
-        self.inner.changed.notify_all();
+        if state.pending.contains_key(&self.cob) {
+            self.inner.changed.notify_all();
+        }
     }
 }
 
@@ -184,9 +222,9 @@ impl Watch {
         let Some(watcher) = watching.watcher.as_mut() else { return false };
         if lost == Some(true) {
             // One that has gone is not watched any more.
-            let _ = watcher.unwatch(folder);
+            let _ = self.inner.rest.awake(|| watcher.unwatch(folder));
         }
-        match watcher.watch(folder, RecursiveMode::NonRecursive) {
+        match self.inner.rest.awake(|| watcher.watch(folder, RecursiveMode::NonRecursive)) {
             Ok(()) => {
                 if let Some(folder) = self.inner.lock().folders.get_mut(folder) {
                     folder.lost = false;
@@ -251,18 +289,26 @@ impl Watch {
             }
         }
         drop(state);
+        if gone.is_empty() {
+            return;
+        }
         let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         for path in gone {
             // One that has gone is not watched any more.
-            let _ = watching.watcher.as_mut().map(|w| w.unwatch(&path));
+            let _ = watching.watcher.as_mut().map(|w| self.inner.rest.awake(|| w.unwatch(&path)));
         }
     }
 
     fn begin(&self, drifts: &mpsc::Sender<CobId>) -> notify::Result<RecommendedWatcher> {
         let inner = Arc::downgrade(&self.inner);
+        let mut last = Instant::now();
         let handler = move |event: notify::Result<notify::Event>| {
             let Some(inner) = inner.upgrade() else { return };
+            if last.elapsed() > WAKING {
+                inner.rest.rest();
+            }
             inner.happened(event);
+            last = Instant::now();
         };
         // Not of what is opened: neither our own looks nor what everybody reads is to wake this daemon.
         let only_changes =
