@@ -44,7 +44,7 @@ impl Effects {
 }
 
 /// Of ten thousand that come at once no second list is made.
-fn add<T>(all: &mut Vec<T>, mut then: Vec<T>) {
+pub(crate) fn add<T>(all: &mut Vec<T>, mut then: Vec<T>) {
     if all.len() < then.len() {
         then.splice(..0, all.drain(..));
         *all = then;

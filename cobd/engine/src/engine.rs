@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
 
-use crate::adopt::{Footing, Way};
-use crate::effect::{Effects, Run};
-use crate::event::{Event, Order};
+use crate::adopt::Footing;
+use crate::effect::Run;
+use crate::event::Order;
 use crate::finals::{Going, Owed};
 use crate::left::Left;
 use crate::limit::Limit;
@@ -25,6 +25,8 @@ use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord};
 use crate::time::Time;
+
+mod turn;
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -86,7 +88,8 @@ pub struct Engine {
     unsettled: usize,
     pub(crate) probing: Probing,
     activated: bool,
-    /// The generation before the activation of this turn: what is on record before that is of this one.
+    /// In a turn that activates a generation, the one before: what is on record before that is of this one. Where records
+    /// were handed over meanwhile, the one of the last of them.
     came_from: Option<GenerationNumber>,
     /// Jobs that were decided on before the activation of this turn.
     runs_first: Vec<Run>,
@@ -228,48 +231,7 @@ impl Engine {
         self.faults = faults;
     }
 
-    /// Takes one event at a time that is not before that of the event before, and says what is to
-    /// be done.
-    pub fn handle(&mut self, event: Event, now: Time) -> Effects {
-        self.handled += 1;
-        match event {
-            Event::Go { generation, bundle, in_process, order } => {
-                self.go(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
-            }
-            Event::Back { generation, bundle, in_process, order } => {
-                self.back(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
-            }
-            Event::Received(batch) => {
-                self.lamport = self.lamport.max(batch.lamport);
-                self.received(batch, now);
-            }
-            Event::LinkUp(host) => self.link_up(&host, now),
-            Event::CheckEnded { cob, job, found } => {
-                self.on_object(&cob, now, |o, cx| o.check_ended(cx, job, found));
-            }
-            Event::ActionEnded { cob, job, outcome, span } => {
-                self.on_object(&cob, now, |o, cx| o.action_ended(cx, job, outcome, span));
-            }
-            Event::CheckWanted(cob) => self.on_object(&cob, now, |o, cx| o.check_at = cx.now),
-            Event::Order(order) => self.order(order, now),
-            Event::Tick => {}
-        }
-        self.fire_timers(now);
-        self.settle(now);
-        self.effects(now)
-    }
-
-    /// As [`Event::Tick`], but every change object is looked at, whether it has announced a deadline or not.
-    #[cfg(test)]
-    pub(crate) fn look_at_all(&mut self, now: Time) -> Effects {
-        let all: Vec<CobRef> = self.objects().map(|o| o.me).collect();
-        for cob in all {
-            self.with(cob, now, |o, cx| o.wake(cx));
-        }
-        self.handle(Event::Tick, now)
-    }
-
-    /// When [`Event::Tick`] is due if nothing else happens before.
+    /// When [`Event::Tick`](crate::Event::Tick) is due if nothing else happens before.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
         self.timers.peek().map(|Reverse((at, _))| *at)
@@ -555,31 +517,6 @@ impl Engine {
         true
     }
 
-    /// Delivers messages and lets the touched decide, until nothing is left.
-    fn settle(&mut self, now: Time) {
-        loop {
-            if let Some(mail) = self.out.mail.pop_front() {
-                self.deliver(mail, now);
-            } else if let Some(slot) = self.dirty.pop_front() {
-                let slot = slot as usize;
-                let decided = self.with_slot(slot, now, |o, cx| {
-                    o.dirty = false;
-                    o.decide(cx);
-                    (o.deadline(cx), Some(o.me).filter(|_| o.retiring && !o.finished))
-                });
-                if let Some((at, leaves)) = decided {
-                    self.schedule_object(slot, at);
-                    self.note_rest(slot);
-                    if let Some(going) = &mut self.going {
-                        going.look.extend(leaves);
-                    }
-                }
-            } else if !self.start_next(now) && !self.try_activate(now) {
-                break;
-            }
-        }
-    }
-
     fn deliver(&mut self, mail: Mail, now: Time) {
         self.handled += 1;
         if self.names.host_of(mail.to) != self.here {
@@ -644,37 +581,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    fn effects(&mut self, now: Time) -> Effects {
-        self.answer_owed();
-        self.add_hellos(now);
-        let mut persist = std::mem::take(&mut self.out.records);
-        let mut generation = self.came_from.take().unwrap_or(self.generation);
-        for record in &mut persist {
-            self.lamport += 1;
-            if let Body::Activated(activated) = record.body {
-                generation = activated;
-            }
-            (record.at, record.lamport, record.generation) = (now, self.lamport, generation);
-        }
-        let send = std::mem::take(&mut self.send);
-        if !send.is_empty() {
-            self.lamport += 1;
-        }
-        Effects {
-            persist,
-            send: send.into_iter().map(|(host, item)| (self.names.host_name(host).clone(), item)).collect(),
-            run_first: std::mem::take(&mut self.runs_first),
-            activated: std::mem::take(&mut self.activated),
-            run: std::mem::take(&mut self.out.runs),
-        }
-    }
-
-    pub(crate) fn note_activation(&mut self, before: GenerationNumber) {
-        self.activated = true;
-        self.came_from.get_or_insert(before);
-        self.runs_first.append(&mut self.out.runs);
     }
 }
 

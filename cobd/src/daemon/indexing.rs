@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use cob_engine::Time;
-use cob_engine::record::Record;
+use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_types::history::HistoryEntry;
 use cob_types::{HostName, Packed, codec};
 use tracing::warn;
 
-use super::perform::measured;
 use crate::history;
 use crate::journal::index::{Entry, Index, IndexError, Measured, Query};
 use crate::journal::{MAX_PAYLOAD, Past, What};
@@ -104,20 +104,34 @@ impl Indexing {
     }
 
     /// A record that the journal has.
-    pub(super) fn add(&mut self, seq: u64, record: Record, measured: Option<Measured>, now: Time) {
+    pub(super) fn add(&mut self, seq: u64, record: Record, bundle: Option<&Arc<Packed>>, now: Time) {
         if self.keeper.is_none() {
             return;
         }
-        if self.waiting.is_empty() && self.behind.is_none() {
-            self.at_last = now + AT_LAST;
-        }
-        self.last = seq;
+        self.come_to(seq, now);
         if self.behind.is_none() {
+            let measured = measured(bundle.map(AsRef::as_ref), &record);
             self.waiting.push((seq, record, measured));
             if self.waiting.len() >= LONG {
                 self.fall_behind();
             }
         }
+    }
+
+    /// Very many records that the journal has: the first of them, and the last.
+    pub(super) fn add_many(&mut self, first: u64, last: u64, now: Time) {
+        if self.keeper.is_some() {
+            self.come_to(last, now);
+            self.fall_behind();
+            self.behind.get_or_insert(first);
+        }
+    }
+
+    fn come_to(&mut self, seq: u64, now: Time) {
+        if self.waiting.is_empty() && self.behind.is_none() {
+            self.at_last = now + AT_LAST;
+        }
+        self.last = seq;
         let many = self.behind.is_some_and(|from| seq - from >= MANY);
         self.due = if many { now } else { (now + QUIET).min(self.at_last) };
     }
@@ -233,11 +247,22 @@ impl Keeping {
         let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
         let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
             let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
-            let measured = measured(|cob| bundle?.kind_of(cob).cloned(), &record);
+            let measured = measured(bundle, &record);
             Some(self::entry(&self.host, entry.seq, &record, measured))
         });
         add(&mut self.index, entries);
     }
+}
+
+/// How long a transition that was made took, as those who forecast want to know it.
+fn measured(bundle: Option<&Packed>, record: &Record) -> Option<Measured> {
+    let Body::Ended { cob, from, to, ok: Some(true), span, .. } = &record.body else { return None };
+    if span.0 == 0 || span.1 < span.0 {
+        return None;
+    }
+    let took = Duration::from_nanos(span.1 - span.0);
+    let kind = bundle?.kind_of(cob)?.clone();
+    Some(Measured { kind, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
 }
 
 fn entry(host: &HostName, seq: u64, record: &Record, measured: Option<Measured>) -> Entry {
@@ -257,7 +282,6 @@ mod tests {
     use std::path::Path;
     use std::sync::mpsc::sync_channel;
 
-    use cob_engine::record::Body;
     use cob_types::GenerationNumber;
 
     use super::*;

@@ -4,7 +4,7 @@
 //!   links, jobs that ended, questions and orders, depot, clock
 //!                |  take all that is there
 //!                v
-//!        engine.handle(event) …            (pure)
+//!        engine.handle(event) …            (pure) ── records, where they are very many ──> journal: append
 //!                |  effects of the whole turn
 //!                v
 //!   1 journal: append, one commit   2 answers to orders   3 links: send   4 jobs: start   5 index: a list
@@ -15,6 +15,7 @@
 //! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
 
 mod ahead;
+mod book;
 mod checks;
 mod folders;
 mod follow;
@@ -36,10 +37,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_engine::event::{ActionOutcome, CheckOutcome};
+use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
-use cob_types::outcome::Course;
 use cob_types::{CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
@@ -47,15 +48,15 @@ use tracing::{info, warn};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::generations::{FetchError, Generations, Prepared};
-use crate::journal::{FileJournal, Journal as _, JournalError};
+use crate::journal::JournalError;
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
 use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
 use crate::web::{Ask, Done, Front, Refusal};
 
 use ahead::Ahead;
+use book::Book;
 use folders::{Folders, Ready};
-use indexing::Indexing;
 use service_manager::ServiceManager;
 use switch::{Aim, SwitchWatch};
 
@@ -79,9 +80,8 @@ pub struct Daemon {
     config: Config,
     clock: Clock,
     engine: Engine,
-    durable: cob_engine::Durable,
-    journal: FileJournal,
-    index: Indexing,
+    /// What is on record.
+    book: Book,
     kinds: Arc<Kinds>,
     links: Links,
     /// Lines about what peers send, held down.
@@ -129,9 +129,6 @@ pub struct Daemon {
     busy_hosts: BTreeSet<HostName>,
     /// When it is looked up next who is busy.
     busy_at: Time,
-    /// When records that wait for no other are committed.
-    commit_at: Time,
-    snapshot_bytes: u64,
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
     checks: checks::Checks,
@@ -141,8 +138,6 @@ pub struct Daemon {
     ahead: Ahead,
     /// The switch that the host is in, and what watches over it.
     switch: SwitchWatch,
-    /// What came of the last switches that began in this life.
-    course: Course,
 }
 
 /// The active generation, ready for jobs.
@@ -162,10 +157,20 @@ impl Active {
     }
 }
 
+/// Says of what was ordered by whom.
+fn name(records: &mut [Record], who: Option<&str>) {
+    let Some(who) = who else { return };
+    for record in records.iter_mut().filter(|record| matches!(record.body, Body::Ordered(_) | Body::Go(_))) {
+        record.by = Some(who.to_owned());
+    }
+}
+
 /// What one turn of the loop has gathered.
 #[derive(Default)]
 struct Turn {
     effects: Effects,
+    /// Records of it were very many: some are written already.
+    in_parts: bool,
     answers: Vec<(Reply, Result<Done, Refusal>)>,
     /// Job folders that may go once the records of this turn are durable.
     finished: Vec<JobId>,
@@ -211,33 +216,30 @@ impl Daemon {
         self.manager.up();
         loop {
             self.tell_manager();
-            if self.take_pending_ends() {
-                self.finish_turn()?;
-                continue;
+            if !self.take_pending_ends() {
+                let deadline = self
+                    .engine
+                    .next_wakeup()
+                    .unwrap_or(Time::NEVER)
+                    .min(self.busy_at)
+                    .min(self.switch.due())
+                    .min(self.book.due())
+                    .min(self.ahead.due())
+                    .min(self.manager.due());
+                let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
+                tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|s| *s) => break,
+                    Some(ended) = self.ended.recv() => self.job_ended(ended),
+                    Some(event) = self.link_events.recv() => self.link_event(event),
+                    Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
+                    Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
+                    Some(ask) = self.asks.recv() => self.answer(ask),
+                    Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
+                    () = tokio::time::sleep(sleep) => {}
+                }
+                self.take_what_is_there();
             }
-            let deadline = self
-                .engine
-                .next_wakeup()
-                .unwrap_or(Time::NEVER)
-                .min(self.busy_at)
-                .min(self.commit_at)
-                .min(self.switch.due())
-                .min(self.index.due())
-                .min(self.ahead.due())
-                .min(self.manager.due());
-            let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
-            tokio::select! {
-                biased;
-                _ = stop.wait_for(|s| *s) => break,
-                Some(ended) = self.ended.recv() => self.job_ended(ended),
-                Some(event) = self.link_events.recv() => self.link_event(event),
-                Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
-                Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
-                Some(ask) = self.asks.recv() => self.answer(ask),
-                Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
-                () = tokio::time::sleep(sleep) => {}
-            }
-            self.take_what_is_there();
             self.feed(Event::Tick);
             self.look_after_switch();
             self.end_preparing();
@@ -266,8 +268,27 @@ impl Daemon {
 
     /// Hands the engine an event; what it wants done waits for the end of the turn.
     fn feed(&mut self, event: Event) {
-        let effects = self.engine.handle(event, self.clock.now());
-        self.turn.effects.extend(effects);
+        self.feed_for(event, None);
+    }
+
+    /// Hands the engine an event that somebody ordered; what it records bears the name.
+    fn feed_ordered(&mut self, event: Event, who: &str) {
+        self.feed_for(event, Some(who));
+    }
+
+    fn feed_for(&mut self, event: Event, who: Option<&str>) {
+        let now = self.clock.now();
+        let Self { engine, turn, book, switch, .. } = self;
+        let mut effects = engine.handle_in_parts(event, now, &mut |mut part| {
+            name(&mut part, who);
+            switch.hear(&part);
+            turn.effects.persist.append(&mut part);
+            book.take_part(&std::mem::take(&mut turn.effects.persist), now);
+            turn.in_parts = true;
+        });
+        name(&mut effects.persist, who);
+        switch.hear(&effects.persist);
+        turn.effects.extend(effects);
     }
 
     fn link_event(&mut self, event: LinkEvent) {
@@ -347,8 +368,8 @@ impl Daemon {
     }
 
     async fn engine_stops(self) {
-        let Self { links, index, mut journal, .. } = self;
-        if let Err(error) = journal.commit() {
+        let Self { links, mut book, .. } = self;
+        if let Err(error) = book.commit() {
             warn!(%error, "the last notes of this life are lost");
         }
         let late = links.shutdown(GOODBYE).await;
@@ -356,7 +377,7 @@ impl Daemon {
             let names: Vec<_> = late.iter().map(HostName::as_str).collect();
             warn!(hosts = names.join(", "), "these hosts had not acknowledged everything; it is said again later");
         }
-        index.close();
+        book.close();
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use cob_engine::record::{Body, OrderRecord};
+use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
-use super::indexing::Answer;
 use super::route::Route;
 use super::switch::{Aim, Start};
 use super::words::Terms;
@@ -38,21 +37,17 @@ impl Daemon {
                     let hint = "restart the daemon: the index is made anew from the journal";
                     Refusal::new(RefusalKind::Unavailable, why, hint)
                 };
-                // What was noted just now is to be found, too.
-                if let Err(error) = self.commit() {
-                    drop(reply.send(Err(unavailable(format!("the history can't be told: {error}")))));
-                    return;
-                }
-                let told = move |answer: Answer| {
+                let told = move |answer| {
                     let entries = match answer {
-                        Some(Ok(entries)) => Ok(entries),
-                        Some(Err(error)) => Err(unavailable(format!("the history can't be read: {error}"))),
-                        None => Err(unavailable("there is no index of the history".to_owned())),
+                        Ok(Some(Ok(entries))) => Ok(entries),
+                        Ok(Some(Err(error))) => Err(unavailable(format!("the history can't be read: {error}"))),
+                        Ok(None) => Err(unavailable("there is no index of the history".to_owned())),
+                        Err(error) => Err(unavailable(format!("the history can't be told: {error}"))),
                     };
                     let _ = reply.send(entries);
                 };
                 let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
-                self.index.history(bundle, query, Box::new(told));
+                self.book.history(bundle, query, told);
             }
             Ask::Outcome { to, reply } => drop(reply.send(self.outcome(to))),
             Ask::Output { cob, reply } => {
@@ -112,17 +107,6 @@ impl Daemon {
             })),
             Err(_) if self.engine.status_of(cob, self.clock.now()).is_none() => drop(reply.send(Err(unknown(cob)))),
             Err(why) => drop(reply.send(Err(refused(why)))),
-        }
-    }
-
-    /// Hands the engine an event that somebody ordered; what it records bears the name.
-    pub(super) fn feed_ordered(&mut self, event: Event, who: &str) {
-        let before = self.turn.effects.persist.len();
-        self.feed(event);
-        for record in self.turn.effects.persist.iter_mut().skip(before) {
-            if matches!(record.body, Body::Ordered(_) | Body::Go(_)) {
-                record.by = Some(who.to_owned());
-            }
         }
     }
 

@@ -4,23 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cob_engine::record::{Body, Record};
-use cob_engine::{Event, Run, Time};
+use cob_engine::{Event, Run};
 use cob_types::message::MAX_BATCH;
-use cob_types::{Batch, CobId, HostName, Item, KindName, Packed, codec};
+use cob_types::{Batch, CobId, HostName, Item, Packed};
 use tracing::{error, info, warn};
 
 use super::ahead::Seen;
 use super::folders::Folders;
-use super::{Active, BUSY_EVERY, COMMIT_WITHIN, Daemon, RunError, job_id};
+use super::{Active, BUSY_EVERY, Daemon, RunError, job_id};
 use crate::generations::Prepared;
-use crate::journal::index::Measured;
-use crate::journal::{Journal as _, JournalError};
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
 
-/// From so many bytes on the journal gets a new segment that begins with a snapshot.
-const SEGMENT: u64 = 8 << 20;
 /// Generations kept on this host's disk.
 const KEEP_GENERATIONS: usize = 10;
 
@@ -31,9 +26,10 @@ impl Daemon {
         let mut turn = std::mem::take(&mut self.turn);
         turn.effects.persist.extend(self.note_settled(turn.effects.activated));
         let mut effects = std::mem::take(&mut turn.effects);
-        let quiet = effects.is_empty() && turn.answers.is_empty();
+        let quiet = effects.is_empty() && !turn.in_parts && turn.answers.is_empty();
         let persist = std::mem::take(&mut effects.persist);
-        let written = self.persist(&persist)?;
+        let now = self.clock.now();
+        let written = self.book.end_turn(&persist, now)?;
         for (reply, answer) in turn.answers {
             // The one who asked may have gone away.
             let _ = reply.send(answer);
@@ -57,7 +53,8 @@ impl Daemon {
         for job in turn.finished {
             self.kinds.remove(job);
         }
-        self.index(persist, written)?;
+        let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
+        self.book.list(persist, written, bundle, now)?;
         if !quiet {
             self.changes.send_modify(|n| *n += 1);
             self.tell_standing();
@@ -67,53 +64,7 @@ impl Daemon {
         if self.clock.now() >= self.busy_at {
             self.look_who_is_busy();
         }
-        if self.journal.segment_bytes() > SEGMENT.max(2 * self.snapshot_bytes) {
-            self.snapshot()?;
-        }
-        Ok(())
-    }
-
-    /// Writes the records; returns the number of the first.
-    fn persist(&mut self, records: &[Record]) -> Result<u64, RunError> {
-        let first = self.journal.last_seq() + 1;
-        for record in records {
-            match codec::encode_packed(record) {
-                Ok(bytes) => self.journal.append(&bytes)?,
-                Err(error) => unreachable!("records are plain values: {error}"),
-            };
-            self.durable.apply(record);
-        }
-        let now = self.clock.now();
-        if records.iter().any(|r| r.body.must_be_durable()) || now >= self.commit_at {
-            self.commit()?;
-        } else if !records.is_empty() {
-            self.commit_at = self.commit_at.min(now + COMMIT_WITHIN);
-        }
-        Ok(first)
-    }
-
-    pub(super) fn commit(&mut self) -> Result<(), JournalError> {
-        self.journal.commit()?;
-        self.commit_at = Time::NEVER;
-        Ok(())
-    }
-
-    fn snapshot(&mut self) -> Result<(), RunError> {
-        let (at, lamport, generation) = (self.clock.now(), self.durable.lamport, self.durable.active);
-        // Lent, not copied: it is large where the host has much.
-        let body = Body::Snapshot(Box::new(std::mem::take(&mut self.durable)));
-        let record = Record { at, lamport, generation, body, by: None };
-        let encoded = codec::encode_packed(&record);
-        if let Body::Snapshot(durable) = record.body {
-            self.durable = *durable;
-        }
-        match encoded {
-            Ok(bytes) => {
-                self.snapshot_bytes = bytes.len() as u64;
-                self.journal.rotate(&bytes)?;
-            }
-            Err(error) => error!(%error, "the snapshot could not be encoded; the journal goes on growing"),
-        }
+        self.book.rotate_if_long(now)?;
         Ok(())
     }
 
@@ -295,22 +246,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Puts what people may ask for on the index's list.
-    fn index(&mut self, records: Vec<Record>, first: u64) -> Result<(), RunError> {
-        let now = self.clock.now();
-        for (record, seq) in records.into_iter().zip(first..) {
-            self.note_course(seq, &record);
-            let active = self.active.as_ref();
-            let measured = measured(|cob| active?.prepared.bundle.kind_of(cob).cloned(), &record);
-            self.index.add(seq, record, measured, now);
-        }
-        if now >= self.index.due() {
-            self.commit()?;
-            self.index.feed(self.active.as_ref().map(|active| &active.prepared.bundle), now);
-        }
-        Ok(())
-    }
-
     /// Ends of jobs that never began.
     pub(super) fn take_pending_ends(&mut self) -> bool {
         let ends = std::mem::take(&mut self.pending_ends);
@@ -323,14 +258,4 @@ impl Daemon {
         let outcome = cob_engine::event::ActionOutcome::Lost;
         self.feed(Event::ActionEnded { cob, job, outcome, span: (0, 0) });
     }
-}
-
-/// How long an action took, for forecasts.
-pub(super) fn measured(kind: impl FnOnce(&CobId) -> Option<KindName>, record: &Record) -> Option<Measured> {
-    let Body::Ended { cob, from, to, ok: Some(true), span, .. } = &record.body else { return None };
-    if span.0 == 0 || span.1 < span.0 {
-        return None;
-    }
-    let took = std::time::Duration::from_nanos(span.1 - span.0);
-    Some(Measured { kind: kind(cob)?, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
 }

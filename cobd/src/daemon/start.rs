@@ -15,6 +15,7 @@ use cob_types::{CobId, GenerationNumber, Manifest, Number, SwitchOrder, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use super::book::Book;
 use super::checks::Checks;
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
@@ -193,9 +194,7 @@ impl Daemon {
         let mut daemon = Self {
             clock,
             engine,
-            durable,
-            journal: opened.journal,
-            index,
+            book: Book::new(config.host.clone(), opened.journal, durable, index),
             drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
             kinds: Arc::new(kinds),
             links,
@@ -226,14 +225,11 @@ impl Daemon {
             _guards: guards,
             busy_hosts: BTreeSet::new(),
             busy_at: Time(0),
-            commit_at: Time::NEVER,
-            snapshot_bytes: 0,
             pending_ends: Vec::new(),
             checks: Checks::default(),
             rounds: Rounds::default(),
             ahead: super::ahead::Ahead::default(),
             switch,
-            course: cob_types::outcome::Course::default(),
             config,
         };
         daemon.come_back(active, effects)?;

@@ -1,13 +1,11 @@
 //! What the daemon tells of itself.
 
-use cob_engine::record::{Body, Record};
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters};
 use cob_types::{CobId, GenerationNumber};
 use tracing::warn;
 
 use super::Daemon;
-use crate::history;
 use crate::peer::Transport as _;
 use crate::web::{Access, Stands, StatusOf};
 
@@ -47,7 +45,7 @@ impl Daemon {
             cobs,
             held: self.engine.held(),
             limit: self.engine.limit(),
-            settled: self.durable.settled,
+            settled: self.book.durable().settled,
             prepared: self.prepared(),
             switch: self.switch_status(),
             limits: self.engine.limited_budgets(),
@@ -61,24 +59,12 @@ impl Daemon {
     /// What came of the last switch to a generation, if it began in this life.
     pub(super) fn outcome(&mut self, to: GenerationNumber) -> Option<OutcomeOf> {
         // What is told must not be taken back by the next life.
-        if let Err(error) = self.commit() {
+        if let Err(error) = self.book.commit() {
             warn!(%error, "what came of the switch is not told");
             return None;
         }
-        let outcome = self.course.newest_to(to)?;
+        let outcome = self.book.course().newest_to(to)?;
         Some(OutcomeOf { host: self.config.host.clone(), outcome })
-    }
-
-    /// Takes up what a record says of a switch.
-    pub(super) fn note_course(&mut self, seq: u64, record: &Record) {
-        use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled};
-        let body = &record.body;
-        let drifted = matches!(body, Checked { drift: true, .. });
-        if drifted || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. }) {
-            history::entry(&self.config.host, seq, record).iter().for_each(|entry| self.course.note(entry));
-            // A canary's part is looked at again when the host is sent back.
-            self.course.keep(1);
-        }
     }
 
     /// Where the host stands, for those who wait for it.

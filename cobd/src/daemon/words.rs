@@ -69,7 +69,7 @@ impl Daemon {
     /// The generation to which a switch is under way here: `go` was said, and it has not converged since.
     fn switching(&self) -> Option<GenerationNumber> {
         let active = self.engine.generation();
-        let converging = active != GenerationNumber(0) && !self.durable.settled && !self.engine.is_converged();
+        let converging = active != GenerationNumber(0) && !self.book.durable().settled && !self.engine.is_converged();
         self.engine.going_to().or(converging.then_some(active))
     }
 
@@ -275,7 +275,7 @@ impl Daemon {
 
     /// A `go` that was for some hosts alone is for everybody from now on, where it is said again without them.
     pub(super) fn widen(&mut self, only: &[HostName], who: &str) {
-        if only.is_empty() && !self.durable.only.is_empty() {
+        if only.is_empty() && !self.book.durable().only.is_empty() {
             self.note_only(Vec::new(), Some(who));
         }
     }
@@ -288,7 +288,7 @@ impl Daemon {
     /// The first time that all is where it should be since the activation, for the outcome of the switch.
     pub(super) fn note_settled(&self, activated: bool) -> Option<Record> {
         // What this very turn has activated is not yet in what the records add up to.
-        let first = activated || !self.durable.settled;
+        let first = activated || !self.book.durable().settled;
         (first && self.engine.is_converged()).then(|| self.record(Body::Settled(self.engine.generation()), None))
     }
 

@@ -180,6 +180,27 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
 }
 
 #[test]
+fn jobs_that_can_not_even_begin_fail_a_switch_as_others_do() {
+    let mut shop = Shop::new();
+    let one = GenerationNumber(1);
+    // What stands where the files of kinds go lets none be put there.
+    let files = shop.cluster.path("n3").join("payload");
+    if files.exists() {
+        fs::remove_dir_all(&files).expect("removed");
+    }
+    fs::write(&files, "").expect("written");
+    let text = model(2, &shop.folder.display().to_string());
+    let text = text.replace("  server:\n", "  server:\n    files: [./port]\n");
+    let model = shop.cluster.write_model("model", &[("model.yaml", &text), ("port", "80\n")]);
+    let two = shop.cluster.generate(&model);
+    shop.order("n1", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
+    let returns = |host: &&str| shop.switch_of(host).is_some_and(|switch| switch.left == Some(two) && switch.to == one);
+    shop.cluster.until(PATIENCE, || HOSTS.iter().all(returns), "all return");
+    let why = shop.switch_of("n3").expect("a switch").why;
+    assert!(why.contains("n3/lb can't be checked") && why.contains("payload"), "{why}");
+}
+
+#[test]
 fn hosts_that_were_away_follow_on_and_back() {
     let mut shop = Shop::new();
     let (one, two) = (GenerationNumber(1), shop.publish(2));

@@ -16,12 +16,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_engine::guard::{Guard, Watch};
+use cob_engine::record::{Body, Record};
 use cob_engine::switch::{Act, Current, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
 use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
 use cob_types::switch::{OnFailure, SwitchPolicy};
-use cob_types::{CobId, GenerationNumber, HostName, Item, Manifest};
+use cob_types::{CobId, GenerationNumber, HostName, Item, Manifest, StateName};
 use tracing::{error, warn};
 
 use super::{Asked, Daemon};
@@ -83,6 +84,10 @@ pub(in crate::daemon) struct SwitchWatch {
     converged: Option<Time>,
     /// One that gave up in an earlier life, and when.
     failed_before: Option<(CobId, Time)>,
+    /// Those that may have given up in this turn.
+    failed: Vec<CobId>,
+    /// Moves that were made in this turn: whose, from where, to where.
+    made: Vec<(CobId, StateName, StateName)>,
 }
 
 #[derive(Debug, Clone)]
@@ -96,6 +101,17 @@ struct Told {
 }
 
 impl SwitchWatch {
+    /// Takes up what came of moves: it is looked at when all of the turn is known.
+    pub(in crate::daemon) fn hear(&mut self, records: &[Record]) {
+        for record in records {
+            if let Body::Ended { cob, failed: true, .. } | Body::Checked { cob, state: None, .. } = &record.body {
+                self.failed.push(cob.clone());
+            } else if let Body::Ended { cob, from, to, ok: Some(true), .. } = &record.body {
+                self.made.push((cob.clone(), from.clone(), to.clone()));
+            }
+        }
+    }
+
     /// As it was left by an earlier life.
     pub(in crate::daemon) fn returned(durable: &Durable) -> Self {
         let state = durable.switching.clone();
@@ -112,6 +128,8 @@ impl SwitchWatch {
             asked_by: None,
             converged: None,
             failed_before,
+            failed: Vec::new(),
+            made: Vec::new(),
         }
     }
 

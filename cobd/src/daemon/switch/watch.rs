@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use cob_engine::event::{Event, Order};
 use cob_engine::guard::{Heard, Judgement, Watch};
-use cob_engine::record::Body;
 use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord};
 use cob_engine::{Time, time::Span};
 use cob_types::words::count;
@@ -107,15 +106,8 @@ impl Daemon {
 
     /// Those that have given up, and moves that can't be taken back.
     fn hear_of_the_turn(&mut self) {
-        let mut failed = Vec::new();
-        let mut made = Vec::new();
-        for record in &self.turn.effects.persist {
-            if let Body::Ended { cob, failed: true, .. } | Body::Checked { cob, state: None, .. } = &record.body {
-                failed.push(cob.clone());
-            } else if let Body::Ended { cob, from, to, ok: Some(true), .. } = &record.body {
-                made.push((cob.clone(), from.clone(), to.clone()));
-            }
-        }
+        let failed = std::mem::take(&mut self.switch.failed);
+        let made = std::mem::take(&mut self.switch.made);
         if self.switch.state.current.as_ref().is_none_or(|c| c.stage != Stage::UnderWay) {
             return;
         }

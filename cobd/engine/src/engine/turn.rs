@@ -1,0 +1,136 @@
+//! One turn: an event goes in, what is to be done comes out.
+
+use cob_types::GenerationNumber;
+
+use super::Engine;
+use crate::adopt::Way;
+use crate::effect::{self, Effects};
+use crate::event::Event;
+use crate::record::{Body, Record};
+use crate::time::Time;
+
+/// So many records are made before they are handed over. In the crate's own tests there are always several parts.
+const PART: usize = if cfg!(test) { 3 } else { 1024 };
+
+impl Engine {
+    /// Takes one event at a time that is not before that of the event before, and says what is to
+    /// be done.
+    pub fn handle(&mut self, event: Event, now: Time) -> Effects {
+        let mut persist = Vec::new();
+        let mut effects = self.handle_in_parts(event, now, &mut |mut part| persist.append(&mut part));
+        effect::add(&mut persist, std::mem::take(&mut effects.persist));
+        effects.persist = persist;
+        effects
+    }
+
+    /// The same for who has no room for all the records of an event at once, of which there may be some for each change
+    /// object: those made first are handed over in `parts`, in their order, while the turn goes on. What is not in the effects
+    /// comes before what is, and has to be [on the disk](Effects) with it before anything else of the effects is done.
+    pub fn handle_in_parts(&mut self, event: Event, now: Time, parts: &mut dyn FnMut(Vec<Record>)) -> Effects {
+        self.handled += 1;
+        match event {
+            Event::Go { generation, bundle, in_process, order } => {
+                self.go(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
+            }
+            Event::Back { generation, bundle, in_process, order } => {
+                self.back(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
+            }
+            Event::Received(batch) => {
+                self.lamport = self.lamport.max(batch.lamport);
+                self.received(batch, now);
+            }
+            Event::LinkUp(host) => self.link_up(&host, now),
+            Event::CheckEnded { cob, job, found } => {
+                self.on_object(&cob, now, |o, cx| o.check_ended(cx, job, found));
+            }
+            Event::ActionEnded { cob, job, outcome, span } => {
+                self.on_object(&cob, now, |o, cx| o.action_ended(cx, job, outcome, span));
+            }
+            Event::CheckWanted(cob) => self.on_object(&cob, now, |o, cx| o.check_at = cx.now),
+            Event::Order(order) => self.order(order, now),
+            Event::Tick => {}
+        }
+        self.fire_timers(now);
+        self.settle(now, parts);
+        self.effects(now)
+    }
+
+    /// As [`Event::Tick`], but every change object is looked at, whether it has announced a deadline or not.
+    #[cfg(test)]
+    pub(crate) fn look_at_all(&mut self, now: Time) -> Effects {
+        let all: Vec<_> = self.objects().map(|o| o.me).collect();
+        for cob in all {
+            self.with(cob, now, |o, cx| o.wake(cx));
+        }
+        self.handle(Event::Tick, now)
+    }
+
+    /// Delivers messages and lets the touched decide, until nothing is left.
+    fn settle(&mut self, now: Time, parts: &mut dyn FnMut(Vec<Record>)) {
+        loop {
+            if self.out.records.len() >= PART {
+                parts(self.sign_records(now));
+            }
+            if let Some(mail) = self.out.mail.pop_front() {
+                self.deliver(mail, now);
+            } else if let Some(slot) = self.dirty.pop_front() {
+                let slot = slot as usize;
+                let decided = self.with_slot(slot, now, |o, cx| {
+                    o.dirty = false;
+                    o.decide(cx);
+                    (o.deadline(cx), Some(o.me).filter(|_| o.retiring && !o.finished))
+                });
+                if let Some((at, leaves)) = decided {
+                    self.schedule_object(slot, at);
+                    self.note_rest(slot);
+                    if let Some(going) = &mut self.going {
+                        going.look.extend(leaves);
+                    }
+                }
+            } else if !self.start_next(now) && !self.try_activate(now) {
+                break;
+            }
+        }
+    }
+
+    fn effects(&mut self, now: Time) -> Effects {
+        self.answer_owed();
+        self.add_hellos(now);
+        let persist = self.sign_records(now);
+        self.came_from = None;
+        let send = std::mem::take(&mut self.send);
+        if !send.is_empty() {
+            self.lamport += 1;
+        }
+        Effects {
+            persist,
+            send: send.into_iter().map(|(host, item)| (self.names.host_name(host).clone(), item)).collect(),
+            run_first: std::mem::take(&mut self.runs_first),
+            activated: std::mem::take(&mut self.activated),
+            run: std::mem::take(&mut self.out.runs),
+        }
+    }
+
+    /// Takes the records made so far, and says on each when and as which it was made.
+    fn sign_records(&mut self, now: Time) -> Vec<Record> {
+        let mut records = std::mem::take(&mut self.out.records);
+        let mut generation = self.came_from.unwrap_or(self.generation);
+        for record in &mut records {
+            self.lamport += 1;
+            if let Body::Activated(activated) = record.body {
+                generation = activated;
+            }
+            (record.at, record.lamport, record.generation) = (now, self.lamport, generation);
+        }
+        if let Some(came_from) = &mut self.came_from {
+            *came_from = generation;
+        }
+        records
+    }
+
+    pub(crate) fn note_activation(&mut self, before: GenerationNumber) {
+        self.activated = true;
+        self.came_from.get_or_insert(before);
+        self.runs_first.append(&mut self.out.runs);
+    }
+}

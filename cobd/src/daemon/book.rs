@@ -1,0 +1,302 @@
+//! What is on record: the journal, what its records add up to, and what is told of them.
+//!
+//! ```text
+//!   engine ── records ──> write ──> journal (durable with the next commit), durable
+//!                           └─────> list ──> course of the switch, index of the history
+//! ```
+//! A turn's records are written when it ends, and listed when everything else that it has caused is under way. Where it makes
+//! very many, parts of them come before: a chain that is let go makes some for each of its change objects at once.
+
+use std::sync::Arc;
+
+use cob_engine::record::{Body, Record};
+use cob_engine::{Durable, Time};
+use cob_types::outcome::Course;
+use cob_types::{HostName, Packed, codec};
+use tracing::error;
+
+use super::COMMIT_WITHIN;
+use super::indexing::{Answer, Indexing};
+use crate::history;
+use crate::journal::index::Query;
+use crate::journal::{FileJournal, Journal, JournalError};
+
+/// From so many bytes on the journal gets a new segment that begins with a snapshot.
+const SEGMENT: u64 = 8 << 20;
+
+/// All that records are for.
+pub(super) struct Book<J = FileJournal> {
+    host: HostName,
+    journal: J,
+    /// What the records add up to.
+    durable: Durable,
+    /// What people may ask for.
+    index: Indexing,
+    /// What came of the last switches that began in this life.
+    course: Course,
+    /// When records that wait for no other are committed.
+    commit_at: Time,
+    /// Something that was written must be durable before anything that comes of it.
+    urgent: bool,
+    /// Why a part could not be written.
+    failed: Option<JournalError>,
+    snapshot_bytes: u64,
+}
+
+impl<J: Journal> Book<J> {
+    pub(super) fn new(host: HostName, journal: J, durable: Durable, index: Indexing) -> Self {
+        Self {
+            host,
+            journal,
+            durable,
+            index,
+            course: Course::default(),
+            commit_at: Time::NEVER,
+            urgent: false,
+            failed: None,
+            snapshot_bytes: 0,
+        }
+    }
+
+    /// What the records written so far add up to.
+    pub(super) fn durable(&self) -> &Durable {
+        &self.durable
+    }
+
+    pub(super) fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// When the daemon must come here, whatever else there is to do.
+    pub(super) fn due(&self) -> Time {
+        self.commit_at.min(self.index.due())
+    }
+
+    /// Takes a part of a turn that goes on. That it could not be written is said at the end of the turn.
+    pub(super) fn take_part(&mut self, records: &[Record], now: Time) {
+        if self.failed.is_some() {
+            return;
+        }
+        match self.write(records, now) {
+            Ok(first) => {
+                records.iter().zip(first..).for_each(|(record, seq)| self.note_course(seq, record));
+                self.index.add_many(first, self.journal.last_seq(), now);
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// Takes the last records of a turn: all of it that must be durable is. The number of the first of them.
+    pub(super) fn end_turn(&mut self, records: &[Record], now: Time) -> Result<u64, JournalError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let first = self.write(records, now)?;
+        if self.urgent || now >= self.commit_at {
+            self.commit()?;
+        }
+        Ok(first)
+    }
+
+    /// Writes records; the number of the first.
+    fn write(&mut self, records: &[Record], now: Time) -> Result<u64, JournalError> {
+        let first = self.journal.last_seq() + 1;
+        for record in records {
+            match codec::encode_packed(record) {
+                Ok(bytes) => self.journal.append(&bytes)?,
+                Err(error) => unreachable!("records are plain values: {error}"),
+            };
+            self.durable.apply(record);
+        }
+        self.urgent |= records.iter().any(|record| record.body.must_be_durable());
+        if !records.is_empty() {
+            self.commit_at = self.commit_at.min(now + COMMIT_WITHIN);
+        }
+        Ok(first)
+    }
+
+    pub(super) fn commit(&mut self) -> Result<(), JournalError> {
+        self.journal.commit()?;
+        (self.commit_at, self.urgent) = (Time::NEVER, false);
+        Ok(())
+    }
+
+    /// Puts what people may ask for on the index's list.
+    pub(super) fn list(
+        &mut self,
+        records: Vec<Record>,
+        first: u64,
+        bundle: Option<&Arc<Packed>>,
+        now: Time,
+    ) -> Result<(), JournalError> {
+        for (record, seq) in records.into_iter().zip(first..) {
+            self.note_course(seq, &record);
+            self.index.add(seq, record, bundle, now);
+        }
+        if now >= self.index.due() {
+            self.commit()?;
+            self.index.feed(bundle, now);
+        }
+        Ok(())
+    }
+
+    /// Asks for a part of the history, with what was written just now. The answer comes in another thread.
+    pub(super) fn history(
+        &mut self,
+        bundle: Option<&Arc<Packed>>,
+        query: Query,
+        reply: impl FnOnce(Result<Answer, JournalError>) + Send + 'static,
+    ) {
+        match self.commit() {
+            Ok(()) => self.index.history(bundle, query, Box::new(|answer| reply(Ok(answer)))),
+            Err(error) => reply(Err(error)),
+        }
+    }
+
+    /// Takes up what a record says of a switch.
+    fn note_course(&mut self, seq: u64, record: &Record) {
+        use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled};
+        let body = &record.body;
+        let drifted = matches!(body, Checked { drift: true, .. });
+        if drifted || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. }) {
+            history::entry(&self.host, seq, record).iter().for_each(|entry| self.course.note(entry));
+            // A canary's part is looked at again when the host is sent back.
+            self.course.keep(1);
+        }
+    }
+
+    /// Begins a new segment of the journal where the present one has become long.
+    pub(super) fn rotate_if_long(&mut self, now: Time) -> Result<(), JournalError> {
+        if self.journal.segment_bytes() <= SEGMENT.max(2 * self.snapshot_bytes) {
+            return Ok(());
+        }
+        let (lamport, generation) = (self.durable.lamport, self.durable.active);
+        // Lent, not copied: it is large where the host has much.
+        let body = Body::Snapshot(Box::new(std::mem::take(&mut self.durable)));
+        let record = Record { at: now, lamport, generation, body, by: None };
+        let rotated =
+            self.journal.rotate_with(&mut |to| codec::write_packed(to, &record).map_err(std::io::Error::other));
+        if let Body::Snapshot(durable) = record.body {
+            self.durable = *durable;
+        }
+        match rotated {
+            Ok(_) => {
+                self.snapshot_bytes = self.journal.segment_bytes();
+                Ok(())
+            }
+            Err(error @ JournalError::TooLong { .. }) => {
+                error!(%error, "the snapshot can't be written; the journal goes on growing");
+                // Tried again when it is twice as long.
+                self.snapshot_bytes = self.journal.segment_bytes();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The daemon ends.
+    pub(super) fn close(self) {
+        self.index.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use cob_types::GenerationNumber;
+
+    use super::*;
+    use crate::journal::{Entry, MemoryDisk, MemoryJournal, WriteSnapshot};
+
+    fn host() -> HostName {
+        HostName::new("n1").expect("name")
+    }
+
+    fn book<J: Journal>(journal: J) -> Book<J> {
+        let index = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
+        Book::new(host(), journal, Durable::default(), index)
+    }
+
+    /// What need not be durable before anything comes of it.
+    fn record(lamport: u64) -> Record {
+        let (generation, body) = (GenerationNumber(1), Body::Settled(GenerationNumber(1)));
+        Record { at: Time(lamport), lamport, generation, body, by: None }
+    }
+
+    #[test]
+    fn parts_and_the_end_of_a_turn_stand_in_the_journal_in_their_order() {
+        let mut book = book(MemoryJournal::open(MemoryDisk::default()).expect("opens").0);
+        book.take_part(&[record(1), record(2)], Time(0));
+        book.take_part(&[record(3)], Time(0));
+        assert_eq!(book.end_turn(&[record(4)], Time(0)).expect("written"), 4);
+        assert_eq!(book.journal.entries_since(1).count(), 0, "none of it must be durable");
+        let urgent = Record { body: Body::Go(GenerationNumber(2)), ..record(6) };
+        book.take_part(&[record(5), urgent], Time(0));
+        book.end_turn(&[], Time(0)).expect("written");
+        let written = book
+            .journal
+            .entries_since(1)
+            .map(|entry| codec::decode::<Record>(&entry?.payload, 1 << 20).map_err(|e| unreachable!("{e}")));
+        let written = written.collect::<Result<Vec<Record>, JournalError>>().expect("read");
+        assert_eq!(written.iter().map(|record| record.lamport).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_part_that_can_t_be_written_fails_its_turn() {
+        let disk = MemoryDisk::default();
+        let mut book = book(MemoryJournal::open(disk.clone()).expect("opens").0);
+        book.end_turn(&[record(1)], Time(0)).expect("taken");
+        disk.set_full(true);
+        book.commit().expect_err("no room");
+        disk.set_full(false);
+        book.take_part(&[record(2)], Time(0));
+        book.take_part(&[record(3)], Time(0));
+        let ended = book.end_turn(&[], Time(0));
+        assert!(matches!(ended, Err(JournalError::Stopped { .. })), "{ended:?}");
+        assert_eq!(book.durable().lamport, 1, "nothing is taken for written that is not");
+    }
+
+    /// A journal whose segment has grown to so many bytes, and to which every snapshot is too long.
+    struct Full(MemoryJournal, u64);
+
+    impl Journal for Full {
+        fn append(&mut self, payload: &[u8]) -> Result<u64, JournalError> {
+            self.0.append(payload)
+        }
+        fn commit(&mut self) -> Result<(), JournalError> {
+            self.0.commit()
+        }
+        fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
+            let mut bytes = Vec::new();
+            snapshot(&mut bytes).expect("encoded");
+            self.1 += 1;
+            Err(JournalError::TooLong { len: bytes.len() })
+        }
+        fn last_seq(&self) -> u64 {
+            self.0.last_seq()
+        }
+        fn segment_bytes(&self) -> u64 {
+            self.1
+        }
+        fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
+            self.0.entries_since(seq)
+        }
+    }
+
+    #[test]
+    fn too_long_a_snapshot_leaves_the_journal_in_use_and_is_tried_again_when_it_has_doubled() {
+        let long = SEGMENT + 1;
+        let mut book = book(Full(MemoryJournal::open(MemoryDisk::default()).expect("opens").0, long));
+        book.end_turn(&[record(7)], Time(0)).expect("taken");
+        for tried in [1, 1] {
+            book.rotate_if_long(Time(1)).expect("the journal goes on");
+            assert_eq!(book.journal.1, long + tried);
+        }
+        assert_eq!(book.durable().lamport, 7, "what was lent for it is back");
+        book.end_turn(&[record(8)], Time(1)).expect("taken");
+        book.journal.1 = 2 * (long + 1) + 1;
+        book.rotate_if_long(Time(2)).expect("the journal goes on");
+        assert_eq!(book.journal.1, 2 * (long + 1) + 2, "tried again");
+    }
+}
