@@ -131,4 +131,11 @@ impl Disk {
         self.install(path)?;
         self.sync_folder_of(path)
     }
+
+    /// The same for a link.
+    pub(crate) fn replace_link(&self, path: &TreePath, target: &[u8]) -> Result<(), FilesError> {
+        self.stage_link(path, target)?;
+        self.install(path)?;
+        self.sync_folder_of(path)
+    }
 }

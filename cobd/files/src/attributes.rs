@@ -121,6 +121,8 @@ pub(crate) struct Sides<'a> {
     pub(crate) live: Option<&'a Attributes>,
     /// What is wanted.
     pub(crate) theirs: &'a Managed,
+    /// Extended attributes that are to go.
+    pub(crate) gone: &'a [String],
     /// Users' changes are kept.
     pub(crate) keep_changes: bool,
     /// For what nobody says anything about.
@@ -158,6 +160,7 @@ impl Sides<'_> {
                 conflicts.push(format!("the attribute {name} was changed here, and is to change"));
             }
         }
+        xattrs.retain(|name, _| !self.gone.contains(name));
         (Attributes { mode, uid, gid, xattrs }, conflicts)
     }
 }
@@ -183,6 +186,28 @@ impl Managed {
             gid: of.gid.and(Some(before.gid)),
             xattrs: names.filter_map(|n| Some((n.clone(), before.xattrs.get(n)?.clone()))).collect(),
         }
+    }
+
+    /// Adds what `ours` has set and this says nothing of, as it was before, where it is still as we have set it. Comes back
+    /// with the names of extended attributes that are to go: they were not there before.
+    pub(crate) fn take_back(&mut self, ours: &Self, live: &Attributes, before: Option<&Attributes>) -> Vec<String> {
+        let back = |to: Option<u32>, ours: Option<u32>, live: u32, before: Option<u32>| {
+            to.or_else(|| before.filter(|_| ours == Some(live)))
+        };
+        self.mode = back(self.mode, ours.mode, live.mode, before.map(|b| b.mode));
+        self.uid = back(self.uid, ours.uid, live.uid, before.map(|b| b.uid));
+        self.gid = back(self.gid, ours.gid, live.gid, before.map(|b| b.gid));
+        let mut gone = Vec::new();
+        for (name, value) in &ours.xattrs {
+            if self.xattrs.contains_key(name) || live.xattrs.get(name) != Some(value) {
+                continue;
+            }
+            match before.and_then(|before| before.xattrs.get(name)) {
+                Some(before) => drop(self.xattrs.insert(name.clone(), before.clone())),
+                None => gone.push(name.clone()),
+            }
+        }
+        gone
     }
 
     /// In what live attributes differ, in words; nothing where they don't.

@@ -5,17 +5,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use crate::apply::{Progress, carry_out};
 use crate::attributes::Bytes;
-use crate::disk::{Disk, Stamp};
+use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
 use crate::plan::{Past, Plan, Planner};
-use crate::store::{Begun, Current, Frozen, Part, Reason, Record, Store};
+use crate::store::{Begun, Current, Frozen, Kept, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
 
 /// Seals what was in files that hold secrets, for this host alone.
@@ -55,6 +55,8 @@ pub struct Files {
     vault: Arc<dyn Vault>,
     /// The change objects of which something is decided and not carried out.
     decided: Arc<Mutex<BTreeSet<String>>>,
+    /// Held by who leaves something that others have, too: whoever is the last of them must see that.
+    leaving: Arc<Mutex<()>>,
 }
 
 /// What something is done for.
@@ -165,7 +167,13 @@ impl Files {
         let decisions = fs::read_dir(folder.join("choices")).into_iter().flatten().flatten();
         let cob = |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.replace('+', "/"));
         let decided = decisions.filter_map(|entry| cob(entry.file_name())).collect();
-        Ok(Self { store, folder: folder.to_owned(), vault, decided: Arc::new(Mutex::new(decided)) })
+        Ok(Self {
+            store,
+            folder: folder.to_owned(),
+            vault,
+            decided: Arc::new(Mutex::new(decided)),
+            leaving: Arc::default(),
+        })
     }
 
     /// Puts what waits in the log into the repository, and makes one pack of small ones where there are many. It comes to it
@@ -182,8 +190,16 @@ impl Files {
     /// # Errors
     /// When the disk or the store can't be read.
     pub fn check(&self, cob: &str, wanted: &Wanted) -> Result<Checked, FilesError> {
+        self.look(cob, wanted, false)
+    }
+
+    /// The same; of one that leaves, `retire`, in what the disk differs from what was before.
+    ///
+    /// # Errors
+    /// When the disk or the store can't be read.
+    pub fn look(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
         let current = self.store.managed(cob);
-        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking)?;
+        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking { retire })?;
         let applied = current.as_ref().is_some_and(|c| c.is_of(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
@@ -238,7 +254,7 @@ impl Files {
     fn apply_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
         let current = self.store.managed(job.cob);
         let disk = Disk::to_change()?;
-        let plan = self.plan(&disk, job.cob, job.wanted, current.as_ref(), &For::Applying(progress))?;
+        let (plan, _alone) = self.plan_to_change(&disk, job, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
         let first = plan.before_is_new || aims || !plan.found.is_empty();
         let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
@@ -270,7 +286,7 @@ impl Files {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
         let disk = Disk::to_change()?;
-        let plan = self.plan(&disk, job.cob, job.wanted, Some(&current), &For::Retiring(progress))?;
+        let (plan, _alone) = self.plan_to_change(&disk, job, Some(&current), &For::Retiring(progress))?;
         let aims = self.may_go_on(&plan)?;
         let first = aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty();
         let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
@@ -315,6 +331,22 @@ impl Files {
         Ok(before)
     }
 
+    /// A plan that is to be carried out, and what has to be held until that is on record.
+    fn plan_to_change(
+        &self,
+        disk: &Disk,
+        job: &Job<'_>,
+        current: Option<&Current>,
+        aim: &For<'_>,
+    ) -> Result<(Plan, Option<MutexGuard<'_, ()>>), FilesError> {
+        let plan = self.plan(disk, job.cob, job.wanted, current, aim)?;
+        if !plan.left_to_others {
+            return Ok((plan, None));
+        }
+        let alone = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((self.plan(disk, job.cob, job.wanted, current, aim)?, Some(alone)))
+    }
+
     fn plan(
         &self,
         disk: &Disk,
@@ -324,20 +356,23 @@ impl Files {
         aim: &For<'_>,
     ) -> Result<Plan, FilesError> {
         let (look, retire) = match aim {
-            For::Looking => (true, false),
+            For::Looking { retire } => (true, *retire),
             For::Applying(_) => (false, false),
             For::Retiring(_) => (false, true),
             For::Deciding { retire } => (false, *retire),
         };
-        let same = look && current.is_some_and(|c| c.is_of(&wanted.spec));
+        let same = look && !retire && current.is_some_and(|c| c.is_of(&wanted.spec));
         let mut past = Past::default();
         if let (Some(current), false) = (current, same) {
             past = Past {
                 before: self.store.listing(&current.before)?,
                 applied: self.store.listing(&current.applied)?,
                 begun: self.store.begun(current)?,
-                progress: Progress::new(),
+                ..Past::default()
             };
+        }
+        if !same && !retire {
+            self.inherit(disk, cob, wanted, &mut past)?;
         }
         if let For::Applying(progress) | For::Retiring(progress) = aim {
             past.progress = (*progress).clone();
@@ -352,7 +387,32 @@ impl Files {
         Ok(plan)
     }
 
-    /// Decides the conflicts that there are: in one path, or in all. How many were decided. It takes effect when the tree is
+    /// What another change object has had until now comes with what was there before it, and with what it has applied.
+    fn inherit(&self, disk: &Disk, cob: &str, wanted: &Wanted, past: &mut Past) -> Result<(), FilesError> {
+        for (path, _) in wanted.entries.iter().filter(|(_, entry)| !entry.is_implied()) {
+            if past.before.contains_key(path) {
+                continue;
+            }
+            let found = disk.look(path)?;
+            if matches!(found, Found::Absent) {
+                continue;
+            }
+            let (before, applied) = match self.store.of_another(cob, path)? {
+                Some(of_another) => of_another,
+                // It is there only because something of another one is below it.
+                None if matches!(found, Found::Folder { .. }) && self.store.was_absent_for_another(path)? => {
+                    (Kept::absent(), None)
+                }
+                None => continue,
+            };
+            past.before.insert(path.clone(), before);
+            past.applied.extend(applied.map(|applied| (path.clone(), applied)));
+            past.inherited = true;
+        }
+        Ok(())
+    }
+
+    /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes effect when the tree is
     /// brought about the next time, if nothing has changed until then.
     ///
     /// # Errors
@@ -363,11 +423,17 @@ impl Files {
         wanted: &Wanted,
         retire: bool,
         path: Option<&TreePath>,
+        id: Option<&str>,
         choice: &Choice,
     ) -> Result<usize, FilesError> {
         let current = self.store.managed(cob);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?;
-        let ids: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).map(|c| &c.id).collect();
+        let there: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).collect();
+        let ids: Vec<_> = there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).collect();
+        if let (Some(_), [], [other, ..]) = (id, &ids[..], &there[..]) {
+            let what = format!("{} was changed since the conflict in it was shown: look at it again", other.path);
+            return Err(FilesError::NotThere(what));
+        }
         if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
             let what =
                 format!("there are conflicts in {} files of {cob}: name the one that the text is for", ids.len());
@@ -422,7 +488,7 @@ impl Files {
 /// What a plan is made for.
 enum For<'a> {
     /// Telling what differs.
-    Looking,
+    Looking { retire: bool },
     /// Bringing the tree about, with what an attempt before has come to.
     Applying(&'a Progress),
     /// Taking it back, likewise.

@@ -99,8 +99,16 @@ impl Files {
     /// # Errors
     /// When there is nothing to put back, or it can't be written.
     pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
-        let content = self.content(cob, version, path)?;
         let disk = Disk::to_change()?;
+        if let Some(KeptNode::Link(target)) = self.kept(&self.version(cob, version)?, path)?.map(|kept| kept.node) {
+            return match disk.look(path)? {
+                Found::Absent | Found::Link { .. } => disk.replace_link(path, &target),
+                found @ (Found::File { .. } | Found::Folder { .. } | Found::Other) => {
+                    Err(FilesError::InTheWay { path: path.clone(), found: found.word(), wanted: "a link" })
+                }
+            };
+        }
+        let content = self.content(cob, version, path)?;
         let attributes = match disk.look(path)? {
             Found::File { attributes, .. } => attributes,
             Found::Absent => self.attributes_of(cob, version, path)?,
@@ -128,7 +136,7 @@ impl Files {
             return Ok(());
         }
         let node = KeptNode::File(Blob::New(live.into()));
-        let kept = Kept { node, managed: Managed::all(attributes), implied: false };
+        let kept = Kept::found(node, Managed::all(attributes));
         self.store.record(Record {
             cob: cob.to_owned(),
             generation: current.generation,
@@ -142,7 +150,8 @@ impl Files {
         })
     }
 
-    /// The merge of a path that is in conflict, with both sides where they differ: what a person edits.
+    /// The merge of a path that is in conflict, with both sides where they differ: what a person edits. With the id of the
+    /// conflict.
     ///
     /// # Errors
     /// When there is no conflict in it that can be edited.
@@ -150,11 +159,12 @@ impl Files {
         &self,
         cob: &str,
         wanted: &Wanted,
+        retire: bool,
         path: Option<&TreePath>,
-    ) -> Result<(TreePath, Vec<u8>), FilesError> {
-        let checked = self.check(cob, wanted)?;
+    ) -> Result<(TreePath, Vec<u8>, String), FilesError> {
+        let checked = self.look(cob, wanted, retire)?;
         let found = checked.conflicts.into_iter().filter(|c| path.is_none_or(|p| *p == c.path));
-        let mut editable = found.filter_map(|c| Some((c.path, c.hunks?)));
+        let mut editable = found.filter_map(|c| Some((c.path, c.hunks?, c.id)));
         editable.next().ok_or_else(|| FilesError::NotThere(format!("{cob} has no conflict that can be edited there")))
     }
 

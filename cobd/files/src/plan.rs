@@ -16,7 +16,7 @@ use cob_types::canonical;
 
 use crate::apply::Progress;
 use crate::attributes::{Attributes, Managed, Sides};
-use crate::disk::{Disk, Found, is_staged};
+use crate::disk::{Disk, Found};
 use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
 use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
@@ -27,6 +27,8 @@ use crate::{Choice, Vault};
 
 /// Differences are told up to so many bytes, all paths together.
 const MAX_TOLD: usize = 16 << 10;
+
+mod leaving;
 
 /// What is to be done, and what there is to say.
 #[derive(Default)]
@@ -43,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) before: Listing,
     /// Whether it says more than is kept already.
     pub(crate) before_is_new: bool,
+    /// Something stays as it is, because it is another change object's now: whoever is the last to leave takes it back.
+    pub(crate) left_to_others: bool,
     /// What others have changed, to be kept first.
     pub(crate) found: Listing,
     /// What is applied when all steps are done.
@@ -85,6 +89,14 @@ pub(crate) struct Past {
     pub(crate) begun: Begun,
     /// How far an attempt of this very action has come with what is begun.
     pub(crate) progress: Progress,
+    /// Some of it is of a change object that had these paths until now.
+    pub(crate) inherited: bool,
+}
+
+/// Attributes to be set, and extended ones to be taken away.
+struct SetBack {
+    to: Managed,
+    gone: Vec<String>,
 }
 
 /// What a plan is made with.
@@ -104,17 +116,13 @@ pub(crate) struct Planner<'a> {
     pub(crate) tell: bool,
 }
 
-/// Nothing was there.
-fn absent() -> Kept {
-    Kept { node: KeptNode::Absent, managed: Managed::default(), implied: false }
-}
-
 impl Planner<'_> {
     pub(crate) fn plan(&self) -> Result<Plan, FilesError> {
         let mut plan = Plan::default();
         let none = BTreeMap::new();
         let wanted = if self.retire { &none } else { &self.wanted.entries };
         plan.before = self.past.before.clone();
+        plan.before_is_new = self.past.inherited;
         let mut strangers = BTreeSet::new();
         for (path, entry) in wanted {
             if matches!(entry.node, Node::Folder { whole: true, .. }) {
@@ -134,7 +142,7 @@ impl Planner<'_> {
                     continue;
                 }
                 // Another one has made it, and may leave before this one: who leaves last removes it.
-                plan.before.insert(path.clone(), absent());
+                plan.before.insert(path.clone(), Kept { implied: true, ..Kept::absent() });
                 plan.before_is_new = true;
             }
             let live = live.map_or_else(|| self.disk.look(path), Ok)?;
@@ -146,25 +154,12 @@ impl Planner<'_> {
                 TargetNode::Folder => KeptNode::Folder,
                 TargetNode::Absent => KeptNode::Absent,
             };
-            let kept = Kept { node, managed: target.managed, implied: target.implied };
+            let Target { managed, implied, shared, .. } = target;
+            let kept = Kept { node, managed, implied, shared: Some(shared) };
             plan.hold(path, kept_size(&kept))?;
             plan.applied.insert(path.clone(), kept);
         }
-        for (path, kept) in self.past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
-            let owner = path
-                .ancestors()
-                .filter_map(|a| wanted.get(&a))
-                .any(|e| matches!(e.node, Node::Folder { whole: true, .. }));
-            if owner && kept.node == KeptNode::Absent {
-                // Removed when the folder became ours: it comes back when the folder is given back.
-                plan.applied.insert(path.clone(), kept.clone());
-                continue;
-            }
-            let target = self.taken_back(path, kept)?;
-            let live = self.disk.look(path)?;
-            self.settle(path, &target, &live, &mut plan)?;
-            plan.before.remove(path);
-        }
+        self.leave(wanted, &mut plan)?;
         // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
         for path in self.past.begun.aim.keys() {
             if self.disk.has_staged(path)? {
@@ -200,49 +195,6 @@ impl Planner<'_> {
         there
     }
 
-    /// What has no place in a folder that is managed as a whole.
-    fn strangers(&self, folder: &TreePath, plan: &mut Plan, seen: &mut BTreeSet<TreePath>) -> Result<(), FilesError> {
-        let first = !self.same && !self.past.applied.contains_key(folder);
-        for (path, live) in self.disk.below(folder)? {
-            let leaving = self.past.applied.get(&path).is_some_and(|kept| kept.node != KeptNode::Absent);
-            if self.wanted.entries.contains_key(&path) || leaving || !seen.insert(path.clone()) {
-                continue;
-            }
-            plan.note(&path, &format!("{path} is {} that has no place there\n", live.word()));
-            if is_staged(path.name()) {
-                plan.steps.push((path, Step::RemoveStaged));
-                continue;
-            }
-            let step = match &live {
-                Found::Folder { .. } => Step::RemoveFolder,
-                Found::File { .. } | Found::Link { .. } => Step::Remove,
-                Found::Absent => continue,
-                Found::Other => {
-                    let wanted = "nothing: its folder is managed as a whole";
-                    plan.blocked.push(FilesError::InTheWay { path, found: live.word(), wanted });
-                    continue;
-                }
-            };
-            if !self.same {
-                let kept = self.keep(&path, &live, false, plan)?;
-                if first && !plan.before.contains_key(&path) {
-                    plan.before.insert(path.clone(), kept);
-                    plan.before_is_new = true;
-                } else {
-                    plan.found.insert(path.clone(), kept);
-                }
-            }
-            plan.steps.push((path, step));
-        }
-        if first {
-            // What stood there when the folder became ours, also what an interrupted action has removed already.
-            let below = plan.before.keys().filter(|path| path.is_below(folder));
-            let others = below.filter(|p| !self.wanted.entries.contains_key(*p) && !self.past.applied.contains_key(*p));
-            plan.applied.extend(others.map(|path| (path.clone(), absent())));
-        }
-        Ok(())
-    }
-
     /// What the model wants at a path.
     fn target(&self, path: &TreePath, entry: &Entry) -> Result<(Target, Vec<FilesError>), FilesError> {
         let node = match &entry.node {
@@ -265,38 +217,6 @@ impl Planner<'_> {
             implied: entry.is_implied(),
         };
         Ok((target, unknown))
-    }
-
-    /// What was at a path before it was managed.
-    fn taken_back(&self, path: &TreePath, applied: &Kept) -> Result<Target, FilesError> {
-        let absent = absent();
-        let before = self.past.before.get(path).unwrap_or(&absent);
-        let node = match &before.node {
-            // A file whose content could not be kept, because it was ours already.
-            KeptNode::Absent | KeptNode::Secret => TargetNode::Absent,
-            KeptNode::Folder => TargetNode::Folder,
-            KeptNode::Link(target) => TargetNode::Link(target.clone()),
-            KeptNode::File(blob) => TargetNode::File(self.store.blob(blob)?),
-            KeptNode::Sealed(blob) => {
-                let opened = self.vault.open(&self.store.blob(blob)?);
-                TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?.into())
-            }
-        };
-        let same_sort = std::mem::discriminant(&before.node) == std::mem::discriminant(&applied.node);
-        let managed = match full(&before.managed) {
-            // Only what we have set is set back; of something that we have put into another's place, everything.
-            Some(attributes) if same_sort => Managed::taken_back(&applied.managed, &attributes),
-            _ => before.managed.clone(),
-        };
-        let entry = self.wanted.entries.get(path);
-        let shared = entry.map_or(self.shares_by_default(), |e| e.manage == Manage::Merge);
-        let secret = matches!(applied.node, KeptNode::Secret) || matches!(before.node, KeptNode::Sealed(_));
-        Ok(Target { node, managed, shared: shared && !secret, reported: false, secret, implied: applied.implied })
-    }
-
-    /// Whether any file is shared: then users' changes of what leaves count, too.
-    fn shares_by_default(&self) -> bool {
-        self.wanted.entries.values().any(|e| e.manage == Manage::Merge)
     }
 
     /// What was last applied at a path. An action that was interrupted may have applied its own already.
@@ -336,7 +256,7 @@ impl Planner<'_> {
         let first = !self.retire && !self.same && !plan.before.contains_key(path);
         if first {
             let kept = self.keep(path, found, target.secret, plan)?;
-            plan.before.insert(path.clone(), kept);
+            plan.before.insert(path.clone(), Kept { implied: target.implied, ..kept });
             plan.before_is_new = true;
         }
         // A folder has no content that could be merged; what is in it has paths of its own.
@@ -347,7 +267,8 @@ impl Planner<'_> {
             self.merge_content(target, &base, interrupted, &live)?
         };
         let shared = target.shared || target.reported && base.manages(&target.managed);
-        let (attributes, conflicts) = self.sides(target, &base, found, shared).merge();
+        let set = self.set_back(path, target, found);
+        let (attributes, conflicts) = self.sides(path, target, &set, &base, found, shared).merge();
         if !folder || !target.implied {
             let differences = found.attributes().map(|live| target.managed.differences(live)).unwrap_or_default();
             if !differences.is_empty() && target.node != TargetNode::Absent {
@@ -358,7 +279,11 @@ impl Planner<'_> {
             (content.unwrap_or(Content::Live), attributes)
         } else {
             let id = self.conflict_id(path, target, &base, &live)?;
-            let wanted = || self.sides(target, &base, found, false).merge().0;
+            // What only one side has changed is merged as ever.
+            let wanted = || match conflicts.is_empty() {
+                true => attributes.clone(),
+                false => self.sides(path, target, &set, &base, found, false).merge().0,
+            };
             let decided = |excluded: Excluded, side| match excluded {
                 (_, Some(_)) => self.merge_for(side, target, &base, &live),
                 (_, None) => Ok(None),
@@ -399,26 +324,28 @@ impl Planner<'_> {
         if self.same {
             return Ok(());
         }
+        let held_secret = self.held_secret(path);
         let changed = match base {
             Base::Kept(kept) => !live.is(&kept.node)?,
             Base::Same | Base::None => false,
         };
-        let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret);
+        let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret) || held_secret && !target.secret;
         if changed && !ours && !first && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
             let kept = self.keep(path, live.found, target.secret, plan)?;
             plan.found.insert(path.clone(), kept);
         }
-        if target.secret {
-            return Ok(());
-        }
-        let kept = |node: KeptNode, managed: &Managed| Kept { node, managed: managed.clone(), implied: false };
         let aim = match &target.node {
+            TargetNode::File(_) if target.secret => KeptNode::Secret,
             TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
             TargetNode::Link(to) => KeptNode::Link(to.clone()),
             TargetNode::Absent => KeptNode::Absent,
-            TargetNode::Folder => return Ok(()),
+            TargetNode::Folder => KeptNode::Folder,
         };
+        let Target { managed, implied, shared, .. } = target;
+        let aim = Kept { node: aim, managed: managed.clone(), implied: *implied, shared: Some(*shared) };
+        plan.begun.aim.insert(path.clone(), aim);
         let result = match plan.steps.last().map(|(_, step)| step) {
+            _ if target.secret || held_secret => return Ok(()),
             Some(Step::File { content, .. }) => KeptNode::File(Blob::New(content.clone())),
             Some(Step::Link(to)) => KeptNode::Link(to.clone()),
             Some(Step::Remove) => KeptNode::Absent,
@@ -429,11 +356,9 @@ impl Planner<'_> {
             Found::Link { target } => KeptNode::Link(target.clone()),
             Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
         };
-        let nothing = Managed::default();
         let begun = &mut plan.begun;
-        begun.from.insert(path.clone(), kept(from, &nothing));
-        begun.aim.insert(path.clone(), kept(aim, &target.managed));
-        begun.result.insert(path.clone(), kept(result, &nothing));
+        begun.from.insert(path.clone(), Kept::found(from, Managed::default()));
+        begun.result.insert(path.clone(), Kept::found(result, Managed::default()));
         if let Base::Kept(base) = base {
             begun.base.insert(path.clone(), (*base).clone());
         }
@@ -461,6 +386,10 @@ impl Planner<'_> {
             return Ok(Ok(Content::Target));
         }
         let Some(kept) = kept else { return Ok(Ok(Content::Live)) };
+        // It was not shared then, and what it was is not known.
+        if kept.node == KeptNode::Secret {
+            return Ok(Ok(Content::Target));
+        }
         let conflict = |what: &str, hunks| Ok(Err((what.to_owned(), hunks)));
         if interrupted {
             return conflict("it was changed while an action on it was interrupted", None);
@@ -503,19 +432,44 @@ impl Planner<'_> {
         })
     }
 
-    fn sides<'s>(&self, target: &'s Target, base: &'s Base<'_>, found: &'s Found, keep_changes: bool) -> Sides<'s> {
+    fn sides<'s>(
+        &self,
+        path: &TreePath,
+        target: &'s Target,
+        set: &'s SetBack,
+        base: &'s Base<'_>,
+        found: &'s Found,
+        keep_changes: bool,
+    ) -> Sides<'s> {
         let base = match base {
             Base::Same => Some(&target.managed),
             Base::Kept(kept) => Some(&kept.managed),
             Base::None => None,
         };
-        let default = Attributes {
-            mode: if target.node == TargetNode::Folder { 0o755 } else { 0o644 },
+        let folder = target.node == TargetNode::Folder;
+        let alike = |kept: &&Kept| matches!(kept.node, KeptNode::Folder) == folder;
+        // What is made again, or given back, is as the one before, which others may not have been meant to read.
+        let before = self.past.before.get(path).filter(alike).and_then(|kept| full(&kept.managed));
+        let default = before.unwrap_or_else(|| Attributes {
+            mode: if folder { 0o755 } else { 0o644 },
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             xattrs: BTreeMap::new(),
-        };
-        Sides { base, live: found.attributes(), theirs: &target.managed, keep_changes, default }
+        });
+        Sides { base, live: found.attributes(), theirs: &set.to, gone: &set.gone, keep_changes, default }
+    }
+
+    /// What is set: what is wanted; and what an earlier content has set and this one says nothing of, as it was before, where
+    /// nobody else has changed it since.
+    fn set_back(&self, path: &TreePath, target: &Target, found: &Found) -> SetBack {
+        let (mut to, mut gone) = (target.managed.clone(), Vec::new());
+        let past = self.past;
+        let ours = past.applied.get(path).or_else(|| past.begun.aim.get(path)).map(|kept| &kept.managed);
+        if let (Some(ours), Some(live)) = (ours, found.attributes()) {
+            let before = past.before.get(path).and_then(|kept| full(&kept.managed));
+            gone = to.take_back(ours, live, before.as_ref());
+        }
+        SetBack { to, gone }
     }
 
     fn add_step(
@@ -557,6 +511,13 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Whether what is there may hold a secret of ours that is not wanted any more.
+    fn held_secret(&self, path: &TreePath) -> bool {
+        let past = self.past;
+        let of = |listing: &Listing| listing.get(path).is_some_and(|kept| kept.node == KeptNode::Secret);
+        of(&past.applied) || of(&past.begun.aim)
+    }
+
     /// What is there, to be kept.
     fn keep(&self, path: &TreePath, found: &Found, secret: bool, plan: &mut Plan) -> Result<Kept, FilesError> {
         let node = match found {
@@ -579,8 +540,7 @@ impl Planner<'_> {
                 }
             }
         };
-        let managed = found.attributes().map(Managed::all).unwrap_or_default();
-        Ok(Kept { node, managed, implied: false })
+        Ok(Kept::found(node, found.attributes().map(Managed::all).unwrap_or_default()))
     }
 
     /// Changes with every side of a conflict.
@@ -615,6 +575,8 @@ impl Planner<'_> {
             String::new()
         } else if target.secret {
             format!("{path}: its content, which holds a secret, is another one\n")
+        } else if self.held_secret(path) {
+            format!("{path}: its content, which held a secret, is another one\n")
         } else {
             let here: Option<&[u8]> = match live.found {
                 Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),

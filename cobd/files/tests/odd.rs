@@ -240,7 +240,7 @@ fn a_large_tree_is_brought_about_changed_and_taken_back() {
     let merged = fs::read_to_string(host.join("d7/f7")).expect("read");
     assert!(merged.starts_with("mine\n") && merged.contains("setting = 1\n"), "{merged}");
     let path = TreePath::new(host.join("d7/f7").to_str().expect("text")).expect("a path");
-    files.resolve(COB, &third, true, None, &cob_files::Choice::Theirs).expect("the edited ones are in conflict");
+    files.resolve(COB, &third, true, None, None, &cob_files::Choice::Theirs).expect("the edited ones are in conflict");
     let begun = Instant::now();
     retire(&files, &third).expect("retired");
     timed("taken back", begun);

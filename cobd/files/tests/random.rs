@@ -154,7 +154,7 @@ fn no_line_of_a_user_is_lost_without_a_word() {
                 assert!(retire || said == State::Conflict, "seed {seed} round {round}: {said:?}");
                 assert!(!told.is_empty());
                 let choice = if random.chance(50) { Choice::Ours } else { Choice::Theirs };
-                let decided = files.resolve(COB, &wanted, retire, None, &choice).expect("decided");
+                let decided = files.resolve(COB, &wanted, retire, None, None, &choice).expect("decided");
                 assert_eq!(decided, told.len());
                 if retire { files.retire(&job) } else { files.apply(&job) }.expect("decided");
                 for (path, lines) in lines.iter().filter(|_| choice == Choice::Ours) {
@@ -233,13 +233,25 @@ fn child() {
 }
 
 const COUNT: usize = 12;
+/// The trees, and which files each has.
+const TREES: [(&str, std::ops::Range<usize>); 3] = [("a", 0..COUNT), ("b", 0..COUNT - 3), ("c", 3..COUNT)];
 
 fn trees(folder: &Path) -> Vec<Wanted> {
-    let tree = |letter: &str| (0..COUNT).map(|n| (format!("f{n}"), whole(letter))).collect();
-    ["a", "b", "c"]
-        .iter()
-        .map(|letter| wanted(&tree(letter), if *letter == "c" { "copy" } else { "merge" }, folder))
-        .collect()
+    let tree = |letter: &str, files: &std::ops::Range<usize>| {
+        let files = files.clone().map(|n| (format!("f{n}"), whole(letter))).collect();
+        wanted(&files, if letter == "c" { "copy" } else { "merge" }, folder)
+    };
+    TREES.iter().map(|(letter, files)| tree(letter, files)).collect()
+}
+
+/// What is there when there is this tree, or none.
+fn all_with(tree: Option<usize>) -> BTreeMap<String, String> {
+    let before = (0..COUNT / 2).map(|n| (format!("f{n}"), whole("before")));
+    let ours = tree.into_iter().flat_map(|tree| {
+        let (letter, files) = &TREES[tree];
+        files.clone().map(|n| (format!("f{n}"), whole(letter)))
+    });
+    before.chain(ours).collect()
 }
 
 fn whole(letter: &str) -> String {
@@ -284,20 +296,29 @@ fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
         }
         // The next one goes on, wherever the other was, and it ends as if there had been no kill.
         let files = open(folder.path());
-        let wanted = &trees[random.below(trees.len())];
+        let tree = random.below(trees.len());
+        let wanted = &trees[tree];
         let job = Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) };
-        files.apply(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
-        assert_eq!(files.check(COB, wanted).expect("looked").state, State::Present, "kill {kill}");
-        let letter = |text: &[u8]| text.iter().take_while(|b| **b != b'\n').map(|b| char::from(*b)).collect::<String>();
-        let letters: Vec<_> = host_files(folder.path()).into_values().map(|text| letter(&text)).collect();
-        let log = || files.log(COB, 6).expect("read").into_iter().map(|v| v.info).collect::<Vec<_>>();
-        assert!(letters.windows(2).all(|w| w[0] == w[1]), "kill {kill}: not of one tree: {letters:?} {:#?}", log());
-        assert_eq!(host_files(folder.path()).len(), COUNT, "kill {kill}: nothing is left beside");
-        if random.chance(30) {
+        let is_there = |tree: Option<usize>| {
+            let named = |(path, text): (PathBuf, Vec<u8>)| {
+                let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+                (name, String::from_utf8_lossy(&text).into_owned())
+            };
+            let (there, all) = (host_files(folder.path()).into_iter().map(named), all_with(tree));
+            let there: BTreeMap<String, String> = there.collect();
+            let letters = || there.iter().map(|(name, text)| format!("{name} {}", &text[..1])).collect::<Vec<_>>();
+            let log = || files.log(COB, 6).expect("read").into_iter().map(|v| v.info).collect::<Vec<_>>();
+            assert!(there == all, "kill {kill}: not as with {tree:?}: {:?} {:#?}", letters(), log());
+        };
+        // Also where nothing is brought about once more before it leaves.
+        if random.chance(70) {
+            files.apply(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
+            assert_eq!(files.check(COB, wanted).expect("looked").state, State::Present, "kill {kill}");
+            is_there(Some(tree));
+        }
+        if random.chance(40) {
             files.retire(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
-            let left = host_files(folder.path());
-            assert_eq!(left.len(), COUNT / 2, "kill {kill}");
-            assert!(left.values().all(|text| *text == whole("before").as_bytes()), "kill {kill}");
+            is_there(None);
         }
     }
 }

@@ -81,7 +81,9 @@ impl Daemon {
             drop(reply.send(Err(unknown(cob))));
             return;
         };
-        if let FilesQuery::Resolve { retire, .. } = &mut query {
+        if let FilesQuery::Diff { retire } | FilesQuery::Hunks { retire, .. } | FilesQuery::Resolve { retire, .. } =
+            &mut query
+        {
             *retire = status.retiring;
         }
         if matches!(query, FilesQuery::Resolve { .. } | FilesQuery::Restore { .. }) {

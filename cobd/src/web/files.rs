@@ -22,6 +22,9 @@ pub struct ResolveOrder {
     /// In which file; none: in all that are in conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// About this one, as it was shown (`conflict` of `hunks`), and no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<String>,
     /// The decision.
     pub choice: ChoiceWord,
     /// Who orders.
@@ -69,8 +72,10 @@ pub(super) fn routes() -> Router<Api> {
 
 type Answer = Result<Json<FilesAnswer>, Refusal>;
 
+// Whether a change object is about to leave the loop knows: `retire` is set there.
+
 async fn diff(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Diff).await?))
+    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Diff { retire: false }).await?))
 }
 
 async fn log(State(api): State<Api>, Path(id): Path<String>) -> Answer {
@@ -98,7 +103,7 @@ async fn show(State(api): State<Api>, Path(id): Path<String>, query: Result<Quer
 
 async fn hunks(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
     let Which { path, .. } = which(query)?;
-    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Hunks { path }).await?))
+    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Hunks { path, retire: false }).await?))
 }
 
 async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
@@ -106,14 +111,13 @@ async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
 }
 
 async fn resolve(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {
-    let ResolveOrder { cob, path, choice, .. } = body(&api, request).await?;
+    let ResolveOrder { cob, path, conflict, choice, .. } = body(&api, request).await?;
     let choice = match choice {
         ChoiceWord::Ours => Choice::Ours,
         ChoiceWord::Theirs => Choice::Theirs,
         ChoiceWord::Edited(text) => Choice::Edited(text.into_bytes()),
     };
-    // Whether it is about to leave the loop knows.
-    let answer = api.files(cob, FilesQuery::Resolve { path, choice, retire: false }).await?;
+    let answer = api.files(cob, FilesQuery::Resolve { path, conflict, choice, retire: false }).await?;
     Ok(Json(Done::new(true, answer.text)))
 }
 

@@ -21,11 +21,11 @@ const DIGITS: usize = 12;
 
 pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> Result<Exit, Failure> {
     let target = context.locate(&args.cob.host()).await?;
-    let mut path = args.path.clone();
+    let (mut path, mut conflict) = (args.path.clone(), None);
     let choice = if args.edit {
         let query: Vec<_> = path.iter().map(|p| ("path", p.as_str())).collect();
         let answer = ask_at(context, &target, &args.cob, "hunks", &query).await?;
-        path = answer.path.clone().or(path);
+        (path, conflict) = (answer.path.clone().or(path), answer.conflict.clone());
         ChoiceWord::Edited(edit(&answer.text)?)
     } else if args.ours {
         ChoiceWord::Ours
@@ -33,7 +33,7 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
         ChoiceWord::Theirs
     };
     let who = context.client.who();
-    let order = ResolveOrder { cob: args.cob.clone(), path, choice, who: who.clone() };
+    let order = ResolveOrder { cob: args.cob.clone(), path, conflict, choice, who: who.clone() };
     let done = context.client.order(&target.endpoint, "/v1/files/resolve", &order).await?;
     // One that has given up over it tries again.
     let again = CobOrder { cob: args.cob.clone(), who };

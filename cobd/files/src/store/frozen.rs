@@ -21,11 +21,6 @@ impl Frozen {
         self.0.iter().flat_map(|entries| entries.iter())
     }
 
-    /// The same, in halves.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&TreePath, &Kept)> {
-        self.iter().map(|(path, kept)| (path, kept))
-    }
-
     /// As a map again.
     pub(crate) fn thaw(&self) -> Listing {
         self.iter().cloned().collect()
@@ -46,7 +41,7 @@ mod tests {
 
     #[test]
     fn what_is_thawed_is_what_was_frozen() {
-        let kept = |implied| Kept { node: KeptNode::Folder, managed: Managed::default(), implied };
+        let kept = |implied| Kept { implied, ..Kept::found(KeptNode::Folder, Managed::default()) };
         let path = |text| TreePath::new(text).expect("a path");
         let listing = Listing::from([(path("/b"), kept(true)), (path("/a"), kept(false))]);
         let frozen = Frozen::from(listing.clone());

@@ -291,6 +291,8 @@ struct Entry {
     content: Option<ByteBuf>,
     managed: Managed,
     implied: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared: Option<bool>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -365,7 +367,8 @@ fn entries(listing: &Frozen) -> Vec<Entry> {
             KeptNode::Link(to) => (Sort::Link, (None, Some(ByteBuf::from(to.clone())))),
         };
         let path = ByteBuf::from(std::borrow::Borrow::<[u8]>::borrow(path));
-        Entry { path, sort, id, content, managed: kept.managed.clone(), implied: kept.implied }
+        let Kept { managed, implied, shared, .. } = kept.clone();
+        Entry { path, sort, id, content, managed, implied, shared }
     };
     listing.iter().map(entry).collect()
 }
@@ -373,7 +376,7 @@ fn entries(listing: &Frozen) -> Vec<Entry> {
 /// None: something of it is no entry.
 fn listing(entries: Vec<Entry>) -> Option<Frozen> {
     let mut listing = Listing::new();
-    for Entry { path, sort, id, content, managed, implied } in entries {
+    for Entry { path, sort, id, content, managed, implied, shared } in entries {
         let blob = || match (&id, &content) {
             (Some(id), None) => Oid::from_bytes(id).ok().map(Blob::Known),
             (None, Some(bytes)) => Some(Blob::New(bytes.as_slice().into())),
@@ -388,7 +391,7 @@ fn listing(entries: Vec<Entry>) -> Option<Frozen> {
             Sort::Link => KeptNode::Link(content?.into_vec()),
         };
         let parts: Vec<Vec<u8>> = path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
-        listing.insert(TreePath::of_parts(&parts), Kept { node, managed, implied });
+        listing.insert(TreePath::of_parts(&parts), Kept { node, managed, implied, shared });
     }
     Some(listing.into())
 }
@@ -398,11 +401,7 @@ mod tests {
     use super::*;
 
     fn record(cob: &str) -> Record {
-        let kept = Kept {
-            node: KeptNode::File(Blob::New(b"text".as_slice().into())),
-            managed: Managed::default(),
-            implied: false,
-        };
+        let kept = Kept::found(KeptNode::File(Blob::New(b"text".as_slice().into())), Managed::default());
         let listing = Listing::from([(TreePath::new("/f").expect("a path"), kept)]);
         Record {
             cob: cob.to_owned(),

@@ -14,7 +14,7 @@
 //! time shares one write to the log and one wait for the disk; the repository gets it later, all that waits in one pack and one
 //! commit. One process opens the store; its threads share it.
 
-mod absent;
+mod claims;
 mod flush;
 mod frames;
 mod frozen;
@@ -37,7 +37,7 @@ use git2::{Oid, Repository, RepositoryInitOptions};
 use crate::error::FilesError;
 use crate::path::TreePath;
 
-use absent::Absent;
+use claims::Claims;
 use flush::Bell;
 pub(crate) use frozen::Frozen;
 use log::{Log, Numbered, Place};
@@ -86,7 +86,7 @@ struct Shared {
     /// The shards that are others than in the file of the newest versions. Taken after the writer.
     stale: Mutex<BTreeSet<Vec<u8>>>,
     /// Gathered when somebody asks for the first time.
-    absent: Mutex<Option<Absent>>,
+    claims: Mutex<Option<Claims>>,
     bell: Arc<Bell>,
     /// Versions from before this time are to be forgotten, when nothing else is to be done.
     prune_before: Mutex<Option<u64>>,
@@ -101,8 +101,8 @@ impl Drop for Shared {
 /// A record that waits to be written.
 struct Arrived {
     record: Record,
-    /// What was absent before the change object came, as it stands until this record, where that was read already.
-    was: Option<Vec<TreePath>>,
+    /// What was there before the change object came, as it stands until this record, where that was read already.
+    was: Option<Frozen>,
     slot: Slot,
 }
 
@@ -149,7 +149,7 @@ impl Store {
             replacing: Mutex::default(),
             readers: Mutex::default(),
             stale: Mutex::new(stale),
-            absent: Mutex::default(),
+            claims: Mutex::default(),
             bell: Arc::default(),
             prune_before: Mutex::default(),
         });
@@ -186,11 +186,11 @@ impl Store {
         }
         let slot = Slot::default();
         // Read before others wait for it: there is one job at a time for a change object, so it stays true.
-        let is_asked = lock(&shared.absent).is_some();
+        let is_asked = lock(&shared.claims).is_some();
         let was = match before {
             _ if !is_asked => None,
-            Some(before) => Some(absent::absent(before.entries()).cloned().collect()),
-            None => shared.absent_before(&record).ok().flatten(),
+            Some(before) => Some(before.clone()),
+            None => shared.before(&record).ok().flatten(),
         };
         lock(&shared.arrived).push(Arrived { record, was, slot: slot.clone() });
         let mut log = lock(&shared.log);
@@ -206,14 +206,14 @@ impl Store {
             let durable = records.iter().any(|record| record.reason != Reason::Applied);
             let answer = match log.append(records, write::now(), durable) {
                 Ok(new) => {
-                    let mut absent = lock(&shared.absent);
+                    let mut claims = lock(&shared.claims);
                     for ((numbered, place), was) in new.iter().zip(were) {
                         let was = match was {
-                            None if absent.is_some() => shared.absent_before(&numbered.record),
+                            None if claims.is_some() => shared.before(&numbered.record),
                             was => Ok(was),
                         };
                         note(&mut shared.index(), numbered, place);
-                        note_absent(&mut absent, &numbered.record, was);
+                        note_claims(&mut claims, &numbered.record, was);
                     }
                     Ok(())
                 }
@@ -265,17 +265,42 @@ impl Store {
     /// Whether nothing was at a path before some other change object came to it, and is there still. Asked on behalf of one
     /// that does not know what was there before.
     pub(crate) fn was_absent_for_another(&self, path: &TreePath) -> Result<bool, FilesError> {
-        let mut absent = lock(&self.shared.absent);
-        if absent.is_none() {
+        self.with_claims(|claims| claims.was_absent(path))
+    }
+
+    /// Whether another one than `cob` has a path for its own sake. `has`: this one has it, too.
+    pub(crate) fn has_another(&self, path: &TreePath, has: bool) -> Result<bool, FilesError> {
+        self.with_claims(|claims| claims.owners(path) > u32::from(has))
+    }
+
+    /// What another one than `cob` that has a path for its own sake keeps of what was there before, and what it applied.
+    pub(crate) fn of_another(&self, cob: &str, path: &TreePath) -> Result<Option<(Kept, Option<Kept>)>, FilesError> {
+        if !self.has_another(path, false)? {
+            return Ok(None);
+        }
+        let others = self.shared.newest();
+        let others = others.iter().filter(|(other, c)| ***other != *cob && c.reason != Reason::Retired);
+        let all: Vec<(Held, Held)> = others.map(|(_, c)| (c.before.clone(), c.applied.clone())).collect();
+        for (before, applied) in all {
+            if let Some(kept) = self.listing(&before)?.remove(path).filter(|kept| !kept.implied) {
+                return Ok(Some((kept, self.listing(&applied)?.remove(path))));
+            }
+        }
+        Ok(None)
+    }
+
+    fn with_claims<T>(&self, ask: impl FnOnce(&Claims) -> T) -> Result<T, FilesError> {
+        let mut claims = lock(&self.shared.claims);
+        if claims.is_none() {
             let there = |c: &Current| c.reason != Reason::Retired;
             let all: Vec<Held> = self.shared.newest().values().filter(|c| there(c)).map(|c| c.before.clone()).collect();
-            let mut gathered = Absent::default();
+            let mut gathered = Claims::default();
             for before in &all {
-                gathered.add(absent::absent(&self.shared.listing(before)?));
+                gathered.add(&self.shared.listing(before)?.into());
             }
-            *absent = Some(gathered);
+            *claims = Some(gathered);
         }
-        Ok(absent.as_ref().is_some_and(|absent| absent.has(path)))
+        Ok(ask(claims.get_or_insert_default()))
     }
 
     /// A content.
@@ -429,20 +454,20 @@ impl Shared {
     fn write_at_once(&self, record: Record) -> Result<(), FilesError> {
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
-        let was = self.absent_before(&record)?;
+        let was = self.before(&record)?;
         let numbered = Numbered { number: 0, time: write::now(), record };
         let new = self.write_pack(&mut writer, std::slice::from_ref(&numbered))?;
-        let mut absent = lock(&self.absent);
+        let mut claims = lock(&self.claims);
         self.take_up(new);
-        note_absent(&mut absent, &numbered.record, Ok(was));
+        note_claims(&mut claims, &numbered.record, Ok(was));
         Ok(())
     }
 
-    /// What was absent before a change object came, as it stands until this record; none: the record says nothing of that.
-    fn absent_before(&self, record: &Record) -> Result<Option<Vec<TreePath>>, FilesError> {
+    /// What was there before a change object came, as it stands until this record; none: the record says nothing of that.
+    fn before(&self, record: &Record) -> Result<Option<Frozen>, FilesError> {
         let Part::New(_) = &record.before else { return Ok(None) };
         let before = self.newest().get(&*record.cob).map(|current| current.before.clone()).unwrap_or_default();
-        Ok(Some(absent::absent(&self.listing(&before)?).cloned().collect()))
+        Ok(Some(self.listing(&before)?.into()))
     }
 
     /// The first so many of those that wait.
@@ -487,16 +512,16 @@ impl Shared {
     }
 }
 
-/// Takes up what was absent before, where that is known: it is locked since before the index had this record.
-fn note_absent(absent: &mut Option<Absent>, record: &Record, was: Result<Option<Vec<TreePath>>, FilesError>) {
-    let (Part::New(before), Some(known)) = (&record.before, absent.as_mut()) else { return };
+/// Takes up what was there before, where that is asked for: it is locked since before the index had this record.
+fn note_claims(claims: &mut Option<Claims>, record: &Record, was: Result<Option<Frozen>, FilesError>) {
+    let (Part::New(before), Some(known)) = (&record.before, claims.as_mut()) else { return };
     match was {
         Ok(was) => {
-            known.remove(was.iter().flatten());
-            known.add(absent::absent(before.entries()));
+            was.iter().for_each(|was| known.remove(was));
+            known.add(before);
         }
         // It is gathered anew, and whoever asks for that hears why it can't be.
-        Err(_) => *absent = None,
+        Err(_) => *claims = None,
     }
 }
 

@@ -178,7 +178,7 @@ mod tests {
 
     fn record(cob: usize, text: &str, reason: Reason) -> Record {
         let node = KeptNode::File(Blob::New(text.as_bytes().into()));
-        let kept = Kept { node, managed: Managed::default(), implied: false };
+        let kept = Kept::found(node, Managed::default());
         let listing = Frozen::from(Listing::from([(TreePath::new("/f").expect("a path"), kept)]));
         Record {
             cob: format!("h/c{cob}"),

@@ -24,6 +24,8 @@ struct Meta {
     managed: Managed,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     implied: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +89,10 @@ fn write_folder(objects: &mut dyn Objects, all: &[(Vec<&[u8]>, &Kept)], depth: u
                 Sort::Link
             }
         };
-        metas.insert(written, Meta { t: sort, managed: kept.managed.clone(), implied: kept.implied });
+        metas.insert(
+            written,
+            Meta { t: sort, managed: kept.managed.clone(), implied: kept.implied, shared: kept.shared },
+        );
     }
     if !metas.is_empty() {
         let text = serde_json::to_vec(&metas).map_err(|e| git2::Error::from_str(&e.to_string()))?;
@@ -133,7 +138,8 @@ fn read_folder(repo: &Repository, id: Oid, parts: &mut Vec<Vec<u8>>, listing: &m
             Sort::Link => KeptNode::Link(repo.find_blob(there()?)?.content().to_vec()),
         };
         parts.push(read_back(written.as_bytes()).ok_or_else(|| damaged("a name that is none".to_owned()))?);
-        listing.insert(TreePath::of_parts(parts), Kept { node, managed: meta.managed, implied: meta.implied });
+        let Meta { managed, implied, shared, .. } = meta;
+        listing.insert(TreePath::of_parts(parts), Kept { node, managed, implied, shared });
         parts.pop();
     }
     Ok(())

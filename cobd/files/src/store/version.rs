@@ -20,6 +20,20 @@ pub(crate) struct Kept {
     pub(crate) managed: Managed,
     /// A folder that is only there because something below it is.
     pub(crate) implied: bool,
+    /// Of what was applied: whether it is shared with users. None: that was not yet noted when it was.
+    pub(crate) shared: Option<bool>,
+}
+
+impl Kept {
+    /// What was there before, or is found.
+    pub(crate) fn found(node: KeptNode, managed: Managed) -> Self {
+        Self { node, managed, implied: false, shared: None }
+    }
+
+    /// Nothing is there.
+    pub(crate) fn absent() -> Self {
+        Self::found(KeptNode::Absent, Managed::default())
+    }
 }
 
 /// What is kept of what was at a path.

@@ -11,8 +11,11 @@ const MOST: usize = 1000;
 /// A question, or an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilesQuery {
-    /// In what the disk differs from what is wanted.
-    Diff,
+    /// In what the disk differs from what is wanted; of one that leaves, from what was before.
+    Diff {
+        /// It is about to leave.
+        retire: bool,
+    },
     /// The versions that are kept.
     Log,
     /// A version; with a path, the content of a file in it.
@@ -26,6 +29,8 @@ pub enum FilesQuery {
     Hunks {
         /// Which; none: the first.
         path: Option<String>,
+        /// It is about to leave.
+        retire: bool,
     },
     /// What others have changed, as a patch for the model.
     Patch,
@@ -33,6 +38,8 @@ pub enum FilesQuery {
     Resolve {
         /// In which file; none: in all.
         path: Option<String>,
+        /// About this one, as it was shown, and no other.
+        conflict: Option<String>,
         /// The decision.
         choice: Choice,
         /// It is about to leave.
@@ -55,6 +62,9 @@ pub struct FilesAnswer {
     /// Which file it is about, where that was not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// The conflict in it, of a file to be edited: a decision may name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<String>,
     /// The state that was found, of a difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
@@ -100,12 +110,11 @@ pub(super) fn answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, Stri
 
 fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError> {
     let files = need.files()?;
-    let plain =
-        |text: String| FilesAnswer { text, path: None, state: None, conflicts: Vec::new(), versions: Vec::new() };
+    let plain = |text: String| FilesAnswer { text, ..FilesAnswer::default() };
     let path = |text: &Option<String>| text.as_deref().map(TreePath::new).transpose();
     Ok(match query {
-        FilesQuery::Diff => {
-            let checked = files.check(need.cob(), &need.wanted()?)?;
+        FilesQuery::Diff { retire } => {
+            let checked = files.look(need.cob(), &need.wanted()?, retire)?;
             let conflicts = checked.conflicts.into_iter().map(|c| FileConflict {
                 path: c.path.to_string(),
                 what: c.what,
@@ -129,11 +138,11 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             let content = files.content(need.cob(), &version, &TreePath::new(&path)?)?;
             plain(String::from_utf8_lossy(&content).into_owned())
         }
-        FilesQuery::Hunks { path: which } => {
-            let (found, hunks) = files.hunks(need.cob(), &need.wanted()?, path(&which)?.as_ref())?;
+        FilesQuery::Hunks { path: which, retire } => {
+            let (found, hunks, conflict) = files.hunks(need.cob(), &need.wanted()?, retire, path(&which)?.as_ref())?;
             let text = String::from_utf8(hunks)
                 .map_err(|_| FilesError::NotThere(format!("{found} is not UTF-8: take one of its sides")))?;
-            FilesAnswer { path: Some(found.to_string()), ..plain(text) }
+            FilesAnswer { path: Some(found.to_string()), conflict: Some(conflict), ..plain(text) }
         }
         FilesQuery::Patch => {
             let wanted = need.wanted()?;
@@ -142,9 +151,9 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             let patch = if checked.drifted { files.patch(&wanted, &checked.paths)? } else { String::new() };
             FilesAnswer { path, ..plain(patch) }
         }
-        FilesQuery::Resolve { path: which, choice, retire } => {
-            let which = path(&which)?;
-            let count = files.resolve(need.cob(), &need.wanted()?, retire, which.as_ref(), &choice)?;
+        FilesQuery::Resolve { path: which, conflict, choice, retire } => {
+            let (which, wanted) = (path(&which)?, need.wanted()?);
+            let count = files.resolve(need.cob(), &wanted, retire, which.as_ref(), conflict.as_deref(), &choice)?;
             need.look_again();
             plain(cob_types::words::count(count, "conflict") + " decided")
         }

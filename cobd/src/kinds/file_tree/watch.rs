@@ -250,7 +250,8 @@ impl Watch {
     pub(super) fn ours(&self, stamps: &BTreeMap<TreePath, Stamp>) {
         let mut state = self.inner.lock();
         for (path, stamp) in stamps {
-            if let Some(named) = state.named(&real(path)) {
+            // Of a file that others have as well it may not be what they want.
+            if let Some(named) = state.named(&real(path)).filter(|named| named.others.is_empty()) {
                 named.ours = Some(mark(*stamp));
             }
         }

@@ -1,0 +1,168 @@
+//! What is not wanted any more: paths that leave, what an action that did not end has begun, and what has no place in a folder
+//! that is ours as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Plan, Planner, Step};
+use crate::attributes::Managed;
+use crate::disk::{Found, is_staged};
+use crate::error::FilesError;
+use crate::path::TreePath;
+use crate::sides::{Live, Target, TargetNode, full};
+use crate::store::{Kept, KeptNode};
+use crate::wanted::{Entry, Manage, Node};
+
+impl Planner<'_> {
+    /// Gives back the paths that are not wanted any more.
+    pub(super) fn leave(&self, wanted: &BTreeMap<TreePath, Entry>, plan: &mut Plan) -> Result<(), FilesError> {
+        let past = self.past;
+        let is_whole = |path: &TreePath| {
+            let above = path.ancestors().filter_map(|above| wanted.get(&above)).collect::<Vec<_>>();
+            above.iter().any(|entry| matches!(entry.node, Node::Folder { whole: true, .. }))
+        };
+        for (path, kept) in past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
+            let whole = is_whole(path);
+            if whole && kept.node == KeptNode::Absent {
+                // Removed when the folder became ours: it comes back when the folder is given back.
+                plan.applied.insert(path.clone(), kept.clone());
+                continue;
+            }
+            if self.is_of_another(path, plan)? {
+                continue;
+            }
+            let mut target = self.taken_back(path, kept)?;
+            let comes_back = whole && target.node != TargetNode::Absent;
+            if comes_back {
+                // Until then it has no place there.
+                (target.node, target.managed) = (TargetNode::Absent, Managed::default());
+            }
+            self.settle(path, &target, &self.disk.look(path)?, plan)?;
+            if comes_back {
+                plan.applied.insert(path.clone(), Kept::absent());
+            } else {
+                plan.before.remove(path);
+            }
+        }
+        let begun = past.before.keys().filter(|path| !wanted.contains_key(*path) && !past.applied.contains_key(*path));
+        for path in begun.filter(|path| !is_whole(path)) {
+            if self.is_of_another(path, plan)? {
+                continue;
+            }
+            // Without an aim there was nothing to be done there.
+            if let Some(aim) = past.begun.aim.get(path) {
+                let (target, found) = (self.taken_back(path, aim)?, self.disk.look(path)?);
+                if self.has_come_to(path, aim, &target, &found)? {
+                    self.settle(path, &target, &found, plan)?;
+                }
+            }
+            plan.before.remove(path);
+        }
+        Ok(())
+    }
+
+    /// Whether another change object has a path that leaves: it has what was there before, and what is there is its own.
+    fn is_of_another(&self, path: &TreePath, plan: &mut Plan) -> Result<bool, FilesError> {
+        let has = self.past.before.get(path).is_some_and(|kept| !kept.implied);
+        let another = !self.same && self.store.has_another(path, has)?;
+        if another {
+            plan.before.remove(path);
+            plan.left_to_others = true;
+        }
+        Ok(another)
+    }
+
+    /// Whether an action that did not end has come as far as a path that was never applied before: what is there is its work
+    /// then, and not what somebody else has made of what was there before. A way back that did not end has come to all.
+    fn has_come_to(&self, path: &TreePath, aim: &Kept, back: &Target, found: &Found) -> Result<bool, FilesError> {
+        let begun = &self.past.begun;
+        let (Some(result), false) = (begun.result.get(path), aim.shared == Some(true)) else { return Ok(true) };
+        let live = Live::new(self.disk, path, found);
+        let untouched = begun.from.get(path).map_or(Ok(false), |from| live.is(&from.node))?;
+        Ok(live.is(&result.node)? || back.is(&aim.node) && untouched)
+    }
+
+    /// What has no place in a folder that is managed as a whole.
+    pub(super) fn strangers(
+        &self,
+        folder: &TreePath,
+        plan: &mut Plan,
+        seen: &mut BTreeSet<TreePath>,
+    ) -> Result<(), FilesError> {
+        let first = !self.same && !self.past.applied.contains_key(folder);
+        for (path, live) in self.disk.below(folder)? {
+            let leaving = self.past.applied.get(&path).is_some_and(|kept| kept.node != KeptNode::Absent);
+            if self.wanted.entries.contains_key(&path) || leaving || !seen.insert(path.clone()) {
+                continue;
+            }
+            plan.note(&path, &format!("{path} is {} that has no place there\n", live.word()));
+            if is_staged(path.name()) {
+                plan.steps.push((path, Step::RemoveStaged));
+                continue;
+            }
+            let step = match &live {
+                Found::Folder { .. } => Step::RemoveFolder,
+                Found::File { .. } | Found::Link { .. } => Step::Remove,
+                Found::Absent => continue,
+                Found::Other => {
+                    let wanted = "nothing: its folder is managed as a whole";
+                    plan.blocked.push(FilesError::InTheWay { path, found: live.word(), wanted });
+                    continue;
+                }
+            };
+            if !self.same {
+                plan.begun.aim.insert(path.clone(), Kept::absent());
+                let kept = self.keep(&path, &live, false, plan)?;
+                if first && !plan.before.contains_key(&path) {
+                    plan.before.insert(path.clone(), kept);
+                    plan.before_is_new = true;
+                } else {
+                    plan.found.insert(path.clone(), kept);
+                }
+            }
+            plan.steps.push((path, step));
+        }
+        if first {
+            // What stood there when the folder became ours, also what an interrupted action has removed already.
+            let below = plan.before.keys().filter(|path| path.is_below(folder));
+            let others = below.filter(|p| !self.wanted.entries.contains_key(*p) && !self.past.applied.contains_key(*p));
+            plan.applied.extend(others.map(|path| (path.clone(), Kept::absent())));
+        }
+        Ok(())
+    }
+
+    /// What was at a path before it was managed.
+    fn taken_back(&self, path: &TreePath, applied: &Kept) -> Result<Target, FilesError> {
+        let absent = Kept::absent();
+        let before = self.past.before.get(path).unwrap_or(&absent);
+        let node = match &before.node {
+            // A file whose content could not be kept, because it was ours already.
+            KeptNode::Absent | KeptNode::Secret => TargetNode::Absent,
+            KeptNode::Folder => TargetNode::Folder,
+            KeptNode::Link(target) => TargetNode::Link(target.clone()),
+            KeptNode::File(blob) => TargetNode::File(self.store.blob(blob)?),
+            KeptNode::Sealed(blob) => {
+                let opened = self.vault.open(&self.store.blob(blob)?);
+                TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?.into())
+            }
+        };
+        let same_sort = std::mem::discriminant(&before.node) == std::mem::discriminant(&applied.node);
+        let managed = match full(&before.managed) {
+            // Only what we have set is set back; of something that we have put into another's place, everything.
+            Some(attributes) if same_sort => Managed::taken_back(&applied.managed, &attributes),
+            _ => before.managed.clone(),
+        };
+        // Where that was not noted it is as the content says now, of this path or of any.
+        let guess = || match self.wanted.entries.get(path) {
+            Some(entry) => entry.manage == Manage::Merge,
+            None => self.shares_by_default(),
+        };
+        let shared = applied.shared.unwrap_or_else(guess);
+        let secret = matches!(applied.node, KeptNode::Secret) || matches!(before.node, KeptNode::Sealed(_));
+        Ok(Target { node, managed, shared: shared && !secret, reported: false, secret, implied: applied.implied })
+    }
+
+    /// Whether any file is shared: then users' changes of what leaves count, too.
+    fn shares_by_default(&self) -> bool {
+        self.wanted.entries.values().any(|e| e.manage == Manage::Merge)
+    }
+}
