@@ -93,6 +93,10 @@ fn check_schedule(schedule: &str) -> Result<(), String> {
 }
 
 impl Wish for Table {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         self.file.clone()
     }

@@ -61,6 +61,10 @@ impl Entry {
 }
 
 impl Wish for Entry {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         self.content.name.clone()
     }

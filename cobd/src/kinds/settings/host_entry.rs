@@ -81,6 +81,10 @@ impl Entry {
 }
 
 impl Wish for Entry {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         FILE.to_owned()
     }

@@ -185,6 +185,10 @@ impl Module {
 }
 
 impl Wish for Module {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         format!("{}{}", self.kernel_name(), if self.persist { " with its files" } else { "" })
     }

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::backend::Hop;
-use super::native::{Call, Found, Native, Turn};
+use super::native::{Call, Found, Host, Native, Turn};
 use crate::durable;
 
 pub(super) use cron::Cron;
@@ -69,7 +69,10 @@ trait Setting: fmt::Debug + Send + Sync {
 
 /// What one content asks for.
 trait Wish {
-    /// What is set, by a name that no other thing of the kind has.
+    /// The host that it is set on, or the folder that is to become one.
+    fn host(&self) -> &Host;
+
+    /// What is set there, by a name that no other thing of the kind has.
     fn target(&self) -> String;
 
     /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
@@ -150,9 +153,10 @@ impl<S: Setting> Native for S {
         let Some(note) = Note::read(&call.own)? else {
             return if call.observed { seen(wish.as_ref()) } else { Ok(Found::state("absent")) };
         };
-        let noted = self.read(&note.content, &call.cob)?.target();
-        if noted != wish.target() {
-            return Ok(Found::differing("outdated", format!("wanted {}, and {noted} is set", wish.target())));
+        let noted = self.read(&note.content, &call.cob)?;
+        if !is_one_thing(noted.as_ref(), wish.as_ref()) {
+            let (wanted, noted) = (named(wish.as_ref()), named(noted.as_ref()));
+            return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
         }
         let (found, wanted) = (wish.look(note.before.as_ref())?, wish.wanted());
         Ok(match found {
@@ -167,7 +171,7 @@ impl<S: Setting> Native for S {
         let _turn = Turn::wait(&call.own, "settings", call.timeout() / 2)?;
         match hop.to.as_str() {
             "present" => present(self, wish.as_ref(), call)?,
-            "absent" => undo(self, call)?,
+            "absent" => undo(self, wish.as_ref(), call)?,
             other => return Err(format!("nothing moves it to {other}")),
         }
         Ok(Values::new())
@@ -184,14 +188,27 @@ fn seen(wish: &dyn Wish) -> Result<Found, String> {
     })
 }
 
+/// Whether both are about the same, however it is to be.
+fn is_one_thing(one: &dyn Wish, other: &dyn Wish) -> bool {
+    (one.host(), one.target()) == (other.host(), other.target())
+}
+
+/// What a wish is about, for people.
+fn named(wish: &dyn Wish) -> String {
+    match wish.host().root() {
+        Some(root) => format!("{} below {}", wish.target(), root.display()),
+        None => wish.target(),
+    }
+}
+
 fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), String> {
     let note = Note::read(&call.own)?;
     let is_about_this = match &note {
-        Some(note) => setting.read(&note.content, &call.cob)?.target() == wish.target(),
+        Some(note) => is_one_thing(setting.read(&note.content, &call.cob)?.as_ref(), wish),
         None => true,
     };
     if !is_about_this {
-        undo(setting, call)?;
+        undo(setting, wish, call)?;
     }
     let before = match note.filter(|_| is_about_this) {
         None => Some(wish.before()?),
@@ -226,8 +243,11 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
     }
 }
 
-fn undo(setting: &impl Setting, call: &Call) -> Result<(), String> {
+fn undo(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), String> {
     let Some(note) = Note::read(&call.own)? else { return Ok(()) };
-    setting.read(&note.content, &call.cob)?.restore(note.before.as_ref())?;
+    let noted = setting.read(&note.content, &call.cob)?;
+    // A content that changes nothing but the way back needs no move, and leaves the note as it was.
+    let wish = if is_one_thing(noted.as_ref(), wish) { wish } else { noted.as_ref() };
+    wish.restore(note.before.as_ref())?;
     Note::delete(&call.own)
 }

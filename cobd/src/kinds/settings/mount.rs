@@ -275,6 +275,10 @@ impl Place {
 }
 
 impl Wish for Place {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         format!("{} from {} ({})", self.path, self.source, self.kind)
     }

@@ -145,6 +145,25 @@ async fn a_cron_file_is_written_and_what_was_there_put_back() {
     assert!(!file.exists());
 }
 
+#[tokio::test]
+async fn what_moves_to_another_folder_leaves_the_first_one_as_it_was() {
+    let (first, second) = (host(&[("etc/cron.d/x", "# first\n")]), host(&[("etc/cron.d/x", "# second\n")]));
+    let [one, other] = [&first, &second].map(|host| host.path().join("etc/cron.d/x"));
+    let keys = r#""name":"x","schedule":"@daily","command":"true""#;
+    let mut bench = Bench::new();
+    let here = bench.context(&setting("cron"), &content(first.path(), keys));
+    moved(&mut bench, &here, "absent", "present").await;
+    let there = bench.context(&setting("cron"), &content(second.path(), keys));
+    let found = bench.check(&there).await;
+    assert!(found.state.is_ok_and(|s| s == *"outdated"));
+    assert!(found.difference.contains(&format!("below {}", first.path().display())), "{}", found.difference);
+    moved(&mut bench, &there, "outdated", "present").await;
+    assert_eq!(read(one), "# first\n");
+    assert_eq!(read(other.clone()), "# Written by cobd for n1/a/b.\n@daily root true\n");
+    moved(&mut bench, &there, "present", "absent").await;
+    assert_eq!(read(other), "# second\n");
+}
+
 /// A host with accounts; none where this is not root, or the programs are not there.
 fn accounts() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() || !Path::new("/usr/sbin/useradd").exists() {
@@ -213,6 +232,42 @@ async fn an_account_that_was_there_is_put_back() {
     moved(&mut bench, &second, "present", "absent").await;
     assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:Old:/srv/old:/bin/sh"]);
     assert_eq!(lines(&host, "group", "wheel:"), ["wheel:x:600:old"]);
+}
+
+#[tokio::test]
+async fn the_content_of_today_says_whether_a_home_goes() {
+    let Some(host) = accounts() else { return };
+    let at = tempfile::tempdir().expect("a folder");
+    let home = at.path().join("web");
+    let mut bench = Bench::new();
+    let with = |keys: &str| {
+        let keys = format!(r#""name":"web","home":{home:?},"create_home":true,{keys}"#);
+        bench.context(&setting("user"), &content(host.path(), &keys))
+    };
+    let (removing, keeping) = (with(r#""remove_home":true"#), with(r#""remove_home":false"#));
+    let home = host.path().join(home.strip_prefix("/").expect("absolute"));
+    for (first, then, stays) in [(&removing, &keeping, true), (&keeping, &removing, false)] {
+        moved(&mut bench, first, "absent", "present").await;
+        assert!(home.is_dir());
+        // Nothing has to be moved for it.
+        assert_eq!(bench.state(then).await, "present");
+        moved(&mut bench, then, "present", "absent").await;
+        assert_eq!(home.is_dir(), stays);
+        assert_eq!(lines(&host, "passwd", "web:"), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn an_own_group_goes_also_when_another_one_is_asked_for_by_then() {
+    let Some(host) = accounts() else { return };
+    fs::write(host.path().join("etc/login.defs"), "UID_MIN 1000\nGID_MIN 1000\nUSERGROUPS_ENAB no\n").expect("written");
+    let mut bench = Bench::new();
+    let first = bench.context(&setting("user"), &content(host.path(), r#""name":"web""#));
+    moved(&mut bench, &first, "absent", "present").await;
+    let other = bench.context(&setting("user"), &content(host.path(), r#""name":"web","group":"dev""#));
+    assert_eq!(bench.state(&other).await, "outdated");
+    moved(&mut bench, &other, "outdated", "absent").await;
+    assert_eq!(lines(&host, "group", "web:"), [""; 0]);
 }
 
 #[tokio::test]

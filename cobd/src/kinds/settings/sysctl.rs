@@ -99,6 +99,10 @@ impl Parameter {
 }
 
 impl Wish for Parameter {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         if self.persist { format!("{} with its file", self.key) } else { self.key.clone() }
     }

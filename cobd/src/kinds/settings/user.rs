@@ -130,6 +130,17 @@ impl Entry {
         run(&self.host, program, &options)
     }
 
+    /// Whether an account that was made here got its own group: none was named then, whatever is by now.
+    fn came_with_its_group(&self, before: &Value, there: Option<&Account>) -> Result<bool, String> {
+        let all = groups(&self.host)?;
+        let is_its_own = |gid| all.iter().any(|group| group.name == self.content.name && group.gid == gid);
+        let is_made_here = match self.content.group.as_deref() {
+            None => true,
+            Some(named) => named != self.content.name && there.is_some_and(|account| is_its_own(account.gid)),
+        };
+        Ok(is_made_here && before["own_group"] == json!(false))
+    }
+
     fn has_own_group(&self) -> Result<bool, String> {
         Ok(groups(&self.host)?.iter().any(|group| group.name == self.content.name))
     }
@@ -157,6 +168,10 @@ fn is_made_here(before: Option<&Value>) -> bool {
 }
 
 impl Wish for Entry {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn target(&self) -> String {
         self.content.name.clone()
     }
@@ -223,14 +238,14 @@ impl Wish for Entry {
                 None => self.add(before),
             };
         }
+        let has_own_group = self.came_with_its_group(before, there.as_ref())?;
         if there.is_some() {
             self.run("userdel", self.content.remove_home.then(|| "--remove".to_owned()).into_iter().collect())?;
         } else {
             self.remove_traces()?;
         }
         // Its own group, where the host does not take that away with it, or was killed before it had.
-        let is_made_here = self.content.group.is_none() && before["own_group"] == json!(false);
-        if is_made_here && self.has_own_group()? {
+        if has_own_group && self.has_own_group()? {
             return run(&self.host, "groupdel", std::slice::from_ref(&self.content.name));
         }
         Ok(())
