@@ -1,11 +1,13 @@
 //! The kind back end `host-entry`: names of an address in `/etc/hosts`.
 //!
-//! One line of its own, marked with the change object's id. It stands before the first line that has one of its names,
-//! because the first one counts; other lines are left as they are, so what others change meanwhile stays.
+//! One line of its own, marked with the change object's id. It stands before the first line of others that answers for
+//! one of its names with the same sort of address, because the first one counts; other lines are left as they are, so
+//! what others change meanwhile stays. Lines of other change objects stand beside it: the model wants them all.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use cob_types::CobId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,6 +16,8 @@ use crate::kinds::content;
 use crate::kinds::native::Host;
 
 const FILE: &str = "/etc/hosts";
+/// What stands before the id of a line's change object.
+const MARK: &str = "# cob ";
 
 /// The back end `host-entry`.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ struct Content {
 #[derive(Debug)]
 struct Entry {
     host: Host,
+    address: IpAddr,
     names: Vec<String>,
     line: String,
     mark: String,
@@ -53,9 +58,10 @@ impl Setting for HostEntry {
         if let Some(name) = content.names.iter().find(|name| !good(name)) {
             return Err(format!("content: {name:?} is no name of a host"));
         }
-        let mark = format!("# cob {cob}");
+        let mark = format!("{MARK}{cob}");
         let line = format!("{} {} {mark}", content.address, content.names.join(" "));
-        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, names: content.names, line, mark }))
+        let host = Host::below(content.root.as_deref())?;
+        Ok(Box::new(Entry { host, address: content.address, names: content.names, line, mark }))
     }
 }
 
@@ -64,10 +70,19 @@ impl Entry {
         line.trim_end().ends_with(&self.mark) && !line.trim_start().starts_with('#')
     }
 
-    /// Whether a line of others gives one of the names an address.
+    /// Whether a line gives one of the names an address of the same sort, and is of no other change object.
     fn speaks_of(&self, line: &str) -> bool {
-        let said = line.split('#').next().unwrap_or_default();
-        said.split_whitespace().skip(1).any(|word| self.names.iter().any(|name| name.eq_ignore_ascii_case(word)))
+        let mut said = line.split('#').next().unwrap_or_default().split_whitespace();
+        let is_rival = said.next().and_then(|word| word.parse().ok()).is_some_and(|it| is_same_sort(self.address, it));
+        let is_name = |word: &str| self.names.iter().any(|name| name.eq_ignore_ascii_case(word));
+        is_rival && said.any(is_name) && !self.is_of_another(line)
+    }
+
+    /// Whether another change object of this host has written a line.
+    fn is_of_another(&self, line: &str) -> bool {
+        let cob = |text: &str| CobId::new(text.trim_end().rsplit_once(MARK)?.1).ok();
+        let (its, own) = (cob(line), cob(&self.mark));
+        its != own && its.zip(own).is_some_and(|(its, own)| its.host_str() == own.host_str())
     }
 
     fn without_ours(&self, text: &str) -> Vec<String> {
@@ -78,6 +93,16 @@ impl Entry {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         self.host.write(FILE, &text, 0o644)
     }
+}
+
+/// Whether both answer one question. Names are asked for with the version of the address, and what is of this very
+/// machine, or of version 4 in the other one's words, answers for both.
+fn is_same_sort(one: IpAddr, other: IpAddr) -> bool {
+    let is_of_4 = |address: IpAddr| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => address.is_loopback() || address.to_ipv4_mapped().is_some(),
+    };
+    (is_of_4(one) && is_of_4(other)) || (one.is_ipv6() && other.is_ipv6())
 }
 
 impl Wish for Entry {

@@ -7,7 +7,7 @@ use cob_types::Kind;
 
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
-use crate::kinds::testing::{Bench, kind, reason, state};
+use crate::kinds::testing::{Bench, cob_id, kind, reason, state};
 use crate::kinds::{Context, Outcome};
 
 /// A folder with these files.
@@ -120,6 +120,56 @@ async fn a_host_entry_goes_before_others_that_have_its_names() {
     moved(&mut bench, &other, "outdated", "present").await;
     moved(&mut bench, &other, "present", "absent").await;
     assert_eq!(read(file), format!("10.1.1.1 DB\n{before}10.2.2.2 new\n"));
+}
+
+/// The change object of this name instead of the bench's own.
+fn named(mut context: Context, id: &str) -> Context {
+    std::sync::Arc::make_mut(&mut context.cob).id = cob_id(id);
+    context
+}
+
+#[tokio::test]
+async fn entries_of_one_name_stand_beside_each_other() {
+    let before = "127.0.0.1 localhost\n10.0.0.9 db\nfd00::9 db\n";
+    let host = host(&[("etc/hosts", before)]);
+    let file = host.path().join("etc/hosts");
+    let mut bench = Bench::new();
+    let entry = |id: &str, address: &str| {
+        let keys = format!(r#""address":"{address}","names":["db"]"#);
+        named(bench.context(&setting("host-entry"), &content(host.path(), &keys)), id)
+    };
+    let entries = [entry("n1/db4", "10.0.0.1"), entry("n1/db6", "fd00::1"), entry("n1/db/other", "10.0.0.2")];
+    for entry in &entries {
+        moved(&mut bench, entry, "absent", "present").await;
+    }
+    // What asks for the one sort of address is not answered with the other one.
+    assert_eq!(
+        read(file.clone()),
+        "127.0.0.1 localhost\n10.0.0.1 db # cob n1/db4\n10.0.0.2 db # cob n1/db/other\n10.0.0.9 db\n\
+         fd00::1 db # cob n1/db6\nfd00::9 db\n"
+    );
+    for entry in &entries {
+        assert_eq!(bench.state(entry).await, "present");
+    }
+    // Of its own sort somebody else's line is first; that one answers for both.
+    let stands = read(file.clone());
+    for (line, states) in [
+        ("10.0.0.8 db", ["outdated", "present", "outdated"]),
+        ("fd00::8 db", ["present", "outdated", "present"]),
+        ("::1 db", ["outdated", "outdated", "outdated"]),
+        ("10.0.0.8 db # cob", ["outdated", "present", "outdated"]),
+        ("10.0.0.8 db # cob n2/db", ["outdated", "present", "outdated"]),
+    ] {
+        fs::write(&file, format!("{line}\n{stands}")).expect("written");
+        for (entry, state) in entries.iter().zip(states) {
+            assert_eq!(bench.state(entry).await, state, "{line}");
+        }
+    }
+    fs::write(&file, stands).expect("written");
+    for entry in &entries {
+        moved(&mut bench, entry, "present", "absent").await;
+    }
+    assert_eq!(read(file), before);
 }
 
 #[tokio::test]
