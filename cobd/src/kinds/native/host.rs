@@ -72,7 +72,11 @@ impl Host {
         let read = || -> io::Result<String> {
             let file = fs::File::open(&path)?;
             let mut text = String::new();
-            file.take(MAX_FILE).read_to_string(&mut text)?;
+            let read = file.take(MAX_FILE + 1).read_to_string(&mut text)?;
+            // Who reads a part would write it back as the whole.
+            if read as u64 > MAX_FILE {
+                return Err(too_long());
+            }
             Ok(text)
         };
         match read() {
@@ -95,6 +99,9 @@ impl Host {
             return Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()));
         }
         let failed = |error: io::Error| format!("{}: {error}", path.display());
+        if text.len() as u64 > MAX_FILE {
+            return Err(failed(too_long()));
+        }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
             return Err(format!("{}: no file can be there", path.display()));
         };
@@ -115,6 +122,10 @@ impl Host {
         };
         removed.map_err(|error| format!("{}: {error}", path.display()))
     }
+}
+
+fn too_long() -> io::Error {
+    io::Error::other(format!("it is longer than {MAX_FILE} bytes"))
 }
 
 impl Ran {

@@ -173,6 +173,24 @@ async fn entries_of_one_name_stand_beside_each_other() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_too_long_is_not_cut() {
+    let host = host(&[("etc/hosts", "")]);
+    let file = fs::OpenOptions::new().write(true).open(host.path().join("etc/hosts")).expect("open");
+    let mut bench = Bench::new();
+    let context =
+        bench.context(&setting("host-entry"), &content(host.path(), r#""address":"10.0.0.1","names":["db"]"#));
+    // Too long by itself, and with the line.
+    for length in [(16 << 20) + 1, 16 << 20] {
+        file.set_len(length).expect("longer");
+        let why = reason(bench.transition(&context, "absent", "present").await);
+        assert!(why.contains("etc/hosts: it is longer than 16777216 bytes"), "{why}");
+        assert_eq!(file.metadata().expect("there").len(), length);
+    }
+    file.set_len((16 << 20) - 4096).expect("cut");
+    moved(&mut bench, &context, "absent", "present").await;
+}
+
+#[tokio::test]
 async fn a_cron_file_is_written_and_what_was_there_put_back() {
     let host = host(&[("etc/cron.d/mine", "5 * * * * root true\n")]);
     let file = host.path().join("etc/cron.d/mine");
