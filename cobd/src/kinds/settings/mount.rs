@@ -172,7 +172,7 @@ impl Place {
         let same_kind = if self.is_bind() { same_source } else { is_kind };
         let source = if same_source { &self.source } else { &found.source };
         let kind = if same_kind { &self.kind } else { &found.kind };
-        Ok(Some(json!({ "source": source, "type": kind, "flags": self.flags_of(&found) })))
+        Ok(Some(json!({ "source": source, "type": kind, "flags": found.flags() })))
     }
 
     fn is_same_source(&self, found: &Mounted) -> bool {
@@ -186,15 +186,13 @@ impl Place {
             || mounted::backing_file(&found.source).is_some_and(|file| file == Path::new(&self.source))
     }
 
-    /// The flags that the kernel tells by these very words, as far as they are to be or not to be.
-    fn flags_of(&self, found: &Mounted) -> Vec<&'static str> {
-        let of_users = ["user", "users", "owner", "group"].iter().any(|option| self.has(option));
-        let matters = |flag: &str| !of_users || flag == "ro";
-        mounted::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| matters(flag) && found.has(flag)).collect()
+    fn wanted_flags(&self) -> Vec<&'static str> {
+        mounted::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| self.is_wanted(flag)).collect()
     }
 
-    fn wanted_flags(&self) -> Vec<&'static str> {
-        mounted::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| self.has(flag)).collect()
+    /// Whether a flag is to be: of all options that speak of it the last one counts.
+    fn is_wanted(&self, flag: &str) -> bool {
+        self.options.iter().rev().find_map(|option| mounted::sets(option, flag)).unwrap_or(false)
     }
 
     fn live_wanted(&self) -> Value {
@@ -229,8 +227,8 @@ impl Place {
             all.push("bind".to_owned());
         }
         all.extend(options.iter().filter(|o| !["bind", "rbind", "defaults"].contains(&o.as_str())).cloned());
-        let opposite = mounted::FLAGS.iter().filter(|(flag, _)| !flags.contains(flag)).map(|(_, opposite)| *opposite);
-        all.extend(opposite.filter(|opposite| !opposite.is_empty()).map(str::to_owned));
+        let said = mounted::FLAGS.iter().map(|(flag, opposite)| if flags.contains(flag) { flag } else { opposite });
+        all.extend(said.map(|said| (*said).to_owned()));
         let all = all.join(",");
         let done = self.run("mount", &["-o", &all, "--", &self.source, &self.path]);
         done.map_err(|why| format!("{} can't be mounted anew with other options: {why}", self.path))
@@ -345,8 +343,7 @@ impl Wish for Place {
                 Some(is) if is["source"] == was["source"] && is["flags"] != was["flags"] => {
                     let flags: Vec<&str> =
                         was["flags"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                    let options: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-                    self.remount(&flags, &options)?;
+                    self.remount(&flags, &[])?;
                 }
                 Some(_) | None => {}
             }
@@ -358,5 +355,31 @@ impl Wish for Place {
         }
         let lines = before["fstab"].as_array().into_iter().flatten().filter_map(Value::as_str);
         self.set_lines(false, &lines.map(str::to_owned).collect::<Vec<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_those_that_are_named_and_those_that_are_implied() {
+        for (options, flags) in [
+            (r#""ro","noatime""#, json!(["ro", "noatime"])),
+            (r#""users","size=1m""#, json!(["noexec", "nosuid", "nodev"])),
+            (r#""user","defaults""#, json!(["noexec", "nosuid", "nodev"])),
+            (r#""owner""#, json!(["nosuid", "nodev"])),
+            (r#""group","noexec""#, json!(["noexec", "nosuid", "nodev"])),
+            // The last word counts.
+            (r#""users","exec""#, json!(["nosuid", "nodev"])),
+            (r#""exec","users""#, json!(["noexec", "nosuid", "nodev"])),
+            (r#""owner","dev","suid""#, json!([])),
+            (r#""noexec","exec","ro","rw""#, json!([])),
+            (r#""noatime","relatime""#, json!(["noatime"])),
+        ] {
+            let content = format!(r#"{{"path":"/srv/x","source":"s","type":"tmpfs","options":[{options}]}}"#);
+            let wish = Mount.read(&content, "n1/x").expect("good");
+            assert_eq!(wish.wanted()["mounted"]["flags"], flags, "{options}");
+        }
     }
 }

@@ -25,10 +25,34 @@ pub(super) struct Mounted {
     options: Vec<String>,
 }
 
+/// What options imply that let others than root mount and unmount.
+const IMPLIED: [(&str, &[&str]); 4] = [
+    ("user", &["noexec", "nosuid", "nodev"]),
+    ("users", &["noexec", "nosuid", "nodev"]),
+    ("owner", &["nosuid", "nodev"]),
+    ("group", &["nosuid", "nodev"]),
+];
+
 impl Mounted {
-    pub(super) fn has(&self, option: &str) -> bool {
+    /// Its flags.
+    pub(super) fn flags(&self) -> Vec<&'static str> {
+        FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| self.has(flag)).collect()
+    }
+
+    fn has(&self, option: &str) -> bool {
         self.options.iter().any(|o| o == option)
     }
+}
+
+/// Whether an option sets a flag or takes it away; none: it leaves it.
+pub(super) fn sets(option: &str, flag: &str) -> Option<bool> {
+    let implied = IMPLIED.iter().find(|(name, _)| *name == option).map_or(&[][..], |(_, flags)| flags);
+    if option == flag || implied.contains(&flag) {
+        return Some(true);
+    }
+    // `relatime` is what there is without `noatime`, not what takes it away.
+    let is_opposite = option != "relatime" && FLAGS.contains(&(flag, option));
+    is_opposite.then_some(false)
 }
 
 /// What is mounted on this path, the topmost one.

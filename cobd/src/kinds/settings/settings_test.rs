@@ -556,6 +556,38 @@ async fn a_file_system_is_mounted_mounted_anew_and_taken_away() {
 }
 
 #[tokio::test]
+async fn what_users_may_mount_stays_without_set_user_ids_and_devices() {
+    if in_a_namespace("kinds::settings::tests::what_users_may_mount_stays_without_set_user_ids_and_devices").is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "");
+    let path = folder.path().join("place");
+    let mut bench = Bench::new();
+    let with = |options: &str| {
+        bench.context(&setting("mount"), &mount(&path, "scratch", &format!(r#""type":"tmpfs","options":[{options}]"#)))
+    };
+    let (first, larger) = (with(r#""users","size=1m""#), with(r#""users","size=2m""#));
+    let (executable, owned) = (with(r#""users","exec","size=2m""#), with(r#""owner","suid","size=2m""#));
+    let of = |flag: &str| flags(&path).split(',').any(|f| f == flag);
+    moved(&mut bench, &first, "absent", "present").await;
+    moved(&mut bench, &larger, "outdated", "present").await;
+    assert!(of("noexec") && of("nosuid") && of("nodev") && of("size=2048k"), "{}", flags(&path));
+    // What somebody else has taken away comes back.
+    run(&format!("mount -o remount,size=2m,exec,suid,dev scratch {}", path.display()));
+    assert_eq!(bench.state(&larger).await, "outdated");
+    moved(&mut bench, &larger, "outdated", "present").await;
+    assert!(of("noexec") && of("nosuid") && of("nodev"), "{}", flags(&path));
+    // What is named goes before what is implied.
+    moved(&mut bench, &executable, "outdated", "present").await;
+    assert!(!of("noexec") && of("nosuid") && of("nodev"), "{}", flags(&path));
+    moved(&mut bench, &owned, "outdated", "present").await;
+    assert!(!of("noexec") && !of("nosuid") && of("nodev"), "{}", flags(&path));
+    moved(&mut bench, &owned, "present", "absent").await;
+    assert!(!is_mounted(&path));
+}
+
+#[tokio::test]
 async fn mounts_of_others_are_left_alone() {
     if in_a_namespace("kinds::settings::tests::mounts_of_others_are_left_alone").is_some() {
         return;
