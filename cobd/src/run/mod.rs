@@ -26,6 +26,7 @@
 
 mod alarm;
 mod environment;
+mod exchange;
 mod handover;
 mod job;
 pub(crate) mod leftovers;
@@ -42,6 +43,7 @@ pub(crate) mod supervise;
 pub(crate) mod testing;
 
 pub use environment::base_environment;
+pub(crate) use exchange::{Stream, exchange};
 pub use job::{Exit, JobId, JobResult, Spec};
 pub(crate) use job::{JOB_VARIABLE, open_regular, present, read_capped};
 pub(crate) use output::{OutputFile, Shape, left_out, tail, whole_line};

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::durable::{self, Sync};
+use crate::run::{Stream, exchange};
 
 /// Of what a program prints so much is kept, on each of its outputs.
 const MAX_OUTPUT: usize = 1 << 20;
@@ -147,7 +149,8 @@ impl Ran {
 }
 
 /// Runs a program to its end, in the action's own process group, with this input. What it prints is kept up to a
-/// bound and read to its end, and shown to people as well.
+/// bound and read to its end, and its errors are shown to people as well. What it leaves in the background is not
+/// waited for.
 ///
 /// # Errors
 /// When it can't be begun.
@@ -162,28 +165,58 @@ pub(in crate::kinds) fn run_bounded(command: &mut Command, input: &[u8]) -> Resu
     };
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(failed)?;
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (out, err) = std::thread::scope(|scope| {
-        // Whoever does not read its input gets none: the pipe's end is all that it misses.
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-        let err = scope.spawn(move || stderr.map(|pipe| keep(pipe, io::stderr())).unwrap_or_default());
-        let out = stdout.map(|pipe| keep(pipe, io::sink())).unwrap_or_default();
-        (out, err.join().unwrap_or_default())
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let said = exchange(&mut child, input, &mut |stream, bytes| {
+        match stream {
+            Stream::Out => keep(&mut out, bytes),
+            Stream::Err => {
+                let _ = io::stderr().write_all(bytes);
+                keep(&mut err, bytes);
+            }
+        }
+        ControlFlow::Continue(())
     });
     let status = child.wait().map_err(failed)?;
-    Ok(Ran { code: status.code(), out, err, what })
+    said.map_err(failed)?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Ran { code: status.code(), out: text(out), err: text(err), what })
 }
 
-/// Reads all, keeps the beginning, and shows it.
-fn keep(mut pipe: impl io::Read, mut show: impl io::Write) -> String {
-    let (mut kept, mut buffer) = (Vec::new(), [0; 8192]);
-    while let Ok(n) = pipe.read(&mut buffer) {
-        if n == 0 {
-            break;
-        }
-        let room = MAX_OUTPUT.saturating_sub(kept.len()).min(n);
-        kept.extend_from_slice(&buffer[..room]);
-        let _ = show.write_all(&buffer[..n]);
+/// Keeps the beginning.
+fn keep(kept: &mut Vec<u8>, bytes: &[u8]) {
+    let room = MAX_OUTPUT.saturating_sub(kept.len()).min(bytes.len());
+    kept.extend_from_slice(&bytes[..room]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    fn shell(script: &str, input: &[u8]) -> Ran {
+        run_bounded(Command::new("sh").args(["-c", script]), input).expect("begun")
     }
-    String::from_utf8_lossy(&kept).into_owned()
+
+    #[test]
+    fn what_a_program_leaves_in_the_background_is_not_waited_for() {
+        let begun = Instant::now();
+        let ran = shell("sleep 60 & echo $!; echo why >&2; exit 3", b"");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        let left = ran.out.trim().parse().ok().and_then(Pid::from_raw).expect("its number");
+        kill_process(left, Signal::KILL).expect("it lives");
+        assert_eq!((ran.code, ran.complaint().as_str()), (Some(3), "sh: exit status 3: why"));
+    }
+
+    #[test]
+    fn what_is_said_is_heard_to_its_end_and_kept_up_to_a_bound() {
+        let input = vec![b'x'; 300_000];
+        assert_eq!(shell("wc -c", &input).out, "300000\n");
+        assert_eq!(shell("true", &input).code, Some(0), "nobody has to read");
+        assert_eq!(shell("head -c 60000 /dev/zero; printf . >&2", b"").out.len(), 60_000);
+        let ran = shell("head -c 3000000 /dev/zero | tee /dev/stderr; printf .", b"");
+        assert_eq!((ran.out.len(), ran.err.len(), ran.code), (MAX_OUTPUT, MAX_OUTPUT, Some(0)));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::protocol::{Ask, MAX_REPLY, Reply};
+use crate::run::exchange;
 use crate::run::supervise::{why_not_begun, words};
 
 /// A longer difference is cut.
@@ -115,7 +116,7 @@ fn speak(call: &Call, message: &str) -> Result<Reply, String> {
     // Its word goes through the reply, not past it.
     command.env_remove("COB_RESULT_OUT").env_remove("COB_EXPORT_OUT");
     let mut child = command.spawn().map_err(|error| why_not_begun(&words, &folder, &error))?;
-    let text = exchange(&mut child, message);
+    let text = reply(&mut child, message);
     if text.is_err()
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
@@ -134,15 +135,14 @@ fn speak(call: &Call, message: &str) -> Result<Reply, String> {
     }
 }
 
-fn exchange(child: &mut Child, message: &str) -> Result<String, String> {
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+/// What it has said by its end: what it leaves in the background may hold its output for as long as it likes.
+fn reply(child: &mut Child, message: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
-    let read = std::thread::scope(|scope| {
-        // Whoever does not read gets nothing: that is its own affair.
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(message.as_bytes())));
-        stdout.map_or(Ok(0), |pipe| pipe.take(MAX_REPLY as u64 + 1).read_to_end(&mut bytes))
+    let said = exchange(child, message.as_bytes(), &mut |_, part| {
+        bytes.extend_from_slice(part);
+        if bytes.len() > MAX_REPLY { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    read.map_err(|error| format!("its reply can't be read: {error}"))?;
+    said.map_err(|error| format!("its reply can't be read: {error}"))?;
     if bytes.len() > MAX_REPLY {
         return Err(format!("its reply is longer than {MAX_REPLY} bytes"));
     }

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
 
 use cob_types::{Command, Kind};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::kinds::contract::Case;
@@ -79,6 +81,27 @@ async fn a_move_that_only_a_revert_leads_back_from_is_reverted() {
         let Outcome::Done { exports, .. } = bench.transition(&context, from, to).await else { panic!("not done") };
         assert_eq!(exports["call"], call);
     }
+}
+
+#[tokio::test]
+async fn what_it_leaves_in_the_background_is_not_waited_for() {
+    let mut bench = Bench::new();
+    let left = bench.path("left");
+    let script = format!(
+        r#"sleep 60 & echo $! >> {}; {DESCRIBED}
+           case $call in check) echo '{{"cob_plugin":1,"state":"up"}}';; *) echo '{{"cob_plugin":1,"done":true}}';; esac"#,
+        left.display()
+    );
+    let context = context(&bench, &script);
+    fs::write(&left, "").expect("written");
+    let begun = Instant::now();
+    assert_eq!(bench.transition(&context, "down", "up").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "up");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let numbers = fs::read_to_string(&left).expect("read");
+    let numbers: Vec<Pid> = numbers.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
+    assert_eq!(numbers.len(), 3, "a move, and a check with its description");
+    numbers.iter().for_each(|pid| _ = kill_process(*pid, Signal::KILL));
 }
 
 #[tokio::test]

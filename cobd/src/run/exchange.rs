@@ -1,0 +1,198 @@
+//! A program that is told something and listened to, up to its own end.
+//!
+//! What it leaves behind may hold its pipes for as long as it lives, so their end is not waited for.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::mem;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdin};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+
+/// After the end of a program the end of its pipes is waited for so long: the last one of a pipeline ends a moment after
+/// the shell that began it.
+const LINGER: Duration = Duration::from_millis(200);
+/// Between two looks at the program on kernels before 5.3, which do not tell of its end.
+const LOOK: Duration = Duration::from_millis(10);
+/// So much goes into a pipe that has room without a wait.
+const PORTION: usize = 4096;
+
+/// Where a program has said something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// Its standard output.
+    Out,
+    /// Its standard error.
+    Err,
+}
+
+/// Its pipes, as far as they are open.
+struct Pipes<'a> {
+    stdin: Option<ChildStdin>,
+    input: &'a [u8],
+    outputs: Vec<(Stream, File)>,
+    take: &'a mut dyn FnMut(Stream, &[u8]) -> ControlFlow<()>,
+}
+
+/// Gives a child its input and takes what it says, on those of its streams that are pipes, until it has ended or `take`
+/// has enough. Whoever does not read its input gets none. The child is not reaped.
+///
+/// # Errors
+/// When the system refuses to wait, or a pipe can't be read.
+pub(crate) fn exchange(
+    child: &mut Child,
+    input: &[u8],
+    take: &mut dyn FnMut(Stream, &[u8]) -> ControlFlow<()>,
+) -> io::Result<()> {
+    let pid = Pid::from_child(child);
+    let end = pidfd_open(pid, PidfdFlags::empty()).ok();
+    let mut pipes = Pipes::of(child, input, take);
+    while !has_ended(pid) {
+        let longest = end.is_none().then_some(LOOK);
+        if pipes.wait(end.as_ref(), longest)?.is_break() {
+            return Ok(());
+        }
+    }
+    pipes.stdin = None;
+    let mut flow = pipes.take_what_lies_there()?;
+    let limit = Instant::now() + LINGER;
+    while flow.is_continue() && !pipes.outputs.is_empty() && Instant::now() < limit {
+        flow = pipes.wait(None, Some(limit.saturating_duration_since(Instant::now())))?;
+    }
+    Ok(())
+}
+
+fn has_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
+}
+
+impl<'a> Pipes<'a> {
+    fn of(child: &mut Child, input: &'a [u8], take: &'a mut dyn FnMut(Stream, &[u8]) -> ControlFlow<()>) -> Self {
+        let out = child.stdout.take().map(|pipe| (Stream::Out, File::from(OwnedFd::from(pipe))));
+        let err = child.stderr.take().map(|pipe| (Stream::Err, File::from(OwnedFd::from(pipe))));
+        let stdin = child.stdin.take().filter(|_| !input.is_empty());
+        Self { stdin, input, outputs: out.into_iter().chain(err).collect(), take }
+    }
+
+    /// Waits until there is something to do, the child has ended or the time is over, and does it.
+    fn wait(&mut self, end: Option<&OwnedFd>, longest: Option<Duration>) -> io::Result<ControlFlow<()>> {
+        let outputs = self.outputs.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN));
+        let stdin = self.stdin.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT));
+        let end = end.into_iter().map(|end| PollFd::new(end, PollFlags::IN));
+        let mut fds: Vec<_> = outputs.chain(stdin).chain(end).collect();
+        let longest = longest.map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        match poll(&mut fds, longest.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(ControlFlow::Continue(())),
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let (of_outputs, of_stdin) = ready.split_at(self.outputs.len());
+        if self.stdin.is_some() && of_stdin.first() == Some(&true) {
+            self.give();
+        }
+        self.take_from(of_outputs)
+    }
+
+    fn give(&mut self) {
+        let portion = &self.input[..self.input.len().min(PORTION)];
+        match self.stdin.as_mut().map(|pipe| pipe.write(portion)) {
+            Some(Ok(given)) => self.input = &self.input[given..],
+            Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Some(Err(_)) | None => self.input = &[],
+        }
+        if self.input.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    /// Reads once from those that are ready; those that have come to their end are closed.
+    fn take_from(&mut self, ready: &[bool]) -> io::Result<ControlFlow<()>> {
+        let mut buffer = [0; 8192];
+        for ((stream, mut pipe), ready) in mem::take(&mut self.outputs).into_iter().zip(ready) {
+            if *ready {
+                match pipe.read(&mut buffer) {
+                    Ok(0) => continue,
+                    Ok(n) => {
+                        if (self.take)(stream, &buffer[..n]).is_break() {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.outputs.push((stream, pipe));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What the child has said before its end is there, however much others go on to say.
+    fn take_what_lies_there(&mut self) -> io::Result<ControlFlow<()>> {
+        for (stream, pipe) in &mut self.outputs {
+            let mut bytes = Vec::new();
+            let lying = ioctl_fionread(&*pipe)?;
+            pipe.take(lying).read_to_end(&mut bytes)?;
+            if (self.take)(*stream, &bytes).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Signal, kill_process};
+
+    use super::*;
+
+    /// What a script has said on its output, until it has ended or that many bytes have come.
+    fn heard(script: &str, enough: usize) -> Vec<u8> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("begun");
+        let mut heard = Vec::new();
+        let said = exchange(&mut child, b"", &mut |stream, bytes| {
+            assert_eq!(stream, Stream::Out);
+            heard.extend_from_slice(bytes);
+            if heard.len() < enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        said.expect("heard");
+        let _ = child.kill();
+        child.wait().expect("reaped");
+        heard
+    }
+
+    #[test]
+    fn what_comes_a_moment_after_the_end_is_heard() {
+        assert_eq!(heard("(sleep 0.02; echo late) & echo soon", usize::MAX), b"soon\nlate\n");
+    }
+
+    #[test]
+    fn who_goes_on_to_talk_after_the_end_is_not_listened_to() {
+        let begun = Instant::now();
+        let said = heard("while echo y; do sleep 0.01; done & echo $!", usize::MAX);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        let number = said.split(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty()).expect("its number");
+        // It has ended by itself, with its pipe, or will.
+        let number = std::str::from_utf8(number).expect("digits").parse().ok().and_then(Pid::from_raw);
+        let _ = kill_process(number.expect("a number"), Signal::KILL);
+    }
+
+    #[test]
+    fn whoever_has_heard_enough_leaves() {
+        assert!(heard("yes", 100_000).len() < 200_000);
+    }
+}
