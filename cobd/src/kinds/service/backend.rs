@@ -10,6 +10,7 @@ use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 
+use super::commands::Status;
 use super::folder::{Look, ServiceFolder};
 use super::leaving;
 use super::link::Link;
@@ -287,18 +288,10 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
         return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
     };
     let read = move |result: JobResult| {
-        let look = match result.exit {
-            Exit::Exited(0) => Look::Running { identity: folder.recorded_identity(), ready: true },
-            Exit::Exited(code) if code != 126 && code != 127 => Look::Stopped,
-            Exit::Exited(_)
-            | Exit::Signal(_)
-            | Exit::TimedOut
-            | Exit::Cancelled
-            | Exit::SpawnFailed(_)
-            | Exit::Lost => {
-                let what = complaint(&result, timeout).unwrap_or_default();
-                return CheckOutcome::unknown(format!("status: {what}"));
-            }
+        let look = match Status::of(&result.exit, || complaint(&result, timeout).unwrap_or_default()) {
+            Status::Runs => Look::Running { identity: folder.recorded_identity(), ready: true },
+            Status::Stopped => Look::Stopped,
+            Status::Unknown(what) => return CheckOutcome::unknown(format!("status: {what}")),
         };
         judge(&states, &identity, &look, &content)
     };

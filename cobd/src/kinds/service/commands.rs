@@ -19,6 +19,29 @@ const LOOK: Duration = Duration::from_millis(500);
 /// This much of what a service said is shown when it does not start.
 const SHOWN: usize = 2 << 10;
 
+/// What `status` says.
+pub(super) enum Status {
+    Runs,
+    Stopped,
+    /// Neither, and why: it did not end in time, or could not be executed.
+    Unknown(String),
+}
+
+impl Status {
+    /// What its end says; `why` is asked where that says nothing.
+    pub(super) fn of(exit: &Exit, why: impl FnOnce() -> String) -> Self {
+        match exit {
+            Exit::Exited(0) => Self::Runs,
+            // The shell's own words for what can't be executed, or is not there.
+            Exit::Exited(126 | 127) => Self::Unknown(why()),
+            Exit::Exited(_) => Self::Stopped,
+            Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => {
+                Self::Unknown(why())
+            }
+        }
+    }
+}
+
 /// What commands of a service need to be run.
 pub(super) struct Commands {
     /// Where what they print is written.
@@ -36,6 +59,14 @@ impl Commands {
         self.run_until(command, limit.min(Instant::now() + ATTEMPT), &[])
     }
 
+    /// Runs `status`.
+    pub(super) fn ask(&self, status: &Command, limit: Instant) -> Status {
+        match self.end_of(status, limit.min(Instant::now() + ATTEMPT), &[]) {
+            Ok(exit) => Status::of(&exit, || self.complaint(&exit)),
+            Err(why) => Status::Unknown(why),
+        }
+    }
+
     /// Runs a command, with further variables; the error says why it did not succeed.
     pub(super) fn run_until(
         &self,
@@ -43,6 +74,12 @@ impl Commands {
         limit: Instant,
         variables: &[(String, String)],
     ) -> Result<(), String> {
+        let exit = self.end_of(command, limit, variables)?;
+        if exit == Exit::Exited(0) { Ok(()) } else { Err(self.complaint(&exit)) }
+    }
+
+    /// Runs a command to its end; the error says why it could not be begun.
+    fn end_of(&self, command: &Command, limit: Instant, variables: &[(String, String)]) -> Result<Exit, String> {
         let words = supervise::words(command);
         let (program, arguments) = words.split_first().ok_or("an empty command")?;
         let mut output = [OutputFile::open(&self.place, COMMANDS).map_err(|e| e.to_string())?];
@@ -61,14 +98,18 @@ impl Commands {
         let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
         let [output] = output;
         output.finish();
-        let said = || last_line(&self.said(&self.place.join(COMMANDS)));
-        match ended.map(|(status, ended)| supervise::exit(status, ended)) {
-            Ok(Exit::Exited(0)) => Ok(()),
-            Ok(Exit::Exited(code)) => Err(format!("exit status {code}{}", said())),
-            Ok(Exit::Signal(number)) => Err(format!("ended by signal {number}{}", said())),
-            Ok(Exit::TimedOut | Exit::Cancelled) => Err(format!("took too long{}", said())),
-            Ok(Exit::SpawnFailed(_) | Exit::Lost) | Err(_) => Err("its end is not known".to_owned()),
-        }
+        Ok(ended.map_or(Exit::Lost, |(status, ended)| supervise::exit(status, ended)))
+    }
+
+    /// How a command ended, and the last that it said.
+    fn complaint(&self, exit: &Exit) -> String {
+        let how = match exit {
+            Exit::Exited(code) => format!("exit status {code}"),
+            Exit::Signal(number) => format!("ended by signal {number}"),
+            Exit::TimedOut | Exit::Cancelled => "took too long".to_owned(),
+            Exit::SpawnFailed(_) | Exit::Lost => return "its end is not known".to_owned(),
+        };
+        how + &last_line(&self.said(&self.place.join(COMMANDS)))
     }
 
     /// The end of what something printed, without the values of secrets.

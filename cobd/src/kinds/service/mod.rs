@@ -35,6 +35,7 @@
 
 mod backend;
 mod commands;
+mod driven;
 mod folder;
 mod keeper;
 mod leaving;

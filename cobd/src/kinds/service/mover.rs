@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use cob_types::Command;
@@ -18,13 +17,12 @@ use zeroize::Zeroizing;
 
 use super::backend::{CommandsContent, Content, read};
 use super::commands::{ATTEMPT, Commands, environment, last_line};
+use super::driven::{Driven, LOOK, wait_until};
 use super::folder::{Look, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
 use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
 
-/// Between two looks at a service that starts or stops, and between two attempts of `ready`.
-const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 /// So long the keeper may take to note the service's process after that has begun.
 const NOTED: Duration = Duration::from_secs(2);
 
@@ -200,7 +198,7 @@ impl<'a> Mover<'a> {
     fn reload(&self) -> Result<(), String> {
         let Some(reload) = &self.content.reload else { return self.up() };
         let runs = match &self.content.status {
-            Some(status) => self.run(status, self.limit).is_ok(),
+            Some(status) => self.driven(status).runs()?,
             None => self.folder.is_running(),
         };
         let Some(mut plan) = self.folder.plan().filter(|_| runs) else { return self.up() };
@@ -296,13 +294,13 @@ impl<'a> Mover<'a> {
 
     fn up_by_commands(&self, status: &Command) -> Result<(), String> {
         let recorded = self.folder.plan();
-        if self.run(status, self.limit).is_ok() {
+        if self.driven(status).runs()? {
             self.note_that_it_ran(recorded.is_some())?;
             if recorded.as_ref().is_some_and(|p| p.identity == self.wish.identity) {
                 return self.answers_ready(status);
             }
             let stop = recorded.and_then(|p| p.stop).or_else(|| self.content.stop.clone());
-            self.stop_by(stop.as_ref(), status)?;
+            self.driven(status).stop(stop.as_ref())?;
         }
         let started = self.commands.run_until(&self.content.start, self.limit, &[]);
         started.map_err(|why| format!("start: {why}"))?;
@@ -324,13 +322,13 @@ impl<'a> Mover<'a> {
     }
 
     fn down_by_commands(&self, status: &Command) -> Result<(), String> {
-        if self.run(status, self.limit).is_err() {
+        if !self.driven(status).runs()? {
             return Ok(());
         }
         let recorded = self.folder.plan();
         self.note_that_it_ran(recorded.is_some())?;
         let stop = recorded.and_then(|p| p.stop).or_else(|| self.content.stop.clone());
-        self.stop_by(stop.as_ref(), status)
+        self.driven(status).stop(stop.as_ref())
     }
 
     /// It runs. Where it was not started from here, it is started again when the change object has left.
@@ -342,11 +340,8 @@ impl<'a> Mover<'a> {
         self.folder.note_that_it_ran(&self.plan()).map_err(|e| format!("noting that it ran before: {e}"))
     }
 
-    fn stop_by(&self, stop: Option<&Command>, status: &Command) -> Result<(), String> {
-        let stop = stop.ok_or("it has no `stop`")?;
-        self.run(stop, self.limit).map_err(|why| format!("stop: {why}"))?;
-        let gone = wait_until(self.limit, || self.run(status, self.limit).err());
-        gone.map(|_| ()).ok_or_else(|| "`stop` succeeded, but `status` says that it still runs".to_owned())
+    fn driven<'s>(&'s self, status: &'s Command) -> Driven<'s> {
+        Driven { commands: &self.commands, status, limit: self.limit }
     }
 
     /// Runs a command that takes a moment.
@@ -368,21 +363,5 @@ impl<'a> Mover<'a> {
     fn show_output(&self) {
         let said = self.commands.said(&self.folder.output());
         let _ = writeln!(std::io::stderr(), "{}", said.trim_end());
-    }
-}
-
-/// Looks again and again, ever more slowly, and at least once.
-fn wait_until<T>(limit: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut pause = LOOK.0;
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        let left = limit.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return None;
-        }
-        thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LOOK.1);
     }
 }

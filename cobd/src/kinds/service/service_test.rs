@@ -258,6 +258,38 @@ esac
     assert_eq!(bench.transition(&other, "outdated", "down").await, Outcome::done());
 }
 
+/// A service of two commands: a file says whether it runs, and a file `dumb` what `status` does instead of telling that.
+const BY_FILE: &str = r#""start":"echo x >> {}/starts; touch {}/runs","stop":"rm {}/runs",
+    "status":"test -e {}/dumb && . {}/dumb; test -e {}/runs""#;
+
+#[tokio::test]
+async fn a_status_that_does_not_answer_is_not_taken_for_a_service_that_stands() {
+    let mut bench = Bench::new();
+    let mut hasty = service();
+    hasty.transitions.iter_mut().for_each(|t| t.timeout_ms = 6_000);
+    let root = bench.folder.path().to_str().expect("text").to_owned();
+    let own = bench.context(&hasty, &format!("{{{}}}", BY_FILE.replace("{}", &root).replace('\n', "")));
+    assert_eq!(bench.transition(&own, "down", "up").await, Outcome::done());
+    let dumb = bench.path("dumb");
+    for (from, to, does, word) in [
+        ("up", "down", "sleep 600", "status: took too long"),
+        ("outdated", "up", "kill -9 $$", "status: ended by signal 9"),
+        ("up", "down", "exec /no/such/program", "status: exit status 127"),
+    ] {
+        fs::write(&dumb, does).expect("written");
+        let why = reason(bench.transition(&own, from, to).await);
+        assert!(why.contains(word), "{does}, {from} to {to}: {why}");
+        assert!(bench.path("runs").exists(), "{does}: it was stopped, or said to be down");
+    }
+    // One that answers the second time has answered.
+    fs::write(&dumb, format!("rm {root}/dumb; kill -9 $$")).expect("written");
+    assert_eq!(bench.transition(&own, "outdated", "up").await, Outcome::done());
+    assert_eq!(fs::read_to_string(bench.path("starts")).expect("read"), "x\n", "started once");
+    fs::write(&dumb, format!("rm {root}/dumb; kill -9 $$")).expect("written");
+    assert_eq!(bench.transition(&own, "up", "down").await, Outcome::done());
+    assert!(!bench.path("runs").exists());
+}
+
 #[tokio::test]
 async fn a_cancelled_start_does_not_look_like_up() {
     let mut bench = Bench::new();
