@@ -9,17 +9,18 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::content::Content;
 use super::own::Own;
-use super::{Installed, Manager, not_fetched};
+use super::{Installed, Manager, lock, not_fetched};
 use crate::durable::Sync;
 use crate::kinds::native::{Host, Ran, run_bounded};
 
 /// Where dpkg's database is.
 pub(super) const DATABASE: &str = "/var/lib/dpkg";
 /// Another program that has dpkg's lock is waited for so long, in seconds.
-const LOCK_SECONDS: u32 = 120;
+const LOCK_SECONDS: u64 = 120;
 /// The own list of sources, lists, and settings.
 const SOURCES: &str = "sources.list";
 const LISTS: &str = "lists";
@@ -107,6 +108,22 @@ impl<'a> Apt<'a> {
     fn get(&self, arguments: &[&str]) -> Result<Ran, String> {
         self.prepare()?;
         run_bounded(self.apt("apt-get").args(arguments), b"")
+    }
+
+    /// dpkg itself waits for nobody, and what others are at looks like what was interrupted.
+    fn wait_for_others(&self) -> Result<(), String> {
+        lock::wait_until_free(&self.host, self.content.patience(Duration::from_secs(LOCK_SECONDS)))
+    }
+
+    /// What is interrupted or half-done, by whomever.
+    fn unfinished(&self) -> Result<Option<String>, String> {
+        let updates = self.host.path("/var/lib/dpkg/updates");
+        if fs::read_dir(&updates).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Ok(Some("dpkg was interrupted".to_owned()));
+        }
+        let half = self.half_done()?;
+        let shown: Vec<_> = half.iter().take(5).map(|(name, status)| format!("{name} ({status})")).collect();
+        Ok((!shown.is_empty()).then(|| format!("half-done: {}", shown.join(", "))))
     }
 
     /// All packages that are installed.
@@ -223,16 +240,18 @@ impl Manager for Apt<'_> {
     }
 
     fn broken(&self) -> Result<Option<String>, String> {
-        let updates = self.host.path("/var/lib/dpkg/updates");
-        if fs::read_dir(&updates).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Ok(Some("dpkg was interrupted".to_owned()));
+        self.wait_for_others()?;
+        let mut found = self.unfinished()?;
+        // By somebody who has begun since; he is waited for as well.
+        if found.is_some() && lock::holder(&self.host)?.is_some() {
+            self.wait_for_others()?;
+            found = self.unfinished()?;
         }
-        let half = self.half_done()?;
-        let shown: Vec<_> = half.iter().take(5).map(|(name, status)| format!("{name} ({status})")).collect();
-        Ok((!shown.is_empty()).then(|| format!("half-done: {}", shown.join(", "))))
+        Ok(found)
     }
 
     fn repair(&self) -> Result<(), String> {
+        self.wait_for_others()?;
         // Half-unpacked ones can't be configured; what helps them comes next, with what the repository has.
         let mut configure = self.dpkg();
         run_bounded(configure.args(["--force-confdef", "--force-confold", "--configure", "-a"]), b"")?;
@@ -289,6 +308,7 @@ impl Manager for Apt<'_> {
     }
 
     fn hold(&self, hold: bool) -> Result<(), String> {
+        self.wait_for_others()?;
         let line = format!("{} {}\n", self.content.name, if hold { "hold" } else { "install" });
         run_bounded(self.dpkg().arg("--set-selections"), line.as_bytes())?.ok().map(|_| ())
     }

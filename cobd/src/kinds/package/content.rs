@@ -142,9 +142,14 @@ impl Content {
         Some(if Path::new(place).is_absolute() { format!("file://{place}") } else { place.to_owned() })
     }
 
-    /// How long others are waited for that work on packages.
+    /// How long other change objects are waited for that work on packages.
     pub(super) fn lock_timeout(&self, time: Duration) -> Duration {
         let longest = time.saturating_sub(FOR_THE_WORK).max(time / 2);
+        self.patience(longest)
+    }
+
+    /// How long others are waited for, of so long at most.
+    pub(super) fn patience(&self, longest: Duration) -> Duration {
         self.lock_timeout.map_or(longest, |asked| asked.min(longest))
     }
 }

@@ -9,6 +9,7 @@ mod content;
 mod dnf;
 #[cfg(test)]
 mod dnf_test;
+mod lock;
 mod own;
 #[cfg(test)]
 #[path = "package_test.rs"]

@@ -285,3 +285,55 @@ async fn who_waits_for_its_turn_does_not_wait_for_ever() {
     let why = reason(bench.transition(&context, "absent", "present").await);
     assert!(why.contains("worked on packages for all of 50ms"), "{why}");
 }
+
+/// The lock of those who work on packages, held by this process until it is dropped.
+fn others_at_work(world: &World) -> fs::File {
+    let path = world.root().join("var/lib/dpkg/lock-frontend");
+    let lock = fs::File::create(path).expect("made");
+    rustix::fs::fcntl_lock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("free");
+    lock
+}
+
+#[tokio::test]
+async fn what_another_program_is_at_is_waited_for_and_not_broken() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    let lock = others_at_work(&world);
+    // It has unpacked a package, and is about to configure it.
+    let root = format!("--root={}", world.root().display());
+    let goes_on = |arguments: &[&str]| {
+        let mut dpkg = Command::new("dpkg");
+        let ran = dpkg.env("DPKG_FRONTEND_LOCKED", "1").arg(&root).args(arguments).output().expect("dpkg");
+        assert!(ran.status.success(), "{ran:?}");
+    };
+    let deb = world.repository().join("cobdep_1.0_all.deb");
+    goes_on(&["--unpack", deb.to_str().expect("text")]);
+    let context = bench.context(&package(), &world.content(""));
+    let (job, _handle) = bench.begin(&context, "absent", "present");
+    let output = bench.path(&format!("jobs/{:016x}/output", job.0));
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !fs::read_to_string(&output).is_ok_and(|said| said.contains("waiting for")) {
+        assert!(std::time::Instant::now() < limit, "it does not wait");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    goes_on(&["--configure", "cobdep"]);
+    drop(lock);
+    let ended = bench.ended().await;
+    assert!(matches!(ended.end, crate::kinds::JobEnd::Moved(Outcome::Done { .. })), "{ended:?}");
+    assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 2.0\n");
+}
+
+#[tokio::test]
+async fn another_program_is_not_waited_for_for_ever() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    let _lock = others_at_work(&world);
+    let context = bench.context(&package(), &world.content(r#","lock_timeout":"50ms""#));
+    let why = reason(bench.transition(&context, "absent", "present").await);
+    assert!(why.contains("lock-frontend") && why.contains("50ms"), "{why}");
+    assert!(why.contains(&format!("process {}", std::process::id())), "{why}");
+    // A move of ours that was killed is repaired, but not before.
+    fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
+    let why = reason(bench.transition(&context, "outdated", "present").await);
+    assert!(why.contains("lock-frontend") && why.contains("50ms"), "{why}");
+}
