@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::commands::Status;
 use super::folder::{Look, ServiceFolder};
+use super::former::{self, Form};
 use super::leaving;
 use super::link::Link;
 use super::logs::{self, LogsAnswer, LogsQuery};
@@ -65,6 +66,12 @@ pub(super) struct CommandsContent {
     pub(super) env: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) exports: serde_json::Map<String, serde_json::Value>,
+}
+
+impl CommandsContent {
+    pub(super) fn form(&self) -> Form<'static> {
+        if self.status.is_some() { Form::Driven } else { Form::Kept }
+    }
 }
 
 /// Most services that can't start say so at once; longer would delay all others.
@@ -278,16 +285,22 @@ impl Service {
 fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) -> Work<CheckOutcome> {
     let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
     let (states, identity, timeout) = (context.kind.states.clone(), identity(context), context.check_timeout());
-    let status = content.status.clone();
+    let (status, form) = (content.status.clone(), content.form());
     let content = Content::Commands(content);
     let Some(status) = status else {
-        let look = move || judge(&states, &identity, &folder.look(), &content);
+        let look = move || {
+            let left = left(&states, &folder, form, &content);
+            left.unwrap_or_else(|| judge(&states, &identity, &folder.look(), &content))
+        };
         let future = async move {
             tokio::task::spawn_blocking(look).await.unwrap_or_else(|e| CheckOutcome::unknown(e.to_string()))
         };
         return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
     };
     let read = move |result: JobResult| {
+        if let Some(left) = left(&states, &folder, form, &content) {
+            return left;
+        }
         let look = match Status::of(&result.exit, || complaint(&result, timeout).unwrap_or_default()) {
             Status::Runs => Look::Running { identity: folder.recorded_identity(), ready: true },
             Status::Stopped => Look::Stopped,
@@ -303,6 +316,14 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
         stdout_apart: false,
         read: Box::new(read),
     })
+}
+
+/// What a check says as long as something is left of an earlier content.
+fn left(states: &[StateName], folder: &ServiceFolder, form: Form<'_>, content: &Content) -> Option<CheckOutcome> {
+    match former::left(folder, form) {
+        Ok(left) => left.map(|what| in_words_of(states, &["outdated", "failed"], what, content)),
+        Err(reason) => Some(CheckOutcome::unknown(reason)),
+    }
 }
 
 /// The variables that a service's own commands find besides those of every action.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cob_types::Command;
 
-use super::folder::COMMANDS;
+use super::folder::{COMMANDS, Plan};
 use crate::run::supervise::{self, Group, Rest, Watch};
 use crate::run::{Exit, JOB_VARIABLE, OutputFile, Redactor, base_environment, escape, now_ns, tail};
 
@@ -54,6 +54,19 @@ pub(super) struct Commands {
 }
 
 impl Commands {
+    /// What commands of a plan need to be run, where these are run.
+    pub(super) fn of(plan: &Plan, here: &Self) -> Self {
+        // The files that travelled with it may have gone.
+        let folder = if plan.working_folder.is_dir() { &plan.working_folder } else { &here.working_folder };
+        Self {
+            place: here.place.clone(),
+            working_folder: folder.clone(),
+            environment: plan.environment.clone(),
+            redactor: None,
+            grace: Duration::from_millis(plan.grace_ms),
+        }
+    }
+
     /// Runs a command that takes a moment; the error says why it did not succeed.
     pub(super) fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
         self.run_until(command, limit.min(Instant::now() + ATTEMPT), &[])

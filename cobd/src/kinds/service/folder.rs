@@ -56,6 +56,9 @@ pub(super) struct Plan {
     pub(super) start: Command,
     /// How it is stopped, also when the next content says otherwise.
     pub(super) stop: Option<Command>,
+    /// How it is asked whether it runs; none: of its keeper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<Command>,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) working_folder: PathBuf,
     pub(super) grace_ms: u64,

@@ -30,6 +30,9 @@
 //! With secrets in its `env` a service has a private folder in memory: its environment lies there until it
 //! has begun, and what it prints stays there until it has ended and was cleaned of them.
 //!
+//! A change object may come to be about another unit, or a service of another form ([`former`]): the one before is
+//! stopped and put back first.
+//!
 //! Rules: moving twice ends as moving once; stopping reaches everybody in the service's session; the
 //! service never holds a job's lock, and has nothing of a job in its environment.
 
@@ -37,7 +40,11 @@ mod backend;
 mod commands;
 mod driven;
 mod folder;
+mod former;
+#[cfg(test)]
+mod former_test;
 mod keeper;
+mod kept;
 mod leaving;
 mod link;
 mod logs;

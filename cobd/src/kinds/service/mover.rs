@@ -16,9 +16,11 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::backend::{CommandsContent, Content, read};
-use super::commands::{ATTEMPT, Commands, environment, last_line};
-use super::driven::{Driven, LOOK, wait_until};
-use super::folder::{Look, Plan, STOP, STOPPING, ServiceFolder, boot, write_environment};
+use super::commands::{Commands, environment, last_line};
+use super::driven::{Driven, wait_until};
+use super::folder::{Look, Plan, ServiceFolder, boot, write_environment};
+use super::former;
+use super::kept::Kept;
 use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
@@ -147,6 +149,8 @@ impl<'a> Mover<'a> {
     }
 
     fn go(&self) -> Result<(), String> {
+        unit::end_former(&self.folder, self.limit)?;
+        former::end_commands(&self.folder, self.content.form(), &self.commands, self.limit)?;
         match self.wish.goal {
             Goal::Start | Goal::Adjust => self.up(),
             Goal::Reload => self.reload(),
@@ -162,7 +166,7 @@ impl<'a> Mover<'a> {
             // Begun by an attempt before this one.
             Look::Running { identity: Some(identity), .. } if identity == self.wish.identity => {}
             Look::Running { .. } => {
-                self.stop(self.limit)?;
+                self.kept().stop(self.limit)?;
                 self.begin()?;
             }
             Look::Unsupervised => {
@@ -174,7 +178,7 @@ impl<'a> Mover<'a> {
         if let Err(why) = self.become_ready() {
             self.show_output();
             // What is not ready is not up, and must not look like it. Its own end is told if it came.
-            let stopped = self.stop(self.limit + self.grace);
+            let stopped = self.kept().stop(self.limit + self.grace);
             return Err(stopped.err().map_or(why.clone(), |still| format!("{why}; {still}")));
         }
         self.folder.mark_ready().map_err(|e| format!("marking it as ready: {e}"))
@@ -184,12 +188,10 @@ impl<'a> Mover<'a> {
         if let Some(status) = &self.content.status {
             return self.down_by_commands(status);
         }
-        match self.folder.look() {
-            Look::Stopped => return Ok(()),
-            Look::Running { .. } => self.stop(self.limit)?,
-            Look::Unsupervised => self.folder.end_unsupervised(self.grace),
-            Look::Ended(_) | Look::Killed => {}
+        if self.folder.look() == Look::Stopped {
+            return Ok(());
         }
+        self.kept().end(self.limit)?;
         // What ended by itself is meant to be down from here on.
         self.folder.write_ended(Exit::Cancelled, true).map_err(|e| format!("writing that it is down: {e}"))
     }
@@ -202,7 +204,7 @@ impl<'a> Mover<'a> {
             None => self.folder.is_running(),
         };
         let Some(mut plan) = self.folder.plan().filter(|_| runs) else { return self.up() };
-        self.run_on_it(reload, self.limit).map_err(|why| format!("reload: {why}"))?;
+        self.kept().run_on_it(reload, self.limit).map_err(|why| format!("reload: {why}"))?;
         match &self.content.status {
             Some(status) => self.answers_ready(status)?,
             None => self.become_ready()?,
@@ -238,6 +240,7 @@ impl<'a> Mover<'a> {
             boot: boot(),
             start: self.content.start.clone(),
             stop: self.content.stop.clone(),
+            status: self.content.status.clone(),
             environment: if private.is_none() { self.commands.environment.clone() } else { BTreeMap::new() },
             working_folder: self.wish.working_folder.clone(),
             grace_ms: self.wish.grace_ms,
@@ -277,19 +280,8 @@ impl<'a> Mover<'a> {
         self.folder.main_pid().is_some() || Instant::now() >= settled + NOTED
     }
 
-    /// Ends a running service: by its own command if it has one, then by the keeper.
-    fn stop(&self, limit: Instant) -> Result<(), String> {
-        if let Some(command) = self.folder.plan().and_then(|p| p.stop) {
-            fs::write(self.folder.file(STOPPING), "").map_err(|e| format!("announcing its end: {e}"))?;
-            let asked = self.run_on_it(&command, limit.min(Instant::now() + self.grace.max(ATTEMPT)));
-            let patience = if asked.is_ok() { self.grace } else { Duration::ZERO };
-            wait_until(limit.min(Instant::now() + patience), || (!self.folder.is_running()).then_some(()));
-        }
-        if self.folder.is_running() {
-            fs::write(self.folder.file(STOP), "").map_err(|e| format!("asking its keeper to end it: {e}"))?;
-        }
-        let gone = wait_until(limit.max(Instant::now() + LOOK.1), || (!self.folder.is_running()).then_some(()));
-        gone.ok_or_else(|| "it does not end".to_owned())
+    fn kept(&self) -> Kept<'_> {
+        Kept { folder: &self.folder, commands: &self.commands, grace: self.grace }
     }
 
     fn up_by_commands(&self, status: &Command) -> Result<(), String> {
@@ -347,12 +339,6 @@ impl<'a> Mover<'a> {
     /// Runs a command that takes a moment.
     fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
         self.commands.run(command, limit)
-    }
-
-    /// Runs a command for which the service's process is of interest.
-    fn run_on_it(&self, command: &Command, limit: Instant) -> Result<(), String> {
-        let main = self.folder.main_pid().map(|pid| ("COB_MAIN_PID".to_owned(), pid.to_string()));
-        self.commands.run_until(command, limit, &main.into_iter().collect::<Vec<_>>())
     }
 
     fn last_said(&self) -> String {

@@ -13,17 +13,17 @@ use crate::kinds::testing::{Bench, kind, reason};
 use crate::kinds::{Context, JobEnd, Outcome};
 use crate::run::testing::{number_in, wait_for};
 
-fn service() -> Kind {
+pub(super) fn service() -> Kind {
     kind("service", &["down", "up", "outdated", "failed"], |_, _| None)
 }
 
 /// A context whose content is the given keys; `{}` in them stands for the bench's folder.
-fn context(bench: &Bench, keys: &str) -> Context {
+pub(super) fn context(bench: &Bench, keys: &str) -> Context {
     let folder = bench.folder.path().to_str().expect("text");
     bench.context(&service(), &format!("{{{}}}", keys.replace("{}", folder)))
 }
 
-fn folder(bench: &Bench) -> std::path::PathBuf {
+pub(super) fn folder(bench: &Bench) -> std::path::PathBuf {
     bench.path("services/n1+a+b")
 }
 
@@ -31,13 +31,13 @@ fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process id"), Signal::KILL).expect("killed");
 }
 
-fn lives(pid: i32) -> bool {
+pub(super) fn lives(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).expect("a process id")).is_ok()
         && !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z")
 }
 
 /// What a simple service does: notes its process id, runs.
-const RUN: &str = r#""start":"echo $$ > {}/pid; exec sleep 600","settle":"20ms""#;
+pub(super) const RUN: &str = r#""start":"echo $$ > {}/pid; exec sleep 600","settle":"20ms""#;
 
 #[tokio::test]
 async fn it_goes_up_and_down_and_outlives_the_daemon() {
@@ -259,7 +259,7 @@ esac
 }
 
 /// A service of two commands: a file says whether it runs, and a file `dumb` what `status` does instead of telling that.
-const BY_FILE: &str = r#""start":"echo x >> {}/starts; touch {}/runs","stop":"rm {}/runs",
+pub(super) const BY_FILE: &str = r#""start":"echo x >> {}/starts; touch {}/runs","stop":"rm {}/runs",
     "status":"test -e {}/dumb && . {}/dumb; test -e {}/runs""#;
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What was found before the first change, and what was started from here: two files in the service's folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -28,6 +28,9 @@ pub(in crate::kinds::service) struct Before {
     pub(super) file_state: String,
     /// It ran.
     pub(super) ran: bool,
+    /// So did these, which the change object was about at other times, and which are put back but for that.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) others_ran: BTreeSet<String>,
     /// What was in every place that was ever written.
     pub(super) files: BTreeMap<String, Found>,
     /// The folder for its drop-ins was there.
@@ -57,6 +60,7 @@ impl Before {
             systemd: systemd.clone(),
             file_state: file_state.to_owned(),
             ran,
+            others_ran: BTreeSet::new(),
             files: BTreeMap::new(),
             had_folder,
             restored: false,
@@ -79,6 +83,18 @@ impl Before {
             return Err(format!("{}: its format {} is not known here", path.display(), before.format));
         }
         Ok(Some(before))
+    }
+
+    /// The unit that was changed and is not put back yet.
+    pub(in crate::kinds::service) fn changed_unit(&self) -> Option<&str> {
+        (!self.restored).then_some(self.unit.as_str())
+    }
+
+    /// All units that ran before the change object came to be about them.
+    pub(super) fn that_ran(&self) -> BTreeSet<String> {
+        let mut all = self.others_ran.clone();
+        all.extend(self.ran.then(|| self.unit.clone()));
+        all
     }
 
     /// Notes what is in further places, and makes all of it durable.

@@ -12,11 +12,11 @@ use zbus::{
     Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo, match_rule,
 };
 
-const NAME: &str = "org.freedesktop.systemd1";
-const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+pub(super) const NAME: &str = "org.freedesktop.systemd1";
+pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 /// Below it are all units.
 pub(in crate::kinds::service) const UNITS_PATH: &str = "/org/freedesktop/systemd1/unit";
-const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+pub(super) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const CONNECT: Duration = Duration::from_secs(5);

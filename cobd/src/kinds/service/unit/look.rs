@@ -8,6 +8,8 @@ use super::before::{Before, Started};
 use super::bus::{Bus, Systemd, UnitState};
 use super::content::{UnitContent, identity};
 use super::files::{configuration, differences};
+use crate::kinds::service::folder::ServiceFolder;
+use crate::kinds::service::former::{Form, left};
 
 /// What a check goes by.
 #[derive(Debug, Clone)]
@@ -57,6 +59,9 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, question: Question) -> J
         }
     }
     let looked = tokio::task::spawn_blocking(move || {
+        if let Some(left) = left(&ServiceFolder::new(question.folder.clone()), Form::Unit(&name))? {
+            return Ok(("outdated", left));
+        }
         let wanted = question.content.files(&question.payload)?;
         let before = Before::read(&question.folder)?.filter(|b| !b.restored);
         let ours = before.iter().flat_map(|b| &b.files).filter(|(file, _)| **file != question.content.name());

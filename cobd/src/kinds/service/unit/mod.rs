@@ -15,10 +15,14 @@
 mod before;
 mod bus;
 mod content;
+#[cfg(test)]
+pub(super) mod fake;
 mod files;
 mod journal;
 mod look;
 mod mover;
+#[cfg(test)]
+mod mover_test;
 
 pub(super) use before::Before;
 pub(in crate::kinds) use bus::Systemd;
@@ -26,4 +30,4 @@ pub(super) use bus::{Bus, Change};
 pub(super) use content::{OnChange, UnitContent, unit_of};
 pub(super) use journal::logs;
 pub(super) use look::{Question, check};
-pub(super) use mover::{make_move, restore};
+pub(super) use mover::{end_former, make_move, restore};

@@ -18,6 +18,7 @@ use super::files::{Found, configuration, put_back, write_text};
 use super::journal::last_words;
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
+use crate::kinds::service::former::{Form, end_commands};
 use crate::kinds::service::mover::{Goal, Wish};
 
 /// Between two looks at a unit, and between two attempts of `ready`.
@@ -41,10 +42,13 @@ pub(in crate::kinds::service) fn make_move(wish: &Wish, content: UnitContent) ->
         redactor: None,
         grace: Duration::from_millis(wish.grace_ms),
     };
-    // What was put back by a daemon that went on without waiting for it.
-    let _lock = ServiceFolder::new(wish.folder.clone()).take_lock().map_err(|e| format!("taking its lock: {e}"))?;
     let moved = runtime.block_on(async {
         let bus = Bus::connect(&wish.systemd).await?;
+        let folder = ServiceFolder::new(wish.folder.clone());
+        // The keeper of a service holds the lock.
+        end_commands(&folder, Form::Unit(&content.name()), &commands, limit.into_std())?;
+        // What was put back by a daemon that went on without waiting for it.
+        let _lock = folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
         Mover { bus, unit: content.name(), content, wish, commands: Arc::new(commands), limit }.go().await
     });
     // A command that is still asked whether it is ready is ended with this process.
@@ -65,15 +69,32 @@ pub(in crate::kinds::service) fn restore(folder: &Path) -> Result<(), String> {
     runtime()?.block_on(async {
         let bus = Bus::connect(&before.systemd).await?;
         put_all_back(&bus, folder, &mut before).await?;
-        let state = bus.look(&before.unit).await?;
-        // What has gone with its package, or what nobody wants to run any more, is left alone.
-        if before.ran && state.is_there() && !state.is_masked() && !state.runs() {
-            bus.job("StartUnit", &before.unit, Instant::now() + Duration::from_secs(60))
-                .await
-                .map_err(|e| format!("starting {}, which ran before: {e}", before.unit))?;
+        for unit in before.that_ran() {
+            let state = bus.look(&unit).await?;
+            // What has gone with its package, or what nobody wants to run any more, is left alone.
+            if state.is_there() && !state.is_masked() && !state.runs() {
+                bus.job("StartUnit", &unit, Instant::now() + Duration::from_secs(60))
+                    .await
+                    .map_err(|e| format!("starting {unit}, which ran before: {e}"))?;
+            }
         }
         Before::remove(folder)
     })
+}
+
+/// Stops the unit that an earlier content was about, where the present one is about none, and puts it back.
+///
+/// # Errors
+/// Why it could not be done, in words; it may be tried again.
+pub(in crate::kinds::service) fn end_former(folder: &ServiceFolder, limit: std::time::Instant) -> Result<(), String> {
+    let Some(before) = Before::read(folder.path())?.filter(|before| !before.restored) else { return Ok(()) };
+    let unit = before.unit.clone();
+    let ended = runtime()?.block_on(async {
+        let bus = Bus::connect(&before.systemd).await?;
+        let _lock = folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
+        put_other_back(&bus, folder.path(), before, limit.into()).await
+    });
+    ended.map_err(|why| format!("putting back {unit}, which an earlier content was about: {why}"))
 }
 
 struct Mover<'a> {
@@ -91,6 +112,7 @@ impl Mover<'_> {
     async fn go(&self) -> Result<(), String> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
         let work = async {
+            self.end_former().await?;
             match self.wish.goal {
                 Goal::Start => self.start().await,
                 Goal::Reload => self.reload().await,
@@ -108,6 +130,15 @@ impl Mover<'_> {
                 Err("cancelled".to_owned())
             }
         }
+    }
+
+    /// Stops the unit that an earlier content was about, and puts it back.
+    async fn end_former(&self) -> Result<(), String> {
+        let before = Before::read(&self.wish.folder)?;
+        let Some(before) = before.filter(|before| !before.restored && before.unit != self.unit) else { return Ok(()) };
+        let unit = before.unit.clone();
+        let ended = put_other_back(&self.bus, &self.wish.folder, before, self.limit).await;
+        ended.map_err(|why| format!("putting back {unit}, which an earlier content was about: {why}"))
     }
 
     async fn start(&self) -> Result<(), String> {
@@ -185,7 +216,7 @@ impl Mover<'_> {
         if leaves {
             let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
             put_all_back(&self.bus, &self.wish.folder, &mut before).await?;
-            return if before.ran { Ok(()) } else { Before::remove(&self.wish.folder) };
+            return if before.that_ran().is_empty() { Before::remove(&self.wish.folder) } else { Ok(()) };
         }
         if self.wish.rests_down {
             self.unmask(&state, &files).await?;
@@ -264,10 +295,13 @@ impl Mover<'_> {
     /// Notes what was there before, once and for all, and what is in places that are about to be written.
     fn note<'n>(&self, found: &UnitState, names: impl Iterator<Item = &'n str>) -> Result<Before, String> {
         let before = Before::read(&self.wish.folder)?;
-        let ran_before = before.as_ref().is_some_and(|b| b.restored && b.ran);
+        let mut ran = before.as_ref().map(Before::that_ran).unwrap_or_default();
         let mut before = before.filter(|b| !b.restored && b.unit == self.unit).unwrap_or_else(|| {
             let runs = found.runs() || found.active == "activating";
-            Before::new(&self.unit, &self.wish.systemd, &found.file_state, runs || ran_before)
+            let ran_before = ran.remove(&self.unit);
+            let mut before = Before::new(&self.unit, &self.wish.systemd, &found.file_state, runs || ran_before);
+            before.others_ran = ran;
+            before
         });
         before.note(&self.wish.folder, names)?;
         Ok(before)
@@ -354,6 +388,19 @@ impl Mover<'_> {
     fn grace(&self) -> Duration {
         Duration::from_millis(self.wish.grace_ms)
     }
+}
+
+/// Stops a unit that the change object is not about any more, and puts it back. Whether it ran comes when the change
+/// object has left: until then it is another one that is to run in its place.
+async fn put_other_back(bus: &Bus, folder: &Path, mut before: Before, limit: Instant) -> Result<(), String> {
+    let state = bus.look(&before.unit).await?;
+    if state.runs() || state.moves() {
+        bus.job("StopUnit", &before.unit, limit).await.map_err(|why| format!("stop: {why}"))?;
+    }
+    Started::remove(folder);
+    bus.reset_failed(&before.unit).await;
+    put_all_back(bus, folder, &mut before).await?;
+    if before.that_ran().is_empty() { Before::remove(folder) } else { Ok(()) }
 }
 
 /// Puts files, masks and enablement back. Done twice, it ends as if done once.

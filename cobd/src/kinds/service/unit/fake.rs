@@ -1,0 +1,135 @@
+//! For tests: systemd as far as starts and stops go, on a bus of its own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use futures_util::stream::StreamExt as _;
+use tokio::task::JoinHandle;
+use zbus::message::Type;
+use zbus::{Connection, MessageStream, OwnedObjectPath, Variant};
+
+use super::bus::{MANAGER, MANAGER_PATH, NAME, UNITS_PATH};
+use crate::run::testing::wait_for;
+
+/// The units that run, with the number of that run.
+type Runs = Arc<Mutex<BTreeMap<String, u8>>>;
+
+/// Such a systemd, for as long as it is not dropped.
+pub(in crate::kinds::service) struct FakeSystemd {
+    folder: tempfile::TempDir,
+    daemon: Child,
+    runs: Runs,
+    served: JoinHandle<()>,
+}
+
+impl FakeSystemd {
+    /// None where there is no bus to be had.
+    pub(in crate::kinds::service) async fn begin() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().display();
+        let policy = "<allow send_destination='*'/><allow receive_sender='*'/><allow own='*'/><allow user='*'/>";
+        let configuration = format!(
+            "<busconfig><listen>unix:path={path}/bus</listen><auth>EXTERNAL</auth>\
+             <policy context='default'>{policy}</policy></busconfig>"
+        );
+        std::fs::write(folder.path().join("bus.conf"), configuration).expect("written");
+        let mut daemon = Command::new("dbus-daemon");
+        daemon.args(["--nofork", &format!("--config-file={path}/bus.conf")]).stderr(Stdio::null());
+        let Ok(daemon) = daemon.spawn() else {
+            eprintln!("skipped: it takes dbus-daemon");
+            return None;
+        };
+        let address = format!("unix:path={path}/bus");
+        wait_for("the bus", || std::os::unix::net::UnixStream::connect(folder.path().join("bus")).is_ok());
+        let bus = zbus::connection::Builder::address(address.as_str()).build().await.expect("a connection");
+        bus.request_name(NAME).await.expect("nobody has it");
+        let runs = Runs::default();
+        let served = tokio::spawn(serve(bus, Arc::clone(&runs)));
+        Some(Self { folder, daemon, runs, served })
+    }
+
+    pub(in crate::kinds::service) fn address(&self) -> String {
+        format!("unix:path={}/bus", self.folder.path().display())
+    }
+
+    /// Where its administrators put unit files.
+    pub(super) fn units(&self) -> PathBuf {
+        self.folder.path().join("units")
+    }
+
+    /// The units that run.
+    pub(in crate::kinds::service) fn running(&self) -> Vec<String> {
+        self.runs.lock().expect("not poisoned").keys().cloned().collect()
+    }
+
+    /// Somebody else starts a unit.
+    pub(super) fn start(&self, unit: &str) {
+        self.runs.lock().expect("not poisoned").insert(unit.to_owned(), 0);
+    }
+}
+
+impl Drop for FakeSystemd {
+    fn drop(&mut self) {
+        self.served.abort();
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// Every unit is loaded; jobs are done as soon as they are asked for.
+async fn serve(bus: Connection, runs: Runs) {
+    let mut calls = MessageStream::from(bus.clone());
+    let (mut names, mut jobs) = (Vec::<String>::new(), 0_u8);
+    while let Some(Ok(call)) = calls.next().await {
+        let header = call.header();
+        if header.message_type() != Type::MethodCall {
+            continue;
+        }
+        let method = header.member().map(|member| member.as_str().to_owned()).unwrap_or_default();
+        let answered = match method.as_str() {
+            "LoadUnit" => {
+                let unit: String = call.body().deserialize().expect("a name");
+                let known = names.iter().position(|name| *name == unit);
+                let at = known.unwrap_or_else(|| {
+                    names.push(unit);
+                    names.len() - 1
+                });
+                bus.reply(&header, &object(&format!("{UNITS_PATH}/u{at}"))).await
+            }
+            "GetAll" => {
+                let path = header.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
+                let at = path.rsplit_once('u').and_then(|(_, at)| at.parse::<usize>().ok()).expect("a unit");
+                let run = runs.lock().expect("not poisoned").get(&names[at]).copied();
+                bus.reply(&header, &properties(run)).await
+            }
+            "StartUnit" | "RestartUnit" | "StopUnit" => {
+                let (unit, _): (String, String) = call.body().deserialize().expect("a name and a mode");
+                jobs += 1;
+                match method.as_str() {
+                    "StopUnit" => _ = runs.lock().expect("not poisoned").remove(&unit),
+                    _ => _ = runs.lock().expect("not poisoned").insert(unit.clone(), jobs),
+                }
+                let job = object(&format!("{MANAGER_PATH}/job/{jobs}"));
+                bus.reply(&header, &job).await.expect("answered");
+                let body = (u32::from(jobs), job, unit, "done");
+                bus.emit_signal(None::<&str>, MANAGER_PATH, MANAGER, "JobRemoved", &body).await
+            }
+            _ => bus.reply(&header, &()).await,
+        };
+        answered.expect("answered");
+    }
+}
+
+fn object(path: &str) -> OwnedObjectPath {
+    OwnedObjectPath::try_from(path).expect("a path")
+}
+
+fn properties(run: Option<u8>) -> BTreeMap<&'static str, Variant<'static>> {
+    let (active, sub) = if run.is_some() { ("active", "running") } else { ("inactive", "dead") };
+    let words = [("LoadState", "loaded"), ("UnitFileState", "disabled"), ("ActiveState", active), ("SubState", sub)];
+    let mut all: BTreeMap<_, _> = words.into_iter().map(|(name, word)| (name, Variant::from(word))).collect();
+    all.insert("InvocationID", Variant::from(run.into_iter().collect::<Vec<u8>>()));
+    all
+}

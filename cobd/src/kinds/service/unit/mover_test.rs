@@ -1,0 +1,112 @@
+//! Moves of units, with a systemd of the test's own.
+
+use std::fs;
+use std::path::Path;
+
+use super::before::Before;
+use super::bus::{Bus, Systemd};
+use super::content::UnitContent;
+use super::fake::FakeSystemd;
+use super::look::{Question, check};
+use super::mover::{make_move, restore};
+use crate::kinds::service::mover::{Goal, Wish};
+
+struct Bench {
+    systemd: FakeSystemd,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    async fn new() -> Option<Self> {
+        let systemd = FakeSystemd::begin().await?;
+        fs::create_dir(systemd.units()).expect("made");
+        Some(Self { systemd, folder: tempfile::tempdir().expect("folder") })
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn place(&self) -> Systemd {
+        Systemd { address: Some(self.systemd.address()), units: self.systemd.units() }
+    }
+
+    async fn move_it(&self, goal: Goal, leaving: bool, content: &str) {
+        let wish = Wish {
+            goal,
+            folder: self.folder().to_owned(),
+            identity: String::new(),
+            working_folder: self.folder().to_owned(),
+            private: None,
+            timeout_ms: 60_000,
+            grace_ms: 1_000,
+            systemd: self.place(),
+            rests_on: None,
+            rests_down: false,
+            leaving,
+        };
+        let content = UnitContent::read(content).expect("a content");
+        let moved = tokio::task::spawn_blocking(move || make_move(&wish, content));
+        moved.await.expect("not broken").expect("moved");
+    }
+
+    async fn look(&self, content: &str) -> (&'static str, String) {
+        let question = Question {
+            content: UnitContent::read(content).expect("a content"),
+            systemd: self.place(),
+            folder: self.folder().to_owned(),
+            payload: self.folder().to_owned(),
+            rests_on: None,
+            rests_down: false,
+        };
+        let bus = Bus::connect(&question.systemd).await.expect("a bus");
+        check(&bus, question).await.expect("known")
+    }
+
+    async fn restore(&self) {
+        let folder = self.folder().to_owned();
+        tokio::task::spawn_blocking(move || restore(&folder)).await.expect("not broken").expect("restored");
+    }
+}
+
+const A: &str = r#"{"unit":"a.service","settle":0,"drop_ins":{"10.conf":"[Service]\n"}}"#;
+const B: &str = r#"{"unit":"b.service","settle":0}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_unit_is_put_back_before_the_next_one_begins() {
+    let Some(bench) = Bench::new().await else { return };
+    let drop_ins = bench.systemd.units().join("a.service.d");
+    bench.systemd.start("a.service");
+    bench.move_it(Goal::Start, false, A).await;
+    assert_eq!(bench.look(A).await.0, "up");
+    assert!(drop_ins.join("10.conf").exists());
+    let (state, why) = bench.look(B).await;
+    assert!(state == "outdated" && why.contains("a.service"), "{state}: {why}");
+    for _ in 0..2 {
+        bench.move_it(Goal::Start, false, B).await;
+        assert_eq!(bench.systemd.running(), ["b.service"]);
+        assert!(!drop_ins.exists());
+        assert_eq!(bench.look(B).await, ("up", String::new()));
+    }
+    // What ran before it all runs again when the change object has left, and nothing else.
+    bench.move_it(Goal::Stop, true, B).await;
+    assert!(bench.systemd.running().is_empty());
+    bench.restore().await;
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+    assert_eq!(Before::read(bench.folder()), Ok(None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_and_back_nothing_is_forgotten() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.start("a.service");
+    for content in [A, B, A] {
+        bench.move_it(Goal::Start, false, content).await;
+    }
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+    let before = Before::read(bench.folder()).expect("read").expect("there");
+    assert!(before.ran && before.others_ran.is_empty(), "{before:?}");
+    bench.move_it(Goal::Stop, true, A).await;
+    bench.restore().await;
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+}
