@@ -289,6 +289,7 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
     let content = Content::Commands(content);
     let Some(status) = status else {
         let look = move || {
+            folder.bound_commands();
             let left = left(&states, &folder, form, &content);
             left.unwrap_or_else(|| judge(&states, &identity, &folder.look(), &content))
         };
@@ -298,6 +299,7 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
         return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
     };
     let read = move |result: JobResult| {
+        folder.bound_commands();
         if let Some(left) = left(&states, &folder, form, &content) {
             return left;
         }

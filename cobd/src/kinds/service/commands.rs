@@ -109,8 +109,9 @@ impl Commands {
         // `start` and `stop` of a service that looks after itself may leave it in the background.
         let watch = Watch { asked: &|| false, alarm: None, longest: LOOK, rest: Rest::Leave, mark: Some(&mark) };
         let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
-        let [output] = output;
-        output.finish();
+        // Not put together anew: who was left in the background goes on to print into this very file.
+        let [mut output] = output;
+        output.bound();
         Ok(ended.map_or(Exit::Lost, |(status, ended)| supervise::exit(status, ended)))
     }
 

@@ -240,6 +240,14 @@ impl ServiceFolder {
         private.filter(|path| present(path)).unwrap_or_else(|| self.file(OUTPUT))
     }
 
+    /// Bounds what those print that commands have left in the background.
+    pub(super) fn bound_commands(&self) {
+        if present(&self.file(COMMANDS)) {
+            // Without it, the next look does it.
+            let _ = OutputFile::open(&self.0, COMMANDS).map(|mut output| output.bound());
+        }
+    }
+
     /// Ends what a killed keeper left behind.
     pub(super) fn end_unsupervised(&self, grace: Duration) {
         if let Some(trail) = self.trail() {

@@ -291,6 +291,29 @@ async fn a_status_that_does_not_answer_is_not_taken_for_a_service_that_stands() 
 }
 
 #[tokio::test]
+async fn what_a_start_has_left_in_the_background_prints_within_bounds() {
+    let mut bench = Bench::new();
+    let keys = r#""start":"touch {}/runs; (while test -e {}/runs; do
+        if test -e {}/go; then yes | head -c 5000000; cat {}/go; mv {}/go {}/gone; fi; sleep 0.02; done) &",
+        "stop":"rm {}/runs","status":"test -e {}/runs""#;
+    let own = context(&bench, &keys.replace('\n', " "));
+    let commands = folder(&bench).join("commands");
+    for words in ["once\n", "twice\n"] {
+        assert_eq!(bench.transition(&own, "down", "up").await, Outcome::done());
+        fs::write(bench.path("new"), words).expect("written");
+        fs::rename(bench.path("new"), bench.path("go")).expect("moved");
+        wait_for("it has printed", || bench.path("gone").exists());
+        fs::remove_file(bench.path("gone")).expect("removed");
+        assert_eq!(bench.state(&own).await, "up");
+        let room = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&commands).expect("there")) * 512;
+        assert!(room < 2 << 20, "{room} bytes after {words}");
+        // It is the file into which it goes on to print.
+        assert!(fs::read_to_string(&commands).expect("text").ends_with(words));
+    }
+    assert_eq!(bench.transition(&own, "up", "down").await, Outcome::done());
+}
+
+#[tokio::test]
 async fn a_cancelled_start_does_not_look_like_up() {
     let mut bench = Bench::new();
     let keys = r#""start":"echo $$ > {}/pid; exec sleep 600","ready":"test -s {}/pid && touch {}/asked; false""#;
