@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::service_test::{BY_FILE, RUN, context, folder, lives, service};
-use super::unit::fake::FakeSystemd;
+use super::unit::testing::FakeSystemd;
 use crate::kinds::Outcome;
 use crate::kinds::testing::{Bench, reason};
 use crate::run::testing::{number_in, wait_for};

@@ -15,14 +15,14 @@
 mod before;
 mod bus;
 mod content;
-#[cfg(test)]
-pub(super) mod fake;
 mod files;
 mod journal;
 mod look;
 mod mover;
 #[cfg(test)]
 mod mover_test;
+#[cfg(test)]
+pub(super) mod testing;
 
 pub(super) use before::Before;
 pub(in crate::kinds) use bus::Systemd;

@@ -6,9 +6,9 @@ use std::path::Path;
 use super::before::Before;
 use super::bus::{Bus, Systemd};
 use super::content::UnitContent;
-use super::fake::FakeSystemd;
 use super::look::{Question, check};
 use super::mover::{make_move, restore};
+use super::testing::FakeSystemd;
 use crate::kinds::service::mover::{Goal, Wish};
 
 struct Bench {
