@@ -16,7 +16,7 @@ impl Bench {
         let wanted = self.wanted(&format!(r#"{{"files": {{{many}{more}"@/zzz": {{"content": "not to be had\n"}}}}}}"#));
         let obstacle = self.host(".zzz.cob-new");
         fs::create_dir(&obstacle).expect("made");
-        let error = self.apply(&wanted).err().expect("one of them can't be written");
+        let error = self.apply(&wanted).map(drop).expect_err("one of them can't be written");
         assert!(matches!(error, FilesError::Disk { .. }), "{error}");
         assert!(self.host("new/0000").exists(), "others were");
         fs::remove_dir(obstacle).expect("removed");
