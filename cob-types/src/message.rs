@@ -120,6 +120,8 @@ pub enum Item {
     Going(Going),
     /// A generation is not wanted any more: whoever has gone to it goes back.
     Withdrawn(Withdrawn),
+    /// The host is in this generation, which lacks it, and has nothing more to do with the one that hears it.
+    Through(GenerationNumber),
 }
 
 /// A pair and a number: the shape of most messages. `asker` is always the dependent, whoever speaks.
@@ -279,7 +281,7 @@ impl Item {
             // Asked of the one who hears it; whose question it is says the link.
             Item::AskFinal(_) => true,
             Item::Final(finals) => finals.cobs.iter().all(own),
-            Item::Going(_) | Item::Withdrawn(_) => true,
+            Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => true,
         }
     }
 
@@ -287,6 +289,12 @@ impl Item {
     #[must_use]
     pub fn may_move(&self) -> bool {
         matches!(self, Item::Request(_) | Item::Release(_) | Item::Recall(_))
+    }
+
+    /// Whether it concerns no change object: it says where its host stands in a switch.
+    #[must_use]
+    pub fn is_of_switches(&self) -> bool {
+        matches!(self, Item::Going(_) | Item::Withdrawn(_) | Item::Through(_))
     }
 
     /// A stable name, for logs and counters.
@@ -308,6 +316,7 @@ impl Item {
             Item::Final(_) => "final",
             Item::Going(_) => "going",
             Item::Withdrawn(_) => "withdrawn",
+            Item::Through(_) => "through",
         }
     }
 }
@@ -413,6 +422,7 @@ impl WireItem {
             Item::Final(m) => (13, codec::encode_packed(m)),
             Item::Going(m) => (14, codec::encode_packed(m)),
             Item::Withdrawn(m) => (15, codec::encode_packed(m)),
+            Item::Through(m) => (16, codec::encode_packed(m)),
         };
         Ok(Self { code, body: ByteBuf::from(body?) })
     }
@@ -435,6 +445,7 @@ impl WireItem {
             13 => Item::Final(codec::decode(body, MAX_BATCH)?),
             14 => Item::Going(codec::decode(body, MAX_BATCH)?),
             15 => Item::Withdrawn(codec::decode(body, MAX_BATCH)?),
+            16 => Item::Through(codec::decode(body, MAX_BATCH)?),
             _ => return Ok(None),
         }))
     }
@@ -484,6 +495,7 @@ mod tests {
                 }),
                 Item::Recall(about.clone()),
                 Item::Refused(Refused { about, reason: "no route".into() }),
+                Item::Through(GenerationNumber(5)),
             ],
             under_way: Some(UnderWay { to: GenerationNumber(4), left: None, round: 1 }),
         }

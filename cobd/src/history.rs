@@ -161,7 +161,9 @@ fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
             let again = if guard.extended { ", once more: most hosts are reached" } else { "" };
             told("guard", format!("{} ms to reach others{again}", guard.ms))
         }
-        SwitchRecord::Begun { .. } | SwitchRecord::Guarded(_) => None,
+        SwitchRecord::Begun { .. } | SwitchRecord::Guarded(_) | SwitchRecord::Parted(_) | SwitchRecord::Through(_) => {
+            None
+        }
         SwitchRecord::Confirmed => told("confirmed", "all hosts that must be reached are".to_owned()),
         SwitchRecord::Made { cob, from, to } => Some(HistoryEntry {
             event: "irreversible".to_owned(),

@@ -238,6 +238,7 @@ impl<'a> Form<'a> {
             // Between daemons alone: no engine sends them.
             Item::Going(going) => self.word(12 | going.generation.0 << 8),
             Item::Withdrawn(withdrawn) => self.word(13 | withdrawn.generation.0 << 8),
+            Item::Through(generation) => self.word(14 | generation.0 << 8),
         }
     }
 

@@ -71,6 +71,21 @@ impl Left {
         self.given_back.iter().map(|((cob, asked), number)| (*cob, *asked, *number))
     }
 
+    /// Whether one of these holds a promise of theirs.
+    pub(crate) fn has_promised(&self, of: impl Fn(CobRef) -> bool) -> bool {
+        self.iter().any(|(_, r)| of(r.asker))
+    }
+
+    /// Whether one of these holds a promise of theirs, or has not acknowledged what they gave back.
+    pub(crate) fn is_open_with(&self, of: impl Fn(CobRef) -> bool) -> bool {
+        self.has_promised(&of) || self.given_back().any(|(_, asked, _)| of(asked))
+    }
+
+    /// What they gave back to one of these is not said again: nobody there will hear it.
+    pub(crate) fn forget_given_back(&mut self, to: impl Fn(CobRef) -> bool) {
+        self.given_back.retain(|(_, asked), _| !to(*asked));
+    }
+
     /// Something of theirs will be said again.
     pub(crate) fn repeats(&self) -> bool {
         self.repeat.at.is_some()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cob_types::{GenerationNumber, HostName};
 
-use crate::event::Event;
+use crate::event::{Event, Order};
 use crate::testing::{Bench, bundle, free};
 use crate::time::Span;
 
@@ -119,4 +119,36 @@ fn any_content_serves_who_leaves_and_is_passed_on() {
     b.hears(&format!("grant d/d@1 to h/b {}", number(&told)));
     let told = b.ended("h/b", true);
     assert!(told.contains(&"write: h/b@1 granted to a/a #1.8".to_owned()), "{told:?}");
+}
+
+#[test]
+fn what_is_open_with_a_host_ends_when_it_is_acknowledged_or_the_host_is_fenced() {
+    let a = HostName::new("a").expect("a host");
+    let mut b = Bench::new(&[X, Y]);
+    assert!(!b.engine.is_open_with(&a));
+    b.event(go(2, &[X]));
+    assert!(b.engine.is_open_with(&a), "it asks");
+    let (mut b, n) = left();
+    assert!(b.engine.is_open_with(&a), "what was given back is not acknowledged");
+    b.hears(&format!("released h/y of a/a {n}"));
+    assert!(!b.engine.is_open_with(&a));
+    let (mut b, n) = left();
+    b.event(Event::Order(Order::Fence(a.clone())));
+    let release = format!("a: release h/y of a/a {n}");
+    assert!(!(0..100).any(|_| b.after(Span::secs(1)).contains(&release)), "nobody will hear it");
+    assert!(!b.engine.is_open_with(&a));
+}
+
+#[test]
+fn who_holds_a_promise_of_one_that_has_left_can_be_fenced() {
+    let a = HostName::new("a").expect("a host");
+    let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1"]);
+    b.event(go(2, &[X]));
+    b.ended("h/y", true);
+    let told = b.hears("request a/a of h/y@0 #1.7 phase 0");
+    assert!(told.contains(&"a: grant h/y@0 to a/a #1.7 rev 0".to_owned()), "{told:?}");
+    b.returns();
+    assert!(!b.engine.is_fenced(&a) && b.engine.is_open_with(&a));
+    b.event(Event::Order(Order::Fence(a.clone())));
+    assert!(b.engine.is_fenced(&a) && !b.engine.is_open_with(&a));
 }

@@ -81,6 +81,16 @@ impl Engine {
         waits || peer.dependents.iter().any(holds) || self.owes(here, peer)
     }
 
+    /// Whether anything is open with a host: what [is at stake](Self::is_busy_with), and what those that have left, and
+    /// those that are here, have promised it or given back to it and not heard of since.
+    #[must_use]
+    pub fn is_open_with(&self, host: &HostName) -> bool {
+        let Some((named, peer)) = self.find_peer(host) else { return false };
+        let away = |cob: CobRef| self.names.host_of(cob) == named;
+        let gave_back = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.given_back.iter().any(|g| away(g.0)));
+        self.is_busy_with(host) || peer.dependents.iter().any(gave_back) || self.left.is_open_with(away)
+    }
+
     /// Whether a promise to a change object of the host is asked back.
     #[must_use]
     pub fn asks_back_from(&self, host: &HostName) -> bool {
@@ -109,7 +119,9 @@ impl Engine {
     /// objects holds or asks anything.
     #[must_use]
     pub fn is_fenced(&self, host: &HostName) -> bool {
-        self.find_peer(host).is_none_or(|(named, peer)| peer.life.is_none() && !self.owes(named, peer))
+        let Some((named, peer)) = self.find_peer(host) else { return true };
+        let away = |cob: CobRef| self.names.host_of(cob) == named;
+        peer.life.is_none() && !self.owes(named, peer) && !self.left.has_promised(away)
     }
 
     fn find_peer(&self, host: &HostName) -> Option<(HostRef, &Peer)> {
@@ -131,7 +143,7 @@ impl Engine {
         for item in batch.items {
             match item {
                 // Switches are the daemon's affair; it has taken these out.
-                Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) => {}
+                Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
                 Item::AskFinal(asked) => self.on_ask_final(host, asked, now),
                 Item::Final(told) => self.on_final(host, told, now),
@@ -355,6 +367,8 @@ impl Engine {
         let nothing = BTreeSet::new();
         let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
         self.forget_numbers(named, any, true, &nothing, now);
+        let Self { left, names, .. } = self;
+        left.forget_given_back(|cob| names.host_of(cob) == named);
     }
 
     /// Puts our hello in front of what is said to hosts that have not acknowledged it.
@@ -534,7 +548,8 @@ impl Engine {
             | Item::AskFinal(_)
             | Item::Final(_)
             | Item::Going(_)
-            | Item::Withdrawn(_) => return None,
+            | Item::Withdrawn(_)
+            | Item::Through(_) => return None,
         };
         if let Msg::Request { .. } = msg {
             self.peer(host).asked.insert(to);

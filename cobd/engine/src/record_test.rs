@@ -7,7 +7,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, St
 
 use crate::guard::Guard;
 use crate::record::{Begun, Body, GrantOut, Note, OrderRecord};
-use crate::switch::{SwitchRecord, Terms, Withdrawal};
+use crate::switch::{Parted, SwitchRecord, Terms, Withdrawal};
 use crate::testing::CONTENT;
 
 fn id(text: &str) -> CobId {
@@ -112,7 +112,11 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
     all.push(Body::Note { cob: cob(), note: Note::Broken { of: cob() } });
     all.push(Body::Ordered(OrderRecord::LimitBudget(cob(), Some(2))));
-    all.push(Body::Switch(SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }));
+    let n2 = || HostName::new("n2").expect("a name");
+    all.push(Body::Switch(SwitchRecord::Reopened { by: n2() }));
+    let parted = Parted { generation: GenerationNumber(7), through: false };
+    all.push(Body::Switch(SwitchRecord::Parted([(n2(), parted)].into())));
+    all.push(Body::Switch(SwitchRecord::Through([n2()].into())));
     all
 }
 
@@ -189,6 +193,8 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Withdrawn(..) => 41,
             SwitchRecord::Stopped { .. } => 42,
             SwitchRecord::Reopened { .. } => 46,
+            SwitchRecord::Parted(_) => 47,
+            SwitchRecord::Through(_) => 48,
         },
         Body::Lapsed { .. } => 43,
     }
@@ -202,7 +208,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=46).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=48).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -259,5 +265,7 @@ fn records_are_written_as_ever() {
     <a1><0c><a2><00>dn1/a<01><a1><0a><a1><00>dn1/a
     <a1>gOrdered<a1>kLimitBudget<82>dn1/a<02>
     <a1>fSwitch<a1><08><a1><00>bn2
+    <a1>fSwitch<a1>fParted<a1>bn2<a2><00><07><01><f4>
+    <a1>fSwitch<a1>gThrough<81>bn2
     "#);
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::message::UnderWay;
 use cob_types::switch::{OnFailure, SwitchPolicy};
-use cob_types::{CobId, GenerationNumber, HostName, StateName};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Guard;
@@ -76,6 +76,19 @@ pub enum SwitchRecord {
     Stopped { why: String },
     /// A host that is still under way in the switch has asked for something that makes one of this host move.
     Reopened { by: HostName },
+    /// The hosts that this one leaves behind as it sets out, all of them: those of before that are still to be spoken to, too.
+    Parted(BTreeMap<HostName, Parted>),
+    /// Of these, some that have said that they are through.
+    Through(BTreeSet<HostName>),
+}
+
+/// A host that is not in the generation which this one goes to or has, and was in one that it left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parted {
+    /// The last generation of this host that names it.
+    pub generation: GenerationNumber,
+    /// It has said that it has left, and has nothing more to do with this one.
+    pub through: bool,
 }
 
 /// Why a generation was left.
@@ -137,6 +150,9 @@ pub struct Switching {
     pub current: Option<Current>,
     /// Generations that were left by a withdrawal and not gone to again.
     pub withdrawn: BTreeMap<GenerationNumber, Withdrawal>,
+    /// Hosts that this one has left behind, and may have to do with still.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parted: BTreeMap<HostName, Parted>,
 }
 
 /// What the engine shows of itself.
@@ -245,6 +261,11 @@ impl Switching {
                 c.why.clone_from(why);
             }),
             SwitchRecord::Reopened { .. } => self.with(|c| c.stage = Stage::UnderWay),
+            SwitchRecord::Parted(parted) => self.parted.clone_from(parted),
+            SwitchRecord::Through(hosts) => {
+                let through = self.parted.iter_mut().filter(|(host, _)| hosts.contains(*host));
+                through.for_each(|(_, parted)| parted.through = true);
+            }
         }
     }
 
@@ -342,6 +363,38 @@ impl Switching {
         let again = self.withdrawn.get(&generation).map(|w| w.round.saturating_add(1));
         let same = self.current.as_ref().filter(|c| c.to == generation && c.left.is_none()).map(|c| c.terms.round);
         again.or(same).unwrap_or(0)
+    }
+
+    /// Whom a host leaves behind that sets out from these generations for another; none: it knows that already. Of those
+    /// that it left behind before, it remembers who `stays`, and is in none of these.
+    ///
+    /// A host that leaves itself leaves all behind but those that have nothing to do with it from now on: the new ones.
+    #[must_use]
+    pub fn parts_with(
+        &self,
+        me: &HostName,
+        from: &[&Manifest],
+        to: &Manifest,
+        stays: impl Fn(&HostName, Parted) -> bool,
+    ) -> Option<SwitchRecord> {
+        let mut parted = self.parted.clone();
+        parted.retain(|host, of| stays(host, *of));
+        for manifest in from.iter().filter(|m| m.hosts.contains_key(me)) {
+            let of = Parted { generation: manifest.generation, through: false };
+            parted.extend(manifest.hosts.keys().map(|host| (host.clone(), of)));
+        }
+        if to.hosts.contains_key(me) {
+            parted.retain(|host, _| !to.hosts.contains_key(host));
+        }
+        (parted != self.parted).then_some(SwitchRecord::Parted(parted))
+    }
+
+    /// Whether a host that was left behind takes part in the switch that this one is in, or was in last: one that it was
+    /// left behind in, and is not through with.
+    #[must_use]
+    pub fn takes_part(&self, host: &HostName) -> bool {
+        let from = self.current.as_ref().map(|c| c.from);
+        self.parted.get(host).is_some_and(|of| !of.through && from.is_some_and(|from| of.generation >= from))
     }
 
     /// The withdrawal that the host has followed, while it is in the generation that it led to.

@@ -1,5 +1,7 @@
 //! Switches as stories: what is on record, and what follows from it.
 
+use cob_types::generation::{BlobHash, ManifestHost, Security};
+
 use super::*;
 
 const NOW: Time = Time(100);
@@ -190,4 +192,66 @@ fn that_a_guard_has_fired_is_known_on_the_return_and_over_restarts() {
     let (from, to, left) = (number(8), number(7), Some(number(8)));
     switch.apply(&SwitchRecord::Begun { from, to, left, terms: guarded, peers: peers.clone() }, NOW);
     assert_eq!(switch.current.map(|c| (c.peers, c.guard)), Some((peers, None)));
+}
+
+fn host(name: &str) -> HostName {
+    HostName::new(name).expect("a host")
+}
+
+fn manifest(generation: u64, hosts: &[&str]) -> Manifest {
+    let mut manifest = Manifest::empty(number(generation), number(generation - 1), Security::LoopbackOnly);
+    let entry = || ManifestHost { address: None, keys: Vec::new(), bundle: BlobHash([0; 32]), cobs: 0 };
+    manifest.hosts = hosts.iter().map(|name| (host(name), entry())).collect();
+    manifest
+}
+
+/// Whom `me` leaves behind that sets out, with the generations.
+fn parts(switch: &mut Switching, me: &str, from: &[&Manifest], to: &Manifest) -> Vec<(String, u64, bool)> {
+    if let Some(record) = switch.parts_with(&host(me), from, to, |_, of| !of.through) {
+        switch.apply(&record, NOW);
+    }
+    switch.parted.iter().map(|(host, of)| (host.to_string(), of.generation.0, of.through)).collect()
+}
+
+#[test]
+fn who_is_not_in_the_next_generation_is_remembered_until_it_is_through() {
+    let (seven, eight) = (manifest(7, &["n1", "n2", "n3"]), manifest(8, &["n1", "n4"]));
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
+    let of = |name: &str, generation| (name.to_owned(), generation, false);
+    assert_eq!(parts(&mut switch, "n1", &[&seven], &eight), [of("n2", 7), of("n3", 7)]);
+    assert_eq!(switch.parts_with(&host("n1"), &[&seven], &eight, |_, _| true), None, "known already");
+    assert!(switch.takes_part(&host("n2")) && !switch.takes_part(&host("n4")));
+    switch.apply(&SwitchRecord::Through([host("n2"), host("n4")].into()), NOW);
+    assert!(!switch.takes_part(&host("n2")) && switch.takes_part(&host("n3")));
+    assert_eq!(switch.parted.get(&host("n2")), Some(&Parted { generation: number(7), through: true }));
+    assert_eq!(switch.parted.get(&host("n4")), None);
+    // The next switch is none of those that were left behind before; the one that was away is awaited still.
+    let nine = manifest(9, &["n1"]);
+    switch.apply(&begun(8, 9, None, terms(ROLLBACK, 0)), NOW);
+    assert_eq!(parts(&mut switch, "n1", &[&eight], &nine), [of("n3", 7), of("n4", 8)]);
+    assert!(!switch.takes_part(&host("n3")) && switch.takes_part(&host("n4")));
+    // Whoever is back in the model is none of them.
+    assert_eq!(parts(&mut switch, "n1", &[&nine], &manifest(10, &["n1", "n3"])), [of("n4", 8)]);
+}
+
+#[test]
+fn on_a_return_those_that_came_are_left_behind_also_from_the_midst_of_a_switch() {
+    let (seven, eight) = (manifest(7, &["n1", "n3"]), manifest(8, &["n1", "n4"]));
+    let of = |name: &str, generation| (name.to_owned(), generation, false);
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
+    assert_eq!(parts(&mut switch, "n1", &[&seven], &eight), [of("n3", 7)]);
+    switch.apply(&begun(7, 7, Some(8), terms(ROLLBACK, 0)), NOW);
+    assert_eq!(parts(&mut switch, "n1", &[&seven, &eight], &seven), [of("n4", 8)]);
+    assert!(switch.takes_part(&host("n4")));
+}
+
+#[test]
+fn who_leaves_itself_leaves_all_behind_and_itself() {
+    let (seven, eight, nine) = (manifest(7, &["n1", "n3"]), manifest(8, &["n1", "n4"]), manifest(9, &["n1", "n3"]));
+    let of = |name: &str, generation| (name.to_owned(), generation, false);
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
+    assert_eq!(parts(&mut switch, "n3", &[&seven], &eight), [of("n1", 7), of("n3", 7)]);
+    // A generation that it is not in says nothing of whom it has to do with.
+    assert_eq!(parts(&mut switch, "n3", &[&eight], &manifest(9, &["n1", "n5"])), [of("n1", 7), of("n3", 7)]);
+    assert_eq!(parts(&mut switch, "n3", &[&eight], &nine), []);
 }

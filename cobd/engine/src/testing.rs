@@ -308,7 +308,7 @@ fn tell_item(item: &Item) -> String {
             let granted = a.granted.iter().map(|g| format!(" {}", tell_grant(g)));
             format!("hello-ack {}{}", a.incarnation.start, granted.collect::<String>())
         }
-        Item::Going(_) | Item::Withdrawn(_) => format!("{item:?}"),
+        Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => format!("{item:?}"),
     }
 }
 
@@ -411,7 +411,8 @@ fn speaker(item: &Item, text: &str) -> HostName {
         | Item::Final(_)
         | Item::Refused(_)
         | Item::Going(_)
-        | Item::Withdrawn(_) => {
+        | Item::Withdrawn(_)
+        | Item::Through(_) => {
             let names = text.split(|c: char| c.is_whitespace() || c == '@').filter_map(|w| CobId::new(w).ok());
             names.map(|c| c.host()).find(|h| h.as_str() != "h").expect("somebody of another host")
         }

@@ -242,6 +242,7 @@ impl Daemon {
             }
             self.feed(Event::Tick);
             self.look_after_switch();
+            self.end_parting();
             self.end_preparing();
             self.finish_turn()?;
         }
@@ -295,6 +296,7 @@ impl Daemon {
         match event {
             LinkEvent::Up { host, .. } | LinkEvent::Resync { host } => {
                 self.ahead.linked(&host);
+                self.parting_anew(&host);
                 self.tell_switch(&host);
                 self.feed(Event::LinkUp(host));
             }

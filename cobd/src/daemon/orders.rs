@@ -131,16 +131,19 @@ impl Daemon {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
                     return;
                 }
-                if !self.links.status().iter().any(|p| p.host == host) {
+                let has_links = self.links.status().iter().any(|p| p.host == host);
+                let parted = self.has_parted_with(&host);
+                if !has_links && !parted && self.engine.is_fenced(&host) {
                     let unknown = format!("{host} is not one of the hosts that this one knows");
                     self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them");
                     return;
                 }
-                if self.engine.is_fenced(&host) {
+                if self.engine.is_fenced(&host) && !parted {
                     self.done(reply, false, format!("nothing that is not fenced already is known of {host}"));
                     return;
                 }
                 self.feed_ordered(Event::Order(Order::Fence(host.clone())), &who);
+                self.forget_parted(&host);
                 self.done(reply, true, format!("{host} is fenced: what its change objects held here is free"));
             }
         }
@@ -368,6 +371,7 @@ impl Daemon {
         };
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
         self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
+        self.part_for(&prepared.manifest);
         self.coming = Some(prepared);
         self.at_hand = None;
         self.ahead.meet((goal.generation != generation).then_some(goal));

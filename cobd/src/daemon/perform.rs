@@ -111,6 +111,7 @@ impl Daemon {
         let mut needed = vec![self.engine.generation()];
         let back = self.active.iter().flat_map(|a| &a.prepared.manifest.back);
         needed.extend(back.map(|way| way.generation));
+        needed.extend(self.needed_for_parted());
         // What can't be read now is needed as well: nothing is deleted before it is known.
         match self.generations.returned_from() {
             Ok(left) => needed.extend(left),

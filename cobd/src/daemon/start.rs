@@ -140,7 +140,10 @@ impl Daemon {
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
         let listen = match config.listen {
             Some(address) => address,
-            None => own_address(&config, &generations, active.as_ref(), coming.as_ref())?,
+            None => {
+                let named_by = durable.switching.parted.get(&config.host).map(|of| of.generation);
+                own_address(&config, &generations, active.as_ref(), coming.as_ref(), named_by)?
+            }
         };
         let (link_tx, link_events) = mpsc::channel(QUEUE);
         let links = Links::start(
@@ -367,23 +370,28 @@ fn order_of_return(
     manifest.map_or_else(|| SwitchOrder::free(from, to).into(), |m| super::orders::order_in(&m, from, to))
 }
 
-/// Where the newest manifest at hand says that this host is.
+/// Where the newest manifest at hand says that this host is; `named_by`: the last generation that named it, if it has left.
 fn own_address(
     config: &Config,
     generations: &Generations,
     active: Option<&Prepared>,
     coming: Option<&Prepared>,
+    named_by: Option<GenerationNumber>,
 ) -> Result<std::net::SocketAddr, StartError> {
     let of = |p: &Prepared| p.addresses().get(&config.host).copied();
     if let Some(address) = coming.and_then(of).or_else(|| active.and_then(of)) {
+        return Ok(address);
+    }
+    let at = |manifest: &Manifest| generations::addresses(manifest).get(&config.host).copied();
+    let left_from = named_by.and_then(|generation| generations.manifest(generation).ok());
+    if let Some(address) = left_from.as_deref().and_then(at) {
         return Ok(address);
     }
     let none = |what: String| StartError::NoAddress(what);
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
     let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
     let manifest = generations.manifest_of_depot(newest).map_err(|e| none(e.to_string()))?;
-    let address = generations::addresses(&manifest).get(&config.host).copied();
-    address.ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
+    at(&manifest).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 
 /// The index, and the first record that it lacks. Without it there is no history, and everything else works.

@@ -14,6 +14,7 @@ impl Daemon {
         let now = self.clock.now();
         let generation = self.engine.generation();
         let counters = self.links.counters();
+        let through = self.are_through();
         let (mut cobs, at_rest) = match of {
             StatusOf::All => (self.engine.status(now), 0),
             StatusOf::Restless => self.engine.status_of_restless(now),
@@ -39,7 +40,7 @@ impl Daemon {
                 dropped: counters.dropped,
             }),
             refused: self.links.refused() + self.refused.get(),
-            peers: self.links.status(),
+            peers: self.links.status().into_iter().filter(|p| !through.contains(&p.host)).collect(),
             denied: self.front.api.denied(),
             switch_waits: self.engine.switch_waits(),
             cobs,
@@ -83,9 +84,10 @@ impl Daemon {
         // Every turn that changed something has counted it for those who watch.
         let changes = *self.changes.borrow();
         let changed = std::mem::replace(&mut self.told_changes, changes) != changes;
+        let through = self.are_through();
         let (engine, links) = (&self.engine, &self.links);
         self.manager.alive(now, changed, || {
-            let peers = links.status();
+            let peers: Vec<_> = links.status().into_iter().filter(|p| !through.contains(&p.host)).collect();
             let up = peers.iter().filter(|p| p.up).count();
             let state = match (engine.is_paused(), engine.is_converged()) {
                 (true, _) if engine.held().is_some() => "held",

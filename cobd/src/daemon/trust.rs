@@ -1,8 +1,9 @@
 //! Who is who: the roster for the links, with the keys of the generations at hand, and what is taken
 //! from whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use cob_trust::SecretKey;
 use cob_trust::tls::Identity;
 use cob_types::generation::Security;
 use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
@@ -16,7 +17,7 @@ use crate::peer::{Protection, Reason, Roster, RosterHost, Topic, Transport as _}
 
 impl Daemon {
     /// Hosts of the active generation and of the coming one: both are spoken to during a switch, and a
-    /// key that either of them revokes is not believed any more.
+    /// key that either of them revokes is not believed any more. And those that were left behind.
     pub(super) fn tell_roster(&mut self) {
         let active = self.active.as_ref().map(|a| &*a.prepared.manifest);
         let coming = self.coming.as_ref().map(|p| &*p.manifest);
@@ -28,7 +29,12 @@ impl Daemon {
             Keys::default()
         });
         let ahead = self.ahead.meets();
-        let mut roster = roster(&self.config, &manifests, ahead, &keys);
+        let parted = self.manifests_of_parted();
+        let behind = self.switch.parted().iter();
+        let behind = behind.filter_map(|(host, of)| Some((host, &**parted.get(&of.generation)?)));
+        let named_me = behind.clone().find(|(host, _)| **host == self.config.host).map(|(_, manifest)| manifest);
+        let also: Vec<&Manifest> = ahead.into_iter().chain(named_me).collect();
+        let mut roster = roster(&self.config, &manifests, &also, &keys);
         if introduction.is_some() {
             // There is nothing yet to speak of with other hosts.
             roster.hosts.clear();
@@ -36,6 +42,7 @@ impl Daemon {
         if let Some(ahead) = ahead {
             meet_ahead(&mut roster, ahead, &self.config.host);
         }
+        keep_parted(&mut roster, behind, &self.config.host);
         self.identity = match &roster.protection {
             Protection::Identities(Some(identity)) => Some(identity.public()),
             Protection::Identities(None) | Protection::LoopbackOnly => keys.all().first().map(|k| k.public()),
@@ -92,10 +99,9 @@ impl Daemon {
             });
         }
         let all = received.batch.items.len();
-        let of_switches = received.batch.items.extract_if(.., |i| matches!(i, Item::Going(_) | Item::Withdrawn(_)));
+        let of_switches = received.batch.items.extract_if(.., |i| i.is_of_switches());
         // A host that is met ahead of its generation says nothing yet of where this one is to go.
-        let is_member = |p: &Prepared| p.manifest.hosts.contains_key(host);
-        let counts = self.active.iter().map(|a| &a.prepared).chain(&self.coming).any(is_member);
+        let counts = self.is_member(host) || self.has_parted_with(host);
         let of_switches: Vec<Item> = of_switches.filter(|_| counts).collect();
         let greets = of_switches.iter().any(|item| matches!(item, Item::Going(_)));
         for item in of_switches {
@@ -115,8 +121,8 @@ pub(super) fn protection(config: &Config, prepared: [Option<&Prepared>; 2]) -> P
     if with || config.trust.is_some() { Protection::Identities(None) } else { Protection::LoopbackOnly }
 }
 
-/// What the links need to know of these manifests; of one that is prepared, which key this host shows if they name none.
-fn roster(config: &Config, manifests: &[&Manifest], ahead: Option<&Manifest>, keys: &Keys) -> Roster {
+/// What the links need to know of these manifests; of others, which key this host shows if they name none.
+fn roster(config: &Config, manifests: &[&Manifest], also: &[&Manifest], keys: &Keys) -> Roster {
     let mut hosts: BTreeMap<HostName, RosterHost> = BTreeMap::new();
     let mut roster = Roster::default();
     for manifest in manifests {
@@ -130,14 +136,15 @@ fn roster(config: &Config, manifests: &[&Manifest], ahead: Option<&Manifest>, ke
         roster.operators.extend(manifest.operators.values().flat_map(|o| &o.keys));
         roster.revoked.extend(&manifest.revoked);
     }
-    let revoked: &std::collections::BTreeSet<PublicKey> = &roster.revoked;
+    let revoked: &BTreeSet<PublicKey> = &roster.revoked;
     hosts.values_mut().for_each(|h| h.keys.retain(|k| !revoked.contains(k)));
     roster.operators.retain(|k| !revoked.contains(k));
     roster.hosts = hosts;
     let with_identities = manifests.iter().any(|m| m.security == Security::Identities);
     if with_identities || (manifests.is_empty() && config.trust.is_some()) {
         let key = keys.to_show(&config.host, manifests);
-        let key = key.or_else(|| ahead.and_then(|ahead| keys.to_show(&config.host, &[ahead])));
+        let believed = |key: &&SecretKey| !roster.revoked.contains(&key.public());
+        let key = key.or_else(|| also.iter().find_map(|m| keys.to_show(&config.host, &[m]).filter(believed)));
         let own = key.and_then(|key| match Identity::new(key) {
             Ok(identity) => Some(identity),
             Err(error) => {
@@ -157,14 +164,31 @@ fn meet_ahead(roster: &mut Roster, ahead: &Manifest, host: &HostName) {
     if !as_protected || !ahead.hosts.contains_key(host) {
         return;
     }
-    for (host, entry) in &ahead.hosts {
-        let keys = || entry.keys.iter().filter(|k| !roster.revoked.contains(k) && !ahead.revoked.contains(k));
-        if !roster.hosts.contains_key(host) {
-            let address = entry.address.as_deref().and_then(|a| parse_address(a).ok());
-            let met = RosterHost { address, keys: keys().copied().collect() };
-            roster.hosts.insert(host.clone(), met);
+    for host in ahead.hosts.keys() {
+        let met = entry_of(ahead, host, &roster.revoked).filter(|_| !roster.hosts.contains_key(host));
+        roster.hosts.extend(met.map(|met| (host.clone(), met)));
+    }
+}
+
+/// Adds the hosts that were left behind, each as the last generation has it that names it. One whose keys are all revoked
+/// is shut out, and so is one that is not to be spoken with as all are now.
+fn keep_parted<'a>(roster: &mut Roster, parted: impl Iterator<Item = (&'a HostName, &'a Manifest)>, me: &HostName) {
+    let with_identities = roster.protection.has_identities();
+    for (host, manifest) in parted.filter(|(host, _)| *host != me) {
+        let as_protected = with_identities == (manifest.security == Security::Identities);
+        let kept = entry_of(manifest, host, &roster.revoked).filter(|of| !with_identities || !of.keys.is_empty());
+        if let Some(kept) = kept.filter(|_| as_protected && !roster.hosts.contains_key(host)) {
+            roster.hosts.insert(host.clone(), kept);
         }
     }
+}
+
+/// A host as a manifest has it, with the keys that are believed.
+fn entry_of(manifest: &Manifest, host: &HostName, revoked: &BTreeSet<PublicKey>) -> Option<RosterHost> {
+    let entry = manifest.hosts.get(host)?;
+    let believed = |key: &&PublicKey| !revoked.contains(key) && !manifest.revoked.contains(key);
+    let address = entry.address.as_deref().and_then(|a| parse_address(a).ok());
+    Some(RosterHost { address, keys: entry.keys.iter().filter(believed).copied().collect() })
 }
 
 #[cfg(test)]
@@ -200,7 +224,7 @@ mod tests {
 
     fn told(manifests: &[&Manifest]) -> Roster {
         let config = Config::new(name("n1"), Path::new("/depot"), Path::new("/state"));
-        roster(&config, manifests, None, &Keys::default())
+        roster(&config, manifests, &[], &Keys::default())
     }
 
     #[test]
@@ -222,6 +246,29 @@ mod tests {
         assert_eq!(met(&ahead, "n9").hosts, told(&[&active]).hosts, "who is not in it meets nobody");
         ahead.security = Security::LoopbackOnly;
         assert_eq!(met(&ahead, "n1").hosts, told(&[&active]).hosts, "nobody is spoken to in another way than now");
+    }
+
+    #[test]
+    fn a_host_that_was_left_behind_is_spoken_to_as_it_was_unless_its_key_is_revoked() {
+        let before = manifest(7, &[("n1", 1, &[key(1)]), ("n2", 2, &[key(2)]), ("n3", 3, &[key(3)])], &[]);
+        let active = manifest(8, &[("n1", 1, &[key(1)])], &[key(3)]);
+        let (n1, n2, n3) = (name("n1"), name("n2"), name("n3"));
+        let kept = |active: &Manifest, before: &Manifest| {
+            let mut roster = told(&[active]);
+            keep_parted(&mut roster, [&n1, &n2, &n3].map(|host| (host, before)).into_iter(), &n1);
+            roster
+        };
+        let roster = kept(&active, &before);
+        let mut expected = told(&[&active]).hosts;
+        let met = RosterHost { address: Some(([127, 0, 0, 1], 2).into()), keys: [key(2)].into() };
+        expected.insert(n2.clone(), met);
+        assert_eq!(roster.hosts, expected, "n3 has no key that is believed");
+        assert!(roster.operators.is_empty());
+        let plain = manifest(7, &[("n1", 1, &[]), ("n2", 2, &[])], &[]);
+        assert_eq!(kept(&active, &plain).hosts, told(&[&active]).hosts, "nobody is spoken to in another way than now");
+        let now = manifest(8, &[("n1", 1, &[]), ("n2", 5, &[])], &[]);
+        let port = |roster: Roster| roster.hosts[&n2].address.map(|a| a.port());
+        assert_eq!(port(kept(&now, &plain)), Some(5), "what is active goes before");
     }
 
     #[test]

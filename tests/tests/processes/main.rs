@@ -17,6 +17,7 @@ mod file_tree;
 mod flap;
 mod hostile;
 mod kills;
+mod left_behind;
 mod observed;
 mod orders;
 mod reverts;

@@ -25,6 +25,7 @@ pub(super) fn describe(item: &Item) -> String {
         Item::Final(f) => format!("final {}", finals(f)),
         Item::Going(g) => format!("going to {}", g.generation),
         Item::Withdrawn(w) => format!("withdrawn: {}", w.generation),
+        Item::Through(generation) => format!("through, in {generation}"),
     }
 }
 

@@ -9,15 +9,16 @@
 //!   link up, going, withdrawn            --> told
 //! ```
 
+mod parting;
 mod told;
 mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_engine::guard::{Guard, Watch};
 use cob_engine::record::{Body, Record};
-use cob_engine::switch::{Act, Current, Stage, SwitchRecord, Switching, Terms, Withdrawal};
+use cob_engine::switch::{Act, Current, Parted, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
 use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
@@ -80,6 +81,10 @@ pub(in crate::daemon) struct SwitchWatch {
     tell_rest: Time,
     /// Who has asked something in this turn, in the switch that this host has settled in.
     asked_by: Option<HostName>,
+    /// Hosts that have said over the present link, or the last one, that they have left.
+    through: BTreeSet<HostName>,
+    /// Hosts that were told so over the present link.
+    said_through: BTreeSet<HostName>,
     /// Since when the host has been converged without a break.
     converged: Option<Time>,
     /// One that gave up in an earlier life, and when.
@@ -126,6 +131,8 @@ impl SwitchWatch {
             told: None,
             tell_rest: Time::NEVER,
             asked_by: None,
+            through: BTreeSet::new(),
+            said_through: BTreeSet::new(),
             converged: None,
             failed_before,
             failed: Vec::new(),
@@ -146,6 +153,11 @@ impl SwitchWatch {
     /// Whether there is a switch that has not settled.
     fn is_open(&self) -> bool {
         self.state.current.as_ref().is_some_and(|c| c.stage != Stage::Settled)
+    }
+
+    /// The hosts that were left behind.
+    pub(in crate::daemon) fn parted(&self) -> &BTreeMap<HostName, Parted> {
+        &self.state.parted
     }
 
     /// The generations that were withdrawn.
@@ -366,7 +378,7 @@ impl Daemon {
 
     /// Where a withdrawal of a generation leads, if nobody says.
     pub(in crate::daemon) fn way_back(&self, left: GenerationNumber) -> Option<GenerationNumber> {
-        let Switching { current, withdrawn } = &self.switch.state;
+        let Switching { current, withdrawn, .. } = &self.switch.state;
         let came_from = current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
         way_back(&*self.manifest_of(left).ok()?, came_from, |generation| withdrawn.contains_key(&generation))
     }

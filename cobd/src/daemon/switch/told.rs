@@ -60,7 +60,7 @@ impl Daemon {
     }
 
     /// The hosts that there is a link to, by name.
-    fn linked(&self) -> Vec<HostName> {
+    pub(super) fn linked(&self) -> Vec<HostName> {
         self.links.status().into_iter().filter(|p| p.up).map(|p| p.host).collect()
     }
 
@@ -70,6 +70,8 @@ impl Daemon {
             self.heard_going(host, going);
         } else if let Item::Withdrawn(withdrawn) = item {
             self.heard_withdrawn(host, withdrawn);
+        } else if let Item::Through(_) = item {
+            self.heard_through(host);
         }
     }
 
@@ -78,6 +80,10 @@ impl Daemon {
         if let Some(withdrawal) = self.switch.state.withdrawn.get(&generation).filter(|w| w.round >= round) {
             let item = told_withdrawal(generation, withdrawal);
             self.turn.effects.send.push((host.clone(), item));
+            return;
+        }
+        // Where others go is not for one to say that was left behind.
+        if !self.is_member(host) {
             return;
         }
         let current = self.switch.state.current.as_ref().filter(|c| c.to == generation && c.left.is_none());
@@ -129,7 +135,8 @@ impl Daemon {
 
     fn heard_withdrawn(&mut self, host: &HostName, withdrawn: Withdrawn) {
         let Withdrawn { generation, to, round, ordered, why } = withdrawn;
-        if !self.switch.state.follows(generation, round, ordered) {
+        let takes_part = self.is_member(host) || self.switch.state.takes_part(host);
+        if !takes_part || !self.switch.state.follows(generation, round, ordered) {
             return;
         }
         if !self.names_way_back(generation, to) {

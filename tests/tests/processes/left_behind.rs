@@ -1,0 +1,165 @@
+//! Hosts that a generation takes out of the model, on real daemons: they leave, with what they need of others, also where
+//! they were away; and one that will not come back is in nobody's way.
+
+use std::fs;
+
+use cob_tests::cluster::{Cluster, host};
+use cob_types::GenerationNumber;
+
+use crate::words::told;
+use crate::{CHECK, PATIENCE, QUICK, cluster};
+
+/// A kind whose start takes as long as there is no file `go`, and one whose content counts.
+const MORE: (&str, &str) = (
+    "more.yaml",
+    r#"
+kinds:
+  slow:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: "touch $COB_STATE_DIR/begun; until [ -e $COB_STATE_DIR/go ]; do sleep 0.02; done; echo up > $COB_STATE_DIR/state"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+  versioned:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    check: {run: 'if [ ! -e "$COB_STATE_DIR/up" ]; then echo down; elif cmp -s "$COB_STATE_DIR/up" "$COB_CONTENT"; then echo up; else echo outdated; fi'}
+    transitions:
+      - {from: down, to: up, run: 'cp "$COB_CONTENT" "$COB_STATE_DIR/up"'}
+      - {from: up, to: down, run: 'rm "$COB_STATE_DIR/up"'}
+      - {from: outdated, to: down, run: 'rm "$COB_STATE_DIR/up"'}
+"#,
+);
+
+fn generate(cluster: &mut Cluster, name: &str, hosts: &[&str], cobs: &str) -> GenerationNumber {
+    let hosts: String =
+        hosts.iter().map(|h| format!("  {h}: {{address: \"tcp://127.0.0.1:{}\"}}\n", &h[1..])).collect();
+    let text = format!("security: loopback-only\nhosts:\n{hosts}cobs:\n{cobs}");
+    let model = cluster.write_model(name, &[("model.yaml", &text), QUICK, MORE, CHECK]);
+    cluster.generate(&model)
+}
+
+/// The host is in the generation, with nothing on it.
+fn has_left(cluster: &Cluster, name: &str, generation: GenerationNumber) -> bool {
+    cluster.status(name).is_some_and(|s| s.generation == Some(generation) && s.converged && s.cobs.is_empty())
+}
+
+#[test]
+fn hosts_that_leave_together_leave_after_each_other_and_come_up_without_a_place_in_the_model() {
+    let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n3", "n4"]);
+    let before = "  n1/a: {kind: quick}\n  n3/db: {kind: quick}\n  n4/app: {kind: quick, requires: [n3/db]}\n";
+    let one = generate(&mut cluster, "one", &["n1", "n3", "n4"], before);
+    cluster.bring_up(one, PATIENCE);
+    let two = generate(&mut cluster, "two", &["n1"], "  n1/a: {kind: quick}\n");
+    cluster.switch_all(two);
+    cluster.until(PATIENCE, || has_left(&cluster, "n4", two), "the dependent leaves");
+    cluster.until(PATIENCE, || has_left(&cluster, "n3", two), "what it required leaves after it");
+    // Whoever is through is nobody's worry, also when it is off.
+    let peers =
+        |cluster: &Cluster| cluster.status("n1").map(|s| s.peers.into_iter().map(|p| p.host).collect::<Vec<_>>());
+    cluster.until(PATIENCE, || peers(&cluster).is_some_and(|p| p.is_empty()), "both have said that they are through");
+    for name in ["n1", "n3"] {
+        cluster.kill(name);
+        cluster.start(name);
+        cluster.wait_answers(name);
+    }
+    assert!(has_left(&cluster, "n3", two));
+    assert_eq!(peers(&cluster), Some(Vec::new()), "it is remembered who is through");
+    // What was taken out can be taken back: they are told over their links.
+    cluster.http("n1", "POST", "/v1/rollback", "{}").expect("back");
+    cluster.wait_converged(one, PATIENCE);
+    assert_eq!(told(&cluster, "n4", "withdraw").len(), 1);
+}
+
+#[test]
+fn a_host_leaves_with_what_it_needs_of_one_that_has_gone_on() {
+    let mut cluster = cluster(&["n1", "n3"]);
+    let needs = "    transitions: [{from: up, to: down, needs: [n1/registry@up]}]\n";
+    let before = format!("  n1/registry: {{kind: quick}}\n  n3/x:\n    kind: quick\n{needs}");
+    let one = generate(&mut cluster, "one", &["n1", "n3"], &before);
+    cluster.bring_up(one, PATIENCE);
+    let two = generate(&mut cluster, "two", &["n1"], "  n1/registry: {kind: quick}\n");
+    // The one that stays has gone on long before.
+    cluster.http("n3", "POST", "/v1/pause", "").expect("paused");
+    cluster.switch("n1", two);
+    cluster.until(PATIENCE, || cluster.status("n3").is_some_and(|s| s.switching_to == Some(two)), "n3 is told");
+    cluster.until(PATIENCE, || cluster.status("n1").is_some_and(|s| s.generation == Some(two)), "n1 goes on");
+    cluster.http("n3", "POST", "/v1/resume", "").expect("resumed");
+    cluster.until(PATIENCE, || has_left(&cluster, "n3", two), "it leaves");
+}
+
+/// `n3/x` comes up under a promise of `n1/db`, which has another content afterwards.
+fn with_a_promise(cluster: &mut Cluster) -> (GenerationNumber, GenerationNumber) {
+    let text =
+        |version: u8| format!("  n1/db: {{kind: versioned, content: {{v: {version}}}}}\n  n2/b: {{kind: quick}}\n");
+    let before = format!("{}  n3/x: {{kind: slow, requires: [n1/db]}}\n", text(1));
+    let one = generate(cluster, "one", &["n1", "n2", "n3"], &before);
+    cluster.start_all();
+    cluster.switch_all(one);
+    let begun = cluster.path("n3/cobs/n3+x/begun");
+    cluster.until(PATIENCE, || begun.exists(), "its start has begun");
+    let two = generate(cluster, "two", &["n1", "n2"], &text(2));
+    (one, two)
+}
+
+fn outdated(cluster: &Cluster) -> bool {
+    cluster.status("n1").is_some_and(|s| s.generation == Some(GenerationNumber(2)) && !s.converged)
+}
+
+#[test]
+fn what_a_host_that_leaves_was_promised_comes_back() {
+    let mut cluster = cluster(&["n1", "n2", "n3"]);
+    let (_, two) = with_a_promise(&mut cluster);
+    cluster.switch_all(two);
+    cluster.until(PATIENCE, || outdated(&cluster), "n1 has gone on, and waits for the action on n3");
+    fs::write(cluster.path("n3/cobs/n3+x/go"), "").expect("written");
+    cluster.wait_converged(two, PATIENCE);
+    assert!(has_left(&cluster, "n3", two));
+}
+
+#[test]
+fn a_host_that_was_away_leaves_when_it_is_back_however_many_switches_later() {
+    let mut cluster = cluster(&["n1", "n2", "n3"]);
+    let (_, two) = with_a_promise(&mut cluster);
+    cluster.kill("n3");
+    fs::write(cluster.path("n3/cobs/n3+x/go"), "").expect("written");
+    for name in ["n1", "n2"] {
+        cluster.switch(name, two);
+    }
+    cluster.until(PATIENCE, || outdated(&cluster), "n1 has gone on, and waits for n3");
+    let text = "  n1/db: {kind: versioned, content: {v: 2}}\n  n2/b: {kind: quick}\n  n2/c: {kind: quick}\n";
+    let three = generate(&mut cluster, "three", &["n1", "n2"], text);
+    for name in ["n1", "n2"] {
+        cluster.switch(name, three);
+        cluster.until(PATIENCE, || cluster.status(name).is_some_and(|s| s.generation == Some(three)), "gone on");
+        cluster.kill(name);
+        cluster.start(name);
+        cluster.wait_answers(name);
+    }
+    let names = |s: cob_types::status::HostStatus| s.peers.into_iter().map(|p| p.host).collect::<Vec<_>>();
+    assert!(cluster.status("n1").map(names).is_some_and(|p| p.contains(&host("n3"))), "it is awaited");
+    cluster.start("n3");
+    cluster.wait_converged(three, PATIENCE);
+    assert!(has_left(&cluster, "n3", three));
+}
+
+#[test]
+fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
+    let mut cluster = cluster(&["n1", "n2", "n3"]);
+    let (_, two) = with_a_promise(&mut cluster);
+    cluster.kill("n3");
+    for name in ["n1", "n2"] {
+        cluster.switch(name, two);
+    }
+    cluster.until(PATIENCE, || outdated(&cluster), "n1 has gone on, and waits for n3");
+    let fenced = cluster.http("n1", "POST", "/v1/fence", "{\"host\": \"n3\"}").expect("n3 is known");
+    assert!(fenced.contains("is fenced"), "{fenced}");
+    let there = |name: &str| cluster.status(name).is_some_and(|s| s.generation == Some(two) && s.converged);
+    cluster.until(PATIENCE, || there("n1") && there("n2"), "what it held is free");
+    let again = cluster.http("n1", "POST", "/v1/fence", "{\"host\": \"n3\"}").expect_err("it is known no longer");
+    assert!(again.contains("404"), "{again}");
+    assert!(cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.host != host("n3"))));
+}
