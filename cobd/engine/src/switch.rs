@@ -16,7 +16,8 @@
 //! Rules: a failure after the host has settled is none of the switch, unless something had to move because a host that
 //! is still under way asked for it: that opens the switch again, until the host has converged once more. A generation that was withdrawn is gone to
 //! again only in a later *round*, which an operator's order begins. A return is never withdrawn: what fails on it
-//! stops. So each withdrawal moves a host down once.
+//! stops. So each withdrawal moves a host down once. One that can't even be begun stops as well, and is tried again when
+//! an operator says so once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -235,6 +236,13 @@ impl Switching {
                 });
             }
             SwitchRecord::Withdrawn(generation, withdrawal) => {
+                // It is tried once more.
+                self.with(|c| {
+                    if c.to == *generation && c.left.is_none() && c.stage == Stage::Stopped {
+                        c.stage = Stage::UnderWay;
+                        c.why.clear();
+                    }
+                });
                 self.withdrawn.insert(*generation, withdrawal.clone());
                 while self.withdrawn.len() > WITHDRAWN_MAX {
                     self.withdrawn.pop_first();
@@ -296,7 +304,9 @@ impl Switching {
             (false, _, _) => return None,
             (true, _, _) => {}
         }
-        seen.converged.then_some(Act::Settle)
+        // A return that could not be begun is marked, however well the generation serves that was to be left.
+        let is_to_be_left = current.left.is_none() && self.is_withdrawn(current.to, current.terms.round);
+        (seen.converged && !is_to_be_left).then_some(Act::Settle)
     }
 
     /// The withdrawal of the generation that a switch leads to, if it is not a return already.
@@ -339,6 +349,7 @@ impl Switching {
                 && c.left.is_none()
                 && round >= c.terms.round
                 && self.withdrawal_of(c).is_none()
+                && !self.is_withdrawn(generation, round)
                 && (ordered || c.terms.policy.on_failure == OnFailure::Rollback)
         })
     }

@@ -117,6 +117,24 @@ fn a_withdrawal_leads_back_once_and_what_fails_on_the_way_stops() {
 }
 
 #[test]
+fn a_return_that_can_not_be_begun_is_marked_until_it_is_ordered_again() {
+    let mut switch = after(&[begun(7, 8, None, terms(HOLD, 0)), SwitchRecord::Settled, withdrawn(0, true)]);
+    assert_eq!(switch.next(seen(8, None, true)), Some(BACK));
+    switch.apply(&SwitchRecord::Stopped { why: "7 is not at hand".to_owned() }, NOW);
+    assert_eq!(switch.next(seen(8, None, true)), None, "it serves, and is to be left");
+    assert!(!switch.follows(number(8), 0, true), "others say it again and again");
+    assert_eq!(switch.current.as_ref().map(|c| (c.stage, c.why.as_str())), Some((Stage::Stopped, "7 is not at hand")));
+    switch.apply(&withdrawn(0, true), NOW);
+    assert_eq!(switch.next(seen(8, None, true)), Some(BACK));
+    // Where it had only failed, without a way back, somebody else's withdrawal leads back.
+    let stopped = SwitchRecord::Stopped { why: "n1/x gave up; no way back".to_owned() };
+    let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), stopped]);
+    assert!(switch.follows(number(8), 0, false));
+    switch.apply(&withdrawn(0, false), NOW);
+    assert_eq!(switch.next(seen(8, None, false)), Some(BACK));
+}
+
+#[test]
 fn with_hold_only_an_operators_word_leads_back() {
     let mut switch = after(&[begun(7, 8, None, terms(HOLD, 0))]);
     assert_eq!(switch.on_failure(NOW), Failing::Hold);

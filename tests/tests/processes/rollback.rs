@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
@@ -256,6 +257,34 @@ fn a_return_that_fails_stops_and_is_shown_until_somebody_has_mended_it() {
     shop.cluster.until(PATIENCE, || stopped(&shop), "n2 is still marked after a restart");
     shop.mend("n2");
     shop.order("n2", "/v1/retry", "{\"cob\": \"n2/app\"}");
+    shop.wait_returned(two, one);
+    shop.serves(1);
+}
+
+#[test]
+fn a_return_that_can_not_be_begun_is_marked_and_tried_again_by_an_order_alone() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    shop.cluster.switch_all(two);
+    shop.cluster.wait_converged(two, PATIENCE);
+    // The generation to return to is not at hand, and can't be had.
+    let (depot, away) = (shop.cluster.path("depot"), shop.cluster.path("depot.away"));
+    fs::rename(&depot, &away).expect("moved");
+    fs::remove_dir_all(shop.cluster.path("n1/generations/1")).expect("removed");
+    shop.order("n1", "/v1/rollback", "{}");
+    let stopped = |shop: &Shop| shop.switch_of("n1").is_some_and(|s| s.stage == SwitchStage::Stopped);
+    shop.cluster.until(PATIENCE, || stopped(&shop), "n1 has stopped");
+    // Everything is where generation 2 wants it, and that for long.
+    std::thread::sleep(Duration::from_secs(5));
+    let (code, status) = shop.ctl(&["status"]);
+    let marked = "n1 has stopped on its way back: generation 1 can't be returned to";
+    assert!(code == 1 && status.contains(marked), "{code} {status}");
+    assert_eq!(shop.told("n1", "stopped").len(), 1, "nothing is tried again");
+    shop.cluster.kill("n1");
+    shop.cluster.start("n1");
+    shop.cluster.until(PATIENCE, || stopped(&shop), "n1 is still marked after a restart");
+    fs::rename(&away, &depot).expect("moved");
+    shop.order("n1", "/v1/rollback", "{}");
     shop.wait_returned(two, one);
     shop.serves(1);
 }
