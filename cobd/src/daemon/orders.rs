@@ -345,6 +345,10 @@ impl Daemon {
     ) -> Result<(), FetchError> {
         let Route { goal, next: prepared } = route;
         let generation = prepared.manifest.generation;
+        if let Start::Return { left } = start {
+            // It may lead forward, for a host that had not come so far.
+            self.generations.note_return(self.newest()?.max(left))?;
+        }
         if generation == self.here() {
             // On its way there already: only where it leads to is another.
             self.begin(&goal, start, false, who)?;
@@ -408,8 +412,9 @@ impl Daemon {
             return;
         }
         // What this host has left for an older one is not followed to again.
+        let is_left = self.switch.withdrawn().contains(&newest);
         match self.newest() {
-            Ok(known) if newest > known => {
+            Ok(known) if newest > known && !is_left => {
                 let terms = Terms { only: Vec::new(), seen: Some(known) };
                 self.fetch_on(newest, Aim::Go(Start::Followed), terms, None);
             }

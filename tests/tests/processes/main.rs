@@ -15,6 +15,7 @@ mod enrol;
 mod examples;
 mod file_tree;
 mod flap;
+mod follows;
 mod hostile;
 mod kills;
 mod left_behind;

@@ -202,6 +202,8 @@ impl Daemon {
     pub(in crate::daemon) fn still_wanted(&mut self, goal: GenerationNumber, start: Start) -> bool {
         let next = self.switch.state.next(self.seen());
         match start {
+            // Gone to again by an order alone.
+            Start::Followed if self.switch.state.withdrawn.contains_key(&goal) => false,
             Start::Ordered(_) | Start::Followed => {
                 let on_its_way = self.current_goal() == Some(goal);
                 let goes = self.engine.going_to().is_some() || next == Some(Act::GoOn(goal));
