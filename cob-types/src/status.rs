@@ -129,6 +129,9 @@ pub struct HostStatus {
     /// Newer generations than the active one that were withdrawn here: only an order that names one leads there again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withdrawn: Vec<GenerationNumber>,
+    /// It tells no other host of the generation that it has or goes to: the `go` was for it alone.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub alone: bool,
 }
 
 /// A promise that is broken.
@@ -246,6 +249,7 @@ impl HostStatus {
             says_final: false,
             at_rest: 0,
             withdrawn: Vec::new(),
+            alone: false,
         }
     }
 }

@@ -54,6 +54,7 @@ impl Daemon {
             says_final: true,
             at_rest: at_rest as u64,
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
+            alone: self.switch.is_alone(),
         }
     }
 

@@ -21,6 +21,7 @@ mod kills;
 mod left_behind;
 mod observed;
 mod orders;
+mod reach;
 mod reverts;
 mod rollback;
 mod secrets;

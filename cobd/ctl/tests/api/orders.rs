@@ -8,6 +8,7 @@ use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::{CobOutcome, Ended, OutcomeOf, of_host};
 use cob_types::status::Holder;
+use cob_types::switch::OnFailure;
 use cobd::web::{Command, RefusalKind, SwitchHow};
 use tokio::net::TcpListener;
 
@@ -59,6 +60,28 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s", "--json"]).await;
     assert_eq!((ran.code, &ran.json()["converged"]), (0, &true.into()), "to the active one: waits only");
     assert_eq!(orders(&n1).len(), 2, "and orders nothing");
+}
+
+/// As an interrupted canary leaves one, or a word to hosts by name.
+#[tokio::test]
+async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    n1.change(|status| (status.generation, status.alone) = (Some(N7), true));
+    n1.change(|status| status.cobs = vec![settled("n1/db")]);
+    let go = |on_failure, seen| {
+        let how = SwitchHow { on_failure: Some(on_failure), ..HOW };
+        Command::Switch { generation: N7, how, only: Vec::new(), seen: Some(seen) }
+    };
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(orders(&n1), [go(OnFailure::Hold, N7)]);
+    assert_eq!(orders(&n2), [Command::Prepare { generation: N7 }, go(OnFailure::Hold, N7)], "and all the same");
+    n1.change(|status| status.alone = false);
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--on-failure", "rollback", "--wait", "20s"]).await;
+    assert_eq!((ran.code, orders(&n1).len(), orders(&n2).len()), (0, 2, 3), "{ran:?}");
+    assert_eq!(orders(&n2).last(), Some(&go(OnFailure::Rollback, N7)));
 }
 
 /// One daemon has counted what came of the switch, another one was started since and has only its history.

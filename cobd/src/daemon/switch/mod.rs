@@ -178,6 +178,11 @@ impl SwitchWatch {
         }
     }
 
+    /// Whether it tells no other host of the generation that it has or goes to.
+    pub(in crate::daemon) fn is_alone(&self) -> bool {
+        self.state.current.as_ref().is_some_and(|c| c.left.is_none() && c.terms.alone)
+    }
+
     /// What this host tells of the switch that it is in.
     fn stance(&self) -> Option<Item> {
         let current = self.state.current.as_ref()?;
@@ -316,10 +321,11 @@ impl Daemon {
         }
     }
 
-    /// The terms of an order for the generation that the host goes to already, if they are others.
+    /// The terms of an order for the generation that the host goes to already, if they are others. They count where it
+    /// has settled, too: it follows others that still fail by them, and tells others on them.
     pub(in crate::daemon) fn other_terms(&self, generation: GenerationNumber, how: SwitchHow) -> Option<Terms> {
         let current = self.switch.state.current.as_ref()?;
-        if current.to != generation || current.left.is_some() || current.stage != Stage::UnderWay {
+        if current.to != generation || current.left.is_some() || current.stage == Stage::Stopped {
             return None;
         }
         let terms = Terms {

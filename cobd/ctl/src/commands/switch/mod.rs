@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
+use cob_types::switch::OnFailure;
 use cob_types::{GenerationNumber, HostName};
 use cobd::web::{RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
@@ -55,10 +56,20 @@ struct Plan {
     leaving: Vec<Target>,
     expected: Expected,
     how: SwitchHow,
+    /// What a failure leads to if nobody says; none: what the generation says is not known.
+    policy: Option<OnFailure>,
     /// The newest generation that a host has, or goes to, when the switch begins.
     newest: GenerationNumber,
     /// It had ended well on every host before it was ordered: there is no outcome to be written down.
     had_ended: bool,
+}
+
+impl Plan {
+    /// The `go` for hosts that have heard another one before: what was not ordered is as the generation says.
+    fn go_in_full(&self) -> prepare::Go {
+        let how = SwitchHow { on_failure: self.how.on_failure.or(self.policy), ..self.how };
+        prepare::Go { how, ..prepare::Go::to_all(self) }
+    }
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
@@ -131,9 +142,12 @@ async fn run_within(
     plan.had_ended = plan.hosts.iter().all(|t| is_there(&first, t, plan.generation) && has_settled(&first, t));
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
+    let has_it: Vec<Target> = plan.hosts.iter().filter(|t| is_on_other_terms(&first, t, &plan)).cloned().collect();
     if due.is_empty() {
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
-        return wait::until_ended(context, screen, &plan, Vec::new(), report, (began, deadline)).await;
+        let until = args.wait.map(|w| began + w);
+        let absent = say_go(context, screen, &plan, &has_it, &plan.go_in_full(), until, &mut report).await;
+        return wait::until_ended(context, screen, &plan, absent, report, (began, deadline)).await;
     }
     let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
     let leaves = |target: &Target| plan.leaving.contains(target);
@@ -181,25 +195,13 @@ async fn run_within(
         }
         last.extend(ready.iter().filter(|t| leaves(t)).cloned());
     }
-    let mut refused = false;
-    let go = prepare::Go::to_all(&plan);
-    for (target, answer) in prepare::go(&context.client, &last, &go, args.wait.map(|w| began + w)).await {
-        match answer {
-            Gone::Yes => report.gone.push(target.stand_in()),
-            Gone::Absent(error) => {
-                report.absent(screen, &target, leaves(&target), &error);
-                if !leaves(&target) {
-                    absent.push(target);
-                }
-            }
-            Gone::Refused(error) => {
-                report.refused(screen, &target, leaves(&target), &error);
-                refused |= !leaves(&target);
-            }
-        }
-    }
+    // Whoever is told by one of them goes on its terms.
+    let go = if has_it.is_empty() { prepare::Go::to_all(&plan) } else { plan.go_in_full() };
+    last.extend(has_it);
+    let told = say_go(context, screen, &plan, &last, &go, args.wait.map(|w| began + w), &mut report).await;
+    absent.extend(told);
     plan.leaving.retain(|t| report.gone.contains(&t.stand_in()));
-    if refused {
+    if report.is_refused() {
         let cluster = gather::cluster(&context.client, &plan.hosts).await;
         report.finish(context, screen, &cluster, &plan.expected)?;
         return Ok(Exit::No);
@@ -208,6 +210,33 @@ async fn run_within(
         Some(limit) => wait::until_ended(context, screen, &plan, absent, report, (began, began + limit)).await,
         None => report.ordered(context, screen, &absent),
     }
+}
+
+/// Says `go` to these. Those that are to follow when they are back.
+async fn say_go(
+    context: &Context,
+    screen: &mut Screen,
+    plan: &Plan,
+    targets: &[Target],
+    go: &prepare::Go,
+    until: Option<Instant>,
+    report: &mut Report,
+) -> Vec<Target> {
+    let mut absent = Vec::new();
+    for (target, answer) in prepare::go(&context.client, targets, go, until).await {
+        let leaves = plan.leaving.contains(&target);
+        match answer {
+            Gone::Yes => report.gone.push(target.stand_in()),
+            Gone::Absent(error) => {
+                report.absent(screen, &target, leaves, &error);
+                if !leaves {
+                    absent.push(target);
+                }
+            }
+            Gone::Refused(error) => report.refused(screen, &target, leaves, &error),
+        }
+    }
+    absent
 }
 
 /// What to do where the newest generation was left by those that had gone to it: who wants that again has to name it.
@@ -294,8 +323,16 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
         Some(manifest) if !targets.narrowed => {
             let hosts = named(endpoints(&manifest, &targets.socket)?);
             let expected = Expected::of(&manifest);
-            let how = SwitchHow::default();
-            Ok(Plan { generation, hosts, leaving: Vec::new(), expected, how, newest: generation, had_ended: false })
+            Ok(Plan {
+                generation,
+                hosts,
+                leaving: Vec::new(),
+                expected,
+                how: SwitchHow::default(),
+                policy: Some(manifest.policy.on_failure),
+                newest: generation,
+                had_ended: false,
+            })
         }
         manifest => {
             // Only the hosts that were named; what the manifest says of them still holds.
@@ -308,6 +345,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 leaving: Vec::new(),
                 expected,
                 how: SwitchHow::default(),
+                policy: manifest.map(|m| m.policy.on_failure),
                 newest: generation,
                 had_ended: false,
             })
@@ -357,6 +395,13 @@ async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
 /// Whether a host has been where it should be since its generation was activated.
 fn has_settled(cluster: &ClusterStatus, target: &Target) -> bool {
     cluster.hosts.iter().any(|h| h.settled && target.name.as_ref() == Some(&h.name))
+}
+
+/// Whether a host has the generation, and is to hear the word all the same: others may need to know that it goes by it.
+fn is_on_other_terms(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> bool {
+    let alone = cluster.hosts.iter().any(|h| h.alone && target.name.as_ref() == Some(&h.name));
+    let other = plan.how.on_failure.is_some() || alone && !plan.how.alone;
+    other && is_there(cluster, target, plan.generation)
 }
 
 /// Whether a host has the generation active, with no switch under way.

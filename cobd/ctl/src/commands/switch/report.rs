@@ -161,6 +161,11 @@ impl Report {
         self.refusals.push(RefusedBy { host: name, error: error.in_a_line() });
     }
 
+    /// Whether a host that stays has refused.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.refusals.is_empty()
+    }
+
     /// Who is waited for from now on, and how long.
     pub(super) fn waits(screen: &mut Screen, absent: &[Target], limit: Duration) {
         if !absent.is_empty() {
@@ -539,6 +544,7 @@ mod tests {
             hosts: hosts.iter().map(target).collect(),
             leaving: Vec::new(),
             how: SwitchHow::default(),
+            policy: None,
             expected: Expected {
                 generation: Some(GenerationNumber(7)),
                 cobs: hosts.into_iter().map(|h| (h, 2)).collect(),

@@ -182,7 +182,7 @@ impl Run<'_> {
             Settled::Interrupted => return self.interrupted(set),
         }
         screen.say("canary: converged and healthy; the others go");
-        self.widen(set).await;
+        self.widen(screen, set).await;
         Staged::Rest(self.ready.iter().filter(|t| !set.contains(&t.stand_in())).cloned().collect())
     }
 
@@ -203,7 +203,7 @@ impl Run<'_> {
                 wave.extend(left.pop().unwrap_or_default());
             }
             if left.is_empty() {
-                self.widen(&told).await;
+                self.widen(screen, &told).await;
                 return Staged::Rest(self.targets(&wave));
             }
             told.extend(wave.iter().cloned());
@@ -225,12 +225,21 @@ impl Run<'_> {
         Staged::Rest(Vec::new())
     }
 
-    /// The same word without a set: from here on those who have heard it may tell others too.
-    async fn widen(&self, told: &BTreeSet<HostName>) {
-        let seen = self.plan.generation.max(self.plan.newest);
-        let open = Go { generation: self.plan.generation, how: self.plan.how, only: Vec::new(), seen };
-        // Who does not answer stays with what it has; the others hear the word themselves.
-        drop(prepare::go(&self.context.client, &self.targets(told), &open, None).await);
+    /// The word as it was ordered, without a set: from here on those who have heard it tell others too, on the terms of
+    /// all, and follow them.
+    async fn widen(&self, screen: &mut Screen, told: &BTreeSet<HostName>) {
+        let open = Go { seen: self.plan.generation.max(self.plan.newest), ..self.plan.go_in_full() };
+        for (target, answer) in prepare::go(&self.context.client, &self.targets(told), &open, None).await {
+            if let Gone::Absent(error) | Gone::Refused(error) = answer {
+                let (host, why) = (target.stand_in(), error.in_a_line());
+                screen.problem("warning", &format!("{host} holds by itself whatever the others do, until told: {why}"));
+                let generation = self.plan.generation;
+                screen.problem(
+                    "hint",
+                    &format!("`cobctl switch {generation}` once more tells it, with the same options"),
+                );
+            }
+        }
     }
 
     fn is_ready(&self, host: &HostName) -> bool {
@@ -533,6 +542,7 @@ impl Part {
             leaving: Vec::new(),
             expected,
             how: plan.how,
+            policy: plan.policy,
             newest: plan.newest,
             had_ended: false,
         };

@@ -1,0 +1,137 @@
+//! Whom the words about a switch reach: canaries together with the others, hosts that are there already, that return,
+//! and that leave.
+
+use std::fs;
+use std::path::PathBuf;
+
+use cob_tests::cluster::Cluster;
+use cob_types::GenerationNumber;
+use cob_types::status::SwitchStage;
+use cob_types::switch::OnFailure;
+
+use crate::{PATIENCE, cluster, words};
+
+const ONE: GenerationNumber = GenerationNumber(1);
+const TWO: GenerationNumber = GenerationNumber(2);
+
+/// A flag is up with its content, which can't be `bad`. While there is a file `wait-HOST` none of the host moves, and while
+/// there is a file `stays-HOST` none goes down.
+fn model(folder: &str, policy: &str, flags: &[(&str, &str)]) -> String {
+    let hosts: std::collections::BTreeSet<_> = flags.iter().filter_map(|(id, _)| id.split('/').next()).collect();
+    let hosts = hosts.into_iter().zip(1..).map(|(h, n)| format!("  {h}: {{address: \"tcp://127.0.0.1:{n}\"}}\n"));
+    let cobs = flags.iter().map(|(id, v)| format!("  {id}: {{kind: flag, content: {{v: {v}}}}}\n"));
+    format!(
+        r#"
+security: loopback-only
+switch: {{on_failure: {policy}}}
+kinds:
+  flag:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {{run: "if [ ! -e $COB_STATE_DIR/up ]; then echo down; elif cmp -s $COB_STATE_DIR/up $COB_CONTENT; then echo up; else echo outdated; fi"}}
+    transitions:
+      - {{from: down, to: up, failure: down, run: "while [ -e {folder}/wait-$COB_HOST ]; do sleep 0.05; done; if grep -q bad $COB_CONTENT; then echo broken; exit 1; fi; cp $COB_CONTENT $COB_STATE_DIR/up"}}
+      - {{from: up, to: down, failure: up, run: "while [ -e {folder}/wait-$COB_HOST ]; do sleep 0.05; done; if [ -e {folder}/stays-$COB_HOST ]; then echo stays; exit 1; fi; rm $COB_STATE_DIR/up"}}
+      - {{from: outdated, to: down, run: "rm $COB_STATE_DIR/up"}}
+hosts:
+{}cobs:
+{}"#,
+        hosts.collect::<String>(),
+        cobs.collect::<String>()
+    )
+}
+
+struct Flags {
+    cluster: Cluster,
+    folder: PathBuf,
+    policy: &'static str,
+}
+
+impl Flags {
+    fn new(hosts: &[&str], policy: &'static str) -> Self {
+        let cluster = cluster(hosts);
+        let folder = cluster.path("flags");
+        fs::create_dir(&folder).expect("a folder");
+        Self { cluster, folder, policy }
+    }
+
+    fn publish(&mut self, flags: &[(&str, &str)]) -> GenerationNumber {
+        let text = model(&self.folder.display().to_string(), self.policy, flags);
+        let model = self.cluster.write_model("model", &[("model.yaml", &text)]);
+        self.cluster.generate(&model)
+    }
+
+    /// Both hosts are in the first generation; the second does not come up on `n2`.
+    fn of_which_one_fails(policy: &'static str) -> Self {
+        let mut flags = Self::new(&["n1", "n2"], policy);
+        flags.publish(&[("n1/a", "one"), ("n2/b", "one")]);
+        flags.cluster.bring_up(ONE, PATIENCE);
+        flags.publish(&[("n1/a", "two"), ("n2/b", "bad")]);
+        flags
+    }
+
+    fn keep(&self, name: &str) {
+        fs::write(self.folder.join(name), "").expect("written");
+    }
+
+    fn let_go(&self, name: &str) {
+        fs::remove_file(self.folder.join(name)).expect("removed");
+    }
+
+    /// `cobctl` with the hosts of the depot: exit status, and what it printed.
+    fn ctl(&self, said: &[&str]) -> (i32, String) {
+        words::run(words::cobctl(&self.cluster, &[], said))
+    }
+
+    fn wait_returned(&self, hosts: &[&str]) {
+        let returned = |host: &&str| {
+            let switch = self.cluster.status(host).and_then(|s| s.switch);
+            switch.is_some_and(|s| s.left == Some(TWO) && s.to == ONE && s.stage == SwitchStage::Settled)
+        };
+        self.cluster.until(PATIENCE, || hosts.iter().all(returned), "all have returned");
+        self.cluster.wait_converged(ONE, PATIENCE);
+    }
+}
+
+#[test]
+fn canaries_and_waves_go_back_with_the_others_where_the_policy_says_so() {
+    // It has long settled when the others go.
+    let gated = ["--canary", "n1", "--gate", "4s", "--on-failure", "rollback"];
+    for (policy, staged) in [("hold", &gated[..]), ("rollback", &["--limit-hosts", "1"])] {
+        let flags = Flags::of_which_one_fails(policy);
+        let (code, said) = flags.ctl(&[&["switch", "2", "--wait", "60s"], staged].concat());
+        assert!(code == 1 && said.contains("was withdrawn"), "{policy}: {code} {said}");
+        flags.wait_returned(&["n1", "n2"]);
+    }
+}
+
+#[test]
+fn what_was_said_to_a_canary_alone_is_for_all_when_the_switch_is_ordered_again() {
+    let flags = Flags::of_which_one_fails("rollback");
+    // As it is left by a `cobctl` that was interrupted.
+    let alone = "{\"generation\": 2, \"on_failure\": \"hold\", \"alone\": true, \"only\": [\"n1\"]}";
+    flags.cluster.http("n1", "POST", "/v1/switch", alone).expect("taken");
+    let there = || flags.cluster.status("n1").is_some_and(|s| s.generation == Some(TWO) && s.converged && s.alone);
+    flags.cluster.until(PATIENCE, there, "n1 is there");
+    let (code, said) = flags.ctl(&["switch", "2", "--wait", "60s"]);
+    assert!(code == 1 && said.contains("was withdrawn"), "{code} {said}");
+    flags.wait_returned(&["n1", "n2"]);
+}
+
+#[test]
+fn hosts_that_are_there_already_hear_of_another_policy() {
+    let flags = Flags::of_which_one_fails("hold");
+    flags.keep("wait-n2");
+    flags.cluster.switch_all(TWO);
+    let on_failure = |host: &str| flags.cluster.status(host).and_then(|s| s.switch).map(|s| s.on_failure);
+    let active = |host: &&str| flags.cluster.status(host).is_some_and(|s| s.generation == Some(TWO));
+    flags.cluster.until(PATIENCE, || ["n1", "n2"].iter().all(active), "active");
+    assert_eq!(on_failure("n2"), Some(OnFailure::Hold));
+    let (code, said) = flags.ctl(&["switch", "2", "--on-failure", "rollback", "--wait", "1s"]);
+    assert!(code == 1 && said.contains("not converged in time"), "{code} {said}");
+    assert_eq!(on_failure("n2"), Some(OnFailure::Rollback), "{said}");
+    flags.let_go("wait-n2");
+    flags.wait_returned(&["n1", "n2"]);
+}
