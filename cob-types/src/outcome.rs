@@ -264,9 +264,12 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
         // What was called off may be a part of a switch that had begun elsewhere, and never the beginning of one.
         let fits = |s: &&mut SwitchOutcome| {
             let begins = s.ended == Ended::CalledOff && part.ended != Ended::CalledOff;
-            // Who was told by another host, and not by whoever ordered it, follows what goes on, however late.
+            // Who was told by another host, and not by whoever ordered it, follows what goes on, however late; but nobody
+            // goes back with those who went there first.
             let follows = part.by.is_empty() && part.ended != Ended::CalledOff && s.ended != Ended::CalledOff;
-            let reached = follows || part.began_ns <= reach(s);
+            let follows = follows && s.back_from() == part.back_from();
+            let beside = s.back_from().is_some() == part.back_from().is_some();
+            let reached = follows || part.began_ns <= if beside { reach(s) } else { end(s) };
             s.to == part.to && !s.hosts.contains_key(&host) && reached && !begins
         };
         match all.iter_mut().rev().find(fits) {
@@ -320,6 +323,11 @@ fn take_later_in(switch: &mut SwitchOutcome) {
         }
     }
     switch.hosts.values_mut().for_each(|part| part.later.clear());
+}
+
+/// When the last part of a switch has ended, if none goes on.
+fn end(switch: &SwitchOutcome) -> u64 {
+    switch.hosts.values().map(|part| part.ended_ns.unwrap_or(u64::MAX)).max().unwrap_or(0)
 }
 
 /// Until when parts that begin belong to a switch.

@@ -194,6 +194,19 @@ fn a_host_that_follows_the_others_late_is_part_of_their_switch() {
 }
 
 #[test]
+fn a_way_back_is_no_part_of_the_switch_that_led_there_first() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    let n1 = of(&["10 @0 go to generation 1, by ann", "20 @1 settled generation 1"]);
+    let n1_back = of(&["90 @2 go to generation 1", "99 @1 settled generation 1"]);
+    // It was new in the generation that is left, and goes with the others, one of them late.
+    let n2 = of(&["91 @2 go to generation 1", "95 @2 failed after 1 attempt"]);
+    let n3 = of(&["990000000000 @2 go to generation 1", "990000000009 @1 settled generation 1"]);
+    let all = together([(name("n1"), [n1, n1_back].concat()), (name("n2"), n2), (name("n3"), n3)].into());
+    let told: Vec<_> = all.iter().map(|s| (s.ended.word(), s.hosts.len(), s.back_from().map(|g| g.0))).collect();
+    assert_eq!(told, [("converged", 1, None), ("failed", 3, Some(2))]);
+}
+
+#[test]
 fn a_switch_for_some_or_of_which_some_are_silent_has_not_converged() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let canary = ["10 @1 go to generation 2, by ann", "10 @1 only for n1 alone", "20 @2 settled generation 2"];

@@ -135,3 +135,30 @@ fn hosts_that_are_there_already_hear_of_another_policy() {
     flags.let_go("wait-n2");
     flags.wait_returned(&["n1", "n2"]);
 }
+
+#[test]
+fn a_rollback_has_not_ended_well_while_a_host_that_leaves_with_it_has_failed() {
+    let mut flags = Flags::new(&["n1", "n2"], "hold");
+    for (host, all) in [("n1", &[("n1/a", "one")][..]), ("n2", &[("n1/a", "one"), ("n2/b", "one")])] {
+        let generation = flags.publish(all).to_string();
+        flags.cluster.start(host);
+        flags.cluster.wait_answers(host);
+        let (code, said) = flags.ctl(&["switch", &generation, "--wait", "60s"]);
+        assert_eq!(code, 0, "{said}");
+    }
+    flags.keep("stays-n2");
+    let (code, said) = flags.ctl(&["rollback", "--wait", "60s"]);
+    assert!(code == 1 && said.contains("n2/b") && said.contains("given up"), "{code} {said}");
+    let outcome = || {
+        let (_, said) = flags.ctl(&["outcomes", "1", "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let all = told["outcomes"].as_array().cloned().expect("a list");
+        all.iter().map(|one| one["ended"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(outcome(), [Some("converged".to_owned()), Some("failed".to_owned())]);
+    flags.let_go("stays-n2");
+    let (code, said) = flags.ctl(&["retry", "n2/b"]);
+    assert_eq!(code, 0, "{said}");
+    let left = || flags.cluster.status("n2").is_some_and(|s| s.generation == Some(ONE) && s.cobs.is_empty());
+    flags.cluster.until(PATIENCE, left, "n2 has left");
+}

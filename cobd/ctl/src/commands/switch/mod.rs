@@ -95,6 +95,8 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     };
     let mut plan = plan(context, Wanted::Number(switch.to))?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
+    // Some may be back already: who leaves is a host of what is left, wherever the others are.
+    add_leaving(context, &mut plan, &now, switch.left)?;
     let mut report = Report::new(plan.generation);
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
     // Who is away follows when it is back: the others tell it.
@@ -134,7 +136,7 @@ async fn run_within(
     }
     let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
     plan.newest = known.max().unwrap_or_default();
-    add_leaving(context, &mut plan, &first)?;
+    add_leaving(context, &mut plan, &first, None)?;
     // A later generation may have given the address of one of them to another host.
     let called: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let context = &Context { client: context.client.clone().meaning(&called), ..context.clone() };
@@ -353,10 +355,15 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
     }
 }
 
-/// Finds the hosts of the generations that are active now which the new one does not have.
-fn add_leaving(context: &Context, plan: &mut Plan, now: &ClusterStatus) -> Result<(), Failure> {
+/// Finds the hosts of the generations that are active now, and of the one that is left, which the new one does not have.
+fn add_leaving(
+    context: &Context,
+    plan: &mut Plan,
+    now: &ClusterStatus,
+    left: Option<GenerationNumber>,
+) -> Result<(), Failure> {
     let Some(depot) = context.targets.open_depot()?.filter(|_| !context.targets.narrowed) else { return Ok(()) };
-    let mut active: Vec<GenerationNumber> = now.hosts.iter().filter_map(|h| h.generation).collect();
+    let mut active: Vec<GenerationNumber> = now.hosts.iter().filter_map(|h| h.generation).chain(left).collect();
     active.sort_unstable();
     active.dedup();
     let mut leaving = BTreeMap::new();
