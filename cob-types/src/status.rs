@@ -129,7 +129,7 @@ pub struct HostStatus {
     /// Newer generations than the active one that were withdrawn here: only an order that names one leads there again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withdrawn: Vec<GenerationNumber>,
-    /// It tells no other host of the generation that it has or goes to: the `go` was for it alone.
+    /// It tells no other host of the generation that it has or goes to: the `go` was for it alone, or was cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub alone: bool,
 }

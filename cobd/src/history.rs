@@ -178,6 +178,8 @@ fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
         }
         SwitchRecord::Stopped { why } => told("stopped", why.clone()),
         SwitchRecord::Reopened { by } => told("reopened", format!("asked by {by} in the switch")),
+        SwitchRecord::Quiet(true) => told("quiet", "other hosts are not told of the switch any more".to_owned()),
+        SwitchRecord::Quiet(false) => told("spread", "other hosts are told of the switch again".to_owned()),
     }
 }
 

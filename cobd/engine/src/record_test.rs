@@ -117,6 +117,7 @@ fn one_of_each() -> Vec<Body> {
     let parted = Parted { generation: GenerationNumber(7), through: false };
     all.push(Body::Switch(SwitchRecord::Parted([(n2(), parted)].into())));
     all.push(Body::Switch(SwitchRecord::Through([n2()].into())));
+    all.push(Body::Switch(SwitchRecord::Quiet(true)));
     all
 }
 
@@ -195,6 +196,7 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Reopened { .. } => 46,
             SwitchRecord::Parted(_) => 47,
             SwitchRecord::Through(_) => 48,
+            SwitchRecord::Quiet(_) => 49,
         },
         Body::Lapsed { .. } => 43,
     }
@@ -208,7 +210,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=48).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=49).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -267,5 +269,6 @@ fn records_are_written_as_ever() {
     <a1>fSwitch<a1><08><a1><00>bn2
     <a1>fSwitch<a1>fParted<a1>bn2<a2><00><07><01><f4>
     <a1>fSwitch<a1>gThrough<81>bn2
+    <a1>fSwitch<a1>eQuiet<f5>
     "#);
 }

@@ -81,6 +81,8 @@ pub enum SwitchRecord {
     Parted(BTreeMap<HostName, Parted>),
     /// Of these, some that have said that they are through.
     Through(BTreeSet<HostName>),
+    /// Whether it was cancelled: others are told nothing of it then, until somebody takes that back.
+    Quiet(bool),
 }
 
 /// A host that is not in the generation which this one goes to or has, and was in one that it left.
@@ -142,6 +144,9 @@ pub struct Current {
     pub guard: Option<Guard>,
     /// The guard was satisfied, or there was none to be.
     pub confirmed: bool,
+    /// It was cancelled: others are told nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
 }
 
 /// All that is known of switches.
@@ -233,6 +238,7 @@ impl Switching {
                     peers: peers.clone(),
                     guard: None,
                     confirmed,
+                    quiet: false,
                 });
             }
             SwitchRecord::Withdrawn(generation, withdrawal) => {
@@ -274,6 +280,7 @@ impl Switching {
                 let through = self.parted.iter_mut().filter(|(host, _)| hosts.contains(*host));
                 through.for_each(|(_, parted)| parted.through = true);
             }
+            SwitchRecord::Quiet(quiet) => self.with(|c| c.quiet = *quiet),
         }
     }
 
@@ -332,6 +339,21 @@ impl Switching {
         let current = self.current.as_ref()?;
         let goes = current.stage == Stage::UnderWay && self.withdrawal_of(current).is_none();
         goes.then(|| current.name())
+    }
+
+    /// Whether others are to hear of the switch that this host is in, or was in last: not what was withdrawn, was cancelled,
+    /// or is for this host alone.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        let told = |c: &Current| c.left.is_none() && !c.terms.alone && !c.quiet;
+        self.current.as_ref().is_some_and(|c| told(c) && !self.is_withdrawn(c.to, c.terms.round))
+    }
+
+    /// Whether the cancel of a switch to a generation, which may be a step of the way, is of the one that this host is in.
+    #[must_use]
+    pub fn leads_over(&self, generation: GenerationNumber) -> bool {
+        let on_the_way = |c: &Current| c.stage == Stage::UnderWay && (c.from..c.to).contains(&generation);
+        self.current.as_ref().is_some_and(|c| c.left.is_none() && (c.to == generation || on_the_way(c)))
     }
 
     /// Whether this host has settled in a switch in which another one, under way in it, asks something of it.

@@ -145,6 +145,35 @@ fn with_hold_only_an_operators_word_leads_back() {
 }
 
 #[test]
+fn nobody_is_told_of_what_was_cancelled_until_that_is_taken_back() {
+    let mut switch = after(&[begun(5, 8, None, terms(ROLLBACK, 0))]);
+    assert!(switch.is_told() && switch.leads_over(number(8)) && switch.leads_over(number(6)));
+    assert!(!switch.leads_over(number(9)) && !switch.leads_over(number(4)));
+    switch.apply(&SwitchRecord::Quiet(true), NOW);
+    switch.apply(&SwitchRecord::Settled, NOW);
+    assert!(!switch.is_told() && switch.leads_over(number(8)) && !switch.leads_over(number(6)));
+    assert!(switch.follows(number(8), 0, false), "others may still fail");
+    // A later round that another host tells of changes nothing of it.
+    switch.apply(&SwitchRecord::Reterm(terms(ROLLBACK, 1)), NOW);
+    assert!(!switch.is_told());
+    switch.apply(&SwitchRecord::Quiet(false), NOW);
+    assert!(switch.is_told());
+    switch.apply(&SwitchRecord::Reterm(Terms { alone: true, ..terms(ROLLBACK, 1) }), NOW);
+    assert!(!switch.is_told(), "a canary");
+    // The next switch begins anew.
+    switch.apply(&SwitchRecord::Quiet(true), NOW);
+    switch.apply(&begun(8, 9, None, terms(HOLD, 0)), NOW);
+    assert!(switch.is_told());
+    switch.apply(
+        &SwitchRecord::Withdrawn(number(9), Withdrawal { to: number(8), round: 0, ordered: true, why: String::new() }),
+        NOW,
+    );
+    assert!(!switch.is_told());
+    switch.apply(&begun(9, 8, Some(9), terms(HOLD, 0)), NOW);
+    assert!(!switch.is_told() && !switch.leads_over(number(8)), "a return is told by the withdrawal");
+}
+
+#[test]
 fn a_withdrawn_generation_is_gone_to_again_in_a_later_round_alone() {
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), withdrawn(0, false)]);
     switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 0)), NOW);

@@ -164,9 +164,15 @@ impl Daemon {
         let going = self.engine.going_to();
         if generation == self.here() && generation != GenerationNumber(0) {
             self.widen(&terms.only, &who);
+            // What stands still here goes on with `resume` alone.
+            let told_again = self.engine.held().is_none() && self.speak_again(&who);
             if let Some(terms) = self.other_terms(generation, how) {
                 self.reterm(terms, Some(&who));
                 self.done(reply, true, format!("generation {generation}: on with other terms"));
+                return;
+            }
+            if told_again {
+                self.done(reply, true, format!("generation {generation}: other hosts are told of it again"));
                 return;
             }
             let word = if going.is_some() { "is being switched to" } else { "is active" };
@@ -439,8 +445,13 @@ impl Daemon {
         if changed {
             self.feed_ordered(Event::Order(if pause { Order::Pause } else { Order::Resume }), who);
         }
-        let word = if pause { "no new transition starts; running ones end" } else { "transitions start again" };
-        self.done(reply, changed, word.to_owned());
+        let told_again = !pause && self.speak_again(who);
+        let word = match (pause, changed) {
+            (true, _) => "no new transition starts; running ones end",
+            (false, false) if told_again => "other hosts are told again of the switch that was cancelled",
+            (false, _) => "transitions start again",
+        };
+        self.done(reply, changed || told_again, word.to_owned());
     }
 
     /// Answered when the turn's records are durable.

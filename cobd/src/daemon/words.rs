@@ -101,7 +101,8 @@ impl Daemon {
         // One that has converged here may still be under way elsewhere: then it goes back here, too.
         let here = wanted.filter(|w| *w == self.engine.generation() && *w != GenerationNumber(0));
         let Some(generation) = self.switching().or(here) else {
-            let fetching = self.fetches.call_off(|g| wanted.is_none_or(|w| w == g));
+            let is_meant = |g| wanted.is_none_or(|w| w == g);
+            let fetching = self.fetches.call_off(is_meant) | self.switch.forget_told(is_meant);
             let detail = if fetching { "it had not said go yet: called off" } else { "no switch is under way" };
             self.done(reply, fetching, detail.to_owned());
             return;
@@ -117,8 +118,11 @@ impl Daemon {
         let again = self.engine.held() == Some(generation);
         let ended = self.switching().is_none() && !again;
         let policy = on_failure.unwrap_or_else(|| self.on_failure(generation));
+        // Whoever returns is not to begin what was cancelled, wherever it has converged.
+        let hushed = self.hush(generation, who);
         if ended && policy == OnFailure::Hold {
-            self.done(reply, false, format!("generation {generation} has converged here"));
+            let then = if hushed { ": it is kept, and told to no other host any more" } else { "" };
+            self.done(reply, hushed, format!("generation {generation} has converged here{then}"));
             return;
         }
         if again && policy == OnFailure::Hold {

@@ -162,3 +162,46 @@ fn a_rollback_has_not_ended_well_while_a_host_that_leaves_with_it_has_failed() {
     let left = || flags.cluster.status("n2").is_some_and(|s| s.generation == Some(ONE) && s.cobs.is_empty());
     flags.cluster.until(PATIENCE, left, "n2 has left");
 }
+
+#[test]
+fn nobody_who_returns_begins_a_switch_that_was_cancelled() {
+    const ALL: [&str; 3] = ["n1", "n2", "n3"];
+    let mut flags = Flags::new(&ALL, "hold");
+    flags.publish(&[("n1/a", "one"), ("n2/b", "one"), ("n3/c", "one")]);
+    flags.cluster.bring_up(ONE, PATIENCE);
+    flags.publish(&[("n1/a", "two"), ("n2/b", "one"), ("n3/c", "two")]);
+    flags.cluster.kill("n3");
+    flags.keep("wait-n1");
+    let (code, said) = flags.ctl(&["switch", "2", "--timeout", "1s"]);
+    assert_eq!(code, 3, "{said}");
+    let active = |host: &&str| flags.cluster.status(host).is_some_and(|s| s.generation == Some(TWO));
+    flags.cluster.until(PATIENCE, || ["n1", "n2"].iter().all(active), "active");
+    let converged = || flags.cluster.status("n2").is_some_and(|s| s.converged);
+    flags.cluster.until(PATIENCE, converged, "nothing of n2 differs");
+    let (code, said) = flags.ctl(&["cancel", "--timeout", "1s"]);
+    assert_eq!(code, 3, "{said}");
+    assert!(
+        said.contains("n1: cancelled") && said.contains("n2: cancelled (generation 2 has converged here"),
+        "{said}"
+    );
+    let (_, said) = flags.ctl(&["cancel", "2", "--timeout", "1s"]);
+    assert!(said.contains("n2: nothing to cancel"), "once: {said}");
+
+    // Nor does it when those who have it were started anew.
+    flags.cluster.kill("n2");
+    flags.cluster.start("n2");
+    flags.cluster.start("n3");
+    flags.cluster.wait_answers("n3");
+    let linked = || flags.cluster.status("n3").is_some_and(|s| s.peers.len() == 2 && s.peers.iter().all(|p| p.up));
+    flags.cluster.until(PATIENCE, linked, "n3 is back");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let n3 = flags.cluster.status("n3").expect("it answers");
+    assert_eq!((n3.generation, n3.switching_to), (Some(ONE), None));
+
+    flags.let_go("wait-n1");
+    let (code, said) = flags.ctl(&["resume"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("n2: resumed (other hosts are told again"), "{said}");
+    flags.cluster.wait_converged(TWO, PATIENCE);
+    assert!(ALL.iter().all(|host| flags.cluster.status(host).is_some_and(|s| !s.alone)));
+}

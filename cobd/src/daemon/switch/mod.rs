@@ -170,6 +170,11 @@ impl SwitchWatch {
         self.told = self.told.take().filter(|told| told.generation != generation);
     }
 
+    /// Nothing is followed that another host has told of these generations; whether anything was about to be.
+    pub(in crate::daemon) fn forget_told(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
+        self.told.take_if(|told| which(told.generation)).is_some()
+    }
+
     /// Whose word it is that a host goes by, when it is not an operator's.
     pub(in crate::daemon) fn teller(&self, start: Start) -> Option<String> {
         match start {
@@ -180,7 +185,7 @@ impl SwitchWatch {
 
     /// Whether it tells no other host of the generation that it has or goes to.
     pub(in crate::daemon) fn is_alone(&self) -> bool {
-        self.state.current.as_ref().is_some_and(|c| c.left.is_none() && c.terms.alone)
+        self.state.current.as_ref().is_some_and(|c| c.left.is_none() && (c.terms.alone || c.quiet))
     }
 
     /// What this host tells of the switch that it is in.
@@ -188,8 +193,7 @@ impl SwitchWatch {
         let current = self.state.current.as_ref()?;
         let Terms { policy, round, alone } = current.terms;
         let Some((left, withdrawal)) = self.state.returned() else {
-            let going = !alone && current.left.is_none() && !self.state.is_withdrawn(current.to, round);
-            return going.then_some(Item::Going(Going { generation: current.to, policy, round }));
+            return self.state.is_told().then_some(Item::Going(Going { generation: current.to, policy, round }));
         };
         // Who goes alone still may be the one that finds out for all.
         (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal))
@@ -347,6 +351,25 @@ impl Daemon {
     pub(in crate::daemon) fn reterm(&mut self, terms: Terms, who: Option<&str>) {
         self.note_switch(SwitchRecord::Reterm(terms), who);
         self.tell_all_of_switch();
+    }
+
+    /// The switch over a generation was cancelled: no other host is told of it from now on. Whether any was.
+    pub(in crate::daemon) fn hush(&mut self, generation: GenerationNumber, who: &str) -> bool {
+        let told = self.switch.state.is_told() && self.switch.state.leads_over(generation);
+        if told {
+            self.note_switch(SwitchRecord::Quiet(true), Some(who));
+        }
+        told
+    }
+
+    /// What was cancelled goes on here: others are told of it again. Whether it was kept from them.
+    pub(in crate::daemon) fn speak_again(&mut self, who: &str) -> bool {
+        let quiet = self.switch.state.current.as_ref().is_some_and(|c| c.quiet);
+        if quiet {
+            self.note_switch(SwitchRecord::Quiet(false), Some(who));
+            self.tell_all_of_switch();
+        }
+        quiet
     }
 
     /// An operator's word: back from the generation that was gone to last.
