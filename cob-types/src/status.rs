@@ -132,6 +132,9 @@ pub struct HostStatus {
     /// It tells no other host of the generation that it has or goes to: the `go` was for it alone, or was cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub alone: bool,
+    /// The generation that it had before the switch that it is in, or was in last: the hosts of that may still be leaving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_from: Option<GenerationNumber>,
 }
 
 /// A promise that is broken.
@@ -250,6 +253,7 @@ impl HostStatus {
             at_rest: 0,
             withdrawn: Vec::new(),
             alone: false,
+            came_from: None,
         }
     }
 }

@@ -158,10 +158,11 @@ impl Targets {
                     Target { name: name.clone(), endpoint }
                 }
                 HostArg::Name(name) => {
-                    let Some(endpoint) = by_name.get(name) else {
+                    let known = by_name.get(name).cloned();
+                    let Some(endpoint) = known.or_else(|| targets.endpoint_before(manifest.as_ref()?, name)) else {
                         return Err(unknown_host(name, targets.depot.is_some(), by_name.keys()));
                     };
-                    Target { name: Some(name.clone()), endpoint: endpoint.clone() }
+                    Target { name: Some(name.clone()), endpoint }
                 }
             };
             targets.all.push(target);
@@ -191,6 +192,21 @@ impl Targets {
         Ok(Some(newest.manifest))
     }
 
+    /// Where a host was that the newest generation does not have, by the last one of those before it that did: it may be
+    /// about to leave.
+    fn endpoint_before(&self, newest: &Manifest, name: &HostName) -> Option<Endpoint> {
+        let depot = self.open_depot().ok()??;
+        let mut before: Vec<GenerationNumber> = newest.back.iter().map(|way| way.generation).collect();
+        before.sort_unstable();
+        // A generation that the depot has lost, or that is not believed, names no hosts.
+        let manifests = before.into_iter().rev().filter_map(|generation| depot.manifest(generation).ok());
+        let mut endpoint = manifests.filter_map(|m| endpoints(&m, &self.socket).ok()?.remove(name)).next()?;
+        if let Endpoint::Tls(_, keys) = &mut endpoint {
+            keys.retain(|key| !newest.revoked.contains(key));
+        }
+        Some(endpoint)
+    }
+
     /// Whether any of them is to be spoken with over TLS.
     #[must_use]
     pub fn need_credentials(&self) -> bool {
@@ -205,10 +221,20 @@ impl Targets {
         if hosts.is_empty() || self.all.iter().any(|t| t.name.is_none()) {
             return Ok(self.all.clone());
         }
-        if let Some(unknown) = hosts.iter().find(|h| !self.all.iter().any(|t| t.name.as_ref() == Some(h))) {
-            return Err(unknown_host(unknown, self.depot.is_some(), self.all.iter().filter_map(|t| t.name.as_ref())));
+        let is_named = |t: &&Target| t.name.as_ref().is_some_and(|n| hosts.contains(n));
+        let mut named: Vec<Target> = self.all.iter().filter(is_named).cloned().collect();
+        for host in hosts.iter().filter(|h| !self.all.iter().any(|t| t.name.as_ref() == Some(h))) {
+            let known = || self.all.iter().filter_map(|t| t.name.as_ref());
+            named.push(self.before(host).ok_or_else(|| unknown_host(host, self.depot.is_some(), known()))?);
         }
-        Ok(self.all.iter().filter(|t| t.name.as_ref().is_some_and(|n| hosts.contains(n))).cloned().collect())
+        Ok(named)
+    }
+
+    /// A host that the newest generation does not have any more.
+    fn before(&self, host: &HostName) -> Option<Target> {
+        let newest = self.open_depot().ok()?.filter(|_| !self.narrowed)?.newest().ok()?;
+        let endpoint = self.endpoint_before(&newest.manifest, host)?;
+        Some(Target { name: Some(host.clone()), endpoint })
     }
 
     /// The depot, if there is one.

@@ -55,6 +55,7 @@ impl Daemon {
             at_rest: at_rest as u64,
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
             alone: self.switch.is_alone(),
+            came_from: self.switch.came_from(),
         }
     }
 

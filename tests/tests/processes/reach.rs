@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
-use cob_types::status::SwitchStage;
+use cob_types::status::{Phase, SwitchStage};
 use cob_types::switch::OnFailure;
 
 use crate::{PATIENCE, cluster, words};
@@ -204,4 +204,44 @@ fn nobody_who_returns_begins_a_switch_that_was_cancelled() {
     assert!(said.contains("n2: resumed (other hosts are told again"), "{said}");
     flags.cluster.wait_converged(TWO, PATIENCE);
     assert!(ALL.iter().all(|host| flags.cluster.status(host).is_some_and(|s| !s.alone)));
+}
+
+#[test]
+fn words_reach_hosts_that_leave_while_they_do() {
+    let mut flags = Flags::new(&["n1", "n2"], "hold");
+    flags.publish(&[("n1/a", "one"), ("n2/b", "one")]);
+    flags.cluster.bring_up(ONE, PATIENCE);
+    flags.publish(&[("n1/a", "one")]);
+    flags.keep("wait-n2");
+    let (code, said) = flags.ctl(&["switch", "2"]);
+    assert_eq!(code, 0, "{said}");
+    let moves = || flags.cluster.cob("n2/b").is_some_and(|c| c.phase == Phase::Moving);
+    flags.cluster.until(PATIENCE, moves, "n2 stops what it has");
+    let settled = || flags.cluster.status("n1").is_some_and(|s| s.generation == Some(TWO) && s.settled);
+    flags.cluster.until(PATIENCE, settled, "n1 has nothing to do");
+    let (code, said) = flags.ctl(&["status"]);
+    assert!(code == 1 && said.contains("n2 has generation 1 active and switches to 2"), "{code} {said}");
+    let (code, said) = flags.ctl(&["pause"]);
+    assert!(code == 0 && said.contains("n2: paused"), "{code} {said}");
+    let (code, said) = flags.ctl(&["resume"]);
+    assert!(code == 0 && said.contains("n2: resumed"), "{code} {said}");
+    let (code, said) = flags.ctl(&["cancel"]);
+    assert!(
+        code == 0 && said.contains("n2: cancelled (generation 2: 1 transition asked to end; held"),
+        "{code} {said}"
+    );
+    let held = || flags.cluster.status("n2").is_some_and(|s| s.held == Some(TWO));
+    flags.cluster.until(PATIENCE, held, "n2 stands still");
+    // By its name, too.
+    let (code, said) = flags.ctl(&["status", "n2"]);
+    assert!(code == 1 && said.contains("n2/b"), "{code} {said}");
+    flags.let_go("wait-n2");
+    let (code, said) = flags.ctl(&["--host", "n2", "resume"]);
+    assert!(code == 0 && said.contains("n2: resumed"), "{code} {said}");
+    let left = || flags.cluster.status("n2").is_some_and(|s| s.generation == Some(TWO) && s.cobs.is_empty());
+    flags.cluster.until(PATIENCE, left, "n2 has left");
+    let (code, said) = flags.ctl(&["status"]);
+    assert!(code == 0 && !said.contains("n2"), "who is through is no host of the cluster: {code} {said}");
+    flags.cluster.kill("n2");
+    assert_eq!(flags.ctl(&["status"]).0, 0, "nor is one that is gone");
 }

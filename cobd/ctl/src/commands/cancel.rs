@@ -5,10 +5,10 @@
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber};
-use cobd::web::{CancelOrder, GenerationOrder, LimitOrder};
+use cobd::web::{CancelOrder, GenerationOrder, LimitOrder, StatusOf};
 
-use super::Context;
-use super::orders::to_all;
+use super::orders::{to_all, to_everybody};
+use super::{Context, leaving};
 use crate::args::{AtMost, CallOffArgs, CancelArgs, LimitArgs};
 use crate::failure::{Exit, Failure};
 use crate::gather;
@@ -19,11 +19,16 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
     // Hosts on which it has converged go back with the others: they must be told which one is meant.
     let generation = match generation {
         Some(named) => Some(named),
-        None => under_way(&gather::cluster(&context.client, &context.targets.all).await),
+        None => {
+            let mut all = gather::cluster(&context.client, &context.targets.all).await;
+            let leave = leaving::find(context, &all, StatusOf::Restless).await?;
+            all.hosts.extend(leave.into_iter().map(|(_, host)| host));
+            under_way(&all)
+        }
     };
     let order = CancelOrder { generation, on_failure: on_failure.map(Into::into), who: context.client.who() };
     let words = ("cancelled", "nothing to cancel");
-    to_all(context, screen, &context.targets.all, "/v1/cancel", &order, words).await
+    to_everybody(context, screen, "/v1/cancel", &order, words).await
 }
 
 /// The generation to which some host is being switched.

@@ -23,6 +23,7 @@ mod facts;
 mod files;
 mod forecast;
 mod history;
+mod leaving;
 mod logs;
 mod orders;
 mod outcomes;

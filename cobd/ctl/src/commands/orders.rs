@@ -6,12 +6,12 @@ use std::io::{self, BufRead, IsTerminal};
 
 use cob_types::HostName;
 use cob_types::status::ClusterStatus;
-use cobd::web::{CobOrder, Done, HostOrder, PlainOrder};
+use cobd::web::{CobOrder, Done, HostOrder, PlainOrder, StatusOf};
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, leaving};
 use crate::args::{DeclareFinalArgs, FenceArgs, RetryArgs};
-use crate::client::AskError;
+use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
 use crate::screen::{Paint, Screen};
@@ -71,13 +71,13 @@ pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryAr
 pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
     let order = PlainOrder { who: context.client.who() };
     let words = ("paused: what runs ends, nothing starts", "was paused already");
-    to_all(context, screen, &context.targets.all, "/v1/pause", &order, words).await
+    to_everybody(context, screen, "/v1/pause", &order, words).await
 }
 
 pub(super) async fn resume(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
     let order = PlainOrder { who: context.client.who() };
     let words = ("resumed", "was not paused");
-    to_all(context, screen, &context.targets.all, "/v1/resume", &order, words).await
+    to_everybody(context, screen, "/v1/resume", &order, words).await
 }
 
 pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> Result<Exit, Failure> {
@@ -171,6 +171,27 @@ fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Resul
     if line.trim() == name { Ok(()) } else { not_confirmed("its name was not typed") }
 }
 
+/// Gives an order to all hosts and to those that leave, and says what each has answered. Nobody waits for another one to be
+/// found.
+pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
+    context: &Context,
+    screen: &mut Screen,
+    path: &'static str,
+    order: &B,
+    words: (&str, &str),
+) -> Result<Exit, Failure> {
+    let found = async {
+        let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+        leaving::find(context, &others, StatusOf::Restless).await
+    };
+    let (mut answers, leave) = tokio::join!(give(&context.client, &context.targets.all, path, order), found);
+    let leave: Vec<Target> = leave?.into_iter().map(|(target, _)| target).collect();
+    // A later generation may have given the address of one of them to another host.
+    let client = context.client.clone().meaning(&leave);
+    answers.extend(give(&client, &leave, path, order).await);
+    tell(context, screen, answers, words)
+}
+
 /// Gives an order to each, and says what each has answered.
 pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
@@ -178,13 +199,31 @@ pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     targets: &[Target],
     path: &'static str,
     order: &B,
-    (changed, unchanged): (&str, &str),
+    words: (&str, &str),
 ) -> Result<Exit, Failure> {
-    let answers = gather::each(targets, |target| {
-        let (client, order) = (context.client.clone(), order.clone());
+    tell(context, screen, give(&context.client, targets, path, order).await, words)
+}
+
+async fn give<B: Serialize + Clone + Send + Sync + 'static>(
+    client: &Client,
+    targets: &[Target],
+    path: &'static str,
+    order: &B,
+) -> Vec<(Target, Result<Done, AskError>)> {
+    gather::each(targets, |target| {
+        let (client, order) = (client.clone(), order.clone());
         async move { client.order(&target.endpoint, path, &order).await }
     })
-    .await;
+    .await
+}
+
+/// Says what each has answered.
+fn tell(
+    context: &Context,
+    screen: &mut Screen,
+    answers: Vec<(Target, Result<Done, AskError>)>,
+    (changed, unchanged): (&str, &str),
+) -> Result<Exit, Failure> {
     let exit = exit(answers.iter().map(|(_, answer)| answer));
     if context.json {
         screen.json(&Answers {

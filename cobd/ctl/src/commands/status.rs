@@ -1,9 +1,10 @@
 //! `cobctl status`: everything, once.
 
 use cob_depot::tokens;
+use cobd::web::StatusOf;
 
-use super::Context;
 use super::view::{self, Shown};
+use super::{Context, leaving};
 use crate::args::{StatusArgs, Which};
 use crate::failure::{Exit, Failure};
 use crate::gather;
@@ -14,6 +15,11 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.targets.only(&hosts)?;
     let mut cluster = gather::cluster(&context.client, &targets).await;
+    if args.only.is_empty() {
+        let leave = leaving::find(context, &cluster, StatusOf::All).await?;
+        cluster.hosts.extend(leave.into_iter().map(|(_, host)| host));
+        cluster.hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     if let Some(depot) = context.targets.depot.as_deref().filter(|_| args.only.is_empty()) {
         // They are for those alone who let hosts in; `cobgen enroll --list` tells them what is wrong with the file.
         cluster.refused_tokens = tokens::read(depot).map(|tokens| tokens.refused()).unwrap_or_default();

@@ -175,6 +175,11 @@ impl SwitchWatch {
         self.told.take_if(|told| which(told.generation)).is_some()
     }
 
+    /// The generation that the host came from in the switch that it is in, or was in last.
+    pub(in crate::daemon) fn came_from(&self) -> Option<GenerationNumber> {
+        self.state.current.as_ref().map(|c| c.from).filter(|from| *from != GenerationNumber(0))
+    }
+
     /// Whose word it is that a host goes by, when it is not an operator's.
     pub(in crate::daemon) fn teller(&self, start: Start) -> Option<String> {
         match start {
