@@ -85,10 +85,15 @@ impl Engine {
     /// those that are here, have promised it or given back to it and not heard of since.
     #[must_use]
     pub fn is_open_with(&self, host: &HostName) -> bool {
-        let Some((named, peer)) = self.find_peer(host) else { return false };
-        let away = |cob: CobRef| self.names.host_of(cob) == named;
+        let away = |cob: CobRef| self.is_of(cob, host);
         let gave_back = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.given_back.iter().any(|g| away(g.0)));
-        self.is_busy_with(host) || peer.dependents.iter().any(gave_back) || self.left.is_open_with(away)
+        let is_unheard = |(_, peer): (HostRef, &Peer)| peer.dependents.iter().any(gave_back);
+        // Of what has left there may be no word with the host in this life.
+        self.is_busy_with(host) || self.find_peer(host).is_some_and(is_unheard) || self.left.is_open_with(away)
+    }
+
+    fn is_of(&self, cob: CobRef, host: &HostName) -> bool {
+        self.names.host_name(self.names.host_of(cob)) == host
     }
 
     /// Whether a promise to a change object of the host is asked back.
@@ -119,9 +124,8 @@ impl Engine {
     /// objects holds or asks anything.
     #[must_use]
     pub fn is_fenced(&self, host: &HostName) -> bool {
-        let Some((named, peer)) = self.find_peer(host) else { return true };
-        let away = |cob: CobRef| self.names.host_of(cob) == named;
-        peer.life.is_none() && !self.owes(named, peer) && !self.left.has_promised(away)
+        let nothing = |(named, peer): (HostRef, &Peer)| peer.life.is_none() && !self.owes(named, peer);
+        self.find_peer(host).is_none_or(nothing) && !self.left.has_promised(|cob| self.is_of(cob, host))
     }
 
     fn find_peer(&self, host: &HostName) -> Option<(HostRef, &Peer)> {
