@@ -10,9 +10,11 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::ioctl_fionread;
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::supervise::{has_ended, timespec};
 
 /// After the end of a program the end of its pipes is waited for so long: the last one of a pipeline ends a moment after
 /// the shell that began it.
@@ -67,11 +69,6 @@ pub(crate) fn exchange(
     Ok(())
 }
 
-fn has_ended(pid: Pid) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
-}
-
 impl<'a> Pipes<'a> {
     fn of(child: &mut Child, input: &'a [u8], take: &'a mut dyn FnMut(Stream, &[u8]) -> ControlFlow<()>) -> Self {
         let out = child.stdout.take().map(|pipe| (Stream::Out, File::from(OwnedFd::from(pipe))));
@@ -86,11 +83,7 @@ impl<'a> Pipes<'a> {
         let stdin = self.stdin.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT));
         let end = end.into_iter().map(|end| PollFd::new(end, PollFlags::IN));
         let mut fds: Vec<_> = outputs.chain(stdin).chain(end).collect();
-        let longest = longest.map(|time| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        });
-        match poll(&mut fds, longest.as_ref()) {
+        match poll(&mut fds, longest.map(timespec).as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(ControlFlow::Continue(())),
             Err(error) => return Err(error.into()),

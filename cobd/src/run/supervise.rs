@@ -117,10 +117,7 @@ impl Group {
     /// is not reaped.
     fn has_ended_within(&self, time: Duration, alarm: Option<&OwnedFd>) -> bool {
         if let Some(handle) = &self.handle {
-            let spec = Timespec {
-                tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(time.subsec_nanos()),
-            };
+            let spec = timespec(time);
             let fds = [Some(handle), alarm].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
             // Interrupted or refused, it is a short wait like any other.
             let _ = poll(&mut fds.collect::<Vec<_>>(), Some(&spec));
@@ -128,9 +125,19 @@ impl Group {
         } else {
             thread::sleep(time.min(SHORTEST));
         }
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::Pid(self.leader), options), Ok(Some(_)))
+        has_ended(self.leader)
     }
+}
+
+/// Whether a child has ended. It is not reaped.
+pub(super) fn has_ended(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(child), options), Ok(Some(_)))
+}
+
+/// A time as the system wants it; one that is too long for it is as long as can be.
+pub(super) fn timespec(time: Duration) -> Timespec {
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 
 /// Takes what an alarm has to tell, so that the next wait does not end at once.
