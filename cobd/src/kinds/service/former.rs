@@ -36,9 +36,9 @@ impl Form<'_> {
 /// # Errors
 /// When nobody can know.
 pub(super) fn left(folder: &ServiceFolder, form: Form<'_>) -> Result<Option<String>, String> {
-    let before = Before::read(folder.path())?;
-    if let Some(unit) = before.as_ref().and_then(Before::changed_unit).filter(|unit| form != Form::Unit(unit)) {
-        return Ok(Some(format!("an earlier content was about {unit}, which is not put back yet")));
+    let present = if let Form::Unit(unit) = form { Some(unit) } else { None };
+    if let Some(before) = Before::of_former(folder.path(), present)? {
+        return Ok(Some(format!("an earlier content was about {}, which is not put back yet", before.unit())));
     }
     let may_run = match other(folder, form).as_ref().and_then(Form::of) {
         Some(Form::Kept) => matches!(folder.look(), Look::Running { .. } | Look::Unsupervised),

@@ -85,9 +85,18 @@ impl Before {
         Ok(Some(before))
     }
 
-    /// The unit that was changed and is not put back yet.
-    pub(in crate::kinds::service) fn changed_unit(&self) -> Option<&str> {
-        (!self.restored).then_some(self.unit.as_str())
+    /// What is noted of a unit that an earlier content was about and that is not put back yet. `present`: the unit that the
+    /// content is about now.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(in crate::kinds::service) fn of_former(folder: &Path, present: Option<&str>) -> Result<Option<Self>, String> {
+        Ok(Self::read(folder)?.filter(|before| !before.restored && Some(&*before.unit) != present))
+    }
+
+    /// Which unit it is about.
+    pub(in crate::kinds::service) fn unit(&self) -> &str {
+        &self.unit
     }
 
     /// All units that ran before the change object came to be about them.

@@ -87,14 +87,14 @@ pub(in crate::kinds::service) fn restore(folder: &Path) -> Result<(), String> {
 /// # Errors
 /// Why it could not be done, in words; it may be tried again.
 pub(in crate::kinds::service) fn end_former(folder: &ServiceFolder, limit: std::time::Instant) -> Result<(), String> {
-    let Some(before) = Before::read(folder.path())?.filter(|before| !before.restored) else { return Ok(()) };
-    let unit = before.unit.clone();
+    let Some(before) = Before::of_former(folder.path(), None)? else { return Ok(()) };
+    let why = of_former(&before);
     let ended = runtime()?.block_on(async {
         let bus = Bus::connect(&before.systemd).await?;
         let _lock = folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
         put_other_back(&bus, folder.path(), before, limit.into()).await
     });
-    ended.map_err(|why| format!("putting back {unit}, which an earlier content was about: {why}"))
+    ended.map_err(why)
 }
 
 struct Mover<'a> {
@@ -134,11 +134,9 @@ impl Mover<'_> {
 
     /// Stops the unit that an earlier content was about, and puts it back.
     async fn end_former(&self) -> Result<(), String> {
-        let before = Before::read(&self.wish.folder)?;
-        let Some(before) = before.filter(|before| !before.restored && before.unit != self.unit) else { return Ok(()) };
-        let unit = before.unit.clone();
-        let ended = put_other_back(&self.bus, &self.wish.folder, before, self.limit).await;
-        ended.map_err(|why| format!("putting back {unit}, which an earlier content was about: {why}"))
+        let Some(before) = Before::of_former(&self.wish.folder, Some(&self.unit))? else { return Ok(()) };
+        let why = of_former(&before);
+        put_other_back(&self.bus, &self.wish.folder, before, self.limit).await.map_err(why)
     }
 
     async fn start(&self) -> Result<(), String> {
@@ -388,6 +386,12 @@ impl Mover<'_> {
     fn grace(&self) -> Duration {
         Duration::from_millis(self.wish.grace_ms)
     }
+}
+
+/// Says of what went wrong which unit it was about.
+fn of_former(before: &Before) -> impl FnOnce(String) -> String + use<> {
+    let unit = before.unit.clone();
+    move |why| format!("putting back {unit}, which an earlier content was about: {why}")
 }
 
 /// Stops a unit that the change object is not about any more, and puts it back. Whether it ran comes when the change
