@@ -92,6 +92,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// These hosts.
+    pub(crate) fn all_of(hosts: BTreeMap<HostName, Endpoint>) -> Vec<Self> {
+        hosts.into_iter().map(|(name, endpoint)| Self { name: Some(name), endpoint }).collect()
+    }
+
     /// The name that stands for it when nobody has answered: its own, or its address in the letters
     /// that a host's name may have.
     #[must_use]
@@ -169,7 +174,7 @@ impl Targets {
         }
         if targets.all.is_empty() {
             targets.all = match &targets.depot {
-                Some(_) => by_name.into_iter().map(|(name, endpoint)| Target { name: Some(name), endpoint }).collect(),
+                Some(_) => Target::all_of(by_name),
                 None => vec![Target { name: None, endpoint: Endpoint::Unix(global.socket.clone()) }],
             };
         }

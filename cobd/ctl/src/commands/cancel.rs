@@ -17,18 +17,19 @@ use crate::screen::Screen;
 pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &CancelArgs) -> Result<Exit, Failure> {
     let CancelArgs { generation, on_failure } = *args;
     // Hosts on which it has converged go back with the others: they must be told which one is meant.
-    let generation = match generation {
-        Some(named) => Some(named),
+    let (generation, leave) = match generation {
+        Some(named) => (Some(named), None),
         None => {
             let mut all = gather::cluster(&context.client, &context.targets.all).await;
-            let leave = leaving::find(context, &all, StatusOf::Restless).await?;
-            all.hosts.extend(leave.into_iter().map(|(_, host)| host));
-            under_way(&all)
+            let found = leaving::find(context, &all, StatusOf::Restless).await?;
+            let (leave, told): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+            all.hosts.extend(told);
+            (under_way(&all), Some(leave))
         }
     };
     let order = CancelOrder { generation, on_failure: on_failure.map(Into::into), who: context.client.who() };
     let words = ("cancelled", "nothing to cancel");
-    to_everybody(context, screen, "/v1/cancel", &order, words).await
+    to_everybody(context, screen, "/v1/cancel", &order, words, leave).await
 }
 
 /// The generation to which some host is being switched.

@@ -3,7 +3,7 @@
 //!
 //! They are found by what the others tell: the generations that these have, and those that they came from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::GenerationNumber;
@@ -13,7 +13,7 @@ use cobd::web::StatusOf;
 use super::Context;
 use crate::failure::Failure;
 use crate::gather;
-use crate::targets::{Target, endpoints};
+use crate::targets::{Target, Targets, endpoints};
 
 /// How long they are waited for: most hosts leave because they are gone.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,7 +24,9 @@ pub(super) async fn find(
     others: &ClusterStatus,
     of: StatusOf,
 ) -> Result<Vec<(Target, HostStatus)>, Failure> {
-    let named = named_before(context, others)?;
+    let of_host = |h: &HostStatus| [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)];
+    let generations = others.hosts.iter().flat_map(of_host).flatten();
+    let named = named_in(&context.targets, generations, &context.targets.all)?;
     let answers = gather::each(&named, |target| {
         let client = context.client.at_most(PATIENCE);
         async move { gather::status(&client, &target, of).await }
@@ -32,21 +34,22 @@ pub(super) async fn find(
     Ok(answers.await.into_iter().filter(|(_, host)| host.reachable && !is_through(host)).collect())
 }
 
-/// The hosts of the generations that the others have or came from, but for these others.
-fn named_before(context: &Context, others: &ClusterStatus) -> Result<Vec<Target>, Failure> {
-    let targets = &context.targets;
+/// The hosts that generations name, but for these others; nobody, where hosts were named.
+pub(super) fn named_in(
+    targets: &Targets,
+    generations: impl Iterator<Item = GenerationNumber>,
+    others: &[Target],
+) -> Result<Vec<Target>, Failure> {
     let Some(depot) = targets.open_depot()?.filter(|_| !targets.narrowed) else { return Ok(Vec::new()) };
-    let of_host = |h: &HostStatus| [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)];
-    let generations: BTreeSet<GenerationNumber> = others.hosts.iter().flat_map(of_host).flatten().collect();
-    let mut named = std::collections::BTreeMap::new();
-    for generation in generations {
+    let mut named = BTreeMap::new();
+    for generation in generations.collect::<BTreeSet<_>>() {
         // A generation that the depot has lost, or that is not believed, names no hosts.
         if let Ok(manifest) = depot.manifest(generation) {
             named.extend(endpoints(&manifest, &targets.socket)?);
         }
     }
-    named.retain(|name, _| !targets.all.iter().any(|t| t.name.as_ref() == Some(name)));
-    Ok(named.into_iter().map(|(name, endpoint)| Target { name: Some(name), endpoint }).collect())
+    named.retain(|name, _| !others.iter().any(|t| t.name.as_ref() == Some(name)));
+    Ok(Target::all_of(named))
 }
 
 /// Nothing of it is left, and nothing keeps it from going.

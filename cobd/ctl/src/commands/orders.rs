@@ -71,13 +71,13 @@ pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryAr
 pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
     let order = PlainOrder { who: context.client.who() };
     let words = ("paused: what runs ends, nothing starts", "was paused already");
-    to_everybody(context, screen, "/v1/pause", &order, words).await
+    to_everybody(context, screen, "/v1/pause", &order, words, None).await
 }
 
 pub(super) async fn resume(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
     let order = PlainOrder { who: context.client.who() };
     let words = ("resumed", "was not paused");
-    to_everybody(context, screen, "/v1/resume", &order, words).await
+    to_everybody(context, screen, "/v1/resume", &order, words, None).await
 }
 
 pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> Result<Exit, Failure> {
@@ -171,21 +171,26 @@ fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Resul
     if line.trim() == name { Ok(()) } else { not_confirmed("its name was not typed") }
 }
 
-/// Gives an order to all hosts and to those that leave, and says what each has answered. Nobody waits for another one to be
-/// found.
+/// Gives an order to all hosts and to those that leave, and says what each has answered. Where it is not known who does,
+/// they are looked for, and nobody waits for that.
 pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
     path: &'static str,
     order: &B,
     words: (&str, &str),
+    leave: Option<Vec<Target>>,
 ) -> Result<Exit, Failure> {
     let found = async {
+        if let Some(leave) = leave {
+            return Ok(leave);
+        }
         let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
-        leaving::find(context, &others, StatusOf::Restless).await
+        let found = leaving::find(context, &others, StatusOf::Restless).await?;
+        Ok::<_, Failure>(found.into_iter().map(|(target, _)| target).collect())
     };
     let (mut answers, leave) = tokio::join!(give(&context.client, &context.targets.all, path, order), found);
-    let leave: Vec<Target> = leave?.into_iter().map(|(target, _)| target).collect();
+    let leave: Vec<Target> = leave?;
     // A later generation may have given the address of one of them to another host.
     let client = context.client.clone().meaning(&leave);
     answers.extend(give(&client, &leave, path, order).await);

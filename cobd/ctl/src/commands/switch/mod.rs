@@ -16,7 +16,6 @@ mod report;
 mod staged;
 mod wait;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
@@ -25,7 +24,7 @@ use cob_types::{GenerationNumber, HostName};
 use cobd::web::{RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
-use super::{Context, outcomes};
+use super::{Context, leaving, outcomes};
 use crate::args::{RollbackArgs, SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
@@ -323,7 +322,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
     };
     match targets.manifest(generation)? {
         Some(manifest) if !targets.narrowed => {
-            let hosts = named(endpoints(&manifest, &targets.socket)?);
+            let hosts = Target::all_of(endpoints(&manifest, &targets.socket)?);
             let expected = Expected::of(&manifest);
             Ok(Plan {
                 generation,
@@ -362,25 +361,9 @@ fn add_leaving(
     now: &ClusterStatus,
     left: Option<GenerationNumber>,
 ) -> Result<(), Failure> {
-    let Some(depot) = context.targets.open_depot()?.filter(|_| !context.targets.narrowed) else { return Ok(()) };
-    let mut active: Vec<GenerationNumber> = now.hosts.iter().filter_map(|h| h.generation).chain(left).collect();
-    active.sort_unstable();
-    active.dedup();
-    let mut leaving = BTreeMap::new();
-    for generation in active.into_iter().filter(|g| *g != plan.generation) {
-        // A generation that the depot has lost, or that is not believed, names no hosts.
-        if let Ok(manifest) = depot.manifest(generation) {
-            leaving.extend(endpoints(&manifest, &context.targets.socket)?);
-        }
-    }
-    let stays = |name: &HostName| plan.hosts.iter().any(|t| t.name.as_ref() == Some(name));
-    leaving.retain(|name, _| !stays(name));
-    plan.leaving = named(leaving);
+    let active = now.hosts.iter().filter_map(|h| h.generation).chain(left);
+    plan.leaving = leaving::named_in(&context.targets, active.filter(|g| *g != plan.generation), &plan.hosts)?;
     Ok(())
-}
-
-fn named(hosts: BTreeMap<HostName, crate::targets::Endpoint>) -> Vec<Target> {
-    hosts.into_iter().map(|(name, endpoint)| Target { name: Some(name), endpoint }).collect()
 }
 
 /// The first look at every host. A daemon that was named by its address alone has the name that it
