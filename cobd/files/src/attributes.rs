@@ -190,7 +190,12 @@ impl Managed {
 
     /// Adds what `ours` has set and this says nothing of, as it was before, where it is still as we have set it. Comes back
     /// with the names of extended attributes that are to go: they were not there before.
-    pub(crate) fn take_back(&mut self, ours: &Self, live: &Attributes, before: Option<&Attributes>) -> Vec<String> {
+    pub(crate) fn set_back_dropped(
+        &mut self,
+        ours: &Self,
+        live: &Attributes,
+        before: Option<&Attributes>,
+    ) -> Vec<String> {
         let back = |to: Option<u32>, ours: Option<u32>, live: u32, before: Option<u32>| {
             to.or_else(|| before.filter(|_| ours == Some(live)))
         };

@@ -40,10 +40,13 @@ impl Files {
     /// # Errors
     /// When there is no such version, or nothing of the path in it.
     pub fn content(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
-        let version = self.version(cob, version)?;
-        let kept = self.kept(&version, path)?;
+        let kept = self.kept(&self.version(cob, version)?, path)?;
+        self.content_of(path, kept.map(|kept| kept.node))
+    }
+
+    fn content_of(&self, path: &TreePath, node: Option<KeptNode>) -> Result<Vec<u8>, FilesError> {
         let nothing = |what: &str| FilesError::NotThere(format!("in that version {path} {what}"));
-        match kept.map(|kept| kept.node) {
+        match node {
             Some(KeptNode::File(blob)) => Ok(self.store.blob(&blob)?.to_vec()),
             Some(KeptNode::Link(target)) => Ok(target),
             Some(KeptNode::Absent) => Err(nothing("was not there")),
@@ -100,7 +103,11 @@ impl Files {
     /// When there is nothing to put back, or it can't be written.
     pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
         let disk = Disk::to_change()?;
-        if let Some(KeptNode::Link(target)) = self.kept(&self.version(cob, version)?, path)?.map(|kept| kept.node) {
+        let (node, managed) = match self.kept(&self.version(cob, version)?, path)? {
+            Some(Kept { node, managed, .. }) => (Some(node), managed),
+            None => (None, Managed::default()),
+        };
+        if let Some(KeptNode::Link(target)) = node {
             return match disk.look(path)? {
                 Found::Absent | Found::Link { .. } => disk.replace_link(path, &target),
                 found @ (Found::File { .. } | Found::Folder { .. } | Found::Other) => {
@@ -108,10 +115,10 @@ impl Files {
                 }
             };
         }
-        let content = self.content(cob, version, path)?;
+        let content = self.content_of(path, node)?;
         let attributes = match disk.look(path)? {
             Found::File { attributes, .. } => attributes,
-            Found::Absent => self.attributes_of(cob, version, path)?,
+            Found::Absent => of_new(managed),
             found @ (Found::Folder { .. } | Found::Link { .. } | Found::Other) => {
                 return Err(FilesError::InTheWay { path: path.clone(), found: found.word(), wanted: "a file" });
             }
@@ -233,16 +240,6 @@ impl Files {
         Ok(None)
     }
 
-    fn attributes_of(&self, cob: &str, version: &str, path: &TreePath) -> Result<Attributes, FilesError> {
-        let managed = self.kept(&self.version(cob, version)?, path)?.map(|kept| kept.managed).unwrap_or_default();
-        Ok(Attributes {
-            mode: managed.mode.unwrap_or(0o644),
-            uid: managed.uid.unwrap_or(rustix::process::geteuid().as_raw()),
-            gid: managed.gid.unwrap_or(rustix::process::getegid().as_raw()),
-            xattrs: managed.xattrs,
-        })
-    }
-
     fn bytes(&self, kept: &Kept) -> Result<Option<Vec<u8>>, FilesError> {
         match &kept.node {
             KeptNode::File(blob) => Ok(Some(self.store.blob(blob)?.to_vec())),
@@ -250,6 +247,16 @@ impl Files {
                 Ok(None)
             }
         }
+    }
+}
+
+/// The attributes of a file that is not there, as they were kept.
+fn of_new(managed: Managed) -> Attributes {
+    Attributes {
+        mode: managed.mode.unwrap_or(0o644),
+        uid: managed.uid.unwrap_or(rustix::process::geteuid().as_raw()),
+        gid: managed.gid.unwrap_or(rustix::process::getegid().as_raw()),
+        xattrs: managed.xattrs,
     }
 }
 

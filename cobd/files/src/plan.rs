@@ -467,7 +467,7 @@ impl Planner<'_> {
         let ours = past.applied.get(path).or_else(|| past.begun.aim.get(path)).map(|kept| &kept.managed);
         if let (Some(ours), Some(live)) = (ours, found.attributes()) {
             let before = past.before.get(path).and_then(|kept| full(&kept.managed));
-            gone = to.take_back(ours, live, before.as_ref());
+            gone = to.set_back_dropped(ours, live, before.as_ref());
         }
         SetBack { to, gone }
     }

@@ -17,8 +17,8 @@ impl Planner<'_> {
     pub(super) fn leave(&self, wanted: &BTreeMap<TreePath, Entry>, plan: &mut Plan) -> Result<(), FilesError> {
         let past = self.past;
         let is_whole = |path: &TreePath| {
-            let above = path.ancestors().filter_map(|above| wanted.get(&above)).collect::<Vec<_>>();
-            above.iter().any(|entry| matches!(entry.node, Node::Folder { whole: true, .. }))
+            let mut above = path.ancestors().filter_map(|above| wanted.get(&above));
+            above.any(|entry| matches!(entry.node, Node::Folder { whole: true, .. }))
         };
         for (path, kept) in past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
             let whole = is_whole(path);
@@ -63,7 +63,7 @@ impl Planner<'_> {
     /// Whether another change object has a path that leaves: it has what was there before, and what is there is its own.
     fn is_of_another(&self, path: &TreePath, plan: &mut Plan) -> Result<bool, FilesError> {
         let has = self.past.before.get(path).is_some_and(|kept| !kept.implied);
-        let another = !self.same && self.store.has_another(path, has)?;
+        let another = self.store.has_another(path, has)?;
         if another {
             plan.before.remove(path);
             plan.left_to_others = true;
