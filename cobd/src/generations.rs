@@ -287,6 +287,9 @@ impl Generations {
     /// # Errors
     /// [`FetchError::Disk`].
     pub fn note_return(&self, from: GenerationNumber) -> Result<(), FetchError> {
+        if self.returned_from().is_ok_and(|noted| noted == Some(from)) {
+            return Ok(());
+        }
         let text = return_note(from);
         durable::write_file(&self.folder, RETURNED, 0o600, text.as_bytes(), durable::Sync::Now)
             .map_err(|source| FetchError::Disk { path: self.folder.join(RETURNED), source })
