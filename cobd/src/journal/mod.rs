@@ -50,20 +50,19 @@ pub trait Journal {
     /// [`JournalError::Io`] when the disk refuses, [`JournalError::Stopped`] ever after.
     fn commit(&mut self) -> Result<(), JournalError>;
 
-    /// Commits, then begins a new segment with a snapshot: all that recovery needs from then on.
+    /// Commits, then begins a new segment with what `snapshot` writes: all that recovery needs from then on. It may be too
+    /// large to be held twice.
     ///
     /// # Errors
     /// As [`Journal::commit`]. When only the new segment could not be written, the journal goes on in
-    /// the old one.
+    /// the old one; so it does where the snapshot is [`JournalError::TooLong`], beyond [`MAX_PAYLOAD`].
+    fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError>;
+
+    /// The same with a snapshot that is there already.
+    #[cfg(test)]
     fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError> {
         self.rotate_with(&mut |to| to.write_all(snapshot))
     }
-
-    /// The same with what `snapshot` writes: it may be too large to be held twice.
-    ///
-    /// # Errors
-    /// As [`Journal::rotate`]; [`JournalError::TooLong`] beyond [`MAX_PAYLOAD`].
-    fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError>;
 
     /// The sequence number of the last record taken; zero: none yet.
     fn last_seq(&self) -> u64;
