@@ -7,10 +7,11 @@ use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
 
 use crate::words::told;
-use crate::{CHECK, PATIENCE, QUICK, cluster};
+use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
 /// Generation by generation: `n1/a` can't start in the seventh; `n2/x` is in the first alone, and leaves when nothing holds it.
 fn model(number: u64, folder: &str) -> String {
+    let is = if number == 7 { "bad" } else { "good" };
     let x = if number == 1 { "  n2/x: {kind: held}\n" } else { "" };
     format!(
         r#"
@@ -20,16 +21,6 @@ hosts:
   n1: {{address: "tcp://127.0.0.1:1"}}
   n2: {{address: "tcp://127.0.0.1:2"}}
 kinds:
-  server:
-    states: [down, up, outdated]
-    preferred: up
-    pre_remove: down
-    retries: 0
-    check: {{run: 'if [ ! -e "$COB_STATE_DIR/up" ]; then echo down; elif cmp -s "$COB_STATE_DIR/up" "$COB_CONTENT"; then echo up; else echo outdated; fi'}}
-    transitions:
-      - {{from: down, to: up, failure: down, run: '! grep -q 7 "$COB_CONTENT" && cp "$COB_CONTENT" "$COB_STATE_DIR/up"'}}
-      - {{from: up, to: down, run: 'rm -f "$COB_STATE_DIR/up"'}}
-      - {{from: outdated, to: down, run: 'rm -f "$COB_STATE_DIR/up"'}}
   held:
     states: [down, up]
     preferred: up
@@ -39,7 +30,7 @@ kinds:
       - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
       - {{from: up, to: down, run: "while [ -e {folder}/hold ]; do sleep 0.05; done; rm $COB_STATE_DIR/state"}}
 cobs:
-  n1/a: {{kind: server, content: {{v: {number}}}}}
+  n1/a: {{kind: versioned, content: {{v: {number}, is: {is}}}}}
   n2/b: {{kind: quick, content: {{v: {number}}}}}
 {x}"#
     )
@@ -47,7 +38,7 @@ cobs:
 
 fn publish(cluster: &mut Cluster, number: u64) -> GenerationNumber {
     let text = model(number, &cluster.dir.path().display().to_string());
-    let folder = cluster.write_model("model", &[("model.yaml", &text), QUICK, CHECK]);
+    let folder = cluster.write_model("model", &[("model.yaml", &text), QUICK, VERSIONED, CHECK]);
     cluster.generate(&folder)
 }
 

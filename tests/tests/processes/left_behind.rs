@@ -7,11 +7,11 @@ use cob_tests::cluster::{Cluster, host};
 use cob_types::GenerationNumber;
 
 use crate::words::told;
-use crate::{CHECK, PATIENCE, QUICK, cluster};
+use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
-/// A kind whose start takes as long as there is no file `go`, and one whose content counts.
-const MORE: (&str, &str) = (
-    "more.yaml",
+/// A kind whose start takes as long as there is no file `go`.
+const SLOW: (&str, &str) = (
+    "slow.yaml",
     r#"
 kinds:
   slow:
@@ -22,15 +22,6 @@ kinds:
     transitions:
       - {from: down, to: up, run: "touch $COB_STATE_DIR/begun; until [ -e $COB_STATE_DIR/go ]; do sleep 0.02; done; echo up > $COB_STATE_DIR/state"}
       - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
-  versioned:
-    states: [down, up, outdated]
-    preferred: up
-    pre_remove: down
-    check: {run: 'if [ ! -e "$COB_STATE_DIR/up" ]; then echo down; elif cmp -s "$COB_STATE_DIR/up" "$COB_CONTENT"; then echo up; else echo outdated; fi'}
-    transitions:
-      - {from: down, to: up, run: 'cp "$COB_CONTENT" "$COB_STATE_DIR/up"'}
-      - {from: up, to: down, run: 'rm "$COB_STATE_DIR/up"'}
-      - {from: outdated, to: down, run: 'rm "$COB_STATE_DIR/up"'}
 "#,
 );
 
@@ -38,7 +29,7 @@ fn generate(cluster: &mut Cluster, name: &str, hosts: &[&str], cobs: &str) -> Ge
     let hosts: String =
         hosts.iter().map(|h| format!("  {h}: {{address: \"tcp://127.0.0.1:{}\"}}\n", &h[1..])).collect();
     let text = format!("security: loopback-only\nhosts:\n{hosts}cobs:\n{cobs}");
-    let model = cluster.write_model(name, &[("model.yaml", &text), QUICK, MORE, CHECK]);
+    let model = cluster.write_model(name, &[("model.yaml", &text), QUICK, SLOW, VERSIONED, CHECK]);
     cluster.generate(&model)
 }
 

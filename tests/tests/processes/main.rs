@@ -61,5 +61,23 @@ kinds:
 "#,
 );
 
+/// A kind whose content counts: up with another one it is outdated. With `bad` in it, it does not come up.
+const VERSIONED: (&str, &str) = (
+    "versioned.yaml",
+    r#"
+kinds:
+  versioned:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {run: 'if [ ! -e "$COB_STATE_DIR/up" ]; then echo down; elif cmp -s "$COB_STATE_DIR/up" "$COB_CONTENT"; then echo up; else echo outdated; fi'}
+    transitions:
+      - {from: down, to: up, failure: down, run: '! grep -q bad "$COB_CONTENT" && cp "$COB_CONTENT" "$COB_STATE_DIR/up"'}
+      - {from: up, to: down, run: 'rm "$COB_STATE_DIR/up"'}
+      - {from: outdated, to: down, run: 'rm "$COB_STATE_DIR/up"'}
+"#,
+);
+
 /// A check for the scripts of these tests: the state is what the file `state` says, down without one.
 const CHECK: (&str, &str) = ("check.sh", "#!/bin/sh\ncat \"$COB_STATE_DIR/state\" 2>/dev/null || echo down\n");
