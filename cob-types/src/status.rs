@@ -221,6 +221,19 @@ impl HostStatus {
         self.at_rest.saturating_add(self.cobs.len() as u64)
     }
 
+    /// Where it is being switched to, by however many steps: `switching_to` may be one on the way.
+    #[must_use]
+    pub fn goal(&self) -> Option<GenerationNumber> {
+        let going = self.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Going).map(|switch| switch.to);
+        self.switching_to.max(going.filter(|to| Some(*to) > self.generation))
+    }
+
+    /// The newest generation that it has or is being switched to.
+    #[must_use]
+    pub fn newest(&self) -> Option<GenerationNumber> {
+        self.generation.max(self.goal())
+    }
+
     /// A host of which nothing is known but its name.
     #[must_use]
     pub fn unknown(name: HostName) -> Self {

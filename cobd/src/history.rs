@@ -68,6 +68,12 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
+        // Of other goals the `go` tells.
+        Body::Switch(SwitchRecord::Begun { to, left: None, terms, .. })
+            if record.by.is_some() && terms.policy.is_default() =>
+        {
+            HistoryEntry { detail: format!("to generation {to}"), ..base("terms") }
+        }
         Body::Switch(step) => match of_switch(base("switch"), step) {
             Some(entry) => entry,
             None => return Vec::new(),
@@ -127,6 +133,10 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             detail: format!("the switch to generation {generation}"),
             ..base
         },
+        OrderRecord::Unhold => {
+            let detail = "what was cancelled leads elsewhere".to_owned();
+            HistoryEntry { event: "unhold".to_owned(), detail, ..base }
+        }
         OrderRecord::CallOff(generation) => {
             HistoryEntry { event: "call-off".to_owned(), detail: format!("generation {generation}"), ..base }
         }

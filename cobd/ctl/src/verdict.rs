@@ -107,7 +107,7 @@ fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Opti
         }
         (Some(_), _) => {}
     }
-    if let Some(next) = host.switching_to {
+    if let Some(next) = host.goal() {
         return Some(format!("{name} switches to generation {next}"));
     }
     let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c) && !is_left_there(c)).map(|c| &c.id).collect();
@@ -143,7 +143,7 @@ pub fn is_left_there(cob: &CobStatus) -> bool {
 /// waits for what leaves alone: what had given up before may get on with the next generation.
 #[must_use]
 pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
-    let switching = |h: &HostStatus| h.switching_to.is_some();
+    let switching = |h: &HostStatus| h.goal().is_some();
     let away = |h: &'_ HostStatus, c: &CobStatus| !is_home(c) && !is_left_there(c) && (c.retiring || !switching(h));
     let pending: Vec<&CobStatus> =
         status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| away(h, c))).collect();

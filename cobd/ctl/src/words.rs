@@ -152,7 +152,7 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
             let returns = if switch.stage == SwitchStage::Settled || there { "has returned" } else { "returns" };
             vec![format!("{name} {returns} from generation {left} to {}{why}", switch.to)]
         }
-        (SwitchStage::Going, None) if host.switching_to.is_some_and(|next| next != switch.to) => {
+        (SwitchStage::Going, None) if host.goal() == Some(switch.to) && host.switching_to != Some(switch.to) => {
             vec![format!("{name} was away: it goes on to generation {}", switch.to)]
         }
         (SwitchStage::Going | SwitchStage::Settled, None) => Vec::new(),

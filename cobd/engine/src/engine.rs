@@ -471,6 +471,12 @@ impl Engine {
                 self.out.record(Body::Ordered(OrderRecord::Cancel(generation)));
                 self.touch_all();
             }
+            Order::Unhold => {
+                if self.held.take().is_some() {
+                    self.out.record(Body::Ordered(OrderRecord::Unhold));
+                    self.touch_all();
+                }
+            }
             Order::Limit(at_most) => {
                 self.limit.set(at_most);
                 self.out.record(Body::Ordered(OrderRecord::Limit(self.limit.at_most())));

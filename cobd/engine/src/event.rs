@@ -119,6 +119,9 @@ pub enum Order {
     /// The switch to this generation is cancelled: the host stands still, as if paused, until it resumes or goes to
     /// another generation. What runs the daemon asks to end.
     Cancel(GenerationNumber),
+    /// What was cancelled leads elsewhere now, by a step that this host is at or on its way to already: it stands still for
+    /// it no longer.
+    Unhold,
     /// At most so many transitions at a time on this host; none: as many as can go.
     Limit(Option<u32>),
     /// The guard of a switch has brought this host back, and these hosts are out of reach: promises to them that

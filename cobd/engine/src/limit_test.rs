@@ -100,6 +100,19 @@ fn nothing_is_activated_while_it_is_cancelled_even_if_all_have_left() {
     assert!(told.contains(&"write: Activated(GenerationNumber(2))".to_owned()), "{told:?}");
 }
 
+#[test]
+fn what_is_not_held_any_more_goes_on_and_a_pause_stays_one() {
+    let mut b = Bench::new(&[X, Y]);
+    b.event(go(2, &[X]));
+    assert_eq!(order(&mut b, Order::Unhold), [""; 0], "nothing is held");
+    order(&mut b, Order::Cancel(GenerationNumber(2)));
+    b.ended("h/y", true);
+    order(&mut b, Order::Pause);
+    assert!(order(&mut b, Order::Unhold).contains(&"write: Ordered(Unhold)".to_owned()));
+    assert!(b.engine.held().is_none() && b.engine.is_paused_by_word());
+    assert_eq!(b.engine.generation(), GenerationNumber(2), "a pause keeps nothing from being activated");
+}
+
 /// What was cancelled must not be begun again by the order that replaces it, forward or back.
 #[test]
 fn what_was_cancelled_does_not_begin_again_on_the_way_to_another_generation() {

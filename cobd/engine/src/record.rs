@@ -200,6 +200,8 @@ pub enum OrderRecord {
     Only(Vec<HostName>),
     /// A budget has so many tokens and no more; none: as many as the model gives it.
     LimitBudget(CobId, Option<u32>),
+    /// What was cancelled leads elsewhere: nothing is held for it any longer.
+    Unhold,
 }
 
 /// What is written for people alone.
@@ -475,6 +477,7 @@ impl Durable {
                 self.held = None;
             }
             Body::Ordered(OrderRecord::Cancel(generation)) => self.held = Some(*generation),
+            Body::Ordered(OrderRecord::Unhold) => self.held = None,
             Body::Ordered(OrderRecord::Limit(limit)) => self.limit = *limit,
             Body::Ordered(OrderRecord::LimitBudget(budget, limit)) => {
                 match limit {

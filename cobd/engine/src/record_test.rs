@@ -118,6 +118,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Switch(SwitchRecord::Parted([(n2(), parted)].into())));
     all.push(Body::Switch(SwitchRecord::Through([n2()].into())));
     all.push(Body::Switch(SwitchRecord::Quiet(true)));
+    all.push(Body::Ordered(OrderRecord::Unhold));
     all
 }
 
@@ -166,6 +167,7 @@ fn place(body: &Body) -> usize {
             OrderRecord::Limit(_) => 19,
             OrderRecord::Only(_) => 20,
             OrderRecord::LimitBudget(..) => 45,
+            OrderRecord::Unhold => 50,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -210,7 +212,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=49).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=50).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -270,5 +272,6 @@ fn records_are_written_as_ever() {
     <a1>fSwitch<a1>fParted<a1>bn2<a2><00><07><01><f4>
     <a1>fSwitch<a1>gThrough<81>bn2
     <a1>fSwitch<a1>eQuiet<f5>
+    <a1>gOrdered<0b>
     "#);
 }

@@ -206,6 +206,11 @@ impl Current {
     fn name(&self) -> UnderWay {
         UnderWay { to: self.to, left: self.left, round: self.terms.round }
     }
+
+    /// Whether a generation is one that it may lead by, and it is on its way.
+    fn leads_over(&self, step: GenerationNumber) -> bool {
+        self.stage == Stage::UnderWay && (self.from..self.to).contains(&step)
+    }
 }
 
 impl Switching {
@@ -303,8 +308,7 @@ impl Switching {
         if seen.active != current.to {
             // From elsewhere than on the way nothing leads on: another switch has begun since. Where the way begins the host
             // still is when it was ordered to go on from a step of its way in the moment in which that became active.
-            let on_the_way = current.stage == Stage::UnderWay && (current.from..current.to).contains(&seen.active);
-            return on_the_way.then_some(Act::GoOn(current.to));
+            return self.beyond(seen.active).map(Act::GoOn);
         }
         match (current.confirmed, current.guard, current.terms.policy.guard_ms) {
             (false, None, Some(ms)) => return Some(Act::Guard(Guard::new(ms))),
@@ -314,6 +318,14 @@ impl Switching {
         // A return that could not be begun is marked, however well the generation serves that was to be left.
         let is_to_be_left = current.left.is_none() && self.is_withdrawn(current.to, current.terms.round);
         (seen.converged && !is_to_be_left).then_some(Act::Settle)
+    }
+
+    /// Where the switch leads beyond a generation that is a step of its way: of words about the switch this is the one that
+    /// is meant.
+    #[must_use]
+    pub fn beyond(&self, step: GenerationNumber) -> Option<GenerationNumber> {
+        let leads_on = |c: &&Current| c.leads_over(step) && self.withdrawal_of(c).is_none();
+        self.current.as_ref().filter(leads_on).map(|c| c.to)
     }
 
     /// The withdrawal of the generation that a switch leads to, if it is not a return already.
@@ -352,8 +364,7 @@ impl Switching {
     /// Whether the cancel of a switch to a generation, which may be a step of the way, is of the one that this host is in.
     #[must_use]
     pub fn leads_over(&self, generation: GenerationNumber) -> bool {
-        let on_the_way = |c: &Current| c.stage == Stage::UnderWay && (c.from..c.to).contains(&generation);
-        self.current.as_ref().is_some_and(|c| c.left.is_none() && (c.to == generation || on_the_way(c)))
+        self.current.as_ref().is_some_and(|c| c.left.is_none() && (c.to == generation || c.leads_over(generation)))
     }
 
     /// Whether this host has settled in a switch in which another one, under way in it, asks something of it.

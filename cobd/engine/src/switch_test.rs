@@ -195,6 +195,7 @@ fn a_host_that_was_away_goes_on_until_it_is_there() {
     assert_eq!(switch.next(seen(5, None, true)), Some(Act::GoOn(number(8))));
     assert_eq!(switch.next(seen(4, None, true)), None, "it is elsewhere");
     assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle));
+    assert_eq!([4, 5, 6, 8].map(|step| switch.beyond(number(step)).map(|g| g.0)), [None, Some(8), Some(8), None]);
 }
 
 #[test]

@@ -161,8 +161,7 @@ impl Daemon {
 
     fn switch(&mut self, generation: GenerationNumber, how: SwitchHow, terms: Terms, asked: Asked) {
         let Asked { who, reply } = asked;
-        let going = self.engine.going_to();
-        if generation == self.here() && generation != GenerationNumber(0) {
+        if generation == self.goal() && generation != GenerationNumber(0) {
             self.widen(&terms.only, &who);
             // What stands still here goes on with `resume` alone.
             let told_again = self.engine.held().is_none() && self.speak_again(&who);
@@ -175,7 +174,8 @@ impl Daemon {
                 self.done(reply, true, format!("generation {generation}: other hosts are told of it again"));
                 return;
             }
-            let word = if going.is_some() { "is being switched to" } else { "is active" };
+            let is_active = generation == self.engine.generation();
+            let word = if is_active { "is active" } else { "is being switched to" };
             let held = match self.engine.held() {
                 Some(_) => ", and was cancelled: `cobctl resume` goes on with it",
                 None => "",
@@ -190,20 +190,28 @@ impl Daemon {
         }
     }
 
-    /// The generation that this host goes to, else the one that it has.
+    /// The generation that this host goes to, else the one that it has: it may be a step of a longer way.
     pub(super) fn here(&self) -> GenerationNumber {
         self.engine.going_to().unwrap_or(self.engine.generation())
     }
 
-    /// The newest generation that this host has been told to go to, also when it has left it again.
-    pub(super) fn newest(&self) -> Result<GenerationNumber, FetchError> {
-        Ok(self.generations.returned_from()?.map_or(self.here(), |left| left.max(self.here())))
+    /// Where the switch leads that this host is in, by however many steps; else the generation that it has. Words about a
+    /// switch are measured by this.
+    pub(super) fn goal(&self) -> GenerationNumber {
+        let here = self.here();
+        self.switch.beyond(here).unwrap_or(here)
     }
 
-    /// Whether this host may go to a generation.
+    /// The newest generation that this host has been told to go to, also when it has left it again.
+    pub(super) fn newest(&self) -> Result<GenerationNumber, FetchError> {
+        let goal = self.goal();
+        Ok(self.generations.returned_from()?.map_or(goal, |left| left.max(goal)))
+    }
+
+    /// Whether this host may go to a generation. The step that it is on its way to lies ahead.
     pub(super) fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
         let here = self.here();
-        if generation > here || here == GenerationNumber(0) {
+        if generation > here || here == GenerationNumber(0) || generation == here && here < self.goal() {
             return Ok(Way::Forward);
         }
         let newest = self.newest()?;
@@ -351,13 +359,22 @@ impl Daemon {
     ) -> Result<(), FetchError> {
         let Route { goal, next: prepared } = route;
         let generation = prepared.manifest.generation;
-        if let Start::Return { left } = start {
-            // It may lead forward, for a host that had not come so far.
-            self.generations.note_return(self.newest()?.max(left))?;
+        // What is left is the newest that it was told to go to. It may lead forward, for a host that had not come so far.
+        let left = match start {
+            Start::Return { left } => Some(self.newest()?.max(left)),
+            Start::Ordered(_) if goal.generation < self.goal() => Some(self.newest()?),
+            Start::Ordered(_) | Start::Followed | Start::Told | Start::Onward => None,
+        };
+        if let Some(left) = left {
+            self.generations.note_return(left)?;
         }
         if generation == self.here() {
             // On its way there already: only where it leads to is another.
-            self.begin(&goal, start, false, who)?;
+            self.begin(&goal, start, left, who, true);
+            if self.engine.held().is_some() {
+                self.feed(Event::Order(Order::Unhold));
+            }
+            self.ahead.meet((goal.generation != generation).then_some(goal));
             return Ok(());
         }
         let way = self.way_to(generation)?;
@@ -373,14 +390,12 @@ impl Daemon {
                 return Err(FetchError::Bad { generation, what });
             }
             Way::Back(_) => {
-                let newest = self.newest()?;
-                let order = self.order_of(&prepared, Some(newest));
-                self.generations.note_return(newest)?;
+                let order = self.order_of(&prepared, left);
                 Event::Back { generation, bundle, in_process, order }
             }
         };
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
-        self.begin(&goal, start, matches!(way, Way::Back(_)), who)?;
+        self.begin(&goal, start, left, who, false);
         self.part_for(&prepared.manifest);
         self.coming = Some(prepared);
         self.at_hand = None;

@@ -68,9 +68,9 @@ impl Fetches {
 impl Daemon {
     /// The generation to which a switch is under way here: `go` was said, and it has not converged since.
     fn switching(&self) -> Option<GenerationNumber> {
-        let active = self.engine.generation();
+        let (active, goal) = (self.engine.generation(), self.goal());
         let converging = active != GenerationNumber(0) && !self.book.durable().settled && !self.engine.is_converged();
-        self.engine.going_to().or(converging.then_some(active))
+        (goal != active || converging).then_some(goal)
     }
 
     /// A change object that this host waits for, so as to activate, counts as left.
@@ -107,7 +107,8 @@ impl Daemon {
             self.done(reply, fetching, detail.to_owned());
             return;
         };
-        if let Some(other) = wanted.filter(|w| *w != generation) {
+        // Who looks at the host sees the step that it is at.
+        if let Some(other) = wanted.filter(|w| *w != generation && *w != self.here()) {
             let what = format!("the switch under way is to generation {generation}, not to {other}");
             let hint = format!("`cobctl cancel {generation}` cancels it; without a number, whichever is under way");
             self.refuse(reply, RefusalKind::Conflict, &what, &hint);
@@ -165,8 +166,8 @@ impl Daemon {
     }
 
     pub(super) fn call_off(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
-        if self.switching() == Some(generation) {
-            let what = format!("go was said already: this host is being switched to generation {generation}");
+        if let Some(goal) = self.switching().filter(|goal| *goal == generation || self.here() == generation) {
+            let what = format!("go was said already: this host is being switched to generation {goal}");
             let hint = "`cobctl cancel` stops it where it is; to go back, switch to the generation before";
             self.refuse(reply, RefusalKind::Conflict, &what, hint);
             return;
@@ -199,7 +200,7 @@ impl Daemon {
         self.done(reply, changed, format!("generation {generation}: {detail}"));
     }
 
-    /// Generations that are here, newer than the one that this host has or goes to, and were never gone to.
+    /// Generations that are here, newer than the one that this host has or goes to, by whatever steps, and were never gone to.
     pub(super) fn prepared(&self) -> Vec<GenerationNumber> {
         let Ok(newest) = self.newest() else { return Vec::new() };
         self.generations.kept().into_iter().filter(|g| *g > newest).collect()
@@ -249,8 +250,8 @@ impl Daemon {
         generation: GenerationNumber,
         seen: Option<GenerationNumber>,
     ) -> Option<GenerationNumber> {
-        let here = self.here();
-        (generation < here && seen.is_some_and(|seen| seen < here)).then_some(here)
+        let goal = self.goal();
+        (generation < goal && seen.is_some_and(|seen| seen < goal)).then_some(goal)
     }
 
     pub(super) fn refuse_overtaken(&mut self, generation: GenerationNumber, newer: GenerationNumber, reply: Reply) {

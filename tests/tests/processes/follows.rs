@@ -36,7 +36,7 @@ cobs:
     )
 }
 
-fn publish(cluster: &mut Cluster, number: u64) -> GenerationNumber {
+pub(crate) fn publish(cluster: &mut Cluster, number: u64) -> GenerationNumber {
     let text = model(number, &cluster.dir.path().display().to_string());
     let folder = cluster.write_model("model", &[("model.yaml", &text), QUICK, VERSIONED, CHECK]);
     cluster.generate(&folder)

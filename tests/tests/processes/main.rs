@@ -29,6 +29,7 @@ mod service;
 mod setup;
 mod siege;
 mod signed;
+mod steps;
 mod switches;
 mod withdrawals;
 mod words;

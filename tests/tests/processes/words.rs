@@ -65,7 +65,7 @@ fn begun(cluster: &Cluster, after: GenerationNumber) {
     cluster.until(PATIENCE, || slow_file(cluster, "log").exists(), "the slow one has begun");
 }
 
-fn order(cluster: &Cluster, host: &str, word: &str, body: &str) -> serde_json::Value {
+pub(crate) fn order(cluster: &Cluster, host: &str, word: &str, body: &str) -> serde_json::Value {
     let answer = cluster.http(host, "POST", &format!("/v1/{word}"), body).unwrap_or_else(|e| panic!("{word}: {e}"));
     serde_json::from_str(&answer).expect("an answer")
 }

@@ -36,7 +36,7 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
 fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
     let of = |h: &HostStatus| {
         let converging = h.generation.filter(|_| !h.converged && !h.settled);
-        h.held.or(h.switching_to).or(converging)
+        h.held.or(h.goal()).or(converging)
     };
     cluster.hosts.iter().filter(|h| h.reachable).filter_map(of).max()
 }

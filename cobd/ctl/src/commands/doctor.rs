@@ -207,7 +207,7 @@ fn covers(listens: &str, named: &str) -> bool {
 /// Whether it goes by the generation of the depot.
 fn generation(manifest: &Manifest, side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     let status = side.status;
-    let has = status.switching_to.or(status.generation);
+    let has = status.goal().or(status.generation);
     if has != Some(manifest.generation) {
         let has = has.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
         let newest = manifest.generation;

@@ -54,5 +54,5 @@ pub(super) fn named_in(
 
 /// Nothing of it is left, and nothing keeps it from going.
 fn is_through(host: &HostStatus) -> bool {
-    host.cob_count() == 0 && host.switching_to.is_none() && host.converged && !host.paused
+    host.cob_count() == 0 && host.goal().is_none() && host.converged && !host.paused
 }

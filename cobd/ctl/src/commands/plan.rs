@@ -129,7 +129,7 @@ fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) 
         let what = format!("not generation {from} on {}: planned as if all hosts had that", list(&others, 6));
         screen.problem("warning", &what);
     }
-    let moving = names(&|h| h.reachable && (h.switching_to.is_some() || !h.converged) && h.generation.is_some());
+    let moving = names(&|h| h.reachable && (h.goal().is_some() || !h.converged) && h.generation.is_some());
     if !moving.is_empty() {
         screen.problem("note", &format!("not converged, and planned from where it is now: {}", list(&moving, 6)));
     }

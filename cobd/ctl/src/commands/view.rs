@@ -178,7 +178,7 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
         let (mark, state) = host_state(host);
         table.add_row([
             format!("{} {}", mark.sign(), host.name),
-            match (host.generation, host.switching_to) {
+            match (host.generation, host.switching_to.or(host.goal())) {
                 (Some(active), Some(next)) => format!("{active} → {next}"),
                 (Some(active), None) => active.to_string(),
                 (None, Some(next)) => format!("– → {next}"),
@@ -200,7 +200,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
         return (Mark::Unknown, format!("unreachable: {}", clean(why)));
     }
     let failed = host.cobs.iter().filter(|c| needs_a_hand(c)).count();
-    let mut parts = vec![if host.switching_to.is_some() {
+    let mut parts = vec![if host.goal().is_some() {
         "switching".to_owned()
     } else if host.generation.is_none() {
         "empty".to_owned()

@@ -30,8 +30,11 @@ pub struct PastHost {
     /// To which it was on its way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
-    /// An operator had paused it.
+    /// An operator had paused it, or it stood still for a switch that was cancelled.
     pub paused: bool,
+    /// The generation whose switch was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<GenerationNumber>,
     /// Its change objects, by id.
     pub cobs: Vec<PastCob>,
 }
@@ -75,6 +78,7 @@ struct Host {
     generation: Option<GenerationNumber>,
     switching_to: Option<GenerationNumber>,
     paused: bool,
+    held: Option<GenerationNumber>,
     cobs: BTreeMap<CobId, Cob>,
 }
 
@@ -127,9 +131,14 @@ impl Host {
         }
         match entry.event.as_str() {
             "activate" => self.switching_to = None,
-            "go" => self.switching_to = generation_in(&entry.detail),
+            "go" => {
+                self.switching_to = generation_in(&entry.detail);
+                self.held = None;
+            }
             "pause" => self.paused = true,
-            "resume" => self.paused = false,
+            "resume" => (self.paused, self.held) = (false, None),
+            "cancel" => self.held = generation_in(&entry.detail),
+            "unhold" => self.held = None,
             // Of what was only asked for nothing is left in a new life.
             "daemon" => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
             _ => {}
@@ -160,8 +169,9 @@ impl Host {
         let whole = reachable && self.first.is_some_and(|(seq, _)| seq <= 1);
         let there = self.cobs.into_iter().filter(|(_, cob)| !cob.gone);
         let cobs = there.map(|(id, cob)| cob.picture(id, whole)).collect();
-        let Host { generation, switching_to, paused, .. } = self;
-        PastHost { name, reachable, missing, generation, switching_to, paused, cobs }
+        let Host { generation, switching_to, paused, held, .. } = self;
+        let paused = paused || held.is_some();
+        PastHost { name, reachable, missing, generation, switching_to, paused, held, cobs }
     }
 }
 
@@ -288,8 +298,10 @@ impl PastHost {
         if let Some(to) = self.switching_to {
             text.push_str(&format!(", on its way to {to}"));
         }
-        if self.paused {
-            text.push_str(", paused");
+        match self.held {
+            Some(held) => text.push_str(&format!(", held: the switch to generation {held} was cancelled")),
+            None if self.paused => text.push_str(", paused"),
+            None => {}
         }
         text
     }
@@ -390,6 +402,33 @@ mod tests {
         assert_eq!(words(95), "generation 7; down[]");
         assert_eq!(words(115), "generation 7; up[]");
         assert_eq!(words(125), "generation 7; not there");
+    }
+
+    #[test]
+    fn a_host_that_was_held_or_paused_is_told_as_such() {
+        let order =
+            |seq, ts_ns, event, detail: &str| HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") };
+        let all = [
+            order(1, 10, "pause", ""),
+            order(2, 20, "cancel", "the switch to generation 7 by \"ann\""),
+            order(3, 30, "unhold", "what was cancelled leads elsewhere"),
+            order(4, 40, "resume", ""),
+            order(5, 50, "cancel", "the switch to generation 8"),
+            order(6, 60, "go", "to generation 9"),
+        ];
+        let seen = |moment| {
+            let host = at(moment, &all);
+            (host.paused, host.held.map(|g| g.0), host.words())
+        };
+        assert_eq!(seen(15), (true, None, "generation 7, paused".to_owned()));
+        assert_eq!(
+            seen(25),
+            (true, Some(7), "generation 7, held: the switch to generation 7 was cancelled".to_owned())
+        );
+        assert_eq!(seen(35), (true, None, "generation 7, paused".to_owned()), "held no more, and paused still");
+        assert_eq!(seen(45), (false, None, "generation 7".to_owned()));
+        assert_eq!(seen(55).1, Some(8));
+        assert_eq!(seen(65), (false, None, "generation 7, on its way to 9".to_owned()));
     }
 
     #[test]

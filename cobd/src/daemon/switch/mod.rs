@@ -188,6 +188,11 @@ impl SwitchWatch {
         }
     }
 
+    /// Where the switch that the host is in leads beyond a step of its way.
+    pub(in crate::daemon) fn beyond(&self, step: GenerationNumber) -> Option<GenerationNumber> {
+        self.state.beyond(step)
+    }
+
     /// Whether it tells no other host of the generation that it has or goes to.
     pub(in crate::daemon) fn is_alone(&self) -> bool {
         self.state.current.as_ref().is_some_and(|c| c.left.is_none() && (c.terms.alone || c.quiet))
@@ -218,11 +223,7 @@ impl Daemon {
         match start {
             // Gone to again by an order alone.
             Start::Followed if self.switch.state.withdrawn.contains_key(&goal) => false,
-            Start::Ordered(_) | Start::Followed => {
-                let on_its_way = self.current_goal() == Some(goal);
-                let goes = self.engine.going_to().is_some() || next == Some(Act::GoOn(goal));
-                goal != self.here() && !(on_its_way && goes)
-            }
+            Start::Ordered(_) | Start::Followed => goal != self.goal(),
             Start::Told => {
                 let told = self.switch.told.as_ref().filter(|t| t.generation == goal);
                 told.is_some_and(|t| self.goes_when_told(goal, t.terms.round))
@@ -233,24 +234,26 @@ impl Daemon {
             }
             Start::Onward => {
                 self.switch.fetching = None;
-                next == Some(Act::GoOn(goal))
+                next == Some(Act::GoOn(goal)) && self.engine.held().is_none()
             }
         }
     }
 
-    /// Puts on record that the host sets out, before the first `Go` on the way, and tells others.
+    /// Puts on record that the host sets out, before the first `Go` on the way, and tells others. `left`: what an order
+    /// leaves for something older; `on_its_way`: it goes by the step that it is at, and no `go` follows that bears a name.
     pub(in crate::daemon) fn begin(
         &mut self,
         goal: &Arc<Manifest>,
         start: Start,
-        back: bool,
+        left: Option<GenerationNumber>,
         who: Option<&str>,
-    ) -> Result<(), FetchError> {
+        on_its_way: bool,
+    ) {
         let (from, to) = (self.engine.generation(), goal.generation);
         let before = self.switch.state.current.as_ref().map(|c| c.terms).unwrap_or_default();
         let round = self.switch.state.round_of_order(to);
         let (left, terms) = match start {
-            Start::Onward => return Ok(()),
+            Start::Onward => return,
             Start::Return { left } => (Some(left), before),
             Start::Told => {
                 let told = self.switch.told.take();
@@ -259,7 +262,7 @@ impl Daemon {
             Start::Followed => (None, Terms { policy: goal.policy, round, alone: false }),
             Start::Ordered(how) => {
                 let terms = Terms { policy: policy(goal.policy, how), round, alone: how.alone };
-                (if back { Some(self.newest()?) } else { None }, terms)
+                (left, terms)
             }
         };
         if let (Some(left), Start::Ordered(_)) = (left, start) {
@@ -273,7 +276,7 @@ impl Daemon {
         let up = self.links.status().into_iter().filter(|p| guarded && p.up).map(|p| p.host);
         let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
-        self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, None);
+        self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, who.filter(|_| on_its_way));
         self.switch.guard = None;
         if left.is_none() {
             self.spread_switch();
@@ -281,7 +284,6 @@ impl Daemon {
             // Who goes back does not wait for others to say so.
             self.tell_all_of_switch();
         }
-        Ok(())
     }
 
     /// The hosts that had to be reached, when it was the guard of this host that fired.
@@ -380,8 +382,8 @@ impl Daemon {
     /// An operator's word: back from the generation that was gone to last.
     pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, asked: Asked) {
         let Asked { who, reply } = asked;
-        let left = self.current_goal().unwrap_or(self.here()).max(self.here());
-        if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.here()))
+        let left = self.current_goal().unwrap_or_default().max(self.goal());
+        if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.goal()))
         {
             let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
             return self.done(reply, false, detail);

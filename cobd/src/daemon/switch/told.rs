@@ -125,10 +125,10 @@ impl Daemon {
 
     /// Whether this host goes where another one says that it goes: onward only, and to nothing that was left.
     pub(super) fn goes_when_told(&self, generation: GenerationNumber, round: u32) -> bool {
-        let here = self.here().max(self.current_goal().unwrap_or_default());
+        let goal = self.goal().max(self.current_goal().unwrap_or_default());
         let again = self.switch.state.withdrawn.contains_key(&generation);
         self.engine.generation() != GenerationNumber(0)
-            && generation > here
+            && generation > goal
             && !self.switch.state.is_withdrawn(generation, round)
             && (again || self.newest().is_ok_and(|newest| generation > newest))
     }

@@ -133,7 +133,7 @@ async fn run_within(
         Report::new(plan.generation).finish(context, screen, &first, &plan.expected)?;
         return Ok(Exit::No);
     }
-    let known = first.hosts.iter().filter_map(|h| h.generation.max(h.switching_to));
+    let known = first.hosts.iter().filter_map(|h| h.newest());
     plan.newest = known.max().unwrap_or_default();
     add_leaving(context, &mut plan, &first, None)?;
     // A later generation may have given the address of one of them to another host.
@@ -242,7 +242,7 @@ async fn say_go(
 
 /// What to do where the newest generation was left by those that had gone to it: who wants that again has to name it.
 fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus, screen: &mut Screen) -> Option<String> {
-    let goes = |host: &&HostStatus| host.generation.max(host.switching_to) == Some(plan.generation);
+    let goes = |host: &&HostStatus| host.newest() == Some(plan.generation);
     let left: Vec<&HostName> =
         first.hosts.iter().filter(|h| h.withdrawn.contains(&plan.generation)).map(|h| &h.name).collect();
     if left.is_empty() || first.hosts.iter().any(|host| goes(&host)) {
@@ -397,5 +397,5 @@ fn is_on_other_terms(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> b
 /// Whether a host has the generation active, with no switch under way.
 fn is_there(cluster: &ClusterStatus, target: &Target, generation: GenerationNumber) -> bool {
     let host = cluster.hosts.iter().find(|h| target.name.as_ref() == Some(&h.name));
-    host.is_some_and(|h| h.reachable && h.generation == Some(generation) && h.switching_to.is_none())
+    host.is_some_and(|h| h.reachable && h.generation == Some(generation) && h.goal().is_none())
 }

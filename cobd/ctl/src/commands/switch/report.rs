@@ -476,7 +476,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> usize {
 }
 
 fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
-    let there = |h: &&HostStatus| h.reachable && h.generation == Some(plan.generation) && h.switching_to.is_none();
+    let there = |h: &&HostStatus| h.reachable && h.generation == Some(plan.generation) && h.goal().is_none();
     let known = sum(cluster.hosts.iter().filter(there).map(HostStatus::cob_count));
     let total = sum(plan.expected.cobs.values().copied()).max(known);
     let at_rest = sum(cluster.hosts.iter().filter(there).map(|h| h.at_rest));

@@ -248,7 +248,7 @@ impl Run<'_> {
 
     /// It has the generation already.
     fn is_told(&self, host: &HostName) -> bool {
-        let has = |h: &HostStatus| h.reachable && h.generation.max(h.switching_to) == Some(self.plan.generation);
+        let has = |h: &HostStatus| h.reachable && h.newest() == Some(self.plan.generation);
         self.first.hosts.iter().any(|h| h.name == *host && has(h))
     }
 
@@ -590,7 +590,7 @@ fn unsettled(verdict: &Verdict) -> Vec<String> {
 /// Somebody else has sent one of them to a newer generation, or has cancelled the switch.
 fn elsewhere(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<String> {
     cluster.hosts.iter().find_map(|h| {
-        let newest = h.switching_to.or(h.generation)?;
+        let newest = h.goal().or(h.generation)?;
         if newest > generation {
             return Some(format!("{} was sent to generation {newest} meanwhile", h.name));
         }

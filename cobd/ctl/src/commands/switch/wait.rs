@@ -151,7 +151,7 @@ fn withdrawn(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<Ve
     let done = |host: &HostStatus| match of(host) {
         Some(switch) => switch.stage != SwitchStage::Going,
         // Where a failure holds the others, they go on.
-        None => host.converged && host.switching_to.is_none(),
+        None => host.converged && host.goal().is_none(),
     };
     let some = cluster.hosts.iter().any(|host| of(host).is_some());
     let over = cluster.hosts.iter().filter(|host| host.reachable).all(done);
@@ -164,7 +164,7 @@ fn withdrawn(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<Ve
 fn replaced(cluster: &ClusterStatus, plan: &Plan) -> Option<(HostName, GenerationNumber)> {
     let known = plan.generation.max(plan.newest);
     cluster.hosts.iter().find_map(|h| {
-        let newest = h.generation.max(h.switching_to)?;
+        let newest = h.newest()?;
         (newest > known).then(|| (h.name.clone(), newest))
     })
 }
