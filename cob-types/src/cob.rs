@@ -16,6 +16,11 @@ use crate::small::SmallMap;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(#[serde(with = "serde_bytes")] pub [u8; 16]);
 
+impl Fingerprint {
+    /// Stands for nothing at all: no content has it.
+    pub const NOTHING: Self = Self([0; 16]);
+}
+
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))

@@ -109,9 +109,62 @@ impl Kind {
         self.states.contains(state)
     }
 
+    /// Whether a change object of the kind `before` may go on as one of this kind under the same id: what finds out and
+    /// changes the state of the one does so of the other. Else it has to leave as what it was, and to come anew.
+    ///
+    /// So it is of kinds of one name, which may have changed, of the forms of a service, script or plug-in, and of kinds
+    /// that have another name and are the same otherwise.
+    #[must_use]
+    pub fn continues(&self, before: &Self) -> bool {
+        self.family() == before.family() || Self { name: before.name.clone(), ..self.clone() } == *before
+    }
+
+    /// The name, without what tells the forms of a built-in kind apart that the contents ask for.
+    fn family(&self) -> &str {
+        let name = self.name.as_str();
+        let of =
+            |family: &&str| name.strip_prefix(*family).is_some_and(|form| form.is_empty() || form.starts_with('.'));
+        ["service", "script", "plugin"].into_iter().find(of).unwrap_or(name)
+    }
+
     /// The state `outdated`, if the kind has it.
     #[must_use]
     pub fn outdated(&self) -> Option<&StateName> {
         self.states.iter().find(|s| **s == StateName::OUTDATED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str, backend: &str) -> Kind {
+        let state = |name: &str| StateName::new(name).expect("a state");
+        Kind {
+            name: KindName::new(name).expect("a name"),
+            backend: backend.to_owned(),
+            states: vec![state("down"), state("up")],
+            preferred: state("up"),
+            pre_remove: state("down"),
+            priority: vec![state("down"), state("up")],
+            check: Check { run: None, timeout_ms: 1, interval_ms: None },
+            transitions: Vec::new(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_kind_goes_on_from_its_own_forms_and_from_what_is_the_same() {
+        let other = |kind: Kind| Kind { check: Check { timeout_ms: 2, ..kind.check.clone() }, ..kind };
+        let continues = |now: &Kind, before: &Kind| now.continues(before);
+        assert!(continues(&other(kind("web", "command")), &kind("web", "command")), "it has changed");
+        assert!(continues(&kind("web", "command"), &kind("server", "command")), "under another name");
+        assert!(!continues(&other(kind("web", "command")), &kind("server", "command")));
+        for (now, before) in [("service", "service.unit"), ("service.reload", "service"), ("script.1", "script.2")] {
+            assert!(continues(&other(kind(now, "a")), &kind(before, "b")), "{now} from {before}");
+        }
+        for (now, before) in [("file-tree", "service"), ("scripts", "script"), ("actions.a", "actions.b")] {
+            assert!(!continues(&kind(now, "a"), &kind(before, "b")), "{now} from {before}");
+        }
     }
 }

@@ -27,8 +27,9 @@ pub struct SwitchOrder {
     /// Those of *other* hosts that must be final before a host activates. Its own it waits for in any case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<HostName, BTreeSet<CobId>>,
-    /// Change objects of both generations that leave all the same, and come anew: what their moves have done is
-    /// taken back by their reverts before the other content is applied.
+    /// Change objects of both generations that leave all the same, and come anew: those that are something else in the
+    /// second one, of a [kind](crate::kind::Kind::continues) that can't go on from theirs; and on a way back those
+    /// whose moves are taken back by their reverts before the other content is applied.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taken_back: BTreeSet<CobId>,
 }

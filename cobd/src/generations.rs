@@ -514,6 +514,12 @@ impl Prepared {
         addresses(&self.manifest)
     }
 
+    /// The kind of a change object of it.
+    #[must_use]
+    pub fn kind_of(&self, cob: &CobId) -> Option<&Kind> {
+        self.bundle.kinds().get(self.bundle.kind_of(cob)?)
+    }
+
     /// Whether a change object is in it.
     #[must_use]
     pub fn has(&self, cob: &CobId) -> bool {

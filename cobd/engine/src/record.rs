@@ -155,7 +155,12 @@ pub enum Body {
         detail: String,
     },
     /// The content changed, or a return found it running inside a daemon that died: its state is not known.
-    Unknown { cob: CobId },
+    Unknown {
+        cob: CobId,
+        /// It rests on something from now on, and rested on nothing before.
+        #[serde(default, skip_serializing_if = "is_default")]
+        from_nothing: bool,
+    },
     /// An operator's word.
     Ordered(OrderRecord),
     /// Told for the history only.
@@ -464,8 +469,11 @@ impl Durable {
                 c.failed = *failed;
                 c.rests_on = *rests_on;
             }
-            Body::Unknown { cob } => {
+            Body::Unknown { cob, from_nothing } => {
                 let c = self.cob(cob);
+                if *from_nothing {
+                    c.rests_on = Some(Fingerprint::NOTHING);
+                }
                 c.state = None;
                 c.failed = false;
                 c.failures = 0;

@@ -102,7 +102,7 @@ fn one_of_each() -> Vec<Body> {
             rests_on: None,
             detail: String::new(),
         },
-        Body::Unknown { cob: cob() },
+        Body::Unknown { cob: cob(), from_nothing: false },
     ];
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));

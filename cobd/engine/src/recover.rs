@@ -184,7 +184,7 @@ impl Engine {
             }
             if o.state.is_none() && was.state.is_some() {
                 let id = cx.names.cob_id(cob).clone();
-                cx.record(Body::Unknown { cob: id });
+                cx.record(Body::Unknown { cob: id, from_nothing: false });
                 // The record forgets these; what was given up stays given up until somebody says otherwise.
                 o.failed = false;
                 o.failures = 0;

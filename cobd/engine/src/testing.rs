@@ -232,7 +232,7 @@ fn tell_record(body: &Body) -> String {
         }
         Body::Lapsed { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),
         Body::Note { cob, note } => tell_note(cob, note),
-        Body::Unknown { cob } => format!("write: {cob} unknown"),
+        Body::Unknown { cob, .. } => format!("write: {cob} unknown"),
         Body::Life(life) => format!("write: life {}", life.start),
         Body::Final { cob } => format!("write: {cob} is final"),
         Body::Told { cobs } => {

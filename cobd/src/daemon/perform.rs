@@ -137,12 +137,14 @@ impl Daemon {
             let kind_before = before.kind_of(id).and_then(|kind| before.kinds().get(kind));
             let kind_now = bundle.kind_of(id).and_then(|kind| bundle.kinds().get(kind));
             concerned.extend(kind_before.into_iter().chain(kind_now).map(|kind| kind.backend.clone()));
-            if bundle.has(id) {
-                new.extend(Some(id).filter(|id| bundle.has_files(id)).cloned());
+            new.extend(Some(id).filter(|id| bundle.has(id) && bundle.has_files(id)).cloned());
+            let keeps = before.get(id).is_some_and(|cob| cob.leaves_as_it_is());
+            let goes_on = kind_before.zip(kind_now).is_none_or(|(before, now)| keeps || now.continues(before));
+            if bundle.has(id) && goes_on {
                 continue;
             }
             self.last_lines.remove(id);
-            if before.get(id).is_some_and(|cob| cob.leaves_as_it_is()) {
+            if keeps {
                 self.kinds.forget_kept(id);
             } else {
                 drop(self.kinds.forget(id));
@@ -223,7 +225,11 @@ impl Daemon {
         let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
         // A job that was decided on before an activation begins under the generation before: the engine is ahead.
         let context = ready.context_in(&active.prepared)?;
-        let leaving = !ready.cob.leaves_as_it_is() && self.coming.as_ref().is_some_and(|coming| !coming.has(cob));
+        let leaving = !ready.cob.leaves_as_it_is()
+            && self
+                .coming
+                .as_ref()
+                .is_some_and(|coming| coming.kind_of(cob).is_none_or(|next| !next.continues(ready.kind)));
         Ok(Context { imports, leaving, ..context })
     }
 

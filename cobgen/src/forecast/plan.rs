@@ -119,8 +119,10 @@ pub enum Why {
     New,
     /// The generation lacks it.
     Leaves,
-    /// Its content, its files or its kind differ.
+    /// Its content, its files or its kind's definition differ.
     Content,
+    /// It is something else, of another kind: what it was leaves, and it comes anew.
+    Kind,
     /// It rests on others (`restarts_on`) of which the content differs.
     RestsOn {
         /// Those.

@@ -36,6 +36,7 @@ pub(super) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> 
         match (old, new) {
             (_, None) => Why::Leaves,
             (None, Some(_)) => Why::New,
+            (Some(old), Some(new)) if !new.kind.continues(old.kind) => Why::Kind,
             (Some(old), Some(new)) if old.cob.fingerprint != new.cob.fingerprint => {
                 let same = old.cob.content == new.cob.content && old.cob.files == new.cob.files && old.kind == new.kind;
                 let on = if same && old.cob.rests_on != new.cob.rests_on { rests_on(id, sides) } else { Vec::new() };

@@ -169,7 +169,7 @@ enum Left {
     Goes,
     /// As it is.
     Stays,
-    /// It comes again, with other content.
+    /// It comes again: as something else, or with other content on a way back.
     TakenBack,
 }
 
@@ -178,12 +178,11 @@ fn leaving_of(old: Option<&Bundle>, new: Option<&Bundle>, is_back: bool) -> Vec<
     let left = |id: &CobId, cob: &Cob| match new.and_then(|new| new.cobs.get(id)) {
         None if cob.leaves_as_it_is() => Some(Left::Stays),
         None => Some(Left::Goes),
+        Some(next) if next.fingerprint == cob.fingerprint || cob.leaves_as_it_is() => None,
         Some(next) => {
-            let is_taken_back = is_back
-                && next.fingerprint != cob.fingerprint
-                && !cob.leaves_as_it_is()
-                && old.kinds.get(&cob.kind).is_some_and(has_reverts);
-            is_taken_back.then_some(Left::TakenBack)
+            let kind = old.kinds.get(&cob.kind)?;
+            let continues = new.and_then(|new| new.kinds.get(&next.kind)).is_some_and(|next| next.continues(kind));
+            (!continues || is_back && has_reverts(kind)).then_some(Left::TakenBack)
         }
     };
     old.cobs.iter().filter_map(|(id, cob)| Some((id.clone(), left(id, cob)?))).collect()

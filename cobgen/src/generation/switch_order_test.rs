@@ -147,3 +147,33 @@ fn on_the_way_back_moves_with_reverts_are_taken_back() {
     assert_eq!(try_told(&new, &old, true).expect("an order"), ["h1/a is taken back"]);
     assert_eq!(try_told(&old, &new, false).expect("an order"), [""; 0]);
 }
+
+#[test]
+fn what_becomes_something_else_leaves_as_what_it_was() {
+    let mut old = Sketch::new();
+    old.kind("disk", &["down", "up"], &["down>up", "up>down"]).kind(
+        "script.1",
+        &["down", "up"],
+        &["down>up", "up>down"],
+    );
+    old.cob_of("disk", "h1/a", "up").cob_of("script.1", "h1/s", "up").cob("h2/b", "up").requires("h2/b", "h1/a");
+    let mut new = old.clone();
+    new.draft.cobs.remove(&id("h1/a"));
+    new.draft.cobs.remove(&id("h1/s"));
+    new.kind("tape", &["down", "up"], &["up>down", "down>up"]).kind(
+        "script.2",
+        &["down", "up"],
+        &["up>down", "down>up"],
+    );
+    new.cob_of("tape", "h1/a", "up").cob_of("script.2", "h1/s", "up");
+    assert_eq!(told(&old, &new), ["h1/a is taken back"], "another script is one still");
+    assert_eq!(try_told(&new, &old, true).expect("an order"), ["h1/a is taken back"]);
+    // Another name alone makes nothing else of it.
+    let mut same = old.clone();
+    same.draft.cobs.remove(&id("h1/a"));
+    same.kind("store", &["down", "up"], &["down>up", "up>down"]).cob_of("store", "h1/a", "up");
+    assert_eq!(told(&old, &same), [""; 0]);
+    // What stays as it is when it leaves is not undone.
+    old.draft.cobs.get_mut(&id("h1/a")).expect("there").value.keep = true;
+    assert_eq!(told(&old, &new), [""; 0]);
+}

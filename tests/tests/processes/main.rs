@@ -18,6 +18,7 @@ mod flap;
 mod follows;
 mod hostile;
 mod kills;
+mod kinds;
 mod left_behind;
 mod observed;
 mod orders;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cob_types::Number;
+use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 
 use crate::effect::Run;
@@ -282,6 +283,9 @@ impl Object {
     pub(crate) fn adopt(&mut self, cx: &mut Cx<'_>, spec: Arc<Spec>) {
         let same_content = self.spec.fingerprint == spec.fingerprint;
         let taken_over = self.spec.observe && !spec.observe;
+        // What it was brought to where it is with, and by whom, is not known of an observed one.
+        let rests_anew = self.spec.rests_on.is_none() && spec.rests_on.is_some();
+        let from_nothing = rests_anew && self.rested_on.is_none() && !self.spec.observe;
         self.spec = spec;
         self.renew();
         if taken_over {
@@ -299,7 +303,10 @@ impl Object {
         self.check_failures = 0;
         self.check_at = Time(0);
         self.since = cx.now;
+        if from_nothing {
+            self.rested_on = Some(Fingerprint::NOTHING);
+        }
         let cob = cx.names.cob_id(self.me).clone();
-        cx.record(Body::Unknown { cob });
+        cx.record(Body::Unknown { cob, from_nothing });
     }
 }

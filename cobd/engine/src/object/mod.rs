@@ -36,6 +36,8 @@ mod granting_test;
 mod observe_test;
 #[cfg(test)]
 mod probe_test;
+#[cfg(test)]
+mod rests_test;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};

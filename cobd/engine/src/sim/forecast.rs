@@ -14,7 +14,9 @@ use std::sync::Arc;
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::status::{Trouble, Wait};
-use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName, SwitchOrder};
+use cob_types::{
+    Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, Number, StateName, SwitchOrder,
+};
 
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
@@ -193,6 +195,12 @@ pub fn course(switch: &Switch, pace: &mut impl Pace) -> Course {
     run.conclude()
 }
 
+/// A change object with its kind.
+fn in_bundle<'b>(bundle: &'b Bundle, id: &CobId) -> Option<(&'b Cob, &'b Kind)> {
+    let cob = bundle.cobs.get(id)?;
+    Some((cob, bundle.kinds.get(&cob.kind)?))
+}
+
 /// Whether some of these are elsewhere than where they should be.
 fn displaced(bundle: &Bundle, states: &BTreeMap<CobId, StateName>) -> bool {
     !states.is_empty()
@@ -314,17 +322,29 @@ impl<P: Pace> Running<'_, P> {
     }
 
     /// The state as its own host calls it: `outdated` where it was made with other content than the active one.
-    fn judged(&self, host: usize, cob: &CobId) -> Option<StateName> {
-        let Place { state, content } = self.places.get(cob)?;
+    fn judged(&self, host: usize, id: &CobId) -> Option<StateName> {
+        let Place { state, content } = self.places.get(id)?;
         let host = &self.hosts[host];
-        let bundle = if host.engine.generation() == self.to { Some(&host.after) } else { host.before.as_ref() };
-        let outdated = || {
-            let cob = bundle?.cobs.get(cob)?;
-            let kind = bundle?.kinds.get(&cob.kind)?;
-            let old = content.is_some_and(|content| content != cob.fingerprint) && *state != kind.pre_remove;
-            kind.outdated().filter(|_| old).cloned()
+        let (bundle, before) = match host.engine.generation() == self.to {
+            true => (Some(&*host.after), host.before.as_deref()),
+            false => (host.before.as_deref(), None),
         };
-        Some(outdated().unwrap_or_else(|| state.clone()))
+        let otherwise = || {
+            let (cob, kind) = in_bundle(bundle?, id)?;
+            let was =
+                before.and_then(|before| in_bundle(before, id)).filter(|(was, _)| Some(was.fingerprint) == *content);
+            if was.is_some_and(|(_, was)| !kind.continues(was)) {
+                // It has left as what it was.
+                return Some(kind.pre_remove.clone());
+            }
+            // What it rests on is looked at where it is found to be where it should be.
+            let rests_anew = was.is_some_and(|(was, old)| {
+                old == kind && was.content == cob.content && was.files == cob.files && *state != cob.preferred
+            });
+            let old = content.is_some_and(|content| content != cob.fingerprint) && *state != kind.pre_remove;
+            kind.outdated().filter(|_| old && !rests_anew).cloned()
+        };
+        Some(otherwise().unwrap_or_else(|| state.clone()))
     }
 
     fn acted(&mut self, host: usize, job: Number, step: usize) {

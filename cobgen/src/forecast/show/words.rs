@@ -195,6 +195,7 @@ fn why(plan: &SwitchPlan, why: &Why) -> String {
         Why::New => "it is new".to_owned(),
         Why::Leaves => "it leaves".to_owned(),
         Why::Content => "its own content differs".to_owned(),
+        Why::Kind => "it is of another kind: what it was leaves, and it comes anew".to_owned(),
         Why::RestsOn { on } => format!("it rests on {}", names(on.iter().map(CobId::as_str))),
         Why::Preferred => "it prefers another state".to_owned(),
         Why::Astray => "it is not where it should be".to_owned(),

@@ -1,0 +1,56 @@
+//! What rests on something counts as outdated once that is not what it was brought up with.
+
+use std::sync::Arc;
+
+use cob_types::GenerationNumber;
+use cob_types::canonical;
+use cob_types::cob::Fingerprint;
+
+use crate::event::Event;
+use crate::testing::{Bench, bundle, free};
+
+const X: &str = "h/x: 0 1 outdated, is 1, prefers 1";
+
+/// A generation in which `h/x` rests on this, if on anything. What it rests on is part of its content.
+fn go(generation: u64, cob: &str, rests_on: Option<u8>) -> Event {
+    let mut bundle = bundle(&[cob]);
+    for cob in bundle.cobs.values_mut().map(Arc::make_mut) {
+        cob.rests_on = rests_on.map(|n| Fingerprint([n; 16]));
+        cob.fingerprint = canonical::fingerprint(&[&[rests_on.unwrap_or_default()]]);
+    }
+    let generation = GenerationNumber(generation);
+    Event::Go { generation, bundle: Arc::new(bundle).into(), in_process: Vec::new(), order: free(generation.0) }
+}
+
+/// What is begun when the check in a next generation finds it on.
+fn begun(b: &mut Bench, go: Event) -> Vec<String> {
+    b.event(go);
+    let told = b.found("h/x", "1");
+    told.into_iter().filter(|t| t.starts_with("act ")).collect()
+}
+
+#[test]
+fn one_that_has_rested_on_nothing_is_outdated_once_it_rests_on_something() {
+    let mut b = Bench::new(&[X]);
+    assert_eq!(begun(&mut b, go(2, X, Some(1))), ["act h/x outdated -> 1, attempt 1"]);
+    b.ended("h/x", true);
+    assert_eq!(begun(&mut b, go(3, X, Some(1))), [""; 0], "nothing is new");
+    assert_eq!(begun(&mut b, go(4, X, Some(2))), ["act h/x outdated -> 1, attempt 1"]);
+}
+
+#[test]
+fn that_it_rested_on_nothing_is_known_after_a_restart() {
+    let mut b = Bench::new(&[X]);
+    b.event(go(2, X, Some(1)));
+    b.returns();
+    let told = b.found("h/x", "1");
+    assert!(told.contains(&"act h/x outdated -> 1, attempt 1".to_owned()), "{told:?}");
+}
+
+#[test]
+fn what_an_observed_one_was_brought_up_with_is_not_known() {
+    let observed = format!("{X}, observed");
+    let mut b = Bench::new(&[&observed]);
+    assert_eq!(begun(&mut b, go(2, X, Some(1))), [""; 0]);
+    assert_eq!(begun(&mut b, go(3, X, Some(2))), ["act h/x outdated -> 1, attempt 1"]);
+}
