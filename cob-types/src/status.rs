@@ -76,6 +76,10 @@ pub struct HostStatus {
     /// The host's clock when it answered.
     #[serde(default)]
     pub now_ns: u64,
+    /// How far that was ahead of the machine's clock when the daemon was started, if by more than a minute: an earlier life had
+    /// begun with a clock that was wrong, and times go on from there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clock_ahead_s: u64,
     /// What has gone over its links in this life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCounters>,
@@ -249,6 +253,7 @@ impl HostStatus {
             identity: None,
             listen: None,
             now_ns: 0,
+            clock_ahead_s: 0,
             links: None,
             refused: Refused::default(),
             peers: Vec::new(),
@@ -367,6 +372,22 @@ pub struct PeerStatus {
     /// Why it is not, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What the daemon at its other end says does not count here, link or not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unheard: Option<Unheard>,
+}
+
+/// Why what a daemon says does not count at another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unheard {
+    /// This life of it was fenced by an operator.
+    Fenced,
+    /// Another state folder has spoken in the host's name since.
+    Replaced,
+    /// A reason that a newer daemon knows, and this program does not.
+    #[serde(other)]
+    Other,
 }
 
 /// What the engine is doing with a change object.
@@ -534,6 +555,8 @@ pub enum Wait {
         /// So many may.
         at_most: u32,
     },
+    /// It could go, and its check, which it was told to make from time to time, has not ended.
+    Check,
     /// A reason that a newer daemon knows, and this program does not.
     #[serde(other)]
     Other,

@@ -7,11 +7,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cob_engine::Time;
 
+/// A clock that was ahead so far when it was started is told of.
+pub const FAR_AHEAD: Duration = Duration::from_mins(1);
+
 /// A clock that only goes forward.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     began: Instant,
     began_ns: u64,
+    ahead: Duration,
 }
 
 impl Clock {
@@ -20,7 +24,15 @@ impl Clock {
     pub fn start(not_before: Time) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
-        Self { began: Instant::now(), began_ns: wall.max(not_before.0) }
+        let began_ns = wall.max(not_before.0);
+        Self { began: Instant::now(), began_ns, ahead: Duration::from_nanos(began_ns - wall) }
+    }
+
+    /// How far it was ahead of the wall clock when it was started, as times on record were: an earlier life had begun with a
+    /// wall clock that was wrong.
+    #[must_use]
+    pub fn ahead(&self) -> Duration {
+        self.ahead
     }
 
     /// The time.

@@ -57,9 +57,9 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Ended { cob, from, to, attempt, ok, error, span, failed, .. } => {
             return ended(of("end", cob), of("failed", cob), (from, to), *attempt, *ok, error, *span, *failed);
         }
-        Body::Checked { cob, state, drift, detail, .. } => HistoryEntry {
+        Body::Checked { cob, state, drift, detail, unclear, .. } => HistoryEntry {
             to: state.clone(),
-            ok: Some(state.is_some()),
+            ok: Some(state.is_some() && !unclear),
             detail: detail.clone(),
             ..of(if *drift { "drift" } else { "check" }, cob)
         },

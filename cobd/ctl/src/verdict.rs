@@ -199,6 +199,7 @@ fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
         | Wait::Leaving
         | Wait::Observed { .. }
         | Wait::Limit { .. }
+        | Wait::Check
         | Wait::Other => None,
     })
 }

@@ -313,6 +313,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
         Wait::Failed => "gave up: retry by hand".to_owned(),
         Wait::Paused => "paused: resume by hand".to_owned(),
         Wait::Limit { at_most } => format!("its turn: {at_most} at a time"),
+        Wait::Check => "its check to end".to_owned(),
         Wait::Other => "something that a newer daemon knows".to_owned(),
         Wait::Rest { until_ns } => format!("rests for {}", span(until_ns.saturating_sub(now_ns))),
         Wait::NoRoute { to } => format!("no route to {to}"),

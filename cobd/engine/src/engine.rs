@@ -21,7 +21,7 @@ use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
 use crate::object::granting::Asked;
 use crate::object::probe::{Probed, Probing};
-use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
+use crate::object::{Activity, CHECKS_UNTIL_FAILED, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord};
 use crate::time::Time;
@@ -599,5 +599,6 @@ pub(crate) fn is_settled(object: &Object) -> bool {
         && !object.acting()
         && !object.retiring
         && !object.failed
+        && object.check_failures < CHECKS_UNTIL_FAILED
         && object.next_spec.is_none()
 }

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Refused, Request};
+use cob_types::status::Unheard;
 use cob_types::{Batch, HostName, Incarnation, Item, Number};
 
 use crate::engine::Engine;
@@ -18,7 +19,7 @@ use crate::time::{Span, Time};
 
 const HELLO: Span = Span::secs(1);
 const HELLO_CAP: Span = Span::secs(60);
-/// The most ids of reinstalled hosts that are remembered.
+/// The most state folders of reinstalled hosts that are remembered.
 const PAST_MAX: usize = 64;
 /// The most states in a set, and the most steps of a probe, that are taken from the wire.
 const SET_MAX: usize = cob_types::kind::MAX_STATES;
@@ -28,8 +29,10 @@ const SET_MAX: usize = cob_types::kind::MAX_STATES;
 pub(crate) struct Peer {
     /// The life that it is in; none: no hello yet.
     pub(crate) life: Option<Incarnation>,
-    /// Ids of its state folders before the present one: late words of those are refused.
-    past: Vec<u64>,
+    /// The last lives of its state folders before the present one: late words of those are refused.
+    past: Vec<Incarnation>,
+    /// Why the last that it said did not count.
+    unheard: Option<Unheard>,
     /// It has acknowledged our hello of this life.
     acked: bool,
     /// Ours was said since it last mattered; it is repeated by a timer alone.
@@ -168,12 +171,23 @@ impl Engine {
         }
     }
 
+    /// Why what a host said last was refused, if it was: its daemon lives, and is not heard here.
+    #[must_use]
+    pub fn unheard(&self, host: &HostName) -> Option<Unheard> {
+        self.find_peer(host)?.1.unheard
+    }
+
     /// Whether words of this life count; a hello in the batch may open a new one.
     fn admit(&mut self, host: HostRef, batch: &Batch, now: Time) -> bool {
         let life = batch.incarnation;
         let peer = self.peer(host);
-        let fenced = peer.fenced.is_some_and(|f| life.compare(f).is_some_and(Ordering::is_le));
-        if fenced || peer.past.contains(&life.id) {
+        let is_over = |end: &Incarnation| life.compare(*end).is_some_and(Ordering::is_le);
+        peer.unheard = match (peer.fenced.as_ref().is_some_and(is_over), peer.past.iter().any(is_over)) {
+            (true, _) => Some(Unheard::Fenced),
+            (false, true) => Some(Unheard::Replaced),
+            (false, false) => None,
+        };
+        if peer.unheard.is_some() {
             return false;
         }
         let known = peer.life.and_then(|k| life.compare(k));
@@ -201,7 +215,9 @@ impl Engine {
         if let Some(old) = peer.life
             && reinstalled
         {
-            peer.past.push(old.id);
+            // A folder that comes back is not of the past any more.
+            peer.past.retain(|past| past.id != life.id);
+            peer.past.push(old);
             if peer.past.len() > PAST_MAX {
                 peer.past.remove(0);
             }

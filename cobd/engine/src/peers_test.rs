@@ -1,6 +1,7 @@
 //! Hellos: which numbers of other lives count, and what a return says and believes.
 
 use cob_types::HostName;
+use cob_types::status::Unheard;
 
 use crate::event::{Event, Order};
 use crate::testing::Bench;
@@ -66,6 +67,34 @@ fn words_of_an_older_life_mean_nothing() {
     b.hears("hello a/a of h/b #1.7");
     assert_eq!(b.hears_late("release a/a of h/b #1.7"), [""; 0]);
     assert_eq!(b.hears("release a/a of h/b #1.7"), ["write: h/b back from a/a #1.7", "a: released a/a of h/b #1.7"]);
+}
+
+#[test]
+fn a_folder_that_another_one_took_the_place_of_counts_again_from_its_next_life_on() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    let host = HostName::new("a").expect("a host");
+    assert_eq!(b.engine.unheard(&host), None);
+    b.replaced("a", 7);
+    b.hears_together("a", &["hello"]);
+    b.replaced("a", 99);
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), [""; 0], "late words of the folder before");
+    assert_eq!(b.engine.unheard(&host), Some(Unheard::Replaced));
+    b.restarted("a");
+    b.hears_together("a", &["hello"]);
+    assert_eq!(b.engine.unheard(&host), None);
+    assert!(b.hears("request a/a of h/b@1 #2.7").contains(&"write: h/b@1 granted to a/a #2.7".to_owned()));
+}
+
+#[test]
+fn that_a_fenced_life_speaks_is_known() {
+    let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
+    let host = HostName::new("a").expect("a host");
+    b.event(Event::Order(Order::Fence(host.clone())));
+    assert_eq!(b.hears("request a/a of h/b@1 #1.7"), [""; 0]);
+    assert_eq!(b.engine.unheard(&host), Some(Unheard::Fenced));
+    b.restarted("a");
+    b.hears_together("a", &["hello"]);
+    assert_eq!(b.engine.unheard(&host), None);
 }
 
 #[test]

@@ -153,6 +153,12 @@ pub enum Body {
         /// What it rests on, where that is known.
         rests_on: Option<Fingerprint>,
         detail: String,
+        /// The check could not tell: the state is the one that was known before.
+        #[serde(default, skip_serializing_if = "is_default")]
+        unclear: bool,
+        /// It was found where its failed attempts were to lead: they count no more.
+        #[serde(default, skip_serializing_if = "is_default")]
+        renewed: bool,
     },
     /// The content changed, or a return found it running inside a daemon that died: its state is not known.
     Unknown {
@@ -365,6 +371,9 @@ pub struct DurableCob {
     /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     pub lapsed: SmallMap<CobId, Box<GrantOut>>,
+    /// Checks in a row that could not tell the state, since it was known.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unclear: u32,
 }
 
 impl Durable {
@@ -450,6 +459,7 @@ impl Durable {
                 c.action = None;
                 c.token.clone_from(token);
                 c.state.clone_from(state);
+                c.unclear = 0;
                 c.failures = *failures;
                 c.failed = *failed;
                 c.values.clone_from(values);
@@ -459,8 +469,12 @@ impl Durable {
                 }
                 c.since = record.at;
             }
-            Body::Checked { cob, state, failed, values, rests_on, .. } => {
+            Body::Checked { cob, state, failed, values, rests_on, unclear, renewed, .. } => {
                 let c = self.cob(cob);
+                c.unclear = if *unclear { c.unclear.saturating_add(1) } else { 0 };
+                if *renewed {
+                    c.failures = 0;
+                }
                 if c.state != *state {
                     c.since = record.at;
                 }
@@ -471,6 +485,7 @@ impl Durable {
             }
             Body::Unknown { cob, from_nothing } => {
                 let c = self.cob(cob);
+                c.unclear = 0;
                 if *from_nothing {
                     c.rests_on = Some(Fingerprint::NOTHING);
                 }
@@ -498,6 +513,7 @@ impl Durable {
                 let c = self.cob(cob);
                 c.failed = false;
                 c.failures = 0;
+                c.unclear = 0;
             }
             Body::Ordered(OrderRecord::Fence(host, incarnation)) => {
                 self.fenced.insert(host.clone(), *incarnation);

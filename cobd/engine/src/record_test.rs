@@ -101,6 +101,8 @@ fn one_of_each() -> Vec<Body> {
             values: Default::default(),
             rests_on: None,
             detail: String::new(),
+            unclear: false,
+            renewed: false,
         },
         Body::Unknown { cob: cob(), from_nothing: false },
     ];

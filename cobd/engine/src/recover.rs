@@ -169,7 +169,9 @@ impl Engine {
                 o.left_under.clone_from(&was.token);
             }
             o.since = if was.since == Time(0) { now } else { was.since };
-            o.check_at = if o.state.is_some() { Time::NEVER } else { Time(0) };
+            // What could not be told is looked at again, and is not well until then.
+            o.check_failures = if o.state.is_some() { was.unclear } else { 0 };
+            o.check_at = if o.state.is_some() && was.unclear == 0 { Time::NEVER } else { Time(0) };
             for request in grants {
                 if let Err(at) = o.request_ix(request.asker) {
                     o.requests.insert(at, request);
@@ -356,6 +358,7 @@ impl Engine {
             grants: granted.collect(),
             lapsed: lapsed.collect(),
             since: object.since,
+            unclear: if object.state.is_some() { object.check_failures } else { 0 },
         }
     }
 }

@@ -5,7 +5,7 @@ use cob_types::{CobId, Number, StateName};
 
 use crate::engine::Engine;
 use crate::names::CobRef;
-use crate::object::{Activity, Object, Request};
+use crate::object::{Activity, CHECKS_UNTIL_FAILED, Object, Request};
 use crate::spec::StateIx;
 use crate::time::Time;
 
@@ -116,7 +116,7 @@ impl Engine {
             preferred: name(o.spec.preferred),
             phase,
             since_ns: o.since.0,
-            failed: o.failed || o.check_failures >= crate::object::CHECKS_UNTIL_FAILED,
+            failed: o.failed || o.check_failures >= CHECKS_UNTIL_FAILED,
             retiring: o.retiring,
             waits_for,
             action: self.action_status(o),
@@ -209,6 +209,9 @@ impl Engine {
         }
         if self.is_paused() && away && waits.is_empty() {
             waits.push(Wait::Paused);
+        }
+        if away && waits.is_empty() && matches!(o.activity, Activity::Checking { .. }) {
+            waits.push(Wait::Check);
         }
         if let Some(at_most) = self.limit.at_most().filter(|_| o.view.limited && waits.is_empty()) {
             waits.push(Wait::Limit { at_most });

@@ -93,6 +93,11 @@ impl Bench {
         self.lives.get_mut(host).expect("it was met").start += 1;
     }
 
+    /// A daemon with another state folder speaks for the other host.
+    pub(crate) fn replaced(&mut self, host: &str, id: u64) {
+        self.lives.get_mut(host).expect("it was met").id = id;
+    }
+
     /// A message of another host arrives.
     pub(crate) fn hears(&mut self, text: &str) -> Vec<String> {
         let item = read(text, self.engine.life());
@@ -123,6 +128,13 @@ impl Bench {
         let job = self.jobs[&cob];
         let found = CheckOutcome::Found { state, values: Values::new(), detail: String::new() };
         self.event(Event::CheckEnded { cob, job, found })
+    }
+
+    /// The check that runs can't tell.
+    pub(crate) fn not_told(&mut self, cob: &str) -> Vec<String> {
+        let cob = id(cob);
+        let job = self.jobs[&cob];
+        self.event(Event::CheckEnded { cob, job, found: CheckOutcome::Failed("no idea".to_owned()) })
     }
 
     /// The action that runs has ended.
@@ -227,8 +239,11 @@ fn tell_record(body: &Body) -> String {
             let gave_up = if *failed { ", gave up" } else { "" };
             format!("write: {cob} ended {how}, is {}{gave_up}{}", state(now), tell_token(token.as_deref()))
         }
-        Body::Checked { cob, state: now, drift, .. } => {
-            format!("write: {cob} found {}{}", state(now), if *drift { ", drifted" } else { "" })
+        Body::Checked { cob, unclear: true, .. } => format!("write: {cob} can't be told"),
+        Body::Checked { cob, state: now, drift, renewed, .. } => {
+            let drifted = if *drift { ", drifted" } else { "" };
+            let renewed = if *renewed { ", as its attempts were to bring about" } else { "" };
+            format!("write: {cob} found {}{drifted}{renewed}", state(now))
         }
         Body::Lapsed { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),
         Body::Note { cob, note } => tell_note(cob, note),

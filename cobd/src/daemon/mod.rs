@@ -41,6 +41,7 @@ use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
+use cob_types::status::Unheard;
 use cob_types::{CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
@@ -88,6 +89,8 @@ pub struct Daemon {
     quiet: Quiet,
     /// What peers said that is not theirs to say.
     refused: Refusals,
+    /// Hosts of which nothing counts that they say, as it was told last.
+    unheard: BTreeMap<HostName, Unheard>,
     /// The key of this host that is shown, or the newest that it has.
     identity: Option<PublicKey>,
     /// How links are protected.

@@ -1,11 +1,12 @@
 //! What the daemon tells of itself.
 
 use cob_types::outcome::OutcomeOf;
-use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters};
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters, PeerStatus};
 use cob_types::{CobId, GenerationNumber};
 use tracing::warn;
 
 use super::Daemon;
+use crate::clock::FAR_AHEAD;
 use crate::peer::Transport as _;
 use crate::web::{Access, Stands, StatusOf};
 
@@ -32,6 +33,7 @@ impl Daemon {
             identity: self.identity,
             listen: Some(format!("tcp://{}", self.links.address())),
             now_ns: now.0,
+            clock_ahead_s: if self.clock.ahead() >= FAR_AHEAD { self.clock.ahead().as_secs() } else { 0 },
             links: Some(LinkCounters {
                 sent: counters.sent,
                 sent_bytes: counters.sent_bytes,
@@ -40,7 +42,13 @@ impl Daemon {
                 dropped: counters.dropped,
             }),
             refused: self.links.refused() + self.refused.get(),
-            peers: self.links.status().into_iter().filter(|p| !through.contains(&p.host)).collect(),
+            peers: self
+                .links
+                .status()
+                .into_iter()
+                .filter(|p| !through.contains(&p.host))
+                .map(|p| PeerStatus { unheard: self.engine.unheard(&p.host), ..p })
+                .collect(),
             denied: self.front.api.denied(),
             switch_waits: self.engine.switch_waits(),
             cobs,

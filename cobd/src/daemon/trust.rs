@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_trust::SecretKey;
 use cob_trust::tls::Identity;
 use cob_types::generation::Security;
+use cob_types::status::Unheard;
 use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
 use tracing::{error, warn};
 
@@ -111,6 +112,25 @@ impl Daemon {
         // A batch that was of switches alone concerns no change object.
         if all == 0 || !received.batch.items.is_empty() {
             self.feed(cob_engine::Event::Received(received.batch));
+            self.note_unheard(host);
+        }
+    }
+
+    /// Says once that what a host says does not count here.
+    fn note_unheard(&mut self, host: &HostName) {
+        let Some(why) = self.engine.unheard(host) else {
+            self.unheard.remove(host);
+            return;
+        };
+        self.refused.add(Reason::Replayed);
+        if self.unheard.insert(host.clone(), why) != Some(why) {
+            let why = match why {
+                Unheard::Fenced => "this life of its daemon was fenced: its daemon has to be started again",
+                Unheard::Replaced | Unheard::Other => {
+                    "another state folder has spoken in its name since: do two daemons call themselves so?"
+                }
+            };
+            warn!(%host, why, "what a host says does not count");
         }
     }
 }

@@ -233,13 +233,15 @@ impl Daemon {
             self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them: HOST/budget/NAME");
             return;
         };
+        // What lets as many go as the model does is no limit, also where a later model gives more.
+        let at_most = at_most.filter(|k| *k < tokens);
         let changed = self.engine.limited_budgets().get(&budget).copied() != at_most;
         if changed {
             self.feed_ordered(Event::Order(Order::LimitBudget(budget.clone(), at_most)), who);
         }
         let detail = match at_most {
-            Some(k) if k < tokens => format!("{budget}: {} instead of {tokens}", count(k, "token")),
-            Some(_) | None => format!("{budget}: {}, as the model says", count(tokens, "token")),
+            Some(k) => format!("{budget}: {} instead of {tokens}", count(k, "token")),
+            None => format!("{budget}: {}, as the model says", count(tokens, "token")),
         };
         self.done(reply, changed, detail);
     }

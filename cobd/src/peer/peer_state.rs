@@ -69,6 +69,7 @@ impl Peer {
             up: state.up.is_some(),
             since_ns: state.since_ns,
             error: state.error.clone(),
+            unheard: None,
         }
     }
 }

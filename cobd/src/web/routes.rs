@@ -292,7 +292,7 @@ async fn events(
                 let mut status = api.ask(|reply| Ask::Status { of, reply }).await.ok()?;
                 if of == StatusOf::Restless {
                     // Those that are up would be most of it in a large cluster, with each change once more.
-                    status.peers.retain(|peer| !peer.up);
+                    status.peers.retain(|peer| !peer.up || peer.unheard.is_some());
                 }
                 Some(status)
             }

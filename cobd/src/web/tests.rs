@@ -31,7 +31,7 @@ fn host_status() -> HostStatus {
 }
 
 fn peer(name: &str, up: bool) -> PeerStatus {
-    PeerStatus { host: HostName::new(name).expect("a name"), up, since_ns: 3, error: None }
+    PeerStatus { host: HostName::new(name).expect("a name"), up, since_ns: 3, error: None, unheard: None }
 }
 
 fn entry(seq: u64) -> HistoryEntry {

@@ -161,6 +161,32 @@ fn who_rests_on_another_one_names_it() {
 }
 
 #[test]
+fn what_prefers_another_state_is_not_outdated_by_what_it_rests_on() {
+    let mut before = Sketch::new();
+    before.cob("n1/config", "up").cob("n2/db", "up").restarts_on("n2/db", "n1/config");
+    let mut after = before.clone();
+    after.content("n1/config", json!({"price": 11}));
+    after.draft.cobs.get_mut(&id("n2/db")).expect("there").value.preferred = "down".parse().expect("a state");
+    let plan = planned(&generation(&before, 1), &generation(&after, 2), "\"*\": 1s").plan;
+    let moves: Vec<String> = hops(&plan).iter().filter_map(|hop| Some(hop.rsplit_once(' ')?.0.to_owned())).collect();
+    assert!(moves.contains(&"n2/db up>down".to_owned()), "{moves:?}");
+}
+
+#[test]
+fn what_becomes_something_else_leaves_and_comes_anew() {
+    let mut before = Sketch::new();
+    before.kind("disk", &["off", "on"], &["off>on", "on>off"]).cob_of("disk", "n1/x", "on");
+    before.cob("n2/y", "up").requires("n2/y", "n1/x");
+    let mut after = Sketch::new();
+    after.cob("n1/x", "up").cob("n2/y", "up").requires("n2/y", "n1/x");
+    let plan = planned(&generation(&before, 1), &generation(&after, 2), "check: 0s\nmessage: 0s\n\"*\": 1s").plan;
+    let expected =
+        ["n2/y up>down 0..1000", "n1/x on>off 1000..2000", "n1/x down>up 2000..3000", "n2/y down>up 3000..4000"];
+    assert_eq!(hops(&plan), expected);
+    assert!(plan.transitions[1..3].iter().all(|step| step.why == Why::Kind), "{:?}", plan.transitions);
+}
+
+#[test]
 fn what_has_time_to_spare_says_how_much() {
     let mut before = Sketch::new();
     before.cob("n1/a", "up").cob("n1/b", "up").cob("n2/c", "up");

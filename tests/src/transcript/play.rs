@@ -375,6 +375,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::Failed => "has given up".to_owned(),
         Wait::Paused => "paused".to_owned(),
         Wait::Limit { at_most } => format!("a place, of {at_most}"),
+        Wait::Check => "its check runs".to_owned(),
         Wait::Other => "something unknown".to_owned(),
         Wait::Rest { .. } => "rests".to_owned(),
         Wait::NoRoute { to } => format!("no route to {to}"),
@@ -419,6 +420,7 @@ fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
         | Wait::After { .. }
         | Wait::Observed { .. }
         | Wait::Limit { .. }
+        | Wait::Check
         | Wait::Other => None,
     });
     troubles.chain(waits).collect()

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use cob_tests::cluster::Cluster;
+use cob_types::CobId;
 use cob_types::check_round::CheckRound;
 
-use crate::words::{cobctl, run};
-use crate::{PATIENCE, cluster};
+use crate::words::{cobctl, run, told};
+use crate::{CHECK, PATIENCE, QUICK, cluster};
 
 /// `db` looks slowly: what it found is what was there half a second before its end.
 const MODEL: &str = r#"
@@ -123,4 +124,58 @@ fn a_host_without_a_generation_or_a_daemon_is_not_well() {
     assert_eq!(run(cobctl(&cluster, &["n1", "n2"], &["check"])).0, 3);
     let gone = cluster.http("n1", "GET", "/v1/check?round=7", "").expect_err("there was none");
     assert!(gone.contains("404") && gone.contains("check again"), "{gone}");
+}
+
+/// `n1/db` comes, and once it is there its checks can't tell; `n1/slow` keeps the switch open.
+const UNCLEAR: &str = r#"
+security: loopback-only
+switch: {on_failure: rollback}
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+kinds:
+  unclear:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: "[ ! -e $COB_STATE_DIR/state ] || { echo no idea; exit 7; }; echo down", interval: 1s}
+    transitions:
+      - {from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+  slow:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: ./check.sh}
+    transitions:
+      - {from: down, to: up, run: "sleep 600"}
+      - {from: up, to: down, run: "rm $COB_STATE_DIR/state"}
+cobs:
+  n1/app: {kind: quick}
+  n1/db: {kind: unclear}
+  n1/slow: {kind: slow}
+"#;
+
+#[test]
+fn a_switch_of_which_the_checks_can_not_tell_has_failed() {
+    const BEFORE: &str =
+        "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\"}}\ncobs: {n1/app: {kind: quick}}\n";
+    let mut cluster = cluster(&["n1"]);
+    let before = cluster.write_model("before", &[("model.yaml", BEFORE), QUICK, CHECK]);
+    let before = cluster.generate(&before);
+    cluster.bring_up(before, PATIENCE);
+    let after = cluster.write_model("after", &[("model.yaml", UNCLEAR), QUICK, CHECK]);
+    let after = cluster.generate(&after);
+    cluster.switch_all(after);
+    cluster.until(PATIENCE, || told(&cluster, "n1", "withdraw").len() == 1, "it is withdrawn");
+    let why = told(&cluster, "n1", "withdraw").remove(0);
+    assert!(why.contains("n1/db can't be checked") && why.contains("no idea"), "{why}");
+    let checks = cluster
+        .history("n1")
+        .into_iter()
+        .filter(|e| e.event == "check" && e.cob == Some(CobId::new("n1/db").expect("a name")));
+    let unclear: Vec<_> = checks.filter(|e| e.ok == Some(false)).collect();
+    assert!(
+        unclear.len() >= 3 && unclear.iter().all(|e| e.to.as_ref().is_some_and(|s| s.as_str() == "up")),
+        "{unclear:?}"
+    );
 }

@@ -1,7 +1,7 @@
 //! `cobctl trust doctor`: what keeps two hosts from believing each other.
 
 use cob_types::generation::{ManifestHost, Security};
-use cob_types::status::HostStatus;
+use cob_types::status::{HostStatus, Unheard};
 use cob_types::{HostName, Manifest, PublicKey};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -271,7 +271,7 @@ fn list(keys: &[PublicKey]) -> String {
 }
 
 fn linked(side: &Side<'_>, other: &Side<'_>) -> bool {
-    side.status.peers.iter().any(|p| p.up && p.host == other.status.name)
+    side.status.peers.iter().any(|p| p.up && p.unheard.is_none() && p.host == other.status.name)
 }
 
 /// What the daemons themselves say of it: the one that dials first.
@@ -281,6 +281,18 @@ fn told(sides: &[Side<'_>; 2]) -> Vec<Finding> {
     let why = |(side, other): (&Side<'_>, &Side<'_>)| {
         let name = &other.status.name;
         let peer = side.status.peers.iter().find(|p| p.host == *name);
+        let unheard = peer.and_then(|peer| peer.unheard);
+        if let Some(why) = unheard {
+            let (why, remedy) = match why {
+                Unheard::Fenced => ("this life of its daemon was fenced", format!("start cobd on {name} again")),
+                Unheard::Replaced | Unheard::Other => (
+                    "another daemon has spoken in its name since",
+                    format!("see that one daemon alone calls itself {name}, then start cobd there again"),
+                ),
+            };
+            let problem = format!("it hears nothing that {name} says: {why}");
+            return Some(Finding { host: side.status.name.clone(), problem, remedy });
+        }
         let problem = match peer {
             Some(peer) => format!("no link to {name}: {}", peer.error.as_ref()?),
             None if side.status.reachable => format!("its generation knows no {name}"),
@@ -325,7 +337,7 @@ mod tests {
             security: Some("identities".to_owned()),
             identity: Some(key(n)),
             listen: Some("tcp://0.0.0.0:7077".to_owned()),
-            peers: vec![PeerStatus { host: name(to), up: true, since_ns: 0, error: None }],
+            peers: vec![PeerStatus { host: name(to), up: true, since_ns: 0, error: None, unheard: None }],
             ..HostStatus::unknown(name(host))
         }
     }
@@ -377,6 +389,9 @@ mod tests {
         finds("n1", "no link to n2: wrong key", |_, one, _| {
             one.peers[0].up = false;
             one.peers[0].error = Some("wrong key".to_owned());
+        });
+        finds("n1", "it hears nothing that n2 says: this life of its daemon was fenced", |_, one, _| {
+            one.peers[0].unheard = Some(Unheard::Fenced);
         });
         finds("n2", "its generation knows no n1", |_, _, other| other.peers.clear());
     }

@@ -8,7 +8,7 @@ use crate::args::Which;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, refusing, unreached};
-use crate::words::{ago, clean, count, heading, lapse, list, phase, reasons, switch};
+use crate::words::{ago, clean, count, heading, lapse, list, phase, reasons, span, switch};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
 const MANY: usize = 60;
@@ -230,6 +230,13 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     let down: Vec<_> = host.peers.iter().filter(|p| !p.up).map(|p| &p.host).collect();
     if !down.is_empty() {
         parts.push(format!("no link to {}", list(down.iter(), 3)));
+    }
+    let unheard: Vec<_> = host.peers.iter().filter(|p| p.unheard.is_some()).map(|p| &p.host).collect();
+    if !unheard.is_empty() {
+        parts.push(format!("does not hear {}", list(unheard.iter(), 3)));
+    }
+    if host.clock_ahead_s > 0 {
+        parts.push(format!("its clock is {} ahead", span(host.clock_ahead_s.saturating_mul(1_000_000_000))));
     }
     if !host.lapses.is_empty() {
         parts.push(count(host.lapses.len(), "broken promise"));

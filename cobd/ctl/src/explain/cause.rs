@@ -1,6 +1,6 @@
 //! First causes: the reasons to wait behind which there is no other change object to look at.
 
-use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Phase, Trouble};
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Phase, Trouble, Unheard};
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
@@ -198,8 +198,15 @@ impl Cause {
     pub(super) fn rest(cob: &CobStatus, now_ns: u64, until_ns: u64) -> Self {
         let why: Vec<String> = cob.trouble.iter().map(trouble).collect();
         let why = if why.is_empty() { "it asks or moves again and again".to_owned() } else { why.join("; ") };
-        Self::new(CauseKind::Rest, format!("rests for {}: {why}", span(until_ns.saturating_sub(now_ns))))
-            .hint("two change objects undo each other: see `cobctl history --cob`")
+        let by_itself = cob.trouble.iter().any(|t| matches!(t, Trouble::Flap { because_of: None, .. }));
+        let id = &cob.id;
+        let hint = match by_itself {
+            true => format!(
+                "it does not stay there, or something else changes it: `cobctl history {id}`, `cobctl output {id}`"
+            ),
+            false => format!("two change objects undo each other: see `cobctl history {id}`"),
+        };
+        Self::new(CauseKind::Rest, format!("rests for {}: {why}", span(until_ns.saturating_sub(now_ns)))).hint(hint)
     }
 
     pub(super) fn leaving(cob: &CobStatus) -> Self {
@@ -284,6 +291,22 @@ impl Cause {
             "`cobctl trust doctor {} {}` looks into it: the network, addresses, keys",
             asking.name, link.host
         ))
+    }
+
+    /// What the asking one's host says does not count at the asked one's, or the other way round.
+    pub(super) fn unheard(asked: &CobId, says: &HostStatus, hears: &HostStatus, why: Unheard) -> Self {
+        let (says, hears) = (&says.name, &hears.name);
+        let (words, hint) = match why {
+            Unheard::Fenced => (
+                format!("can't ask {asked}: {says} was fenced, and {hears} takes nothing from this life of its daemon"),
+                format!("start cobd on {says} again: its next life counts"),
+            ),
+            Unheard::Replaced | Unheard::Other => (
+                format!("can't ask {asked}: {hears} has heard another daemon that calls itself {says} since"),
+                format!("see that one daemon alone calls itself {says}, then start cobd on {says} again"),
+            ),
+        };
+        Self::new(CauseKind::LinkDown, words).hint(hint)
     }
 
     pub(super) fn other_generation(

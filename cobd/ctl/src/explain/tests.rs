@@ -1,7 +1,7 @@
 //! Each kind of first cause, over clusters of a few change objects.
 
 use cob_types::status::{
-    CobStatus, Holder, HostStatus, Lapse, LapseCause, PeerStatus, Phase, SwitchWait, Trouble, Wait,
+    CobStatus, Holder, HostStatus, Lapse, LapseCause, PeerStatus, Phase, SwitchWait, Trouble, Unheard, Wait,
 };
 use cob_types::{CobId, GenerationNumber, HostName};
 
@@ -246,6 +246,10 @@ fn who_refuses_for_a_conflict_is_looked_at_too() {
     };
     let all = hosts(vec![conflict, up("n2/app", vec![refused])]);
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up was refused by n1/conf, which is in conflict: somebody has changed on the host what the model changes too");
+    // It has moved since, and is on its way: what it was when it refused is no news.
+    let mut moved = all.clone();
+    moved[0].cobs[0] = waiting("n1/conf", "absent", "present", vec![Wait::Paused]);
+    assert_eq!(told(&moved, "n2/app").0, CauseKind::Paused);
 }
 
 #[test]
@@ -292,11 +296,17 @@ fn hosts_that_do_not_meet_are_told_apart() {
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is up: its promise is on the way");
     all[1].generation = Some(GenerationNumber(6));
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is there in generation 6 on n1, asked for in generation 7 on n2: they do not meet until both have the same");
+    let n2 =
+        PeerStatus { host: all[0].name.clone(), up: true, since_ns: 0, error: None, unheard: Some(Unheard::Fenced) };
+    all[1].peers = vec![n2];
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: n2 was fenced, and n1 takes nothing from this life of its daemon");
+    all[1].peers.clear();
     all[0].peers = vec![PeerStatus {
         host: all[1].name.clone(),
         up: false,
         since_ns: NOW - s(30),
         error: Some("timed out".to_owned()),
+        unheard: None,
     }];
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: the link from n2 to n1 has been down for 30 s (timed out)");
     let known = PeerStatus {

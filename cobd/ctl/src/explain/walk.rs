@@ -238,7 +238,7 @@ impl<'a> Walk<'a, '_> {
     fn wait(&mut self, host: &'a HostStatus, cob: &'a CobStatus, wait: &Wait, found: &mut Found) {
         let now = host.now_ns;
         match wait {
-            Wait::Lock { cob: asked, refused: Some(reason), since_ns, .. } => {
+            Wait::Lock { cob: asked, refused: Some(reason), since_ns, .. } if self.still_refuses(asked, reason) => {
                 let is_lost = |wait: &Wait| matches!(wait, Wait::NoRoute { .. });
                 if matches!(self.look(asked), Seen::Found(_, refusing) if refusing.waits_for.iter().any(is_lost)) {
                     // It says itself what keeps it from what it was asked for, and what to do.
@@ -252,7 +252,7 @@ impl<'a> Walk<'a, '_> {
                     found.causes.push(Cause::refused(asked, reason));
                 }
             }
-            Wait::Lock { cob: asked, states: wanted, since_ns, recalled, refused: None } => {
+            Wait::Lock { cob: asked, states: wanted, since_ns, recalled, .. } => {
                 let wanted_words = format!("{asked} {}", states(wanted));
                 let for_ns = now.saturating_sub(*since_ns);
                 if *recalled {
@@ -297,7 +297,20 @@ impl<'a> Walk<'a, '_> {
             Wait::Leaving => found.causes.push(Cause::leaving(cob)),
             Wait::Observed { to } => found.causes.push(Cause::observed(cob, to)),
             Wait::Limit { at_most } => found.causes.push(Cause::limit(host, *at_most)),
+            Wait::Check => found.causes.push(Cause::checking(cob, now)),
             Wait::Other => found.causes.push(Cause::newer(host)),
+        }
+    }
+
+    /// Whether a refusal is of the state in which the one that was asked is: that it has moved on since is not told to the
+    /// one that was refused.
+    fn still_refuses(&mut self, asked: &CobId, reason: &str) -> bool {
+        let Some((from, _)) = reason.strip_prefix("no route leads from ").and_then(|r| r.split_once(' ')) else {
+            return true;
+        };
+        match self.look(asked) {
+            Seen::Found(_, refusing) => refusing.state.as_ref().is_some_and(|state| state.as_str() == from),
+            Seen::Absent(_) | Seen::Unreachable(_) | Seen::NotAsked => true,
         }
     }
 
@@ -309,13 +322,20 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// The link to the asked one's host is down.
+    /// The link to the asked one's host is down, or one of the two does not hear what the other one says.
     fn link_down(&mut self, asking: &HostStatus, asked: &CobId) -> Option<Cause> {
-        let link = asking.peers.iter().find(|p| p.host.as_str() == asked.host_str() && !p.up)?;
         let there = match self.look(asked) {
             Seen::Found(host, _) | Seen::Absent(host) => Some(host),
             Seen::Unreachable(_) | Seen::NotAsked => None,
         };
+        let unheard = |says: &HostStatus, hears: &HostStatus| {
+            let why = hears.peers.iter().find(|p| p.host == says.name)?.unheard?;
+            Some(Cause::unheard(asked, says, hears, why))
+        };
+        if let Some(cause) = there.and_then(|there| unheard(asking, there).or_else(|| unheard(there, asking))) {
+            return Some(cause);
+        }
+        let link = asking.peers.iter().find(|p| p.host.as_str() == asked.host_str() && !p.up)?;
         Some(Cause::link_down(asking, asked, link, there))
     }
 

@@ -25,6 +25,17 @@ pub(crate) enum Activity {
     Acting { job: Number, transition: u16 },
 }
 
+/// What a check says beyond the state.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    /// Another state than the one that was known.
+    drift: bool,
+    /// It could not tell, and another one was known before.
+    unclear: bool,
+    /// Failed attempts count no more.
+    renewed: bool,
+}
+
 /// A check that could not tell is repeated after this time, doubling.
 const CHECK_RETRY: Span = Span::secs(1);
 const CHECK_RETRY_CAP: Span = Span::secs(60);
@@ -76,13 +87,23 @@ impl Object {
     }
 
     fn found(&mut self, cx: &mut Cx<'_>, found: StateIx, values: Values, detail: String) {
-        self.check_failures = 0;
+        let was_unclear = std::mem::take(&mut self.check_failures) > 0;
         let state = self.judge_content(found);
         let before = self.state;
         let drift = before.is_some_and(|b| b != state);
+        let aim = self.last.as_ref().map_or(self.home(), |last| last.to);
+        let renewed = (self.failed || self.failures > 0) && state == aim;
+        if renewed {
+            // Whatever its attempts said, they have led there.
+            (self.failed, self.failures, self.retry_at) = (false, 0, Time(0));
+        }
         // A check that exports nothing takes nothing back of what the action exported: that holds as long
         // as the state does.
         if before == Some(state) && (values.is_empty() || *self.values == values) {
+            if renewed || was_unclear {
+                self.error = self.error.take().filter(|_| self.failed);
+                self.record_check(cx, Found { renewed, ..Found::default() }, detail);
+            }
             return;
         }
         if before != Some(state) {
@@ -93,7 +114,7 @@ impl Object {
         if !self.failed {
             self.error = None;
         }
-        self.record_check(cx, drift, detail);
+        self.record_check(cx, Found { drift, renewed, ..Found::default() }, detail);
         // After an activation the old content is expected to be found: an ordinary recall follows.
         if Some(state) != self.spec.kind.outdated || drift {
             self.tell_lapsed(cx);
@@ -123,10 +144,11 @@ impl Object {
         self.check_at = cx.now + CHECK_RETRY.doubled(times.min(16), CHECK_RETRY_CAP);
         self.error = Some(reason.clone().into());
         // A recheck that could not tell takes nothing back: the state was known.
-        self.record_check(cx, false, reason);
+        self.record_check(cx, Found { unclear: self.state.is_some(), ..Found::default() }, reason);
     }
 
-    fn record_check(&self, cx: &mut Cx<'_>, drift: bool, detail: String) {
+    fn record_check(&self, cx: &mut Cx<'_>, found: Found, detail: String) {
+        let Found { drift, unclear, renewed } = found;
         cx.record(Body::Checked {
             cob: cx.names.cob_id(self.me).clone(),
             state: self.state_id().map(|s| cx.names.state_name(s).clone()),
@@ -135,6 +157,8 @@ impl Object {
             values: self.values.as_ref().clone(),
             rests_on: self.rested_on,
             detail,
+            unclear,
+            renewed,
         });
     }
 
@@ -216,6 +240,7 @@ impl Object {
             }
         };
         self.outlived = false;
+        self.check_failures = 0;
         if std::mem::take(&mut self.suspect) {
             self.state = None;
         }

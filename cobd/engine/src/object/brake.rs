@@ -63,9 +63,18 @@ struct Tally {
 }
 
 impl Tally {
+    /// The first moment in which it begins anew.
+    fn forgiven_at(&self) -> Time {
+        self.last + FORGIVEN + Span(1)
+    }
+
+    fn is_forgiven(&self, now: Time) -> bool {
+        now >= self.forgiven_at() && self.rest_until == Time(0)
+    }
+
     /// Whether the next time may come now, so many being free. If so it is counted.
     fn pass(&mut self, free: u32, now: Time) -> Result<(), Time> {
-        if now > self.last + FORGIVEN && self.rest_until == Time(0) {
+        if self.is_forgiven(now) {
             self.times = 0;
         }
         if self.times >= free {
@@ -177,6 +186,23 @@ impl Brake {
             cx.note(me.0, Note::Flap { state: cx.names.state_name(me.1).clone(), times, because_of });
         }
         until
+    }
+
+    /// Forgets what has been quiet for long, and with it what was to be reported.
+    pub(crate) fn forgive(&mut self, now: Time) {
+        let counts = |tally: &Tally| !tally.is_forgiven(now);
+        self.asks.retain(|a| counts(&a.tally));
+        self.revisions.retain(|r| counts(&r.tally));
+        self.leaves.retain(|l| counts(&l.tally));
+    }
+
+    /// When something that is reported may be forgotten: it is no news for ever.
+    pub(crate) fn forgiven_at(&self) -> Option<Time> {
+        let asks = self.asks.iter().map(|a| (&a.tally, FREE));
+        let revisions = self.revisions.iter().map(|r| (&r.tally, FREE_REVISIONS));
+        let leaves = self.leaves.iter().map(|l| (&l.tally, FREE));
+        let all = asks.chain(revisions).chain(leaves);
+        all.filter(|(t, free)| t.times >= *free && t.rest_until == Time(0)).map(|(t, _)| t.forgiven_at()).min()
     }
 
     /// The earliest end of a rest that is on.

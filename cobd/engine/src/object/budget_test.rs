@@ -194,6 +194,7 @@ fn who_waits_for_a_token_tells_it_apart_from_its_other_locks() {
         | Wait::After { .. }
         | Wait::Observed { .. }
         | Wait::Limit { .. }
+        | Wait::Check
         | Wait::Other => None,
     };
     let mut told: Vec<_> = status.waits_for.iter().map(of).collect();

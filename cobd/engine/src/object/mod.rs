@@ -29,6 +29,8 @@ mod asking_test;
 #[cfg(test)]
 mod budget_test;
 #[cfg(test)]
+mod checks_test;
+#[cfg(test)]
 mod drift_test;
 #[cfg(test)]
 mod granting_test;

@@ -28,7 +28,7 @@ impl Object {
         let idle = matches!(self.activity, Activity::Idle);
         let check = if idle { self.check_at } else { Time::NEVER };
         let retry = if self.retry_at > cx.now && !self.failed { self.retry_at } else { Time::NEVER };
-        let rest = self.brake.next_end(cx.now).unwrap_or(Time::NEVER);
+        let rest = self.brake.next_end(cx.now).or_else(|| self.brake.forgiven_at()).unwrap_or(Time::NEVER);
         let probe = self.probe_deadline(cx).unwrap_or(Time::NEVER);
         check.min(retry).min(rest).min(probe).min(self.resend_at)
     }
@@ -38,6 +38,7 @@ impl Object {
         if self.acting() {
             return;
         }
+        self.brake.forgive(cx.now);
         if cx.now >= self.resend_at {
             self.resends = self.resends.saturating_add(1);
             self.resend_at = Time::NEVER;

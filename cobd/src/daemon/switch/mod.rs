@@ -109,7 +109,10 @@ impl SwitchWatch {
     /// Takes up what came of moves: it is looked at when all of the turn is known.
     pub(in crate::daemon) fn hear(&mut self, records: &[Record]) {
         for record in records {
-            if let Body::Ended { cob, failed: true, .. } | Body::Checked { cob, state: None, .. } = &record.body {
+            if let Body::Ended { cob, failed: true, .. }
+            | Body::Checked { cob, state: None, .. }
+            | Body::Checked { cob, unclear: true, .. } = &record.body
+            {
                 self.failed.push(cob.clone());
             } else if let Body::Ended { cob, from, to, ok: Some(true), .. } = &record.body {
                 self.made.push((cob.clone(), from.clone(), to.clone()));

@@ -175,6 +175,12 @@ async fn run_within(
     }
     let some_there = due.len() < plan.hosts.len();
     if refused || !(some_there || due.iter().any(|t| ready.contains(t))) {
+        let had_it = |target: &Target| {
+            let status = first.hosts.iter().find(|h| h.name == target.stand_in());
+            status.is_some_and(|h| h.prepared.contains(&plan.generation))
+        };
+        let others: Vec<Target> = ready.into_iter().filter(|target| !had_it(target)).collect();
+        staged::forget(context, screen, plan.generation, &others).await;
         let why = if refused { "a host refuses it" } else { "no host could be reached" };
         screen.problem("error", &format!("the switch is called off, nothing has changed: {why}"));
         report.finish(context, screen, &first, &plan.expected)?;

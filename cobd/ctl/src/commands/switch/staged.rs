@@ -493,13 +493,7 @@ impl Run<'_> {
     /// Those that were prepared and not told to go forget it.
     async fn forget(&self, screen: &mut Screen, told_to_go: &BTreeSet<HostName>) {
         let others: Vec<Target> = self.ready.iter().filter(|t| !told_to_go.contains(&t.stand_in())).cloned().collect();
-        let order = GenerationOrder { generation: self.plan.generation, who: self.context.client.who() };
-        for (target, answer) in order_each(&self.context.client, &others, "/v1/call-off", order).await {
-            // An older daemon does not know the word; what it has prepared does no harm.
-            if let Err(error) = answer.map_err(|e| e.in_a_line()) {
-                screen.problem("warning", &format!("{} keeps what it has prepared: {error}", target.stand_in()));
-            }
-        }
+        forget(self.context, screen, self.plan.generation, &others).await;
     }
 
     fn interrupted(&self, set: &BTreeSet<HostName>) -> Staged {
@@ -509,6 +503,17 @@ impl Run<'_> {
              `cobctl switch {generation}` goes on with them, `cobctl call-off {generation}` has them forget it",
             list(set, 8)
         ))
+    }
+}
+
+/// These forget a generation that they have prepared.
+pub(super) async fn forget(context: &Context, screen: &mut Screen, generation: GenerationNumber, targets: &[Target]) {
+    let order = GenerationOrder { generation, who: context.client.who() };
+    for (target, answer) in order_each(&context.client, targets, "/v1/call-off", order).await {
+        // An older daemon does not know the word; what it has prepared does no harm.
+        if let Err(error) = answer.map_err(|e| e.in_a_line()) {
+            screen.problem("warning", &format!("{} keeps what it has prepared: {error}", target.stand_in()));
+        }
     }
 }
 
@@ -557,6 +562,7 @@ fn no_good(entry: &HistoryEntry) -> Option<String> {
     match entry.event.as_str() {
         "drift" => Some(format!("others have changed {cob} during the gate")),
         "failed" => Some(format!("{cob} has given up during the gate: {detail}")),
+        "check" if entry.ok == Some(false) => Some(format!("{cob} could not be checked during the gate: {detail}")),
         "end" if entry.ok == Some(false) => Some(format!("an action of {cob} has failed during the gate: {detail}")),
         _ => None,
     }
