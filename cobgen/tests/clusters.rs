@@ -394,6 +394,102 @@ clusters: {c: {services: {db: [n1]}}}
     assert_eq!((check().as_str(), place.log().as_str()), ("absent", "start stop remove"));
 }
 
+/// The kind that the actions of a service `db` on n1 make.
+fn kind_of(actions: &str) -> cob_types::Kind {
+    let model = format!(
+        "security: loopback-only\nhosts: {{n1: {{}}}}\nservices: {{db: {{actions: {{{actions}}}}}}}\n\
+         clusters: {{c: {{services: {{db: [n1]}}}}}}"
+    );
+    let draft = cobgen::expand::expand(cobgen::model::Model::of_text("model.yaml", &model), &Default::default());
+    let draft = draft.draft.unwrap_or_else(|| panic!("{:?}", draft.diagnostics));
+    draft.kinds.into_values().next().expect("a kind").value
+}
+
+/// The text of a kind's check, or of one of its moves.
+fn text_of(kind: &cob_types::Kind, between: Option<(&str, &str)>) -> String {
+    let run = match between {
+        None => &kind.check.run,
+        Some((from, to)) => {
+            let found = kind.transitions.iter().find(|t| t.from == from && t.to == to);
+            &found.unwrap_or_else(|| panic!("{from} -> {to}")).run
+        }
+    };
+    match run {
+        Some(cob_types::Command::Shell(text)) => text.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_action_ends_where_its_shell_says() {
+    let place = Place::new();
+    let install = |text: &str| {
+        let kind = kind_of(&format!("install: {}", json!(text)));
+        place.run(&text_of(&kind, Some(("absent", "installed")))).0
+    };
+    // `set -e` counts, as in any script.
+    assert!(!install("set -e\necho begun >> log\nfalse\necho \"it's over\" >> log"));
+    assert_eq!(place.log(), "begun");
+    assert!(!place.0.path().join("state/state").exists());
+    // What an action leaves open is closed with it.
+    for text in ["echo $COB_ACTION >> log; true \\", "cat >> log <<END\ninstall\nEND", "echo install >> log # done"] {
+        assert!(install(text), "{text}");
+        assert_eq!(place.log(), "install", "{text}");
+    }
+    assert!(!install("exit 3") && !install("echo )"));
+}
+
+#[test]
+fn two_actions_in_one_move_have_the_time_of_both() {
+    let outdated = |actions: &str| {
+        let kind = kind_of(actions);
+        let found = kind.transitions.iter().find(|t| t.from == "outdated" && t.to == "stopped").expect("a move");
+        (found.timeout_ms, found.grace_ms, found.retry_delay_ms, found.retries)
+    };
+    let of_both = outdated(
+        "start: x, stop: {run: x, timeout: 10m, grace: 30s, retries: 1}, \
+         configure: {run: x, timeout: 2s, grace: 1s, retries: 3, retry_delay: 9s}",
+    );
+    assert_eq!(of_both, (602_000, 30_000, 9000, 3));
+    // What is not written counts as usual, but nobody is tried more often than somebody wrote.
+    let unsaid = outdated("start: x, stop: x, configure: {run: x, timeout: 2s, grace: 1s, retries: 0}");
+    assert_eq!(unsaid, (302_000, 10_000, 1000, 0));
+    assert_eq!(outdated("start: x, configure: x"), (300_000, 10_000, 1000, 2));
+}
+
+#[test]
+fn what_a_service_was_configured_with_is_kept_as_a_digest() {
+    let kind = kind_of("configure: x=1, start: x=1, stop: x=1, remove: x=1");
+    let place = Place::new();
+    place.content("{\"pw\":\"TopSecret\"}");
+    let check = || place.run(&text_of(&kind, None)).1.trim().to_owned();
+    let go = |from: &str, to: &str| place.run(&text_of(&kind, Some((from, to)))).0;
+    let kept = || {
+        let files = std::fs::read_dir(place.0.path().join("state")).expect("a folder");
+        let texts = files.map(|f| std::fs::read_to_string(f.expect("a file").path()).expect("a text"));
+        texts.collect::<String>()
+    };
+    assert!(go("absent", "configured") && go("configured", "started"));
+    assert_eq!(check(), "started");
+    assert!(!kept().contains("TopSecret"), "{}", kept());
+    place.content("{\"pw\":\"Another\"}");
+    assert_eq!(check(), "outdated");
+    assert!(go("outdated", "stopped") && go("stopped", "started"));
+    assert_eq!(check(), "started");
+    // A copy from before counts as it did, and is gone with the next action, whatever that is.
+    let (copy, digest) = (place.0.path().join("state/content"), place.0.path().join("state/content.sha256"));
+    std::fs::remove_file(&digest).expect("a digest");
+    std::fs::write(&copy, "{\"pw\":\"Another\"}").expect("written");
+    assert_eq!(check(), "started");
+    assert!(go("started", "stopped") && !copy.exists() && digest.exists());
+    assert_eq!(check(), "stopped");
+    std::fs::remove_file(&digest).expect("a digest");
+    std::fs::write(&copy, "{\"pw\":\"TopSecret\"}").expect("written");
+    assert_eq!(check(), "outdated");
+    assert!(go("stopped", "absent") && !copy.exists());
+    assert_eq!(check(), "absent");
+}
+
 fn hadoop() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/hadoop")
 }

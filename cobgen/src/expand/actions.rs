@@ -6,8 +6,8 @@
 //! An action that the service does not have makes no state. Where the configuration differs from that with which it was
 //! configured it is outdated: it is stopped and configured anew, and then started.
 //!
-//! The state lies in `COB_STATE_DIR/state`, written when an action has ended well, and beside it the
-//! configuration that it was configured with.
+//! The state lies in `COB_STATE_DIR/state`, written when an action has ended well, and beside it a digest of the
+//! configuration that it was configured with: the configuration itself may hold secrets.
 
 use cob_types::kind::Check;
 use cob_types::{Command, Kind, KindName, StateName, Transition};
@@ -24,6 +24,11 @@ pub(super) const INITIALIZED: &str = "initialized";
 
 /// The name of the change object on each node.
 pub(super) const COB: &str = "instance";
+
+/// What is kept of the configuration.
+const DIGEST: &str = "\"$COB_STATE_DIR/content.sha256\"";
+/// Where earlier generations kept the configuration itself; where it is, it is newer than any digest.
+const COPY: &str = "\"$COB_STATE_DIR/content\"";
 
 /// The states that come up one after the other, with the actions that lead there.
 type Way<'a> = Vec<(&'static str, &'static str, &'a Marked<ActionEntry>)>;
@@ -124,8 +129,11 @@ fn recorded(way: &Way<'_>) -> Option<&'static str> {
 fn check(way: &Way<'_>, recorded: Option<&'static str>) -> String {
     let mut text = String::from("state=$(cat \"$COB_STATE_DIR/state\" 2>/dev/null) || state=absent\n");
     let Some(recorded) = recorded else { return text + "echo \"$state\"\n" };
-    text +=
-        "if cmp -s \"$COB_STATE_DIR/content\" \"$COB_CONTENT\"; then echo \"$state\"; exit; fi\ncase \"$state\" in\n";
+    text += &format!(
+        "if [ -e {COPY} ]; then cmp -s {COPY} \"$COB_CONTENT\"; else\n\
+         digest=$(sha256sum < \"$COB_CONTENT\") || exit\n[ \"$(cat {DIGEST} 2>/dev/null)\" = \"$digest\" ]\nfi \
+         && {{ echo \"$state\"; exit; }}\ncase \"$state\" in\n"
+    );
     let at = way.iter().position(|(_, state, _)| *state == recorded).unwrap_or(0);
     let last = at + 1 == way.len();
     if recorded == "configured" && !last {
@@ -171,23 +179,30 @@ impl Maker<'_, '_> {
         actions: &[(&str, Option<&Marked<ActionEntry>>)],
         records: bool,
     ) -> Transition {
-        let mut text = String::new();
+        let mut text = format!("if [ -e {COPY} ]; then\n{}rm -f {COPY} {COPY}.new || exit\nfi\n", keep_digest(COPY));
         let mut transition = kinds::plain_transition(from, to);
+        let usual = (transition.timeout_ms, transition.grace_ms, transition.retry_delay_ms);
+        let mut times = Vec::new();
         for (name, entry) in actions {
             let Some(Marked { value: entry, .. }) = entry else { continue };
             let command = entry.run.as_ref().and_then(|run| self.files.command(run, &mut self.payload, self.report));
             if let Some(command) = command {
-                text += &format!("(\nexport COB_ACTION={name}\n{}\n) || exit\n", shell(&command));
+                text += &format!("env COB_ACTION={name} {} || exit\n", words(&command));
             }
             let mut ms = |written: &Option<_>, default| kinds::milliseconds(written.as_ref(), default, self.report);
-            transition.timeout_ms = ms(&entry.timeout, transition.timeout_ms);
-            transition.grace_ms = ms(&entry.grace, transition.grace_ms);
-            transition.retry_delay_ms = ms(&entry.retry_delay, transition.retry_delay_ms);
-            transition.retries = entry.retries.unwrap_or(transition.retries);
+            let timeout = ms(&entry.timeout, usual.0);
+            times.push((timeout, ms(&entry.grace, usual.1), ms(&entry.retry_delay, usual.2)));
         }
+        if !times.is_empty() {
+            // One after the other in one move: it has the time of all.
+            transition.timeout_ms = times.iter().map(|t| t.0).sum();
+            transition.grace_ms = times.iter().map(|t| t.1).max().unwrap_or(usual.1);
+            transition.retry_delay_ms = times.iter().map(|t| t.2).max().unwrap_or(usual.2);
+        }
+        let retries = actions.iter().filter_map(|(_, entry)| entry.as_ref()?.value.retries).max();
+        transition.retries = retries.unwrap_or(transition.retries);
         if records {
-            text += "cp \"$COB_CONTENT\" \"$COB_STATE_DIR/content.new\" || exit\n";
-            text += "mv \"$COB_STATE_DIR/content.new\" \"$COB_STATE_DIR/content\" || exit\n";
+            text += &keep_digest("\"$COB_CONTENT\"");
         }
         text += &format!("echo {to} > \"$COB_STATE_DIR/state.new\" || exit\n");
         text += "mv \"$COB_STATE_DIR/state.new\" \"$COB_STATE_DIR/state\"\n";
@@ -196,15 +211,22 @@ impl Maker<'_, '_> {
     }
 }
 
-/// A command for the shell.
-fn shell(command: &Command) -> String {
-    match command {
-        Command::Shell(text) => text.clone(),
-        Command::Argv(words) => {
-            let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
-            quoted.collect::<Vec<_>>().join(" ")
-        }
-    }
+/// Keeps the digest of a file.
+fn keep_digest(file: &str) -> String {
+    let new = "\"$COB_STATE_DIR/content.sha256.new\"";
+    format!("sha256sum < {file} > {new} || exit\nmv {new} {DIGEST} || exit\n")
+}
+
+/// A command as words for the shell: one of its own, so that `set -e` counts in it and nothing that it leaves open
+/// reaches what comes after it.
+fn words(command: &Command) -> String {
+    let shell = ["/bin/sh", "-c"].map(str::to_owned);
+    let words = match command {
+        Command::Shell(text) => shell.into_iter().chain([text.clone()]).collect(),
+        Command::Argv(words) => words.clone(),
+    };
+    let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    quoted.collect::<Vec<_>>().join(" ")
 }
 
 impl Known {

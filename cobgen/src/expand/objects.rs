@@ -322,6 +322,9 @@ impl Maker<'_> {
                     cluster_value: None,
                 };
                 let content = self.configuration(&config, entry, &scope, report);
+                if let Some(known) = &known {
+                    self.world.secrets.check_places(&content, known, report);
+                }
                 let budget = entry.budget.as_ref().and_then(|name| {
                     let value = self.world.templates.text(&name.value, name.mark, &scope, report)?;
                     Some(Marked { mark: name.mark, value })

@@ -156,6 +156,12 @@ cobs:
             "  n1/{name}: {{kind: service, files: [./service.sh], content: {{{how}, env: {{PASSWORD: \"{{{{ secret('{name}') }}}}\"}}}}}}"
         );
     }
+    // A service with actions is configured with one that another one has, too.
+    yaml.push_str(
+        r#"services: {told: {actions: {configure: 'echo "configured with $(cat "$COB_CONTENT")"', start: "true", stop: "true"}}}
+clusters: {c: {config: {pw: "{{ secret('plain') }}"}, services: {told: [n1]}}}
+"#,
+    );
     let here = |text: &str| text.replace("PROOF", &proof.display().to_string());
     let model = cluster
         .write_model("model", &[("model.yaml", &yaml), ("action.sh", &here(ACTION)), ("service.sh", &here(SERVICE))]);
