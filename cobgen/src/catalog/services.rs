@@ -59,8 +59,13 @@ impl Services {
                     services.provided.entry(provided.value.clone()).or_default().insert(name.value.clone());
                 }
             }
+            let conflicts = entry.conflicts.iter().chain(entry.dependencies.iter().flat_map(|d| &d.conflicts));
+            for conflict in conflicts {
+                if !info.conflicts.iter().any(|there| there.value == conflict.value) {
+                    info.conflicts.push(conflict.clone());
+                }
+            }
             if let Some(written) = &entry.dependencies {
-                info.conflicts.clone_from(&written.conflicts);
                 for (stage, needs) in [(Stage::Install, &written.install), (Stage::Runtime, &written.runtime)] {
                     let Some(needs) = needs else { continue };
                     info.requires.insert(stage, needs.requires.clone());

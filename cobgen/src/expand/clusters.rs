@@ -156,7 +156,6 @@ impl Clusters {
                 }
                 None => {}
             }
-            conflicts(&name.value, &placed, &known, report);
             let nodes = placed.values().flat_map(|p| &p.nodes).map(|host| (host.clone(), types_of(host, hosts)));
             let (nodes, empty) = (nodes.collect(), || Node { mark: name.mark, value: Value::Map(Map::default()) });
             let config = entry.config.clone().unwrap_or_else(empty);
@@ -247,26 +246,4 @@ fn varies(node: &Node) -> bool {
 
 fn types_of(host: &HostName, hosts: &Hosts) -> (Option<String>, Option<String>) {
     hosts.0.get(host).map(|h| (h.hardwaretype.clone(), h.imagetype.clone())).unwrap_or_default()
-}
-
-/// Services that are never in one cluster.
-fn conflicts(
-    cluster: &str,
-    placed: &BTreeMap<String, Placement>,
-    services: &BTreeMap<&str, &ServiceEntry>,
-    report: &mut Report<'_>,
-) {
-    for (name, placement) in placed {
-        let Some(entry) = services.get(name.as_str()) else { continue };
-        for other in &entry.conflicts {
-            if let Some(there) = placed.get(&other.value) {
-                let what = format!("`{name}` conflicts with `{}`, but the cluster `{cluster}` has both", other.value);
-                let fault = Diagnostic::error("conflict", what)
-                    .note(Some(report.place(placement.mark)), format!("`{name}` is placed here"))
-                    .note(Some(report.place(there.mark)), format!("`{}` is placed here", other.value))
-                    .help("put them into two clusters");
-                report.push(other.mark, fault);
-            }
-        }
-    }
 }
