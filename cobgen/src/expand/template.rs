@@ -1,11 +1,11 @@
 //! Templates and expressions in a model: minijinja, strict, with bounded work.
 //!
 //! A text is a template when it holds `{{` or `{%`. A text that is one `{{ expression }}` and nothing
-//! else gives the expression's value with its type, so `"{{ host.vars.port }}"` stays a number. An
+//! else, no line end either, gives the expression's value with its type, so `"{{ host.vars.port }}"` stays a number. An
 //! unknown name is an error with a suggestion, never an empty text; only in `when` an attribute that
 //! is not there counts as false.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value as Jinja, ValueKind};
@@ -90,6 +90,9 @@ impl Templates {
                     let text = self.text(&key.text, key.mark, names, report).unwrap_or_else(|| key.text.clone());
                     entries.push((Key { mark: key.mark, text }, self.node(value, names, report)));
                 }
+                if map.entries.iter().any(|(key, _)| is_template(&key.text)) {
+                    each_once(&mut entries, names, report);
+                }
                 Value::Map(Map { entries })
             }
             Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Invalid => {
@@ -110,6 +113,7 @@ impl Templates {
 
     /// Evaluates a condition.
     pub(super) fn condition(&self, text: &str, mark: Mark, names: &dyn Names, report: &mut Report<'_>) -> Option<bool> {
+        let text = single_expression(text).unwrap_or(text);
         let _guarded = guarded(mark, report);
         let value = watched(names, || evaluate(&self.lenient, text, names), |_| Vec::new());
         value.map(|v| v.is_true()).map_err(|fault| invalid(&fault, mark, names, report)).ok()
@@ -143,6 +147,7 @@ impl Templates {
 
     /// The names that an expression uses without making them.
     pub(super) fn names_used(&self, expression: &str) -> Vec<String> {
+        let expression = single_expression(expression).unwrap_or(expression);
         if bounded::too_deep_by_itself(expression).is_some() {
             return Vec::new();
         }
@@ -154,7 +159,8 @@ impl Templates {
     }
 
     fn value(&self, text: &str, names: &dyn Names) -> Result<Value, Fault> {
-        match single_expression(text) {
+        // Line ends around it make it a text like any other: what a block holds ends as written.
+        match single_expression(text).filter(|_| !text.starts_with('\n') && !text.ends_with('\n')) {
             Some(expression) => {
                 let evaluated = || {
                     let value = evaluate(&self.strict, expression, names)?;
@@ -189,6 +195,22 @@ impl Templates {
         }
         Ok(rendered)
     }
+}
+
+/// Reports keys that templates made alike, and keeps the first of them.
+fn each_once(entries: &mut Vec<(Key, Node)>, names: &dyn Names, report: &mut Report<'_>) {
+    let mut seen: BTreeMap<String, Mark> = BTreeMap::new();
+    entries.retain(|(key, _)| {
+        let Some(first) = seen.get(&key.text) else {
+            seen.insert(key.text.clone(), key.mark);
+            return true;
+        };
+        let fault = Diagnostic::error("duplicate-key", format!("the key `{}` stands here twice", key.text))
+            .note(Some(report.place(*first)), "first here")
+            .note(None, format!("for {}", names.of()));
+        report.push(key.mark, fault.help("leave one of them, or let the templates give other keys"));
+        false
+    });
 }
 
 /// Refuses what the engine would read by recursion beyond its stack.
@@ -366,7 +388,11 @@ impl Room {
             ValueKind::Map => {
                 let keys = value.try_iter().map_err(|e| e.to_string())?;
                 let mut entries = Vec::new();
+                let mut seen = BTreeSet::new();
                 for key in keys {
+                    if !seen.insert(key.to_string()) {
+                        return Err(format!("a mapping with the key `{key}` twice: once as a text"));
+                    }
                     let item = value.get_item(&key).map_err(|e| e.to_string())?;
                     entries.push((Key { mark: Mark::default(), text: self.text(&key)? }, self.node(&item, depth)?));
                 }

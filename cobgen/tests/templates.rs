@@ -1,0 +1,73 @@
+//! What templates in a model give: texts as they were written, values with their types, names that differ.
+
+use std::collections::BTreeSet;
+
+use cob_types::CobId;
+use cobgen::draft::Draft;
+use cobgen::expand::expand;
+use cobgen::model::Model;
+use serde_json::json;
+
+const HOSTS: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:7001", vars: {line: hello, port: 5, list: [a, b]}}
+  n2: {address: "tcp://127.0.0.1:7002", vars: {line: hello, port: 2, list: [a]}}
+kinds:
+  k:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    check: {run: "true"}
+    transitions: [{from: down, to: up, run: x}, {from: up, to: down, run: x}]
+"#;
+
+/// The draft of a text, after the usual hosts and the kind `k`, or what is wrong with it.
+fn attempt(text: &str, previous: &[&str]) -> Result<Draft, String> {
+    let previous: BTreeSet<CobId> = previous.iter().map(|id| CobId::new(id).expect("an id")).collect();
+    let expansion = expand(Model::of_text("model.yaml", &format!("{HOSTS}{text}")), &previous);
+    let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
+    expansion.draft.ok_or(told)
+}
+
+fn ids(text: &str, previous: &[&str]) -> Vec<String> {
+    let draft = attempt(text, previous).unwrap_or_else(|told| panic!("{told}"));
+    draft.cobs.keys().map(|id| id.as_str().to_owned()).collect()
+}
+
+fn content(text: &str, id: &str) -> serde_json::Value {
+    let draft = attempt(text, &[]).unwrap_or_else(|told| panic!("{told}"));
+    draft.cobs[&CobId::new(id).expect("an id")].value.content.clone()
+}
+
+#[test]
+fn a_text_with_line_ends_stays_a_text() {
+    let text = "cobs:\n  n1/a:\n    kind: k\n    content:\n      block: |\n        {{ host.vars.line }}\n      \
+                number: |\n        {{ host.vars.port }}\n      cut: |-\n        {{ host.vars.port }}\n      plain: \"{{ host.vars.port }}\"\n";
+    assert_eq!(content(text, "n1/a"), json!({"block": "hello\n", "number": "5\n", "cut": 5, "plain": 5}));
+}
+
+#[test]
+fn conditions_and_loops_take_an_expression_as_templates_write_it() {
+    let model = r#"
+services:
+  a:
+    cobs:
+      big: {kind: noop, when: "{{ host.vars.port > 3 }}"}
+      small: {kind: noop, when: "host.vars.port <= 3"}
+      "each-{{ i }}": {kind: noop, for: {i: "{{ host.vars.list }}"}, when: "{{ i != 'b' }}"}
+clusters: {c: {services: {a: [n1, n2]}}}
+"#;
+    assert_eq!(ids(model, &[]), ["n1/a/big", "n1/a/each-a", "n2/a/each-a", "n2/a/small"]);
+}
+
+#[test]
+fn keys_that_come_out_alike_are_told_of() {
+    let told =
+        attempt("variables: {all: {k: A}}\ncobs: {n1/a: {kind: k, content: {\"{{ k }}\": first, A: second}}}", &[]);
+    let told = told.expect_err("refused");
+    assert!(told.contains("the key `A` stands here twice") && told.contains("first here"), "{told}");
+    let told = attempt("cobs: {n1/a: {kind: k, content: {map: \"{{ {'1': 2, 1: 3} }}\"}}}", &[]);
+    let told = told.expect_err("refused");
+    assert!(told.contains("the key `1` twice"), "{told}");
+}
