@@ -41,6 +41,31 @@ fn content(text: &str, id: &str) -> serde_json::Value {
 }
 
 #[test]
+fn a_first_one_stays_where_it_was_whatever_gives_its_name() {
+    let model =
+        |cobs: &str| format!("services: {{db: {{cobs: {{{cobs}}}}}}}\nclusters: {{c: {{services: {{db: [n2, n1]}}}}}}");
+    for name in ["{{ d }}", "{% if true %}{{ d }}{% endif %}", "{{ d }}{{ '' }}"] {
+        let model = model(&format!("\"{name}\": {{kind: noop, place: first, for: {{d: [a]}}}}"));
+        assert_eq!(ids(&model, &[]), ["n2/db/a"], "{name}");
+        assert_eq!(ids(&model, &["n1/db/a"]), ["n1/db/a"], "{name}");
+        assert_eq!(ids(&model, &["n1/db/ab", "n1/other/a"]), ["n2/db/a"], "{name}");
+    }
+    // Another one whose name begins alike says nothing.
+    let model = model("\"d-{{ d }}\": {kind: noop, place: first, for: {d: [a]}}, d-cache: {kind: noop}");
+    assert_eq!(ids(&model, &["n1/db/d-cache", "n2/db/d-cache"]), ["n1/db/d-cache", "n2/db/d-a", "n2/db/d-cache"]);
+    let before = ["n1/db/d-a", "n1/db/d-cache", "n2/db/d-cache"];
+    assert_eq!(ids(&model, &before), before);
+}
+
+#[test]
+fn who_was_not_there_is_not_asked_what_he_would_have_been() {
+    // The name can't be made on n1, which is not the first: nobody needs it there.
+    let model = "services: {db: {cobs: {\"{{ host.vars.list[1] }}\": {kind: noop, place: first}}}}\n\
+                 clusters: {c: {services: {db: [n1, n2]}}}";
+    assert_eq!(ids(model, &["n1/db/x", "n2/db/x"]), ["n1/db/b"]);
+}
+
+#[test]
 fn a_text_with_line_ends_stays_a_text() {
     let text = "cobs:\n  n1/a:\n    kind: k\n    content:\n      block: |\n        {{ host.vars.line }}\n      \
                 number: |\n        {{ host.vars.port }}\n      cut: |-\n        {{ host.vars.port }}\n      plain: \"{{ host.vars.port }}\"\n";

@@ -4,12 +4,15 @@
 //! stands for itself. An object with faults is kept by its name: others may depend on it, and they
 //! are not at fault.
 
+mod turns;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 use minijinja::value::Value as Jinja;
 
+use self::turns::Turn;
 use super::actions;
 use super::asks::{Asks, Plain};
 use super::builtin::{self, Made, Settled};
@@ -21,11 +24,10 @@ use super::kinds::{Found, Kinds, Known};
 use super::macros::{self, Member};
 use super::scope::{Scope, World, host_of};
 use super::spread::Spread;
-use super::template::is_template;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, At, DraftCob};
-use crate::model::{ActionsEntry, CobEntry, HostPick, Mark, Marked, Mode, Node, OnRemove, Placed, ServiceEntry, Value};
+use crate::model::{ActionsEntry, CobEntry, Mark, Marked, Mode, Node, OnRemove, ServiceEntry, Value};
 
 /// The most change objects of one model.
 const MAX_COBS: usize = 1_000_000;
@@ -265,7 +267,7 @@ impl Maker<'_> {
         for (cob, cob_entry) in entry.cobs.iter() {
             let mut nowhere = true;
             for (cluster, placement) in &placements {
-                for node in self.nodes(&name.value, cob, cob_entry, placement, report) {
+                for node in self.nodes(*cluster, &shared, cob, cob_entry, placement, report) {
                     nowhere = false;
                     self.on_node(*cluster, &shared, cob, cob_entry, node, report);
                 }
@@ -371,12 +373,23 @@ impl Maker<'_> {
         Node { mark: config.mark, value: Value::Map(part) }
     }
 
-    /// A cluster's configuration for one of its nodes, with templates and macros replaced.
+    /// A cluster's configuration for one of its nodes.
     fn config(&mut self, cluster: usize, node: &HostName, report: &mut Report<'_>) -> Node {
-        let Some(found) = self.world.clusters.0.get(cluster) else { return Node::default() };
-        let Some(config) = &found.varying else { return found.config.clone() };
+        match self.config_of(cluster, node, report) {
+            Some(made) => {
+                self.configs.insert((cluster, node.clone()), made.clone());
+                made
+            }
+            None => self.world.clusters.0.get(cluster).map(|c| c.config.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The same with templates and macros replaced, where it has some.
+    fn config_of(&self, cluster: usize, node: &HostName, report: &mut Report<'_>) -> Option<Node> {
+        let found = self.world.clusters.0.get(cluster)?;
+        let config = found.varying.as_ref()?;
         if let Some(made) = self.configs.get(&(cluster, node.clone())) {
-            return made.clone();
+            return Some(made.clone());
         }
         let around = MembersOf { world: self.world, cluster, me: node };
         let replaced = macros::in_node(config, &around, report);
@@ -384,52 +397,7 @@ impl Maker<'_> {
         let host = self.world.hosts.0.get(node);
         let service = Some((cluster, ""));
         let scope = Scope { world: self.world, host, service, loops: &[], of: &of, cluster_value: None };
-        let made = self.world.templates.node(&replaced, &scope, report);
-        self.configs.insert((cluster, node.clone()), made.clone());
-        made
-    }
-
-    /// The nodes of its service that a change object is on.
-    fn nodes<'p>(
-        &self,
-        service: &str,
-        cob: &Marked<String>,
-        entry: &CobEntry,
-        placement: &'p Placement,
-        report: &mut Report<'_>,
-    ) -> Vec<&'p HostName> {
-        let all = &placement.nodes;
-        match entry.place.as_ref().map(|p| (&p.value, p.mark)) {
-            None | Some((Placed::Each, _)) => all.iter().collect(),
-            Some((Placed::First, _)) => {
-                let was_there = |host: &HostName| {
-                    let name = format!("{service}/{}", cob.value.split("{{").next().unwrap_or_default());
-                    CobId::on(host, &name).is_ok_and(|id| match is_template(&cob.value) {
-                        false => self.previous.contains(&id),
-                        true => self
-                            .previous
-                            .range(id.clone()..)
-                            .next()
-                            .is_some_and(|p| p.as_str().starts_with(id.as_str())),
-                    })
-                };
-                all.iter().find(|h| was_there(h)).or_else(|| all.first()).into_iter().collect()
-            }
-            Some((Placed::On(pick), mark)) => {
-                if let HostPick::Host(name) = pick
-                    && !self.world.hosts.0.contains_key(name.as_str())
-                {
-                    let known = self.world.hosts.0.keys().map(HostName::as_str).chain(["each", "first"]);
-                    report.unknown("host", &Marked { mark, value: name.clone() }, known);
-                    return all.iter().collect();
-                }
-                let picked: BTreeSet<&HostName> = self.world.hosts.of_pick(pick, mark, report).into_iter().collect();
-                if picked.is_empty() {
-                    return all.iter().collect();
-                }
-                all.iter().filter(|h| picked.contains(h)).collect()
-            }
-        }
+        Some(self.world.templates.node(&replaced, &scope, report))
     }
 
     /// A service's change object on one node: none, one, or one for each turn of its loops.
@@ -443,59 +411,35 @@ impl Maker<'_> {
         report: &mut Report<'_>,
     ) {
         let Some(host) = self.world.hosts.0.get(node).filter(|_| !self.too_many) else { return };
-        let of = format!("{node}/{service}/{}", cob.value);
-        let varying = self.world.clusters.0.get(cluster).filter(|c| c.varying.is_some());
-        let value = varying.map(|c| c.value_with(&self.config(cluster, node, report)));
-        let scope = Scope {
-            world: self.world,
-            host: Some(host),
-            service: Some((cluster, service)),
-            loops: &[],
-            of: &of,
-            cluster_value: value.as_ref(),
-        };
-        let condition = entry.when.as_ref();
-        let in_loop = condition.is_some_and(|w| {
-            let used = self.world.templates.names_used(&w.value);
-            entry.each.names().any(|n| used.iter().any(|u| u == n))
-        });
-        let holds = |scope: &Scope<'_>, report: &mut Report<'_>| match condition {
-            None => Some(true),
-            Some(when) => scope.world.templates.condition(&when.value, when.mark, scope, report),
-        };
-        if !in_loop {
-            match holds(&scope, report) {
-                Some(true) => {}
-                Some(false) => return,
-                None => return self.incomplete(cluster, service),
-            }
-        }
-        let Some(turns) = turns(entry, &scope, report) else { return self.incomplete(cluster, service) };
-        for loops in &turns {
-            let scope = Scope { loops, ..scope };
-            if in_loop {
-                match holds(&scope, report) {
-                    Some(true) => {}
-                    Some(false) => continue,
-                    None => return self.incomplete(cluster, service),
-                }
-            }
-            let name = self.world.templates.text(&cob.value, cob.mark, &scope, report);
-            let name =
-                name.map(|value| Marked { mark: cob.mark, value }).filter(|n| report.segment("change object", n));
-            let Some(name) = name else { return self.incomplete(cluster, service) };
-            let Some(id) = report.name(&name, |n| CobId::on(node, &format!("{service}/{n}"))) else {
-                return self.incomplete(cluster, service);
-            };
+        let varying = self.world.clusters.0.get(cluster).is_some_and(|c| c.varying.is_some());
+        let config = varying.then(|| self.config(cluster, node, report));
+        let (whole, turns) = self.turns_on((cluster, service), cob, entry, host, config.as_ref(), report);
+        let value = self.value_with(cluster, config.as_ref());
+        for Turn { name, id, loops } in turns {
             let home = Home::Service { cluster, service: Arc::clone(service) };
-            let scope = Scope { of: id.as_str(), ..scope };
+            let scope = Scope {
+                world: self.world,
+                host: Some(host),
+                service: Some((cluster, service)),
+                loops: &loops,
+                of: id.as_str(),
+                cluster_value: value.as_ref(),
+            };
             let object = self.object(cob.mark, home, entry, &scope, report);
             if let Some(instance) = self.objects.instances.get_mut(&(cluster, service.to_string())) {
-                instance.cobs.entry(name.value).or_default().push(node.clone(), id.clone());
+                instance.cobs.entry(name).or_default().push(node.clone(), id.clone());
                 instance.on_node.entry(node.clone()).or_default().push(id.clone());
             }
             self.add(id, object, report);
         }
+        if !whole {
+            self.incomplete(cluster, service);
+        }
+    }
+
+    /// `cluster` in templates, where its configuration differs from node to node.
+    fn value_with(&self, cluster: usize, config: Option<&Node>) -> Option<Jinja> {
+        Some(self.world.clusters.0.get(cluster)?.value_with(config?))
     }
 
     fn incomplete(&mut self, cluster: usize, service: &str) {
@@ -630,28 +574,4 @@ fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob
     }
     made.dedup_by(|(later, _), (earlier, _)| later == earlier);
     made.into_iter().collect()
-}
-
-/// The values of the loop variables for each turn; without loops one turn without any.
-fn turns(entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Option<Vec<Vec<(String, Jinja)>>> {
-    let mut turns: Vec<Vec<(String, Jinja)>> = vec![Vec::new()];
-    for (name, items) in entry.each.iter() {
-        let mut longer = Vec::new();
-        for turn in turns {
-            // An inner loop sees the variables of the outer ones.
-            for item in scope.world.templates.items(items, &Scope { loops: &turn, ..*scope }, report)? {
-                let mut next = turn.clone();
-                next.push((name.value.clone(), item));
-                longer.push(next);
-                if longer.len() > MAX_COBS {
-                    let fault =
-                        Diagnostic::error("too-large", format!("this loop makes more than {MAX_COBS} change objects"));
-                    report.push(name.mark, fault);
-                    return None;
-                }
-            }
-        }
-        turns = longer;
-    }
-    Some(turns)
 }

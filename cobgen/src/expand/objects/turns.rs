@@ -1,0 +1,171 @@
+//! Where a service's change objects are made, and how many: places, conditions and loops.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use cob_types::{CobId, HostName};
+use minijinja::value::Value as Jinja;
+
+use super::{MAX_COBS, Maker};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::expand::Report;
+use crate::expand::clusters::Placement;
+use crate::expand::hosts::Host;
+use crate::expand::scope::Scope;
+use crate::expand::template::is_template;
+use crate::model::{CobEntry, HostPick, Marked, Node, Placed};
+
+/// A turn of an entry's loops.
+pub(super) struct Turn {
+    /// The name of what it makes.
+    pub(super) name: String,
+    pub(super) id: CobId,
+    /// The loops' variables.
+    pub(super) loops: Vec<(String, Jinja)>,
+}
+
+impl Maker<'_> {
+    /// The nodes of its service that a change object is on.
+    pub(super) fn nodes<'p>(
+        &self,
+        cluster: usize,
+        service: &str,
+        cob: &Marked<String>,
+        entry: &CobEntry,
+        placement: &'p Placement,
+        report: &mut Report<'_>,
+    ) -> Vec<&'p HostName> {
+        let all = &placement.nodes;
+        match entry.place.as_ref().map(|p| (&p.value, p.mark)) {
+            None | Some((Placed::Each, _)) => all.iter().collect(),
+            Some((Placed::First, _)) => {
+                let was_there = |host: &HostName| match is_template(&cob.value) {
+                    false => self.previous.contains(&*format!("{host}/{service}/{}", cob.value)),
+                    true => self.would_be(cluster, service, cob, entry, host, report),
+                };
+                all.iter().find(|h| was_there(h)).or_else(|| all.first()).into_iter().collect()
+            }
+            Some((Placed::On(pick), mark)) => {
+                if let HostPick::Host(name) = pick
+                    && !self.world.hosts.0.contains_key(name.as_str())
+                {
+                    let known = self.world.hosts.0.keys().map(HostName::as_str).chain(["each", "first"]);
+                    report.unknown("host", &Marked { mark, value: name.clone() }, known);
+                    return all.iter().collect();
+                }
+                let picked: BTreeSet<&HostName> = self.world.hosts.of_pick(pick, mark, report).into_iter().collect();
+                if picked.is_empty() {
+                    return all.iter().collect();
+                }
+                all.iter().filter(|h| picked.contains(h)).collect()
+            }
+        }
+    }
+
+    /// Whether one of the change objects that an entry makes on a host was there before. Nothing is told: what is
+    /// wrong with one that is made is told when it is.
+    fn would_be(
+        &self,
+        cluster: usize,
+        service: &str,
+        cob: &Marked<String>,
+        entry: &CobEntry,
+        host: &HostName,
+        report: &Report<'_>,
+    ) -> bool {
+        let prefix = format!("{host}/{service}/");
+        let mut before = self.previous.range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded));
+        let (Some(found), true) =
+            (self.world.hosts.0.get(host), before.next().is_some_and(|id| id.as_str().starts_with(&prefix)))
+        else {
+            return false;
+        };
+        let mut untold = Diagnostics::default();
+        let report = &mut report.beside(&mut untold);
+        let config = self.config_of(cluster, host, report);
+        let (_, turns) = self.turns_on((cluster, service), cob, entry, found, config.as_ref(), report);
+        turns.iter().any(|turn| self.previous.contains(&turn.id))
+    }
+
+    /// The turns of an entry's loops that make a change object on a node; and whether these are all: of a turn with
+    /// faults, which are reported, nobody knows what it would have made, nor of those after it.
+    pub(super) fn turns_on(
+        &self,
+        (cluster, service): (usize, &str),
+        cob: &Marked<String>,
+        entry: &CobEntry,
+        host: &Host,
+        config: Option<&Node>,
+        report: &mut Report<'_>,
+    ) -> (bool, Vec<Turn>) {
+        let of = format!("{}/{service}/{}", host.name, cob.value);
+        let value = self.value_with(cluster, config);
+        let scope = Scope {
+            world: self.world,
+            host: Some(host),
+            service: Some((cluster, service)),
+            loops: &[],
+            of: &of,
+            cluster_value: value.as_ref(),
+        };
+        let mut made = Vec::new();
+        let condition = entry.when.as_ref();
+        let in_loop = condition.is_some_and(|w| {
+            let used = self.world.templates.names_used(&w.value);
+            entry.each.names().any(|n| used.iter().any(|u| u == n))
+        });
+        let holds = |scope: &Scope<'_>, report: &mut Report<'_>| match condition {
+            None => Some(true),
+            Some(when) => scope.world.templates.condition(&when.value, when.mark, scope, report),
+        };
+        if !in_loop {
+            match holds(&scope, report) {
+                Some(true) => {}
+                holds => return (holds.is_some(), made),
+            }
+        }
+        let Some(turns) = turns(entry, &scope, report) else { return (false, made) };
+        for loops in turns {
+            let scope = Scope { loops: &loops, ..scope };
+            if in_loop {
+                match holds(&scope, report) {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => return (false, made),
+                }
+            }
+            let name = self.world.templates.text(&cob.value, cob.mark, &scope, report);
+            let name =
+                name.map(|value| Marked { mark: cob.mark, value }).filter(|n| report.segment("change object", n));
+            let Some(name) = name else { return (false, made) };
+            let id = report.name(&name, |n| CobId::on(&host.name, &format!("{service}/{n}")));
+            let Some(id) = id else { return (false, made) };
+            made.push(Turn { name: name.value, id, loops });
+        }
+        (true, made)
+    }
+}
+
+/// The values of the loop variables for each turn; without loops one turn without any.
+fn turns(entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Option<Vec<Vec<(String, Jinja)>>> {
+    let mut turns: Vec<Vec<(String, Jinja)>> = vec![Vec::new()];
+    for (name, items) in entry.each.iter() {
+        let mut longer = Vec::new();
+        for turn in turns {
+            // An inner loop sees the variables of the outer ones.
+            for item in scope.world.templates.items(items, &Scope { loops: &turn, ..*scope }, report)? {
+                let mut next = turn.clone();
+                next.push((name.value.clone(), item));
+                longer.push(next);
+                if longer.len() > MAX_COBS {
+                    let fault =
+                        Diagnostic::error("too-large", format!("this loop makes more than {MAX_COBS} change objects"));
+                    report.push(name.mark, fault);
+                    return None;
+                }
+            }
+        }
+        turns = longer;
+    }
+    Some(turns)
+}
