@@ -39,7 +39,7 @@ pub(crate) struct Template {
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) min: Option<Marked<u32>>,
     pub(crate) max: Option<Marked<u32>>,
-    pub(crate) preference: Option<Preference>,
+    pub(crate) preference: Option<Marked<Preference>>,
     /// What immutable partials said, with their names.
     pub(crate) fixed: Vec<(String, Template)>,
 }
@@ -268,7 +268,8 @@ impl Template {
                 (template.min, template.max) = (size.value.min.clone(), size.value.max.clone());
             }
         }
-        template.preference = entry.preference.as_ref().map(preference);
+        let preferred = entry.preference.as_ref();
+        template.preference = preferred.map(|p| Marked { mark: p.mark, value: preference(&p.value) });
         template
     }
 
@@ -415,15 +416,24 @@ impl Template {
         same("the provider".to_owned(), mark(own.provider.as_ref()), mark(defaults.provider.as_ref()));
         same("the hardware type".to_owned(), mark(own.hardwaretype.as_ref()), mark(defaults.hardwaretype.as_ref()));
         same("the image type".to_owned(), mark(own.imagetype.as_ref()), mark(defaults.imagetype.as_ref()));
-        let (mut fixed, mut now) = (Vec::new(), BTreeMap::new());
-        leaves(&own.config, &mut Vec::new(), &mut |way, mark| fixed.push((way.join("."), mark)));
-        leaves(&defaults.config, &mut Vec::new(), &mut |way, mark| {
-            now.insert(way.join("."), mark);
+        let mut told = BTreeSet::new();
+        leaves(&own.config, &mut Vec::new(), &mut |way, fixed| {
+            let Some((depth, now)) = reached(&defaults.config, way) else { return };
+            if now == fixed || told.insert(now) {
+                same(format!("`config.{}`", way[..depth].join(".")), Some(fixed), Some(now));
+            }
         });
-        for (way, mark) in fixed {
-            same(format!("`config.{way}`"), Some(mark), now.get(&way).copied());
-        }
         let Some(all) = all else { return };
+        same("the preference".to_owned(), mark(self.preference.as_ref()), mark(all.preference.as_ref()));
+        for (what, fixed, now) in [
+            ("compatible services", &self.services, &all.services),
+            ("compatible hardware types", &self.hardwaretypes, &all.hardwaretypes),
+            ("compatible image types", &self.imagetypes, &all.imagetypes),
+        ] {
+            for more in now.iter().filter(|n| !fixed.iter().any(|f| f.value == n.value)) {
+                same(format!("the list of {what}"), mark(fixed.first()), Some(more.mark));
+            }
+        }
         same("the least size".to_owned(), mark(self.min.as_ref()), mark(all.min.as_ref()));
         same("the greatest size".to_owned(), mark(self.max.as_ref()), mark(all.max.as_ref()));
         for (service, rule) in &self.rules {
@@ -550,4 +560,17 @@ fn leaves(map: &Map, way: &mut Vec<String>, each: &mut impl FnMut(&[String], Mar
         }
         way.pop();
     }
+}
+
+/// How far keys lead into a configuration, and the place of what is there.
+fn reached(config: &Map, way: &[String]) -> Option<(usize, Mark)> {
+    let mut at = config;
+    let mut found = None;
+    for (depth, key) in (1..).zip(way) {
+        let node = at.get(key)?;
+        found = Some((depth, node.mark));
+        let Some(inner) = node.map() else { break };
+        at = inner;
+    }
+    found
 }

@@ -135,7 +135,7 @@ pub struct TemplateEntry {
     pub constraints: Option<ConstraintsEntry>,
     /// Which of several layouts is taken: `default` (as many nodes as possible with many services), `cheapest-hardware`,
     /// `fewest-images`, `spread`, `pack`, or a mix with weights: `{services: 2, hardware_cost: -1}`.
-    pub preference: Option<PreferenceForm>,
+    pub preference: Option<Marked<PreferenceForm>>,
 }
 
 /// What counts how much.

@@ -63,7 +63,7 @@ impl Question {
             existing,
             changed,
             excluded: beside.excluded.iter().map(|nodes| counted(nodes)).collect(),
-            preference: template.preference.clone().unwrap_or_default(),
+            preference: template.preference.as_ref().map(|p| p.value.clone()).unwrap_or_default(),
         };
         Self { request, places: places.0 }
     }
