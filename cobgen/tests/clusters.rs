@@ -255,6 +255,89 @@ fn hosts_of_an_inventory_keep_their_own_hardware() {
     assert!(out.contains("stage 1\n    stop app: n1, n2\n  stage 2\n    stop db: big\n"), "{out}");
 }
 
+/// Hosts that are called as the nodes of a cluster by number.
+const TYPED: &str = r#"
+security: loopback-only
+services:
+  db: &service {actions: {install: "true", start: "true", stop: "true"}}
+  app: *service
+providers: {p: {}}
+hardwaretypes: {big: {cost: 5, providers: {p: {}}}, small: {cost: 1, providers: {p: {}}}}
+imagetypes: {deb: {providers: {p: {}}}}
+hosts:
+  mine-1: {address: "tcp://127.0.0.1:7001", hardwaretype: small, imagetype: deb}
+  mine-2: {address: "tcp://127.0.0.1:7002", hardwaretype: small}
+  mine-3: {address: "tcp://127.0.0.1:7003", hardwaretype: big, imagetype: deb}
+templates:
+  shop:
+    defaults: {services: [db, app], provider: p}
+    constraints:
+      layout: {cantcoexist: [[db, app]]}
+      services: {db: {hardwaretypes: [big], quantities: {max: 1}}, app: {hardwaretypes: [small]}}
+clusters:
+  mine: {template: shop, nodes: 3, address: "tcp://127.0.1.{{ index }}:7077"}
+"#;
+
+#[test]
+fn hosts_that_are_counted_keep_their_own_hardware() {
+    let on = |name: &str, service: &str| (name.to_owned(), service.to_owned());
+    let work = Work::new(TYPED);
+    let (_, layout) = work.solve(&[]);
+    assert_eq!(nodes(&layout), [on("mine-1", "app"), on("mine-2", "app"), on("mine-3", "db")]);
+    assert_eq!(layout["clusters"][0]["nodes"][2]["hardwaretype"], "big");
+    // Those that are no hosts of their own take what is left.
+    work.write("model.yaml", &TYPED.replace("nodes: 3", "nodes: 5").replace("  mine-2:", "  other:"));
+    let (_, layout) = work.solve(&[]);
+    let all: Vec<_> = (1..=5).map(|n| on(&format!("mine-{n}"), if n == 3 { "db" } else { "app" })).collect();
+    assert_eq!(nodes(&layout), all);
+    // Who comes to a cluster that is there is what he is, too.
+    work.write("model.yaml", &TYPED.replace("nodes: 3", "nodes: 4").replace("  mine-2:", "  mine-4:"));
+    let node = |n: u8, services: &str| {
+        let hardware = if services == "db" { "big" } else { "small" };
+        json!({"name": format!("mine-{n}"), "services": [services], "hardwaretype": hardware, "imagetype": "deb"})
+    };
+    let before = json!({"clusters": [{"name": "mine", "nodes": [node(1, "app"), node(2, "app"), node(3, "db")]}]});
+    let existing = work.write("before.json", &before.to_string());
+    let (_, layout) = work.solve(&["--existing", &existing]);
+    let all: Vec<_> = (1..=4).map(|n| on(&format!("mine-{n}"), if n == 3 { "db" } else { "app" })).collect();
+    assert_eq!(nodes(&layout), all);
+    // What can't be, can't be.
+    work.write("model.yaml", &TYPED.replace("hardwaretype: big", "hardwaretype: small"));
+    assert_eq!(work.solve(&[]).0, 1);
+    // Nobody chooses half of what a host is, beside nodes that are there.
+    let half = TYPED.replace("imagetypes: {", "imagetypes: {rpm: {providers: {p: {}}}, ");
+    work.write("model.yaml", &half);
+    let (status, layout) = work.solve(&[]);
+    assert_eq!(status, 1);
+    let reason = layout["clusters"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("the host mine-2 does not say its image type"), "{reason}");
+}
+
+#[test]
+fn a_host_that_has_become_another_has_what_suits_it() {
+    let named = TYPED.replace("nodes: 3", "nodes: [mine-1, mine-2, mine-3]");
+    let work = Work::new(&named);
+    let (model, depot) = (work.path("model.yaml"), work.path("depot"));
+    let generate = || {
+        let (status, out, err) = cobgen(&["generate", &model, "--depot", &depot, "--json"]);
+        assert_eq!(status, 0, "{err}");
+        as_json(&out)
+    };
+    generate();
+    let swapped = named.replace(
+        "mine-3: {address: \"tcp://127.0.0.1:7003\", hardwaretype: big",
+        "mine-3: {address: \"tcp://127.0.0.1:7003\", hardwaretype: small",
+    );
+    let swapped = swapped.replace("7001\", hardwaretype: small", "7001\", hardwaretype: big");
+    work.write("model.yaml", &swapped);
+    let (_, layout) = work.solve(&["--depot", &depot]);
+    let on = |name: &str, service: &str| (name.to_owned(), service.to_owned());
+    assert_eq!(nodes(&layout), [on("mine-1", "db"), on("mine-2", "app"), on("mine-3", "app")]);
+    assert_eq!(layout["clusters"][0]["nodes"][0]["hardwaretype"], "big");
+    assert_eq!(generate()["added"], json!(2));
+    assert!(placed(&depot).contains(&"mine-1/db/instance".to_owned()));
+}
+
 /// The services of every host of a depot's newest generation.
 fn placed(depot: &str) -> Vec<String> {
     let (status, out, err) = cobgen(&["show", "--depot", depot, "--json"]);

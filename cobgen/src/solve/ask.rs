@@ -7,8 +7,11 @@ use cob_solver::{
     TypeOption,
 };
 
+use super::free_names;
 use super::layout::LayoutNode;
 use crate::catalog::{Catalog, Request, Rule, Share, Types, Wanted};
+use crate::diagnostic::Diagnostic;
+use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 use crate::model::{Mark, Marked};
 
@@ -28,7 +31,14 @@ pub(super) struct Beside<'a> {
 }
 
 impl Question {
-    pub(super) fn of(asked: &Request<'_>, catalog: &Catalog, hosts: &Hosts, beside: Beside<'_>) -> Self {
+    /// What is asked; or why a host that the cluster has by its number does not suit it.
+    pub(super) fn of(
+        asked: &Request<'_>,
+        catalog: &Catalog,
+        hosts: &Hosts,
+        beside: Beside<'_>,
+        report: &Report<'_>,
+    ) -> Result<Self, Box<Diagnostic>> {
         let mut places = Places(Vec::new());
         let template = asked.template;
         let unruled = Rule::default();
@@ -48,9 +58,13 @@ impl Question {
         let limit = |limit: &Option<Marked<u32>>, places: &mut Places| {
             limit.as_ref().map(|l| places.rule(l.mark, u64::from(l.value)))
         };
-        let existing: Vec<ExistingNode> = beside.existing.iter().map(existing).collect();
+        let types = OwnTypes { hosts, catalog };
+        let mut existing: Vec<ExistingNode> = beside.existing.iter().map(existing).collect();
+        let displaced = displaced(asked, &mut existing, types);
         let there: BTreeSet<&String> = beside.existing.iter().flat_map(|n| &n.services).collect();
-        let changed = asked.services.iter().map(|s| &s.value).filter(|s| !there.contains(s)).cloned().collect();
+        let changes = |name: &String| !there.contains(name) || displaced.contains(name);
+        let changed = asked.services.iter().map(|s| &s.value).filter(|s| changes(s)).cloned().collect();
+        let nodes = nodes(asked, &mut existing, types, report)?;
         let provider = asked.provider.as_ref().map(|p| p.value.as_str());
         let request = cob_solver::Request {
             services,
@@ -59,13 +73,13 @@ impl Question {
             hardware: options(&asked.hardwaretypes.value, &catalog.hardwaretypes, provider),
             images: options(&asked.imagetypes.value, &catalog.imagetypes, provider),
             size: Size { min: limit(&template.min, &mut places), max: limit(&template.max, &mut places) },
-            nodes: nodes(asked, hosts),
+            nodes,
             existing,
             changed,
             excluded: beside.excluded.iter().map(|nodes| counted(nodes)).collect(),
             preference: template.preference.as_ref().map(|p| p.value.clone()).unwrap_or_default(),
         };
-        Self { request, places: places.0 }
+        Ok(Self { request, places: places.0 })
     }
 
     /// Where a rule stands.
@@ -123,25 +137,161 @@ fn options(names: &[String], types: &Types, provider: Option<&str>) -> Vec<TypeO
     names.iter().map(|name| TypeOption { name: name.clone(), cost: cost(name) }).collect()
 }
 
-fn nodes(asked: &Request<'_>, hosts: &Hosts) -> Nodes {
-    match &asked.nodes {
-        Wanted::Count(count) => Nodes::Count(u64::from(count.value)),
-        Wanted::Hosts(wanted) => {
-            // A host that does not say what it is, is what the cluster asks for.
-            let only = |types: &[String]| if let [one] = types { one.clone() } else { String::new() };
-            let host = |name: &cob_types::HostName| {
-                let host = hosts.0.get(name);
-                InventoryHost {
-                    name: name.as_str().to_owned(),
-                    hardware: host
-                        .and_then(|h| h.hardwaretype.clone())
-                        .unwrap_or_else(|| only(&asked.hardwaretypes.value)),
-                    image: host.and_then(|h| h.imagetype.clone()).unwrap_or_else(|| only(&asked.imagetypes.value)),
-                }
-            };
-            Nodes::Inventory(wanted.value.iter().map(host).collect())
+/// The types that hosts of the model have by themselves. Where the model has no types, what they say is nothing.
+#[derive(Clone, Copy)]
+struct OwnTypes<'a> {
+    hosts: &'a Hosts,
+    catalog: &'a Catalog,
+}
+
+impl<'a> OwnTypes<'a> {
+    /// Hardware and image of a host.
+    fn of(self, name: &str) -> [Option<&'a String>; 2] {
+        let host = self.hosts.0.get(name);
+        let own = |own: Option<&'a String>, types: &Types| own.filter(|_| !types.is_empty());
+        [
+            own(host.and_then(|h| h.hardwaretype.as_ref()), &self.catalog.hardwaretypes),
+            own(host.and_then(|h| h.imagetype.as_ref()), &self.catalog.imagetypes),
+        ]
+    }
+}
+
+/// Gives existing nodes the types that their hosts have in the model, and finds the services that can't stay on what
+/// has become of theirs, with those that go where they go.
+fn displaced(asked: &Request<'_>, existing: &mut [ExistingNode], types: OwnTypes<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for node in existing {
+        let [hardware, image] = types.of(&node.name);
+        let (hardware, image) = (hardware.unwrap_or(&node.hardware).clone(), image.unwrap_or(&node.image).clone());
+        if (&hardware, &image) == (&node.hardware, &node.image) {
+            continue;
+        }
+        (node.hardware, node.image) = (hardware, image);
+        for service in &node.services {
+            let Some(rule) = asked.template.rules.get(service) else { continue };
+            let suits = |own: &String, list: &[Marked<String>]| list.is_empty() || list.iter().any(|t| t.value == *own);
+            if !suits(&node.hardware, &rule.hardwaretypes.value) || !suits(&node.image, &rule.imagetypes.value) {
+                found.insert(service.clone());
+            }
         }
     }
+    let mut before = 0;
+    while before < found.len() {
+        before = found.len();
+        for rule in &asked.template.mustcoexist {
+            if rule.value.iter().any(|service| found.contains(&service.value)) {
+                found.extend(rule.value.iter().map(|service| service.value.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// How many nodes there are to be, or which. Hosts that new nodes are by their numbers are what they are: where all
+/// new nodes are known by that, these are asked for; where some are not, the others are there already, with nothing on
+/// them.
+fn nodes(
+    asked: &Request<'_>,
+    existing: &mut Vec<ExistingNode>,
+    types: OwnTypes<'_>,
+    report: &Report<'_>,
+) -> Result<Nodes, Box<Diagnostic>> {
+    // A host that does not say what it is, is what the cluster asks for.
+    let may = [&asked.hardwaretypes.value, &asked.imagetypes.value];
+    let only = |types: &[String]| if let [one] = types { one.clone() } else { String::new() };
+    let host = |name: &str| {
+        let [hardware, image] = types.of(name);
+        let (hardware, image) = (hardware.cloned(), image.cloned());
+        InventoryHost {
+            name: name.to_owned(),
+            hardware: hardware.unwrap_or_else(|| only(may[0])),
+            image: image.unwrap_or_else(|| only(may[1])),
+        }
+    };
+    let count = match &asked.nodes {
+        Wanted::Count(count) => count,
+        Wanted::Hosts(wanted) => {
+            return Ok(Nodes::Inventory(wanted.value.iter().map(|name| host(name.as_str())).collect()));
+        }
+    };
+    let cluster = &asked.cluster.value;
+    let so_many = Nodes::Count(u64::from(count.value));
+    let numbered = |name: &str| name.strip_prefix(cluster.as_str()).is_some_and(|rest| rest.starts_with('-'));
+    let is_typed = |name: &str| types.of(name).iter().any(Option::is_some);
+    if !types.hosts.0.keys().any(|name| numbered(name.as_str()) && is_typed(name.as_str())) {
+        return Ok(so_many);
+    }
+    let taken: BTreeSet<String> = existing.iter().map(|node| node.name.clone()).collect();
+    let missing = asked.nodes.count().saturating_sub(taken.len());
+    let new: Vec<String> = free_names(cluster, &taken).take(missing).collect();
+    let (typed, open): (Vec<&String>, Vec<&String>) = new.iter().partition(|name| is_typed(name));
+    for name in &typed {
+        suits(asked, name, types, report)?;
+    }
+    if typed.is_empty() {
+        return Ok(so_many);
+    }
+    if open.is_empty() || may.iter().all(|types| types.len() < 2) {
+        let there = existing.iter().map(|node| InventoryHost {
+            name: node.name.clone(),
+            hardware: node.hardware.clone(),
+            image: node.image.clone(),
+        });
+        return Ok(Nodes::Inventory(there.chain(new.iter().map(|name| host(name))).collect()));
+    }
+    if existing.is_empty() {
+        existing.extend(typed.iter().map(|name| {
+            let InventoryHost { name, hardware, image } = host(name);
+            ExistingNode { name, services: Vec::new(), hardware, image }
+        }));
+        return Ok(so_many);
+    }
+    let what = format!(
+        "the cluster `{cluster}` grows by {}, whose types are known, and by {}, whose are not",
+        names(&typed),
+        names(&open)
+    );
+    let help = "give these types of their own in the section `hosts`, or add the others first";
+    Err(Box::new(Diagnostic::error("open-types", what).at(report.place(count.mark)).help(help)))
+}
+
+/// Whether a host that a new node is by its number can be one: it says all that it is, and that is allowed.
+fn suits(asked: &Request<'_>, name: &str, types: OwnTypes<'_>, report: &Report<'_>) -> Result<(), Box<Diagnostic>> {
+    let template = asked.template;
+    let [hardware, image] = types.of(name);
+    for (word, own, may, allowed) in [
+        ("hardware type", hardware, &asked.hardwaretypes.value, &template.hardwaretypes),
+        ("image type", image, &asked.imagetypes.value, &template.imagetypes),
+    ] {
+        let (what, help) = match own {
+            Some(own) if !allowed.is_empty() && !allowed.iter().any(|t| t.value == *own) => {
+                let allowed: Vec<&String> = allowed.iter().map(|t| &t.value).collect();
+                let what = format!("the host {name} has the {word} `{own}`, which its template is not compatible with");
+                (what, format!("nodes of it may be {}", names(&allowed)))
+            }
+            None if may.len() > 1 => {
+                let what = format!("the host {name} does not say its {word}, and is a node by its number");
+                (what, format!("write it in the section `hosts`; it may be {}", names(&may.iter().collect::<Vec<_>>())))
+            }
+            Some(_) | None => continue,
+        };
+        let mut fault = Diagnostic::error("incompatible", what).at(report.place(asked.nodes.mark()));
+        if let Some(host) = types.hosts.0.get(name) {
+            fault = fault.note(Some(report.place(host.mark)), "the host is here");
+        }
+        return Err(Box::new(fault.help(help)));
+    }
+    Ok(())
+}
+
+/// Some names, and how many more.
+fn names(all: &[&String]) -> String {
+    const SHOWN: usize = 12;
+    let mut names: Vec<String> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    if all.len() > SHOWN {
+        names.push(format!("{} more", all.len() - SHOWN));
+    }
+    names.join(", ")
 }
 
 fn existing(node: &LayoutNode) -> ExistingNode {

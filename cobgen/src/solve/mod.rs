@@ -96,7 +96,10 @@ pub(crate) fn all(
 }
 
 fn answer(asked: &Request<'_>, catalog: &Catalog, hosts: &Hosts, beside: Beside<'_>, report: &Report<'_>) -> Answered {
-    let question = Question::of(asked, catalog, hosts, beside);
+    let question = match Question::of(asked, catalog, hosts, beside, report) {
+        Ok(question) => question,
+        Err(fault) => return Answered { verdict: Verdict::Rejected, faults: vec![*fault], explanation: None },
+    };
     let place = || report.place(asked.cluster.mark);
     match cob_solver::solve(&question.request, Budget::default()) {
         Ok(Outcome::Layout(layout)) => {
@@ -133,13 +136,18 @@ fn named<'a>(cluster: &str, nodes: impl Iterator<Item = (NodeRef<'a>, &'a NodeLa
     }
     let all_new = found.is_empty();
     let taken: BTreeSet<String> = found.iter().map(|n| n.name.clone()).collect();
-    let free = (1_u64..).map(|n| format!("{cluster}-{n}")).filter(|name| !taken.contains(name));
-    let named: Vec<LayoutNode> = free.zip(new).map(|(name, layout)| node_of(name, layout)).collect();
+    let named: Vec<LayoutNode> =
+        free_names(cluster, &taken).zip(new).map(|(name, layout)| node_of(name, layout)).collect();
     found.extend(named);
     if !all_new {
         found.sort_by_cached_key(|node| natural(&node.name));
     }
     found
+}
+
+/// The names that new nodes of a cluster take, in this order.
+fn free_names(cluster: &str, taken: &BTreeSet<String>) -> impl Iterator<Item = String> {
+    (1_u64..).map(move |n| format!("{cluster}-{n}")).filter(|name| !taken.contains(name))
 }
 
 fn node_of(name: String, layout: &NodeLayout) -> LayoutNode {
