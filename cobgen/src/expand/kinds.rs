@@ -70,6 +70,12 @@ impl Kinds {
                 report.push(name.mark, fault.help("give yours another name"));
                 continue;
             }
+            if let Some(maker) = maker(&name.value) {
+                let what = format!("the name `{}` is of those that {maker} gives to kinds", name.value);
+                report.push(name.mark, Diagnostic::error("built-in", what).help("give yours another name"));
+                kinds.insert(name.value.clone(), None);
+                continue;
+            }
             let kind = report.name(name, KindName::new).and_then(|n| build(n, name.mark, entry, files, report));
             let known = kind.map(|kind| Known {
                 kind: Arc::new(kind),
@@ -114,6 +120,17 @@ impl Known {
             report.missing("unknown-state", what, name, self.kind.states.iter().map(StateName::as_str));
         }
         found.cloned()
+    }
+}
+
+/// What makes kinds with such names by itself.
+fn maker(name: &str) -> Option<&'static str> {
+    match name.split_once('.')?.0 {
+        "actions" => Some("a service with `actions`"),
+        "plugin" => Some("`plugin`"),
+        "script" => Some("`script`"),
+        "service" => Some("`service`"),
+        _ => None,
     }
 }
 

@@ -145,10 +145,11 @@ impl Objects {
             let (Some(known), Some(preferred)) = (object.kind, object.preferred) else { continue };
             let place = report.place(object.mark);
             let name = known.kind.name.clone();
-            kinds.entry(name.clone()).or_insert_with(|| At {
+            let kind = kinds.entry(name.clone()).or_insert_with(|| At {
                 value: (*known.kind).clone(),
                 place: known.mark.map_or_else(|| place.clone(), |mark| report.place(mark)),
             });
+            debug_assert_eq!(kind.value, *known.kind, "one name, one kind");
             let value = DraftCob {
                 kind: name,
                 preferred,
