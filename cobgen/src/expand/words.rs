@@ -61,13 +61,17 @@ pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, repo
     let kind = |id| objects.get(id).and_then(|object| object.kind.as_ref());
     let of_kinds = |link| -> Option<(&Link, &Known, &Known)> { Some((link, kind(&link.from)?, kind(&link.to)?)) };
     let links: Vec<_> = links.par_iter().filter_map(of_kinds).collect();
+    // On thousands of nodes it is told once, too.
+    let mut told: BTreeSet<Mark> = BTreeSet::new();
     for (link, a, x) in links {
         let excludes = link.word == Word::Excludes;
         let one_state = [(a, &link.from), (x, &link.to)].into_iter().find(|(known, _)| known.on() == known.off());
         if let (true, Some((_, cob))) = (excludes, one_state) {
             let what = format!("{cob} has one state for on and off, so `excludes` has no meaning for it");
-            report.push(link.mark, Diagnostic::error("no-off-state", what));
-            return;
+            if told.insert(link.mark) {
+                report.push(link.mark, Diagnostic::error("no-off-state", what));
+            }
+            continue;
         }
         let saying = (link.mark, link.word, &*link.words, Arc::as_ptr(&a.kind), Arc::as_ptr(&x.kind));
         let said = known.entry(saying).or_insert_with(|| {

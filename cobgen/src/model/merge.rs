@@ -54,6 +54,12 @@ impl Merged<'_> {
             match at.and_then(|i| into.entries.get_mut(i)) {
                 None => into.entries.push((key, node)),
                 Some((first, there)) => match (&mut there.value, node.value) {
+                    // What is empty says nothing; it must not take the place of what says something.
+                    (Value::Null, value) if merges(way, &key.text) => {
+                        self.empty(way, first, &key);
+                        (*first, *there) = (key, Node { mark: node.mark, value });
+                    }
+                    (_, Value::Null) if merges(way, &key.text) => self.empty(way, &key, first),
                     (Value::Map(there), Value::Map(more)) if merges(way, &key.text) => {
                         way.push(key.text);
                         self.level(there, more, way);
@@ -63,6 +69,15 @@ impl Merged<'_> {
                 },
             }
         }
+    }
+
+    fn empty(&mut self, way: &[String], empty: &Key, other: &Key) {
+        let section = if way.is_empty() { String::new() } else { format!(" of `{}`", way.join(".")) };
+        let fault = Diagnostic::error("wrong-type", format!("`{}`{section} is empty here", empty.text))
+            .at(self.sources.place(empty.mark))
+            .note(Some(self.sources.place(other.mark)), "it stands here, too")
+            .help("write a value after the `:`, or leave the key away");
+        self.out.push(fault);
     }
 
     fn twice(&mut self, way: &[String], first: &Key, second: &Key) {
