@@ -96,3 +96,25 @@ fn keys_that_come_out_alike_are_told_of() {
     let told = told.expect_err("refused");
     assert!(told.contains("the key `1` twice"), "{told}");
 }
+
+#[test]
+fn numbers_that_become_texts_are_as_written() {
+    let env = "env: {VERSION: 1.10, ID: 007, SHA: 1e3, HEX: 0x10, MODE: 0640, LESS: -0.50, PORT: 80, MADE: \"{{ host.vars.port }}\"}";
+    let text = format!(
+        "cobs:\n  n1/s: {{kind: service, content: {{start: x, {env}}}}}\n  \
+         n1/c: {{kind: cron, content: {{schedule: \"@daily\", command: x, {env}}}}}\n"
+    );
+    let texts = json!({
+        "VERSION": "1.10", "ID": "007", "SHA": "1e3", "HEX": "0x10", "MODE": "0640", "LESS": "-0.50", "PORT": "80", "MADE": "5"
+    });
+    assert_eq!(content(&text, "n1/s")["env"], texts);
+    assert_eq!(content(&text, "n1/c")["env"], texts);
+    // Where a number is wanted it is one, however it is written.
+    let text = "cobs: {n1/a: {kind: k, content: {a: 1.10, b: 0x10, c: [007, \"{{ 1.50 }}\"]}}}\nhardwaretypes: {h: {cost: 1e1}}\n";
+    assert_eq!(content(text, "n1/a"), json!({"a": 1.1, "b": 16, "c": [7, 1.5]}));
+    let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\", labels: {v: 1.0}}}\n\
+                services: {a: {cobs: {x: {kind: noop}}}}\nclusters: {c: {services: {a: [{label: v=1.0}]}}}\n";
+    let expansion = expand(Model::of_text("model.yaml", text), &BTreeSet::new());
+    let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
+    assert_eq!((expansion.draft.expect(&told).cobs.len(), told.as_str()), (1, ""));
+}

@@ -74,7 +74,7 @@ impl Types {
             for (provider, mapping) in mapped.iter() {
                 providers.check(provider, report);
                 let own = mapping.map().and_then(|m| m.get("cost"));
-                let own = own.and_then(|node| Some(Marked { mark: node.mark, value: node.scalar()? }));
+                let own = own.and_then(|node| Some(Marked { mark: node.mark, value: node.plain()? }));
                 let own = own.and_then(|cost| read_cost(&cost, report));
                 info.providers.insert(provider.value.clone(), own);
             }

@@ -240,7 +240,7 @@ fn varies(node: &Node) -> bool {
         Value::Text(text) => is_template(text) || is_macro(text),
         Value::List(items) => items.iter().any(varies),
         Value::Map(map) => map.entries.iter().any(|(key, value)| is_template(&key.text) || varies(value)),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => false,
+        Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => false,
     }
 }
 

@@ -11,7 +11,7 @@ use super::clusters::{Clusters, LaidOut};
 use super::hosts::Hosts;
 use super::template::Templates;
 use crate::catalog::{Catalog, Rejected, Request, Services, Wanted};
-use crate::model::{ClusterEntry, HostEntry, Label, Mark, Marked, Named, Node, Sections, Value};
+use crate::model::{ClusterEntry, HostEntry, Label, Mark, Marked, Named, Node, Sections, Value, Written};
 use crate::solve::{self, Given, Layouts, Verdict};
 
 /// Before anything is placed.
@@ -99,7 +99,7 @@ fn host(name: String, request: &Request<'_>, entry: Option<&ClusterEntry>) -> (M
     let entry = HostEntry {
         address: entry.and_then(|e| e.address.clone()),
         labels: Named(vec![(text("cluster"), Label(request.cluster.value.clone()))]),
-        vars: Named(vec![(text("index"), Node { mark, value: Value::Int(index) })]),
+        vars: Named(vec![(text("index"), Node { mark, value: Value::Int(index, Written::default()) })]),
         ..HostEntry::default()
     };
     (Marked { mark, value: name }, entry)

@@ -94,7 +94,7 @@ struct CronContent {
     user: Option<String>,
     /// The name of its file in `/etc/cron.d`; default: made of the change object's id.
     name: Option<Marked<String>>,
-    /// Variables, such as `MAILTO`; numbers and truth values become texts.
+    /// Variables, such as `MAILTO`; numbers, as they are written, and truth values become texts.
     env: Option<Named<Label>>,
     /// A folder that is to become a host, instead of the host itself.
     root: Option<Marked<String>>,

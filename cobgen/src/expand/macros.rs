@@ -65,7 +65,7 @@ pub(super) fn in_node(node: &Node, around: &dyn Around, report: &mut Report<'_>)
             });
             Value::Map(Map { entries: entries.collect() })
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => node.value.clone(),
+        Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => node.value.clone(),
     };
     Node { mark: node.mark, value }
 }

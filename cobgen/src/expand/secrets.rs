@@ -143,8 +143,8 @@ impl Secrets {
             }
             Value::Null
             | Value::Bool(_)
-            | Value::Int(_)
-            | Value::Float(_)
+            | Value::Int(..)
+            | Value::Float(..)
             | Value::Text(_)
             | Value::List(_)
             | Value::Invalid => self.look(content, place(None).err().as_deref(), &mut wrong),
@@ -195,7 +195,7 @@ impl Secrets {
                 self.look_at_key(&key.text, key.mark, wrong);
                 self.look(node, never, wrong);
             }),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => {}
+            Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => {}
         }
     }
 

@@ -60,7 +60,7 @@ struct ServiceContent {
     on_change: Option<Marked<OnChange>>,
     /// The working folder, absolute; default: where the files that travel with it are.
     dir: Option<Marked<String>>,
-    /// Variables of its environment; numbers and truth values become texts.
+    /// Variables of its environment; numbers, as they are written, and truth values become texts.
     env: Option<Named<Label>>,
     /// Values for those that depend on it.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]

@@ -15,7 +15,7 @@ use super::bounded::{self, MAX_ITEMS, MAX_RENDERED};
 use super::secrets::Secrets;
 use super::{Report, guarded};
 use crate::diagnostic::Diagnostic;
-use crate::model::{Key, Map, Mark, Node, Value, did_you_mean_or_list};
+use crate::model::{Key, Map, Mark, Node, Value, Written, did_you_mean_or_list};
 
 /// The work that one template may do, in minijinja's instructions.
 const FUEL: u64 = 1_000_000;
@@ -95,7 +95,7 @@ impl Templates {
                 }
                 Value::Map(Map { entries })
             }
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Invalid => {
+            Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Text(_) | Value::Invalid => {
                 node.value.clone()
             }
         };
@@ -243,7 +243,7 @@ fn texts_of(value: &Value, texts: &mut Vec<String>) {
             texts.push(key.text.clone());
             texts_of(&node.value, texts);
         }),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => {}
+        Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => {}
     }
 }
 
@@ -328,8 +328,8 @@ pub(super) fn to_jinja(node: &Node) -> Jinja {
     match &node.value {
         Value::Null | Value::Invalid => Jinja::from(()),
         Value::Bool(b) => Jinja::from(*b),
-        Value::Int(i) => i64::try_from(*i).map_or_else(|_| Jinja::from(*i), Jinja::from),
-        Value::Float(f) => Jinja::from(*f),
+        Value::Int(i, _) => i64::try_from(*i).map_or_else(|_| Jinja::from(*i), Jinja::from),
+        Value::Float(f, _) => Jinja::from(*f),
         Value::Text(t) => Jinja::from(t.as_str()),
         Value::List(items) => items.iter().map(to_jinja).collect::<Vec<_>>().into(),
         Value::Map(map) => {
@@ -373,11 +373,11 @@ impl Room {
             ValueKind::None => Value::Null,
             ValueKind::Bool => Value::Bool(value.is_true()),
             ValueKind::Number if value.is_integer() => match i128::try_from(value.clone()) {
-                Ok(i) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i),
+                Ok(i) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i, Written::default()),
                 Ok(_) | Err(_) => return Err("a number that is too large".to_owned()),
             },
             ValueKind::Number => match f64::try_from(value.clone()) {
-                Ok(f) if f.is_finite() => Value::Float(f),
+                Ok(f) if f.is_finite() => Value::Float(f, Written::default()),
                 Ok(_) | Err(_) => return Err("a number that can't be kept".to_owned()),
             },
             ValueKind::String => Value::Text(self.text(value)?),

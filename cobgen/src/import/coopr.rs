@@ -198,7 +198,7 @@ impl Reader {
                 Value::Text(text) => text.is_empty(),
                 Value::List(items) => items.is_empty(),
                 Value::Map(map) => map.entries.is_empty(),
-                Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => false,
+                Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => false,
             };
             if !empty {
                 self.not_understood(format!("`{}` in {} was not understood", key.text, fields.what), key.mark);
@@ -434,7 +434,7 @@ impl Reader {
             }
             Value::List(items) => items.iter().for_each(|item| self.macros(item)),
             Value::Map(map) => map.entries.iter().for_each(|(_, value)| self.macros(value)),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => {}
+            Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => {}
         }
     }
 }

@@ -195,12 +195,12 @@ read_from_node!(Nodes, |node| match node.list() {
     None => node.read().ok().map(Self::ByHand),
 });
 read_from_node!(NodeSet, |node| match node.value {
-    Value::Int(count) => {
+    Value::Int(count, _) => {
         Some(Self::Count(Marked { mark: node.mark, value: u32::try_from(count).unwrap_or(u32::MAX) }))
     }
     Value::Null
     | Value::Bool(_)
-    | Value::Float(_)
+    | Value::Float(..)
     | Value::Text(_)
     | Value::List(_)
     | Value::Map(_)
@@ -222,8 +222,8 @@ read_from_node!(PreferenceForm, |node| match node.text() {
     Some(_) => None,
     None => node.read().ok().map(Self::Weighted),
 });
-read_from_node!(Cost, |node| Some(Self(word(node)?)));
-read_from_node!(Ratio, |node| Some(Self(word(node)?)));
+read_from_node!(Cost, |node| Some(Self(number(node)?)));
+read_from_node!(Ratio, |node| Some(Self(number(node)?)));
 read_from_node!(Placed, |node| match node.text() {
     Some("each") => Some(Self::Each),
     Some("first") => Some(Self::First),
@@ -236,6 +236,11 @@ read_from_node!(Target, |node| match node.map() {
 
 fn word(node: &Node) -> Option<Marked<String>> {
     Some(Marked { mark: node.mark, value: node.scalar()? })
+}
+
+/// Where its value counts and not how it is written.
+fn number(node: &Node) -> Option<Marked<String>> {
+    Some(Marked { mark: node.mark, value: node.plain()? })
 }
 
 fn marked_pick(node: &Node) -> Option<Marked<HostPick>> {

@@ -29,7 +29,7 @@ pub use forms::{
     Action, Cost, Duration, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, PreferenceForm, Ratio, Run,
     RunForm, Target,
 };
-pub use node::{Key, Map, Mark, Node, Value};
+pub use node::{Key, Map, Mark, Node, Value, Written};
 pub use read::{Marked, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;

@@ -12,10 +12,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
-use super::node::{Key, Map, Mark, Node, Value};
+use super::node::{Key, Map, Mark, Node, Value, Written};
+use super::yaml;
 
 /// The struct name by which [`Marked`] asks for a position.
 const MARKED: &str = "$cobgen::Marked";
+/// The newtype's name by which a [`Value`] asks for numbers as they were written.
+const VALUE: &str = "$cobgen::Value";
 const MARKED_FIELDS: [&str; 4] = ["file", "line", "column", "value"];
 
 /// A value and where it was written.
@@ -77,12 +80,12 @@ impl<'de> Deserializer<'de> for &'de Node {
         match &self.value {
             Value::Null | Value::Invalid => visitor.visit_unit(),
             Value::Bool(b) => visitor.visit_bool(*b),
-            Value::Int(i) => match (i64::try_from(*i), u64::try_from(*i)) {
+            Value::Int(i, _) => match (i64::try_from(*i), u64::try_from(*i)) {
                 (Ok(i), _) => visitor.visit_i64(i),
                 (Err(_), Ok(i)) => visitor.visit_u64(i),
                 (Err(_), Err(_)) => visitor.visit_i128(*i),
             },
-            Value::Float(f) => visitor.visit_f64(*f),
+            Value::Float(f, _) => visitor.visit_f64(*f),
             Value::Text(text) => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items(items.iter())),
             Value::Map(map) => visitor.visit_map(Entries { entries: map.entries.iter(), value: None }),
@@ -92,7 +95,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
             Value::Null | Value::Invalid => visitor.visit_none(),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+            Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
                 visitor.visit_some(self)
             }
         }
@@ -137,8 +140,15 @@ impl<'de> Deserializer<'de> for &'de Node {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ReadError> {
-        visitor.visit_newtype_struct(self)
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match self.value.written() {
+            Some(written) if name == VALUE => visitor.visit_borrowed_bytes(written.as_bytes()),
+            Some(_) | None => visitor.visit_newtype_struct(self),
+        }
     }
 
     serde::forward_to_deserialize_any! {
@@ -293,16 +303,24 @@ impl<'de> Deserialize<'de> for Value {
                 Ok(Value::Bool(b))
             }
             fn visit_i64<E>(self, i: i64) -> Result<Value, E> {
-                Ok(Value::Int(i.into()))
+                Ok(Value::Int(i.into(), Written::default()))
             }
             fn visit_u64<E>(self, i: u64) -> Result<Value, E> {
-                Ok(Value::Int(i.into()))
+                Ok(Value::Int(i.into(), Written::default()))
             }
             fn visit_f64<E>(self, f: f64) -> Result<Value, E> {
-                Ok(Value::Float(f))
+                Ok(Value::Float(f, Written::default()))
             }
             fn visit_str<E>(self, text: &str) -> Result<Value, E> {
                 Ok(Value::Text(text.to_owned()))
+            }
+            /// A number as it was written.
+            fn visit_bytes<E: de::Error>(self, written: &[u8]) -> Result<Value, E> {
+                let number = std::str::from_utf8(written).ok().and_then(yaml::number).flatten();
+                number.ok_or_else(|| E::custom("a number in no known form"))
+            }
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<Value, D::Error> {
+                value.deserialize_any(self)
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
                 let mut list = Vec::new();
@@ -319,7 +337,7 @@ impl<'de> Deserialize<'de> for Value {
                 Ok(Value::Map(Map { entries }))
             }
         }
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_newtype_struct(VALUE, Any)
     }
 }
 

@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
                     items.iter_mut().for_each(|item| self.value(item, schema, &what));
                 }
             }
-            Value::Int(i) => {
+            Value::Int(i, _) => {
                 let i = *i;
                 self.bounds(node, i, schema, what);
             }
@@ -122,7 +122,7 @@ impl<'a> Walk<'a> {
                     node.value = Value::Invalid;
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Float(_) | Value::Invalid => {}
+            Value::Null | Value::Bool(_) | Value::Float(..) | Value::Invalid => {}
         }
     }
 
@@ -243,7 +243,7 @@ impl<'a> Walk<'a> {
         let expected = self.expected(schema);
         let help = match &node.value {
             Value::Null => Some("write a value after the `:`, or leave the key away".to_owned()),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_)
+            Value::Bool(_) | Value::Int(..) | Value::Float(..)
                 if self.takes(schema, "string") && schema.get("x-what").is_none() =>
             {
                 node.scalar().map(|text| format!("as a text it stands in quotes: \"{text}\""))
@@ -252,8 +252,8 @@ impl<'a> Walk<'a> {
                 Some(format!("write a list: [{text}]"))
             }
             Value::Bool(_)
-            | Value::Int(_)
-            | Value::Float(_)
+            | Value::Int(..)
+            | Value::Float(..)
             | Value::Text(_)
             | Value::List(_)
             | Value::Map(_)
@@ -293,8 +293,8 @@ impl<'a> Walk<'a> {
         match value {
             Value::Null => self.takes(schema, "null"),
             Value::Bool(_) => self.takes(schema, "boolean"),
-            Value::Int(_) => self.takes(schema, "integer") || self.takes(schema, "number"),
-            Value::Float(_) => self.takes(schema, "number"),
+            Value::Int(..) => self.takes(schema, "integer") || self.takes(schema, "number"),
+            Value::Float(..) => self.takes(schema, "number"),
             Value::Text(_) => self.takes(schema, "string"),
             Value::List(_) => self.takes(schema, "array"),
             Value::Map(_) => self.takes(schema, "object"),

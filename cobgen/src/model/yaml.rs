@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag, options};
 
 use super::Sources;
-use super::node::{Key, Map, Mark, Node, Value};
+use super::node::{Key, Map, Mark, Node, Value, Written};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The deepest nesting; a model in use has about ten levels.
@@ -334,14 +334,10 @@ impl Builder<'_> {
             _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => {
                 Value::Text(text.to_owned())
             }
-            _ => match whole_number(text) {
-                Some(Some(i)) if i >= i128::from(i64::MIN) && i <= i128::from(u64::MAX) => Value::Int(i),
-                Some(_) => return Err(quoted("this number is too large")),
-                None if looks_like_float(text) => match text.parse::<f64>() {
-                    Ok(f) if f.is_finite() => Value::Float(f),
-                    Ok(_) | Err(_) => return Err(quoted("this number is too large")),
-                },
+            _ => match number(text) {
                 None => Value::Text(text.to_owned()),
+                Some(None) => return Err(quoted("this number is too large")),
+                Some(Some(number)) => number,
             },
         })
     }
@@ -384,6 +380,21 @@ impl OpenMap {
     }
 }
 
+/// A number as it is written; none: it is none; `Some(None)`: one, but beyond all bounds.
+pub(super) fn number(text: &str) -> Option<Option<Value>> {
+    match whole_number(text) {
+        Some(whole) => {
+            let whole = whole.filter(|i| *i >= i128::from(i64::MIN) && *i <= i128::from(u64::MAX));
+            Some(whole.map(|i| Value::Int(i, Written::of(&i.to_string(), text))))
+        }
+        None if looks_like_float(text) => {
+            let float = text.parse::<f64>().ok().filter(|f| f.is_finite());
+            Some(float.map(|f| Value::Float(f, Written::of(&f.to_string(), text))))
+        }
+        None => None,
+    }
+}
+
 /// None: no whole number; `Some(None)`: one, but beyond all bounds.
 fn whole_number(text: &str) -> Option<Option<i128>> {
     let digits = |t: &str, radix: u32| !t.is_empty() && t.len() < 200 && t.chars().all(|c| c.is_digit(radix));
@@ -423,6 +434,8 @@ fn size(node: &Node) -> Size {
         Value::Map(map) => sum(&mut map.entries.iter().map(|(_, v)| size(v))),
         // A long text counts as many values: it takes their memory.
         Value::Text(text) => Size { nodes: 1 + text.len() / 64, depth: 1 },
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Invalid => Size { nodes: 1, depth: 1 },
+        Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => {
+            Size { nodes: 1, depth: 1 }
+        }
     }
 }
