@@ -118,6 +118,12 @@ impl Keys {
         &self.0
     }
 
+    /// Their public halves, for people.
+    #[must_use]
+    pub fn named(&self) -> String {
+        list(self.0.iter().map(SecretKey::public))
+    }
+
     /// The key to show under these manifests: the newest that all of them name for this host, else the
     /// newest that any does. Those that they revoke are never shown.
     #[must_use]
@@ -148,7 +154,7 @@ pub fn check(manifest: &Manifest, host: &HostName, identity: &Path) -> Result<()
         return Ok(());
     }
     let host = host.clone();
-    let own = list(keys.all().iter().map(SecretKey::public));
+    let own = keys.named();
     Err(if keys.all().is_empty() {
         IdentityError::None { path: identity.to_owned(), host }
     } else if keys.all().iter().any(|k| manifest.revoked.contains(&k.public())) {

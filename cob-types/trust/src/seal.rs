@@ -71,13 +71,14 @@ pub fn seal(keys: &[PublicKey], value: &[u8]) -> Result<Vec<u8>, SealError> {
     Ok(sealed)
 }
 
-/// Opens what was sealed for this key.
+/// Opens what was sealed for one of these keys.
 ///
 /// # Errors
 /// [`SealError::Open`].
-pub fn open(key: &SecretKey, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
-    let identity = identity(key).ok_or(SealError::Open)?;
-    decrypt(age::Decryptor::new(sealed), &[&identity], sealed.len())
+pub fn open(keys: &[SecretKey], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
+    let identities = keys.iter().map(identity).collect::<Option<Vec<_>>>().ok_or(SealError::Open)?;
+    let identities: Vec<&dyn age::Identity> = identities.iter().map(|i| i as &dyn age::Identity).collect();
+    decrypt(age::Decryptor::new(sealed), &identities, sealed.len())
 }
 
 /// Opens an age file in its armoured or its plain form with a key file: an ed25519 key of ours, or what
@@ -144,8 +145,8 @@ pub fn is_ours(site_key: &[u8; 32], keys: &[PublicKey], id: SecretId, sealed: &[
 ///
 /// # Errors
 /// [`SealError::Open`].
-pub fn open_from_bundle(key: &SecretKey, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
-    open(key, sealed.get(TAG..).ok_or(SealError::Open)?)
+pub fn open_from_bundle(keys: &[SecretKey], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
+    open(keys, sealed.get(TAG..).ok_or(SealError::Open)?)
 }
 
 fn tag(site_key: &[u8; 32], keys: &[PublicKey], id: SecretId, sealed: &[u8]) -> [u8; TAG] {
@@ -203,9 +204,11 @@ mod tests {
     fn only_the_holders_of_the_keys_read_it() {
         let keys: Vec<SecretKey> = (1..=3).map(|n| SecretKey::from_seed(&[n; 32])).collect();
         let sealed = seal(&[keys[0].public(), keys[1].public()], b"secret").expect("sealed");
-        assert_eq!(open(&keys[0], &sealed).expect("opened").as_slice(), b"secret");
-        assert_eq!(open(&keys[1], &sealed).expect("opened").as_slice(), b"secret");
-        assert_eq!(open(&keys[2], &sealed), Err(SealError::Open));
+        assert_eq!(open(&keys[..1], &sealed).expect("opened").as_slice(), b"secret");
+        assert_eq!(open(&keys[1..2], &sealed).expect("opened").as_slice(), b"secret");
+        assert_eq!(open(&keys[1..], &sealed).expect("by one of them").as_slice(), b"secret");
+        assert_eq!(open(&keys[2..], &sealed), Err(SealError::Open));
+        assert_eq!(open(&[], &sealed), Err(SealError::Open));
         assert_eq!(seal(&[keys[0].public()], &vec![0; MAX_SECRET + 1]), Err(SealError::TooLong(MAX_SECRET + 1)));
         // The neutral element: its secret is everybody's.
         let mut neutral = [0; 32];
@@ -215,8 +218,8 @@ mod tests {
 
     #[test]
     fn a_bundle_s_value_is_known_again_by_its_publisher_alone() {
-        let (key, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
-        let (site, keys, id) = ([5; 32], [key.public()], SecretId([6; 16]));
+        let (key, other) = ([SecretKey::from_seed(&[1; 32])], SecretKey::from_seed(&[2; 32]));
+        let (site, keys, id) = ([5; 32], [key[0].public()], SecretId([6; 16]));
         let sealed = seal_for_bundle(&site, &keys, id, b"secret").expect("sealed");
         assert_eq!(open_from_bundle(&key, &sealed).expect("opened").as_slice(), b"secret");
         assert!(is_ours(&site, &keys, id, &sealed));
@@ -268,7 +271,7 @@ mod tests {
             let mut sealed = seal(&[key.public()], b"a secret").expect("sealed");
             let at = at.index(sealed.len());
             sealed[at] ^= 1 << bit;
-            prop_assert_eq!(open(&key, &sealed), Err(SealError::Open));
+            prop_assert_eq!(open(&[key], &sealed), Err(SealError::Open));
         }
     }
 }

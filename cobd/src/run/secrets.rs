@@ -7,7 +7,7 @@
 //!   /dev/shm/cob-UID-…/services/COB/  the environment of a service until it has begun, and what it prints
 //! ```
 //!
-//! Rules: the key is read when values are opened, and wiped; the daemon keeps no value. What goes from the
+//! Rules: keys are read when values are opened, and wiped; the daemon keeps no value. What goes from the
 //! private folder into the job's own has no value in it any more. The runner takes the folder away when
 //! the action has ended; what is left by one that was killed goes with the job, or when a daemon starts.
 
@@ -17,13 +17,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use cob_trust::{SecretKey, seal};
+use cob_trust::seal;
 use cob_types::canonical;
 use cob_types::secret::{self, SecretId};
 use zeroize::Zeroizing;
 
 use super::redact::Redactor;
 use crate::durable::{self, Sync};
+use crate::identity::Keys;
 
 /// Where folders in memory are made when nobody says otherwise.
 const IN_MEMORY: &str = "/dev/shm";
@@ -49,8 +50,8 @@ pub struct Opener {
 pub(crate) struct Opened(BTreeMap<SecretId, Zeroizing<String>>);
 
 impl Opener {
-    /// Opens with the key of this file. `folder` must be in memory; default: one below `/dev/shm` for
-    /// this state folder.
+    /// Opens with the key of this file, or with the one that takes its place. `folder` must be in memory;
+    /// default: one below `/dev/shm` for this state folder.
     #[must_use]
     pub fn new(identity: &Path, state_dir: &Path, folder: Option<&Path>) -> Self {
         let by_default = || {
@@ -81,9 +82,13 @@ impl Opener {
         if sealed.peek().is_none() {
             return Ok(opened);
         }
-        let key = SecretKey::load(&self.identity).map_err(|e| format!("its secrets can't be opened: {e}"))?;
+        let keys = Keys::load(&self.identity).map_err(|e| format!("its secrets can't be opened: {e}"))?;
+        if keys.all().is_empty() {
+            return Err(format!("its secrets can't be opened: this host has no key ({})", self.identity.display()));
+        }
         for (id, bytes) in sealed {
-            let value = seal::open_from_bundle(&key, bytes).map_err(|e| format!("the secret {id}: {e}"))?;
+            let value = seal::open_from_bundle(keys.all(), bytes)
+                .map_err(|e| format!("the secret {id}: {e}; this host has {}", keys.named()))?;
             let text = std::str::from_utf8(&value).map_err(|_| format!("the secret {id} is no text"))?;
             opened.0.insert(*id, Zeroizing::new(text.to_owned()));
         }

@@ -73,7 +73,7 @@ impl Site {
 }
 
 fn open(bundle: &Bundle, host: &str) -> Vec<String> {
-    let opened = bundle.secrets.values().map(|sealed| seal::open_from_bundle(&key(host), sealed).expect("opened"));
+    let opened = bundle.secrets.values().map(|sealed| seal::open_from_bundle(&[key(host)], sealed).expect("opened"));
     let mut texts: Vec<String> = opened.map(|v| String::from_utf8(v.to_vec()).expect("text")).collect();
     texts.sort();
     texts
@@ -90,7 +90,7 @@ fn a_host_gets_what_it_needs_and_can_open_it_alone() {
     }
     assert!(bundles["n3"].secrets.is_empty());
     let other = bundles["n1"].secrets.values().next().expect("one");
-    assert_eq!(seal::open_from_bundle(&key("n2"), other), Err(seal::SealError::Open));
+    assert_eq!(seal::open_from_bundle(&[key("n2")], other), Err(seal::SealError::Open));
     let whole = format!("{:?}{:?}", made.generation, made.provenance);
     assert!(!whole.contains("hunter2"));
     let names: BTreeSet<&str> = made.provenance.secrets.values().map(String::as_str).collect();

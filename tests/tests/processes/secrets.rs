@@ -5,6 +5,7 @@
 //! searched for every secret, raw, in base64 and in hex.
 
 mod programs;
+mod replaced;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -378,9 +379,10 @@ fn twenty_planted_secrets_are_found_nowhere() {
 fn a_host_refuses_what_was_sealed_for_another_key() {
     let mut planted = plant();
     fs::remove_file(planted.cluster.path("n1/identity.key")).expect("removed");
-    SecretKey::load_or_create(&planted.cluster.path("n1/identity.key")).expect("another key");
+    let own = SecretKey::load_or_create(&planted.cluster.path("n1/identity.key")).expect("another key").public();
     planted.cluster.start_all();
     let body = format!("{{\"generation\": {}}}", planted.generation);
     let refused = planted.cluster.http("n1", "POST", "/v1/prepare", &body).expect_err("refused");
     assert!(refused.contains("it is for another key"), "{refused}");
+    assert!(refused.contains(&format!("this host has {own}")), "{refused}");
 }

@@ -210,7 +210,7 @@ impl Shared {
             return Ok(files.clone());
         }
         let vault: Arc<dyn Vault> = match opener {
-            Some(opener) => Arc::new(OwnKey(opener.identity().to_owned())),
+            Some(opener) => Arc::new(OwnKey::new(opener.identity(), state_dir)),
             None => Arc::new(NoVault),
         };
         let opened = Files::open(&state_dir.join("files"), vault)?;
