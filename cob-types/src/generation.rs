@@ -79,6 +79,10 @@ pub struct Manifest {
     /// How hosts behave in a switch to this generation.
     #[serde(default, skip_serializing_if = "SwitchPolicy::is_default")]
     pub policy: SwitchPolicy,
+    /// It mends something that those before it had, so neither it nor a later one names a way back to
+    /// any of them. Read where generations are made; hosts go by [`back`](Self::back).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mends: bool,
 }
 
 /// A generation to which hosts may return.
@@ -173,6 +177,7 @@ impl Manifest {
             back: Vec::new(),
             switches: Vec::new(),
             policy: SwitchPolicy::default(),
+            mends: false,
         }
     }
 
@@ -191,9 +196,17 @@ impl Manifest {
             back: _,
             switches: _,
             policy,
+            mends: _,
         } = self;
         (*format, *security, *cobs) == (other.format, other.security, other.cobs)
             && (hosts, revoked, operators, policy) == (&other.hosts, &other.revoked, &other.operators, &other.policy)
+    }
+
+    /// Whether a key counts in it for a host or an operator.
+    #[must_use]
+    pub fn believes(&self, key: &PublicKey) -> bool {
+        let mut named = self.hosts.values().map(|h| &h.keys).chain(self.operators.values().map(|o| &o.keys));
+        !self.revoked.contains(key) && named.any(|keys| keys.contains(key))
     }
 
     /// The order of the switch between two generations, if this manifest has it.

@@ -10,7 +10,7 @@ use std::path::Path;
 use cob_depot::{Depot, DepotError};
 use cob_types::generation::{BlobHash, WayBack};
 use cob_types::secret::SecretId;
-use cob_types::{CobId, Generation, GenerationNumber, HostName, PublicKey};
+use cob_types::{CobId, Generation, GenerationNumber, HostName, Manifest, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -32,14 +32,23 @@ pub struct After {
     pub enrolled: Option<Enrolled>,
     /// The keys that its manifest names for hosts, without those that it revokes.
     pub keys: Enrolled,
-    /// The ways back that the new one names, the newest first.
-    pub back: Vec<WayBack>,
+    /// The generations to which the new one may name ways back, the newest first.
+    pub back: Vec<Earlier>,
+    /// The new one mends a hole: neither it nor a later one names a way back to an earlier one.
+    pub mends: bool,
     /// The sealed secrets of its bundles: what did not change is taken over.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
     /// The layouts of its clusters with templates: what is there stays where it is.
     pub layouts: Layouts,
     /// Layouts that are not to be found again: they have failed.
     pub excluded: Vec<Layouts>,
+}
+
+/// A generation to which a new one may name a way back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Earlier {
+    way: WayBack,
+    manifest: Manifest,
 }
 
 /// What came of a model.
@@ -82,7 +91,7 @@ impl After {
     pub fn latest(depot: &Depot, before: &Generation) -> Result<Self, DepotError> {
         let enrolled = Some(cob_depot::enrolled::read(depot.path())?);
         let generation = before.manifest.generation;
-        let back = ways_back(depot, generation)?;
+        let back = earlier(depot, generation)?;
         let layouts = layouts_of(depot, generation)?;
         Ok(Self { enrolled, back, layouts, ..Self::of(before) })
     }
@@ -107,26 +116,46 @@ impl After {
     }
 }
 
-/// The ways back of a generation that is made after this one: to all from which hosts can go to it directly, so that one
-/// that fails is left for what its hosts had, whatever has failed before it.
+/// Those from which hosts can go directly to a generation that is made after this one, so that one that fails is left
+/// for what its hosts had, whatever has failed before it. Behind one that mends a hole there is none.
 ///
 /// # Errors
 /// When the depot can't be read.
-pub fn ways_back(depot: &Depot, latest: GenerationNumber) -> Result<Vec<WayBack>, DepotError> {
-    let mut ways = Vec::new();
+pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, DepotError> {
+    let mut all = Vec::new();
     let mut generation = latest;
-    while generation != GenerationNumber(0) && ways.len() < DIRECTLY {
+    while generation != GenerationNumber(0) && all.len() < DIRECTLY {
         match depot.read_manifest_hashed(generation) {
-            Ok((of, manifest)) => {
-                ways.push(WayBack { generation, manifest });
-                generation = of.parent;
+            Ok((manifest, hash)) => {
+                let (parent, mends) = (manifest.parent, manifest.mends);
+                all.push(Earlier { way: WayBack { generation, manifest: hash }, manifest });
+                if mends {
+                    break;
+                }
+                generation = parent;
             }
             // One that is not kept any more is nowhere to be returned to.
             Err(_) if generation != latest => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(ways)
+    Ok(all)
+}
+
+/// The ways back of a generation that revokes these keys, the newest first: to these earlier ones, up to the first in
+/// which a key would be good again that it revokes, or one behind that.
+#[must_use]
+pub fn ways_back(revoked: &BTreeSet<PublicKey>, earlier: &[Earlier]) -> Vec<WayBack> {
+    let mut revoked = revoked.clone();
+    let mut ways = Vec::new();
+    for Earlier { way, manifest } in earlier {
+        if revoked.iter().any(|key| manifest.believes(key)) {
+            break;
+        }
+        ways.push(*way);
+        revoked.extend(&manifest.revoked);
+    }
+    ways
 }
 
 /// Why the layouts of a generation can't be excluded.
@@ -196,7 +225,7 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
     let assembled = match assemble(draft, number, after.number) {
         Ok(mut assembled) => {
-            assembled.generation.manifest.back.extend(after.back.iter().cloned());
+            diagnostics.extend(give_ways_back(&mut assembled.generation.manifest, after));
             let findings = check::check(&assembled.generation, Some(&assembled.provenance));
             diagnostics.extend(findings.into_iter().map(Diagnostic::from));
             Some(assembled)
@@ -207,4 +236,23 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
         }
     };
     Made { assembled, diagnostics, sources, beside, layouts }
+}
+
+/// Says so where a new generation names none, although it might.
+fn give_ways_back(manifest: &mut Manifest, after: &After) -> Option<Diagnostic> {
+    manifest.back = ways_back(&manifest.revoked, &after.back);
+    manifest.mends = after.mends;
+    let newest = after.back.first().filter(|_| manifest.back.is_empty())?;
+    let again: Vec<String> =
+        manifest.revoked.iter().filter(|key| newest.manifest.believes(key)).map(ToString::to_string).collect();
+    let what = format!(
+        "there is no way back from this generation, {}, to generation {}: {} would be good again there",
+        manifest.generation,
+        newest.way.generation,
+        again.join(", ")
+    );
+    Some(Diagnostic::warning("no-way-back", what).help(
+        "revoke a key in a generation that changes nothing else: a switch to it that fails is not taken back, \
+         and `cobctl rollback` leads nowhere",
+    ))
 }

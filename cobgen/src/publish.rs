@@ -58,7 +58,7 @@ pub struct Options<'a> {
     pub message: &'a str,
     /// Who signs it.
     pub signer: Option<&'a SecretKey>,
-    /// Whether hosts with identities may return from it to the one before.
+    /// Whether hosts may return from it, and from later ones, to those before it.
     pub way_back: bool,
     /// Where the values of its secrets are found.
     pub vault: &'a Vault,
@@ -136,6 +136,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     };
     if !options.way_back {
         after.back.clear();
+        after.mends = true;
     }
     let not_instead = match &earlier {
         Some(depot) => after.instead_of(depot, options.instead_of).err(),

@@ -309,6 +309,60 @@ fn what_others_can_read_is_no_key_to_sign_with() {
     let file = desk.path("open.key");
     std::fs::write(&file, "-----BEGIN PRIVATE KEY-----").expect("written");
     let (status, _, err) = desk.run(&format!("sign 1 --key {} --depot DEPOT", file.display()));
+/// The numbers to which hosts may return from a generation.
+fn ways_back(desk: &Desk, generation: u64) -> Vec<u64> {
+    let depot = Depot::open(&desk.path("depot")).expect("opened");
+    let manifest = depot.read_manifest(cob_types::GenerationNumber(generation)).expect("read");
+    manifest.back.iter().map(|way| way.generation.0).collect()
+}
+
+#[test]
+fn no_generation_leads_back_behind_one_that_mends_a_hole() {
+    let desk = Desk::new();
+    let generate = |size: u32, more: &str| {
+        desk.model(&with_keys(true).replace("size: 1", &format!("size: {size}")));
+        let (status, _, err) = desk.run(&format!("generate MODEL --depot DEPOT{more}"));
+        assert_eq!(status, 0, "{err}");
+    };
+    for size in 1..=3 {
+        generate(size, "");
+    }
+    assert_eq!(ways_back(&desk, 3), [2, 1]);
+    generate(4, " --no-way-back");
+    assert_eq!(ways_back(&desk, 4), [0; 0]);
+    generate(5, "");
+    assert_eq!(ways_back(&desk, 5), [4]);
+    generate(6, "");
+    assert_eq!(ways_back(&desk, 6), [5, 4]);
+}
+
+#[test]
+fn no_generation_leads_back_to_where_a_key_counts_that_it_revokes() {
+    let desk = Desk::new();
+    let key = cob_types::PublicKey([9; 32]);
+    let generate = |size: u32, of_key: &str| {
+        desk.model(&format!("{}\n{of_key}\n", with_keys(true).replace("size: 1", &format!("size: {size}"))));
+        let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
+        assert_eq!(status, 0, "{err}");
+        err
+    };
+    generate(1, "");
+    for size in 2..=3 {
+        generate(size, &format!("operators: {{mallory: {{role: operate, key: \"{key}\"}}}}"));
+    }
+    assert_eq!(ways_back(&desk, 3), [2, 1]);
+    let said = generate(4, &format!("revoked: [\"{key}\"]"));
+    assert!(said.contains(&format!("{key} would be good again there")), "{said}");
+    // 1 knows nothing of the key, but whoever goes back is not led past what they came from.
+    assert_eq!(ways_back(&desk, 4), [0; 0]);
+    // It need not be revoked for ever.
+    let said = generate(5, "");
+    assert_eq!(ways_back(&desk, 5), [4], "{said}");
+    assert!(!said.contains("no-way-back"), "{said}");
+    generate(6, "");
+    assert_eq!(ways_back(&desk, 6), [5, 4]);
+}
+
     assert!(status == 2 && err.contains("chmod 600"), "{err}");
     let (status, _, err) = desk.run("sign 1 --key no/such/file --depot DEPOT");
     assert!(status == 2 && err.contains("`cobgen key FILE` makes one"), "{err}");

@@ -27,7 +27,7 @@ use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
-use cobgen::make::ways_back;
+use cobgen::make::{earlier, ways_back};
 use cobgen::switches::give_orders;
 
 use crate::processes;
@@ -288,7 +288,8 @@ impl Cluster {
     pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
         let parent = generation.manifest.parent;
         if parent != GenerationNumber(0) && generation.manifest.back.is_empty() {
-            generation.manifest.back = ways_back(depot, parent).expect("a depot that can be read");
+            let earlier = earlier(depot, parent).expect("a depot that can be read");
+            generation.manifest.back = ways_back(&generation.manifest.revoked, &earlier);
         }
         if parent != GenerationNumber(0) && generation.manifest.switches.is_empty() {
             let before = depot.read(parent).expect("the generation before");

@@ -49,8 +49,8 @@ pub struct Args {
     /// model, if it is there]
     #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
     sign_with: Option<PathBuf>,
-    /// Don't let hosts return from it to the generation before; by default that way back is signed together
-    /// with the way forward
+    /// It mends a hole: don't let hosts return from it, or from a later generation, to one before it. By default
+    /// the ways back to the four generations before are signed together with the way forward
     #[arg(long)]
     no_way_back: bool,
     /// The model's clusters are laid out otherwise than in this generation, which has failed and was left: the next
