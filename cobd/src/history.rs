@@ -155,6 +155,14 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             HistoryEntry { event: "only".to_owned(), detail, ..base }
         }
         OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
+        OrderRecord::Resolve { cob, path, choice } => {
+            let detail = path.as_ref().map_or_else(|| choice.clone(), |path| format!("{choice} in {path}"));
+            HistoryEntry { event: "resolve".to_owned(), cob: Some(cob.clone()), detail, ..base }
+        }
+        OrderRecord::Restore { cob, path, version } => {
+            let detail = format!("{path} as in version {version}");
+            HistoryEntry { event: "restore".to_owned(), cob: Some(cob.clone()), detail, ..base }
+        }
     }
 }
 
@@ -285,6 +293,12 @@ mod tests {
         assert_eq!(ordered(call_off), told("call-off", "generation 8, by alice (operate)"));
         let limit = Body::Ordered(OrderRecord::Limit(Some(2)));
         assert_eq!(ordered(limit), told("limit", "2 transitions at a time, by alice (operate)"));
+        let (cob, path) = (CobId::new("n1/conf").expect("an id"), "/etc/x".to_owned());
+        let choice = "ours".to_owned();
+        let resolve = Body::Ordered(OrderRecord::Resolve { cob: cob.clone(), path: Some(path.clone()), choice });
+        assert_eq!(ordered(resolve), told("resolve", "ours in /etc/x, by alice (operate)"));
+        let restore = Body::Ordered(OrderRecord::Restore { cob, path, version: "4f5a".to_owned() });
+        assert_eq!(ordered(restore), told("restore", "/etc/x as in version 4f5a, by alice (operate)"));
         let prepare = Body::Ordered(OrderRecord::Prepare(GenerationNumber(8)));
         assert_eq!(ordered(prepare), told("prepare", "generation 8, by alice (operate)"));
     }

@@ -188,6 +188,7 @@ pub enum Body {
 
 /// An operator's word, as written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are named after what they hold")]
 pub enum OrderRecord {
     /// No new transition starts.
     Pause,
@@ -213,6 +214,10 @@ pub enum OrderRecord {
     LimitBudget(CobId, Option<u32>),
     /// What was cancelled leads elsewhere: nothing is held for it any longer.
     Unhold,
+    /// A conflict about files is decided, in one of them or in all; in which way, in words.
+    Resolve { cob: CobId, path: Option<String>, choice: String },
+    /// A file is put back as it was in this version.
+    Restore { cob: CobId, path: String, version: String },
 }
 
 /// What is written for people alone.
@@ -525,7 +530,14 @@ impl Durable {
             Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Settled(generation) => self.settled |= self.active == *generation,
             Body::Switch(step) => self.switching.apply(step, record.at),
-            Body::Ordered(OrderRecord::Prepare(_) | OrderRecord::CallOff(_)) | Body::Note { .. } => {}
+            // Of files there is nothing on record.
+            Body::Ordered(
+                OrderRecord::Prepare(_)
+                | OrderRecord::CallOff(_)
+                | OrderRecord::Resolve { .. }
+                | OrderRecord::Restore { .. },
+            )
+            | Body::Note { .. } => {}
         }
     }
 

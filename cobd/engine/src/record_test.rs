@@ -121,6 +121,10 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Switch(SwitchRecord::Through([n2()].into())));
     all.push(Body::Switch(SwitchRecord::Quiet(true)));
     all.push(Body::Ordered(OrderRecord::Unhold));
+    let (path, choice) = (Some("/x".to_owned()), "ours".to_owned());
+    all.push(Body::Ordered(OrderRecord::Resolve { cob: cob(), path, choice }));
+    let (path, version) = ("/x".to_owned(), "4f".to_owned());
+    all.push(Body::Ordered(OrderRecord::Restore { cob: cob(), path, version }));
     all
 }
 
@@ -170,6 +174,8 @@ fn place(body: &Body) -> usize {
             OrderRecord::Only(_) => 20,
             OrderRecord::LimitBudget(..) => 45,
             OrderRecord::Unhold => 50,
+            OrderRecord::Resolve { .. } => 51,
+            OrderRecord::Restore { .. } => 52,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -214,7 +220,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=50).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=52).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -275,5 +281,7 @@ fn records_are_written_as_ever() {
     <a1>fSwitch<a1>gThrough<81>bn2
     <a1>fSwitch<a1>eQuiet<f5>
     <a1>gOrdered<0b>
+    <a1>gOrdered<a1><0c><a3><00>dn1/a<01>b/x<02>dours
+    <a1>gOrdered<a1><0d><a3><00>dn1/a<01>b/x<02>b4f
     "#);
 }

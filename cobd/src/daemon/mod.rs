@@ -33,6 +33,7 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,6 +176,8 @@ struct Turn {
     /// Records of it were very many: some are written already.
     in_parts: bool,
     answers: Vec<(Reply, Result<Done, Refusal>)>,
+    /// What is begun beside the loop once the records of this turn are durable.
+    beside: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Job folders that may go once the records of this turn are durable.
     finished: Vec<JobId>,
     /// Actions that are asked to end once the records of this turn are durable.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order};
+use cob_files::Choice;
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
@@ -53,7 +54,7 @@ impl Daemon {
             Ask::Output { cob, reply } => {
                 let _ = reply.send(self.output(&cob));
             }
-            Ask::Files { cob, query, reply } => self.files(&cob, query, reply),
+            Ask::Files { cob, query, who, reply } => self.files(&cob, query, who, reply),
             Ask::Logs { cob, query, reply } => {
                 let asked = self.context_of(&cob).and_then(|context| self.kinds.logs(&context, query));
                 self.beside(&cob, asked, "`cobctl status` and `cobctl explain` tell of its state", reply);
@@ -70,11 +71,12 @@ impl Daemon {
         }
     }
 
-    /// What is asked about files is answered beside the loop.
+    /// What is asked about files is answered beside the loop; an order about them is on record before it begins.
     fn files(
         &mut self,
         cob: &CobId,
         mut query: FilesQuery,
+        who: Option<String>,
         reply: tokio::sync::oneshot::Sender<Result<FilesAnswer, Refusal>>,
     ) {
         let Some(status) = self.engine.status_of(cob, self.clock.now()) else {
@@ -86,16 +88,18 @@ impl Daemon {
         {
             *retire = status.retiring;
         }
-        if matches!(query, FilesQuery::Resolve { .. } | FilesQuery::Restore { .. }) {
-            info!(%cob, "ordered about its files");
-        }
+        let order = order_about_files(cob, &query);
         let asked = self.context_of(cob).and_then(|context| self.kinds.files(&context, query));
+        if let (Ok(_), Some(order)) = (&asked, order) {
+            info!(%cob, who = who.as_deref().unwrap_or_default(), "ordered about its files");
+            self.note_order(order, who);
+        }
         self.beside(cob, asked, "`cobctl diff` and `cobctl files log` show what there is", reply);
     }
 
-    /// Answers what takes its time, beside the loop.
+    /// Answers what takes its time, beside the loop, once the records of this turn are durable.
     fn beside<T: Send + 'static>(
-        &self,
+        &mut self,
         cob: &CobId,
         asked: Result<impl Future<Output = Result<T, String>> + Send + 'static, String>,
         hint: &'static str,
@@ -103,7 +107,7 @@ impl Daemon {
     ) {
         let refused = move |why: String| Refusal::new(RefusalKind::Conflict, why, hint);
         match asked {
-            Ok(answer) => drop(tokio::spawn(async move {
+            Ok(answer) => self.turn.beside.push(Box::pin(async move {
                 // One who has gone away does not miss the answer.
                 let _ = reply.send(answer.await.map_err(refused));
             })),
@@ -481,6 +485,29 @@ impl Daemon {
 
 fn unknown(cob: &CobId) -> Refusal {
     Refusal::new(RefusalKind::NotFound, format!("this host has no change object {cob}"), "`cobctl status` lists them")
+}
+
+/// What is on record of an order about files; none: it is a question.
+fn order_about_files(cob: &CobId, query: &FilesQuery) -> Option<OrderRecord> {
+    let cob = cob.clone();
+    match query {
+        FilesQuery::Resolve { path, choice, .. } => {
+            let choice = match choice {
+                Choice::Ours => "ours",
+                Choice::Theirs => "theirs",
+                Choice::Edited(_) => "an edited text",
+            };
+            Some(OrderRecord::Resolve { cob, path: path.clone(), choice: choice.to_owned() })
+        }
+        FilesQuery::Restore { version, path } => {
+            Some(OrderRecord::Restore { cob, path: path.clone(), version: version.clone() })
+        }
+        FilesQuery::Diff { .. }
+        | FilesQuery::Log
+        | FilesQuery::Show { .. }
+        | FilesQuery::Hunks { .. }
+        | FilesQuery::Patch => None,
+    }
 }
 
 /// The order of a switch by a manifest.

@@ -34,6 +34,9 @@ impl Daemon {
             // The one who asked may have gone away.
             let _ = reply.send(answer);
         }
+        for work in turn.beside {
+            drop(tokio::spawn(work));
+        }
         self.send(effects.send);
         for run in effects.run_first {
             self.start_job(run);

@@ -91,6 +91,8 @@ pub enum Ask {
         cob: CobId,
         /// What.
         query: FilesQuery,
+        /// Who orders it, for the history; nobody does where it is a question.
+        who: Option<String>,
         /// The answer.
         reply: oneshot::Sender<Result<FilesAnswer, Refusal>>,
     },
@@ -357,7 +359,12 @@ impl Api {
 
     /// Asks about files: a large tree takes its time.
     pub(super) async fn files(&self, cob: CobId, query: FilesQuery) -> Result<FilesAnswer, Refusal> {
-        self.within(ORDER, |reply| Ask::Files { cob, query, reply }).await?
+        self.within(ORDER, |reply| Ask::Files { cob, query, who: None, reply }).await?
+    }
+
+    /// Gives an order about files.
+    pub(super) async fn order_files(&self, cob: CobId, query: FilesQuery, who: String) -> Result<FilesAnswer, Refusal> {
+        self.within(ORDER, |reply| Ask::Files { cob, query, who: Some(who), reply }).await?
     }
 
     /// Asks what a change object prints: a journal takes its time.

@@ -3,11 +3,12 @@
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use cob_files::Choice;
 use cob_types::CobId;
 use serde::{Deserialize, Serialize};
 
+use super::access::Who;
 use super::api::Api;
 use super::routes::{body, cob_id};
 use super::wire::{Done, Refusal, RefusalKind};
@@ -110,19 +111,23 @@ async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
     Ok(Json(api.files(cob_id(&id)?, FilesQuery::Patch).await?))
 }
 
-async fn resolve(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {
-    let ResolveOrder { cob, path, conflict, choice, .. } = body(&api, request).await?;
+type Ordered = Result<Json<Done>, Refusal>;
+
+async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
+    let ResolveOrder { cob, path, conflict, choice, who } = body(&api, request).await?;
     let choice = match choice {
         ChoiceWord::Ours => Choice::Ours,
         ChoiceWord::Theirs => Choice::Theirs,
         ChoiceWord::Edited(text) => Choice::Edited(text.into_bytes()),
     };
-    let answer = api.files(cob, FilesQuery::Resolve { path, conflict, choice, retire: false }).await?;
+    let query = FilesQuery::Resolve { path, conflict, choice, retire: false };
+    let answer = api.order_files(cob, query, author.author(who.as_deref())).await?;
     Ok(Json(Done::new(true, answer.text)))
 }
 
-async fn restore(State(api): State<Api>, request: Request) -> Result<Json<Done>, Refusal> {
-    let RestoreOrder { cob, version, path, .. } = body(&api, request).await?;
-    let answer = api.files(cob, FilesQuery::Restore { version, path }).await?;
+async fn restore(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
+    let RestoreOrder { cob, version, path, who } = body(&api, request).await?;
+    let query = FilesQuery::Restore { version, path };
+    let answer = api.order_files(cob, query, author.author(who.as_deref())).await?;
     Ok(Json(Done::new(true, answer.text)))
 }

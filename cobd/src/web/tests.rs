@@ -87,8 +87,11 @@ pub(super) fn fake() -> Fake {
                     let told = CheckRound::new(host_status().name, round, GenerationNumber(1));
                     drop(reply.send((round == 7).then(|| (told, watch::channel(false).1))));
                 }
-                Ask::Files { cob, query, reply } => {
-                    let answer = crate::kinds::FilesAnswer { text: format!("{cob} {query:?}"), ..Default::default() };
+                Ask::Files { cob, query, who, reply } => {
+                    let answer = crate::kinds::FilesAnswer {
+                        text: format!("{cob} {query:?}{}", who.map(|who| format!(" by {who}")).unwrap_or_default()),
+                        ..Default::default()
+                    };
                     drop(reply.send(Ok(answer)));
                 }
                 Ask::Order { order, who, reply } => {

@@ -177,6 +177,18 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
     assert_eq!(shown, (0, "port 77\n".to_owned()));
     let (code, told) = ctl(&cluster, &["files", "restore", "n1/files", id, path.to_str().expect("text")], None);
     assert_eq!((code, read()), (0, "port 77\n".to_owned()), "{told}");
+    // Who it was that decided and put back is told, and survives the daemon.
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    let history = cluster.history("n1");
+    let of = |event: &str| history.iter().filter(|e| e.event == event).map(|e| e.detail.as_str()).collect::<Vec<_>>();
+    assert!(of("resolve").len() == 3 && of("resolve")[0].starts_with("theirs, by "), "{:?}", of("resolve"));
+    assert!(
+        of("restore")[0].starts_with(&format!("{} as in version {id}, by ", path.display())),
+        "{:?}",
+        of("restore")
+    );
     let (code, told) = ctl(&cluster, &["files", "show", "n1/files", "ffffff"], None);
     assert!(code == 1 && told.contains("has no version"), "{code} {told}");
 }
