@@ -101,7 +101,7 @@ fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Resul
         Ok(read) => read,
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
-    let made = make_with(model, &after, Some(&args.keys.vault()));
+    let made = make_with(model, &after, Some(&args.keys.reading(model)));
     let refused = made.is_refused();
     if args.json && refused {
         writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Ok(signer) => signer,
         Err(error) => return tell_key(&error, args.json, terminal),
     };
-    let vault = args.keys.vault();
+    let vault = args.keys.vault(key.as_deref());
     let instead_of: Vec<GenerationNumber> = args.instead_of.iter().copied().map(GenerationNumber).collect();
     let options = Options {
         message: &args.message,
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
 }
 
 /// The publisher's key that `cobgen init --secure` has put beside a model.
-fn key_beside(model: &Path) -> Option<PathBuf> {
+pub(super) fn key_beside(model: &Path) -> Option<PathBuf> {
     let folder = if model.is_dir() { model } else { model.parent()? };
     Some(folder.join(PUBLISHER_KEY)).filter(|key| key.exists())
 }

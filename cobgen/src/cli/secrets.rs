@@ -1,7 +1,8 @@
 //! The options by which commands find the values of secrets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::generate::key_beside;
 use crate::secrets::Vault;
 
 /// Key files for the secrets of a model; without secrets none is looked at.
@@ -10,15 +11,22 @@ pub(super) struct Keys {
     /// The publisher's key file, which opens secrets that stand encrypted (`age`) in the model
     #[arg(long, value_name = "FILE", env = "COB_SECRET_KEY")]
     secret_key: Option<PathBuf>,
-    /// The site's key, which ids of secrets are made with; made on first use [default: secrets.key
-    /// beside the publisher's key, else $XDG_CONFIG_HOME/cob/secrets.key]
+    /// The site's key, which ids of secrets are made with; `generate` makes it on first use [default:
+    /// secrets.key beside the publisher's key (--secret-key, or what it signs with), or
+    /// $XDG_CONFIG_HOME/cob/secrets.key if it is there alone]
     #[arg(long, value_name = "FILE", env = "COB_SITE_KEY")]
     site_key: Option<PathBuf>,
 }
 
 impl Keys {
-    /// What finds and seals the secrets.
-    pub(super) fn vault(&self) -> Vault {
-        Vault::new(self.site_key.as_deref(), self.secret_key.as_deref())
+    /// What finds and seals the secrets of a generation that is signed with this key.
+    pub(super) fn vault(&self, signing_key: Option<&Path>) -> Vault {
+        Vault::new(self.site_key.as_deref(), self.secret_key.as_deref()).signing_with(signing_key)
+    }
+
+    /// What finds the secrets of a model that is only asked about.
+    pub(super) fn reading(&self, model: &Path) -> Vault {
+        let signing_key = std::env::var_os("COB_PUBLISHER_KEY").map(PathBuf::from).or_else(|| key_beside(model));
+        self.vault(signing_key.as_deref()).reading()
     }
 }

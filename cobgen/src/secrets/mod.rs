@@ -34,6 +34,11 @@ const SHORTEST: usize = 4;
 pub struct Vault {
     site_key: Option<PathBuf>,
     secret_key: Option<PathBuf>,
+    signing_key: Option<PathBuf>,
+    /// The user's configuration folder.
+    user: Option<PathBuf>,
+    /// It answers a question: nothing is written.
+    only_reads: bool,
     loaded: OnceCell<Zeroizing<[u8; 32]>>,
 }
 
@@ -45,8 +50,24 @@ impl Vault {
         Self {
             site_key: site_key.map(Path::to_owned),
             secret_key: secret_key.map(Path::to_owned),
+            signing_key: None,
+            user: site::of_user(),
+            only_reads: false,
             loaded: OnceCell::new(),
         }
+    }
+
+    /// The key file that generations are signed with: the site's key may be beside it, too.
+    #[must_use]
+    pub fn signing_with(self, key: Option<&Path>) -> Self {
+        Self { signing_key: key.map(Path::to_owned), ..self }
+    }
+
+    /// For a question: no site's key is made. Where there is none, and no secret was ever sealed under one, ids are
+    /// made with one that is kept nowhere.
+    #[must_use]
+    pub fn reading(self) -> Self {
+        Self { only_reads: true, ..self }
     }
 
     /// Looks for the value of every secret that the draft uses and seals it for the hosts that use it.
@@ -56,7 +77,7 @@ impl Vault {
         if draft.secrets.is_empty() || !found.is_empty() {
             return found;
         }
-        let site_key = match self.site_key(&mut found) {
+        let site_key = match self.site_key(after, &mut found) {
             Ok(key) => key,
             Err(why) => {
                 found.push(Diagnostic::error("secret", why));
@@ -92,12 +113,27 @@ impl Vault {
         found
     }
 
-    fn site_key(&self, found: &mut Vec<Diagnostic>) -> Result<&[u8; 32], String> {
+    fn site_key(&self, after: &After, found: &mut Vec<Diagnostic>) -> Result<&[u8; 32], String> {
         if let Some(key) = self.loaded.get() {
             return Ok(key);
         }
-        let path = site::path(self.site_key.as_deref(), self.secret_key.as_deref())?;
-        let (key, made) = site::load_or_make(&path)?;
+        let publisher: Vec<&Path> = [&self.secret_key, &self.signing_key].into_iter().flatten().map(|k| &**k).collect();
+        let path = site::path(self.site_key.as_deref(), &publisher, self.user.as_deref())?;
+        let (key, made) = match site::read(&path)? {
+            Some(key) => (key, false),
+            None if !after.sealed.is_empty() && (self.only_reads || self.site_key.is_none()) => {
+                return Err(format!(
+                    "generation {} has secrets, and the site key that they were sealed under is not here: neither is {} nor \
+                     another where it is looked for; bring it from where that generation was made, or name it with \
+                     `--site-key FILE`, or the publisher's key beside it with `--secret-key` (`generate` makes a file that is named and not there: every secret counts as \
+                     changed then)",
+                    after.number,
+                    path.display()
+                ));
+            }
+            None if self.only_reads => (site::for_once()?, false),
+            None => site::make_or_read(&path)?,
+        };
         if made {
             let what = format!("made a new site key, {}: ids of secrets are made with it", path.display());
             let note = Diagnostic::warning("new-site-key", what);

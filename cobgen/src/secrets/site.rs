@@ -13,35 +13,52 @@ use zeroize::Zeroizing;
 /// The name of its file.
 const FILE: &str = "secrets.key";
 
-/// Where it is: as said, else beside the publisher's key, else in the user's configuration folder.
-pub(super) fn path(said: Option<&Path>, publisher: Option<&Path>) -> Result<PathBuf, String> {
+/// Where it is, or belongs: as said, else beside one of the publisher's key files, else in the user's configuration
+/// folder. The first place that has one counts, and of those that have none the first.
+pub(super) fn path(said: Option<&Path>, publisher: &[&Path], user: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = said {
         return Ok(path.to_owned());
     }
-    if let Some(key) = publisher {
-        return Ok(key.with_file_name(FILE));
-    }
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-    folder.map(|folder| folder.join("cob").join(FILE)).ok_or_else(|| {
+    let beside = publisher.iter().map(|key| key.with_file_name(FILE));
+    let places: Vec<PathBuf> = beside.chain(user.map(|folder| folder.join(FILE))).collect();
+    places.iter().find(|place| place.exists()).or_else(|| places.first()).cloned().ok_or_else(|| {
         "the model uses secrets, and there is no place for the site's key: say `--site-key FILE`".to_owned()
     })
 }
 
-/// Reads it, or makes it; the second value says which.
-pub(super) fn load_or_make(path: &Path) -> Result<(Zeroizing<[u8; 32]>, bool), String> {
+/// The user's configuration folder.
+pub(super) fn of_user() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    folder.map(|folder| folder.join("cob"))
+}
+
+/// Reads it; none: there is none.
+pub(super) fn read(path: &Path) -> Result<Option<Zeroizing<[u8; 32]>>, String> {
     match load(path) {
-        Err((error, _)) if error.kind() == io::ErrorKind::NotFound => {}
-        Err((error, what)) => return Err(format!("the site key {}: {what}{error}", path.display())),
-        Ok(key) => return Ok((key, false)),
+        Err((error, _)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err((error, what)) => Err(format!("the site key {}: {what}{error}", path.display())),
+        Ok(key) => Ok(Some(key)),
     }
+}
+
+/// Makes it, unless another process is quicker; the second value says which.
+pub(super) fn make_or_read(path: &Path) -> Result<(Zeroizing<[u8; 32]>, bool), String> {
     match make(path) {
-        // Another process was quicker.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => load(path)
-            .map(|key| (key, false))
-            .map_err(|(error, what)| format!("the site key {}: {what}{error}", path.display())),
-        made => made.map(|key| (key, true)).map_err(|e| format!("the site key {} can't be made: {e}", path.display())),
+        Ok(key) => Ok((key, true)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match read(path)? {
+            Some(key) => Ok((key, false)),
+            None => Err(format!("the site key {} can't be made: {error}", path.display())),
+        },
+        Err(error) => Err(format!("the site key {} can't be made: {error}", path.display())),
     }
+}
+
+/// One that is kept nowhere.
+pub(super) fn for_once() -> Result<Zeroizing<[u8; 32]>, String> {
+    let mut key = Zeroizing::new([0; 32]);
+    getrandom::fill(key.as_mut()).map_err(|error| format!("there are no random numbers: {error}"))?;
+    Ok(key)
 }
 
 fn load(path: &Path) -> Result<Zeroizing<[u8; 32]>, (io::Error, &'static str)> {
@@ -74,4 +91,28 @@ fn make(path: &Path) -> io::Result<Zeroizing<[u8; 32]>> {
     written?;
     fs::File::open(folder)?.sync_all()?;
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_place_that_has_one_counts_and_else_the_first() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        let (secret, signing, user) = (at("a/secret.key"), at("b/publisher.key"), at("user"));
+        for folder in ["a", "b", "user"] {
+            fs::create_dir(at(folder)).expect("made");
+        }
+        let found = || path(None, &[&secret, &signing], Some(&user));
+        assert_eq!(found(), Ok(at("a/secrets.key")));
+        assert_eq!(path(None, &[], Some(&user)), Ok(at("user/secrets.key")));
+        assert!(path(None, &[], None).expect_err("no place").contains("--site-key"));
+        // One that was made elsewhere before goes on being found.
+        for place in ["user/secrets.key", "b/secrets.key", "a/secrets.key"] {
+            make(&at(place)).expect("made");
+            assert_eq!(found(), Ok(at(place)));
+        }
+    }
 }

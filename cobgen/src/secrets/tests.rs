@@ -213,3 +213,40 @@ fn what_is_published_is_sealed_and_stays_as_it_is() {
     objects.foreach(look).expect("listed");
     assert!(count > 10, "{count} objects");
 }
+
+#[test]
+fn no_site_key_is_made_for_a_question_or_beside_secrets_of_another() {
+    let site = Site::new();
+    let path = site.folder.path().join("keys/secrets.key");
+    let publisher = path.with_file_name("publisher.key");
+    let vault = || Vault { user: None, ..Vault::new(None, None).signing_with(Some(&publisher)) };
+    let settle = |vault: Vault, after: &After| vault.settle(&mut site.draft(), after);
+    assert_eq!(settle(vault().reading(), &After::default()), [], "there is none, and it is not needed");
+    assert!(!path.exists());
+    // Secrets of a generation that was made elsewhere.
+    let after = After::of(&site.make(&After::default()).generation);
+    for vault in [vault(), vault().reading()] {
+        let found = settle(vault, &after);
+        assert!(found.len() == 1 && found[0].severity == Severity::Error, "{found:#?}");
+        assert!(found[0].message.contains("not here") && found[0].message.contains("--site-key"), "{found:#?}");
+        assert!(!path.exists());
+    }
+    // Said so, it is made.
+    let named = || Vault::new(Some(&path), None);
+    assert!(settle(named().reading(), &after).iter().any(|d| d.severity == Severity::Error));
+    let found = settle(named(), &after);
+    assert!(found.len() == 1 && found[0].code == "new-site-key", "{found:#?}");
+    // Once it is there it is found beside the key that signs, by questions too.
+    assert_eq!(settle(vault().reading(), &after), []);
+}
+
+#[test]
+fn the_first_site_key_is_made_beside_the_key_that_signs() {
+    let site = Site::new();
+    let publisher = site.folder.path().join("keys/publisher.key");
+    let vault =
+        Vault { user: Some(site.folder.path().join("user")), ..Vault::new(None, None).signing_with(Some(&publisher)) };
+    let found = vault.settle(&mut site.draft(), &After::default());
+    assert!(found.len() == 1 && found[0].code == "new-site-key", "{found:#?}");
+    assert!(publisher.with_file_name("secrets.key").exists());
+}

@@ -147,7 +147,7 @@ fn of_model(args: &super::Args, model: &Path, depot: &Depot, terminal: &mut Term
         Ok(after) => after,
         Err(error) => return Ok(Made::Depot(error)),
     };
-    let made = make_with(model, &after, Some(&args.switch.keys.vault()));
+    let made = make_with(model, &after, Some(&args.switch.keys.reading(model)));
     let refused = made.is_refused();
     if args.json && refused {
         writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
