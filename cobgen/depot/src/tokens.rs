@@ -108,6 +108,12 @@ pub enum Spent {
          `cobgen enroll --list`, revoke that key in the model, and make another token with `cobgen enroll {0}`"
     )]
     Used(HostName),
+    /// The key that it let in counts no more.
+    #[error(
+        "the token of {0} was used already, and the key that it let in is none of the host's any more: another has \
+         enrolled since, or it was taken out; make another token with `cobgen enroll {0}`"
+    )]
+    Displaced(HostName),
     /// It was made for another host than it says.
     #[error("the token is not for {0}; copy it whole, or make another with `cobgen enroll {0}`")]
     OtherHost(HostName),
@@ -142,16 +148,25 @@ pub fn show(depot: &Path, shown: &Shown<'_>, policy: Policy) -> Result<Result<St
             token.refused = token.refused.saturating_add(1);
             return Ok(Err(spent));
         }
-        if token.key.is_none() {
-            token.key = Some(shown.key);
-            token.pending = policy == Policy::Manual;
-        }
         if token.pending {
             return Ok(Ok(Standing::Pending));
         }
-        // Before the token is noted as used: who breaks off between the two can show it again.
-        enrolled::add(depot, shown.host, shown.key, shown.at)?;
-        Ok(Ok(Standing::Accepted))
+        if token.key.is_some() {
+            // It is good once: it tells its host again that it was let in, and lets nobody in again.
+            let keys = enrolled::read(depot)?;
+            if keys.get(shown.host).is_some_and(|keys| keys.contains(&shown.key)) {
+                return Ok(Ok(Standing::Accepted));
+            }
+            token.refused = token.refused.saturating_add(1);
+            return Ok(Err(Spent::Displaced(shown.host.clone())));
+        }
+        token.pending = policy == Policy::Manual;
+        if !token.pending {
+            // Before the token is noted as used: who breaks off between the two can show it again.
+            enrolled::add(depot, shown.host, shown.key, shown.at)?;
+        }
+        token.key = Some(shown.key);
+        Ok(Ok(if token.pending { Standing::Pending } else { Standing::Accepted }))
     })
 }
 
@@ -302,6 +317,27 @@ mod tests {
         issue(dir.path(), &host("h1"), blob_hash(b"new"), 1, HOUR).expect("noted");
         assert_eq!(try_it(dir.path(), "h1", "old", 1, 2), Err(Spent::Unknown));
         assert_eq!(try_it(dir.path(), "h1", "new", 1, 2), Ok(Standing::Accepted));
+    }
+
+    #[test]
+    fn a_used_token_brings_no_key_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let depot = dir.path();
+        for (secret, key) in [("one", 1), ("two", 2), ("three", 3)] {
+            issue(depot, &host("h1"), blob_hash(secret.as_bytes()), 0, HOUR).expect("noted");
+            assert_eq!(try_it(depot, "h1", secret, key, 1), Ok(Standing::Accepted));
+        }
+        let keys = || enrolled::read(depot).expect("read").remove(&host("h1")).unwrap_or_default();
+        let left = [PublicKey([2; 32]), PublicKey([3; 32])];
+        assert_eq!(keys(), left);
+        assert_eq!(try_it(depot, "h1", "one", 1, 2), Err(Spent::Displaced(host("h1"))));
+        assert_eq!(try_it(depot, "h1", "two", 2, 2), Ok(Standing::Accepted), "it counts beside the newest");
+        assert_eq!(keys(), left);
+        // Whoever takes a host out means it.
+        std::fs::remove_file(depot.join(enrolled::FILE)).expect("removed");
+        assert_eq!(try_it(depot, "h1", "three", 3, 2), Err(Spent::Displaced(host("h1"))));
+        assert_eq!(keys(), []);
+        assert_eq!(read(depot).expect("read").tokens.iter().map(|t| t.refused).sum::<u64>(), 2);
     }
 
     #[test]
