@@ -20,6 +20,7 @@ use tokio::sync::Mutex;
 use super::answer::{Answer, json, refuse};
 use super::notes::Notes;
 use super::shelf::Shelf;
+use super::trust::{self, TrustError};
 use crate::calendar::rfc3339;
 
 /// How long the desk rests after a token that was good for nothing.
@@ -29,6 +30,7 @@ const REST: Duration = Duration::from_millis(50);
 pub(super) struct Desk {
     shelf: Arc<Shelf>,
     server: PublicKey,
+    /// Those that were named at the start; none: those of the depot's folder, as they are when a host comes.
     trust: Option<Publishers>,
     policy: Policy,
     /// One at a time.
@@ -59,6 +61,8 @@ enum Turned {
          can be enrolled"
     )]
     NoPublisher,
+    #[error("this server does not know its publishers, so nobody can be enrolled: {0}")]
+    Trust(#[from] TrustError),
     #[error(transparent)]
     Spent(#[from] Spent),
     #[error(transparent)]
@@ -86,7 +90,9 @@ impl Desk {
 
     async fn try_enrol(&self, key: PublicKey, body: &[u8], now: u64) -> Result<Enrolled, Turned> {
         let token = self.check(key, body)?;
-        let trust = self.trust.as_ref().ok_or(Turned::NoPublisher)?;
+        // A publisher who was taken out while this runs is not the one that new hosts are told to believe.
+        let named = self.trust.clone().map_or_else(|| trust::read(self.shelf.path()), |trust| Ok(Some(trust)));
+        let trust = named?.ok_or(Turned::NoPublisher)?;
         let known = self.shelf.known();
         if known.is_revoked(&key) {
             return Err(Turned::Revoked(key));
@@ -139,7 +145,7 @@ impl Turned {
             Self::Form(_) => StatusCode::BAD_REQUEST,
             Self::Files(PublishError::Depot(DepotError::Enrolments { .. })) => StatusCode::CONFLICT,
             Self::Files(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::NoPublisher => StatusCode::CONFLICT,
+            Self::NoPublisher | Self::Trust(_) => StatusCode::CONFLICT,
             Self::OtherServer { .. }
             | Self::OtherKey
             | Self::Signature(_)
@@ -156,7 +162,7 @@ impl Turned {
             Self::Form(_) => "form".to_owned(),
             Self::OtherServer { .. } | Self::OtherKey | Self::Signature(_) => "signature".to_owned(),
             Self::Revoked(_) | Self::Taken => "key".to_owned(),
-            Self::NoPublisher => "trust".to_owned(),
+            Self::NoPublisher | Self::Trust(_) => "trust".to_owned(),
             Self::Files(_) => "files".to_owned(),
         }
     }
@@ -271,6 +277,25 @@ mod tests {
         assert!(error.contains("names no publisher"), "{error}");
         let depot = scene.dir.path().join("depot");
         assert_eq!(tokens::read(&depot).expect("read").tokens[0].key, None, "the token is still good");
+    }
+
+    #[test]
+    fn a_host_is_told_the_publishers_of_the_day() {
+        let mut scene = scene(Policy::Token);
+        scene.desk.trust = None;
+        let file = scene.dir.path().join("depot").join(trust::TRUST);
+        let body = scene.request(&scene.host, &scene.token);
+        let told = |key: PublicKey| {
+            std::fs::write(&file, format!("trust = [\"{key}\"]\n")).expect("written");
+            scene.try_it(scene.host.public(), &body, 1).expect("let in").trust
+        };
+        for key in [PublicKey([5; 32]), PublicKey([6; 32])] {
+            assert_eq!(told(key), [key]);
+        }
+        std::fs::write(&file, "trust = [").expect("written");
+        let turned = scene.try_it(scene.host.public(), &body, 1).expect_err("nobody knows");
+        assert!(turned.to_string().contains("does not know its publishers"), "{turned}");
+        assert_eq!(turned.status(), StatusCode::CONFLICT);
     }
 
     proptest! {

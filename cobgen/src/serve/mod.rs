@@ -50,7 +50,7 @@ pub struct Options {
     /// The file of its key; none: in the depot's folder.
     pub key: Option<PathBuf>,
     /// The publishers that new hosts are told to believe, and how many must sign; none: what `trust.toml`
-    /// in the depot's folder says.
+    /// in the depot's folder says when a host comes.
     pub trust: Option<Publishers>,
     /// Who decides about a host that shows a good token.
     pub policy: Policy,
@@ -104,17 +104,13 @@ impl Server {
     pub async fn bind(options: &Options) -> Result<Self, ServeError> {
         drop(Depot::create_or_open(&options.depot)?);
         let key = server_key(&options.depot, options.key.as_deref())?;
-        let trust = match &options.trust {
-            Some(trust) => Some(trust.clone()),
-            None => trust::read(&options.depot)?,
-        };
-        if trust.is_none() {
+        if options.trust.is_none() && trust::read(&options.depot)?.is_none() {
             tracing::warn!(
                 "no publisher is named (`--trust KEY`, or `{TRUST}` in the depot's folder): no host can be enrolled"
             );
         }
         let shelf = Arc::new(Shelf::open(&options.depot)?);
-        let desk = enrol::Desk::new(shelf.clone(), key.public(), trust, options.policy);
+        let desk = enrol::Desk::new(shelf.clone(), key.public(), options.trust.clone(), options.policy);
         let identity = Identity::new(&key)?;
         let door = door::Door::bind(options.listen, identity, shelf.clone(), desk).await?;
         Ok(Self { door, shelf, key: key.public() })
