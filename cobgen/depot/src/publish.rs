@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +24,8 @@ use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bu
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A lock file of git's that is older was left by a program that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
+/// When something can't be written, it is tried whether there is room for so much, at most.
+const MOST_TRIED: usize = 64 << 20;
 
 /// What is to be published.
 #[derive(Debug, Clone, Copy)]
@@ -74,9 +77,13 @@ impl Depot {
             return Ok(unchanged);
         }
         let encoded = Encoded::of(publication)?;
+        self.write(publication, &encoded).map_err(|error| self.or_full(publication, &encoded, error))
+    }
+
+    fn write(&self, publication: &Publication<'_>, encoded: &Encoded) -> Result<Published, PublishError> {
         // Until the refs are set nothing leads to what is written: nobody may prune it meanwhile.
         let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
-        let commit = self.write_objects(publication, &encoded)?;
+        let commit = self.write_objects(publication, encoded)?;
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
         if let Some(unchanged) = self.standing(publication)? {
             return Ok(unchanged);
@@ -121,6 +128,21 @@ impl Depot {
             Err(PublishError::Depot(error)) => Err(error),
             // Whoever is publishing sets `main` too.
             Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Git does not say of a full disk that it is full, so it is tried whether there is room.
+    fn or_full(&self, publication: &Publication<'_>, encoded: &Encoded, error: PublishError) -> PublishError {
+        let PublishError::Depot(DepotError::Git { .. } | DepotError::Io { .. }) = error else { return error };
+        let all =
+            encoded.length() + publication.provenance.len() + publication.model.values().map(Vec::len).sum::<usize>();
+        match room(&self.path, all.min(MOST_TRIED)) {
+            Err(source) if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                let number = publication.generation.manifest.generation;
+                let what = format!("there is no room for generation {number} in {}", self.path.display());
+                DepotError::Io { what, source }.into()
+            }
+            Ok(()) | Err(_) => error,
         }
     }
 
@@ -198,6 +220,17 @@ impl Depot {
     }
 }
 
+/// Whether there is room for so many bytes.
+fn room(folder: &Path, mut bytes: usize) -> io::Result<()> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    while bytes > 0 {
+        let part = &[0xa5; 1 << 16][..bytes.min(1 << 16)];
+        file.write_all(part)?;
+        bytes -= part.len();
+    }
+    file.sync_all()
+}
+
 fn left_behind(lock: &Path) -> bool {
     let written = fs::metadata(lock).and_then(|found| found.modified());
     written.is_ok_and(|written| SystemTime::now().duration_since(written).is_ok_and(|age| age > LEFT_BEHIND))
@@ -250,6 +283,10 @@ impl Encoded {
         let bundles = encoded.into_iter().collect::<Result<_, _>>()?;
         let manifest = codec::encode(manifest).map_err(|error| unfit(format!("the manifest: {error}")))?;
         Ok(Self { manifest, bundles })
+    }
+
+    fn length(&self) -> usize {
+        self.manifest.len() + self.bundles.iter().map(|bundle| bundle.bytes.len()).sum::<usize>()
     }
 
     /// The bundles that the depot does not hold yet.
@@ -321,9 +358,12 @@ impl<'a> Folder<'a> {
         for (name, folder) in &self.folders {
             folders.insert((*name).to_owned(), folder.write(objects, &format!("{path}/{name}"))?);
         }
-        let refused = |error: git2::Error| PublishError::ModelPath {
-            path: path.to_owned(),
-            why: format!("git does not keep what is in it: {}", error.message()),
+        let refused = |error: git2::Error| {
+            if error.class() == git2::ErrorClass::Tree && error.message().contains("invalid name") {
+                let why = format!("git does not keep what is in it: {}", error.message());
+                return PublishError::ModelPath { path: path.to_owned(), why };
+            }
+            DepotError::git(format!("can't write {path}"))(error).into()
         };
         let mut files = BTreeMap::new();
         for (name, bytes) in &self.files {

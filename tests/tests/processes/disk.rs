@@ -8,7 +8,10 @@ use std::process::Command;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
+use cob_types::canonical::blob_hash;
 use cob_types::history::HistoryEntry;
+use cobgen::depot::PublishError;
+use cobgen::publish::Refused;
 
 use crate::{CHECK, PATIENCE, cluster};
 
@@ -98,6 +101,32 @@ impl Drop for SmallDisk {
         // What still uses it ends with the cluster.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
+}
+
+#[test]
+fn on_a_full_disk_no_generation_is_made_and_the_disk_is_named() {
+    let cluster = cluster(&["n1"]);
+    // Noise, as nothing makes it smaller.
+    let model = |seed: u64| {
+        let noise = (0..4_000_u64).map(|n| format!("# {}\n", blob_hash(&(seed << 32 | n).to_be_bytes())));
+        MODEL.replace("kinds:\n", &format!("{}kinds:\n", noise.collect::<String>()))
+    };
+    let folder = cluster.write_model("model", &[("model.yaml", &model(1)), CHECK]);
+    let Some(disk) = SmallDisk::mount(&cluster.path("small"), "2m") else { return };
+    let depot = cluster.path("small/depot");
+    cobgen::publish(&folder, &depot, "").expect("there is room");
+    let filler = disk.fill();
+    let with = |cob: &str| model(2).replace("n1/b:", &format!("n1/{cob}: {{kind: quick}}\n  n1/b:"));
+    for (cob, left) in [("c", 0), ("d", 30_000)] {
+        // With nothing left, and with too little.
+        File::options().write(true).open(&filler).and_then(|f| f.set_len(f.metadata()?.len() - left)).expect("cut");
+        cluster.write_model("model", &[("model.yaml", &with(cob)), CHECK]);
+        let refused = cobgen::publish(&folder, &depot, "").expect_err("there is no room");
+        assert!(matches!(refused, Refused::Depot(PublishError::Depot(_))), "{refused:?}");
+        assert!(refused.to_string().contains("there is no room for generation 2 in "), "{refused}");
+    }
+    fs::remove_file(filler).expect("removed");
+    cobgen::publish(&folder, &depot, "").expect("there is room again");
 }
 
 #[test]
