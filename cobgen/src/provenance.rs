@@ -10,8 +10,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cob_depot::{Depot, DepotError};
 use cob_types::secret::SecretId;
-use cob_types::{CobId, HostName, IdError, KindName, StateName};
+use cob_types::{CobId, GenerationNumber, HostName, IdError, KindName, StateName};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::{Arrow, Place, Said, When};
@@ -85,6 +86,15 @@ pub fn at(place: &Place) -> String {
 }
 
 impl Provenance {
+    /// The names of the secrets of a depot's generation, where they are known.
+    ///
+    /// # Errors
+    /// When the depot can't be read.
+    pub fn secrets_of(depot: &Depot, number: GenerationNumber) -> Result<BTreeMap<SecretId, String>, DepotError> {
+        let written = if number == GenerationNumber(0) { None } else { depot.read_provenance(number)? };
+        Ok(written.and_then(|bytes| Self::from_json(&bytes).ok()).map(|p| p.secrets).unwrap_or_default())
+    }
+
     /// Where a change object is written.
     #[must_use]
     pub fn cob(&self, cob: &CobId) -> Option<&Place> {

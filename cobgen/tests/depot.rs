@@ -295,6 +295,13 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
 
     let (_, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --no-way-back --sign-with {file}"));
     assert!(out.contains("generation 2 asks for the same already"), "{out}{err}");
+    assert!(!err.contains("has not signed it"), "{err}");
+    // A third: what is there already it does not sign unasked.
+    let third = desk.path("third.key").display().to_string();
+    let carol = desk.run(&format!("key {third}")).1;
+    let (_, _, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {third}"));
+    let told = format!("generation 2 was there already, and {} has not signed it", carol.trim());
+    assert!(err.contains(&told) && err.contains(&format!("`cobgen sign 2 --key {third}")), "{err}");
     desk.model(&with_keys(true));
     desk.run(&format!("generate MODEL --depot DEPOT --no-way-back --sign-with {file}"));
     let depot = Depot::open(&desk.path("depot")).expect("opened");
@@ -302,13 +309,6 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     assert_eq!(three.back, []);
 }
 
-#[test]
-fn what_others_can_read_is_no_key_to_sign_with() {
-    let desk = Desk::new();
-    desk.run("generate MODEL --depot DEPOT");
-    let file = desk.path("open.key");
-    std::fs::write(&file, "-----BEGIN PRIVATE KEY-----").expect("written");
-    let (status, _, err) = desk.run(&format!("sign 1 --key {} --depot DEPOT", file.display()));
 /// The numbers to which hosts may return from a generation.
 fn ways_back(desk: &Desk, generation: u64) -> Vec<u64> {
     let depot = Depot::open(&desk.path("depot")).expect("opened");
@@ -363,6 +363,13 @@ fn no_generation_leads_back_to_where_a_key_counts_that_it_revokes() {
     assert_eq!(ways_back(&desk, 6), [5, 4]);
 }
 
+#[test]
+fn what_others_can_read_is_no_key_to_sign_with() {
+    let desk = Desk::new();
+    desk.run("generate MODEL --depot DEPOT");
+    let file = desk.path("open.key");
+    std::fs::write(&file, "-----BEGIN PRIVATE KEY-----").expect("written");
+    let (status, _, err) = desk.run(&format!("sign 1 --key {} --depot DEPOT", file.display()));
     assert!(status == 2 && err.contains("chmod 600"), "{err}");
     let (status, _, err) = desk.run("sign 1 --key no/such/file --depot DEPOT");
     assert!(status == 2 && err.contains("`cobgen key FILE` makes one"), "{err}");
@@ -577,6 +584,15 @@ fn what_is_not_whole_in_a_depot_is_found() {
     std::fs::write(desk.path("depot/enrolled.json"), "{").expect("written");
     let (status, out, _) = desk.run("fsck --depot DEPOT");
     assert!(status == 1 && out.contains("refs/heads/main: ") && out.contains("enrolled.json: "), "{out}");
+    // What `cobgen serve` reads besides.
+    std::fs::remove_file(desk.path("depot/enrolled.json")).expect("removed");
+    desk.run("key DEPOT/server.key");
+    for (file, text) in [("trust.toml", "trust = [\"ed25519:x\"]\n"), ("trust.toml", ""), ("server.key", "-----BEGIN")]
+    {
+        std::fs::write(desk.path("depot").join(file), text).expect("written");
+        let (status, out, _) = desk.run("fsck --depot DEPOT");
+        assert!(status == 1 && out.contains(&format!("{file}: ")), "{out}");
+    }
     assert_eq!(desk.run("fsck --depot DEPOT/none").0, 2);
 }
 

@@ -86,9 +86,7 @@ fn two(path: &Path, from: Option<GenerationNumber>, to: Option<GenerationNumber>
 
 /// The names of a generation's secrets, where they are known.
 fn names(depot: &Depot, generation: &Generation) -> Result<BTreeMap<SecretId, String>, DepotError> {
-    let number = generation.manifest.generation;
-    let written = if number == GenerationNumber(0) { None } else { depot.read_provenance(number)? };
-    Ok(written.and_then(|bytes| Provenance::from_json(&bytes).ok()).map(|p| p.secrets).unwrap_or_default())
+    Provenance::secrets_of(depot, generation.manifest.generation)
 }
 
 /// Compares the latest generation with what a model asks for.

@@ -1,15 +1,18 @@
 //! `cobgen fsck`: goes through all of a depot.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cob_depot::Depot;
 use cob_depot::fsck::{Fault, Report};
+use cob_trust::SecretKey;
+use cob_trust::key::KeyFileError;
 use cob_types::words::count;
 use serde_json::json;
 
 use super::sign::good;
 use super::{Answer, Terminal, tell_depot};
+use crate::serve::{KEY, TRUST, read_trust};
 
 /// The options of `cobgen fsck`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +39,7 @@ pub struct Args {
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let is_good = |manifest: &[u8], signed: &_| !good(manifest, std::slice::from_ref(signed)).is_empty();
     let report = match Depot::open(&args.depot).and_then(|depot| depot.fsck(is_good)) {
-        Ok(report) => report,
+        Ok(report) => with_keys(report, &args.depot),
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     let answer = if report.faults.is_empty() { Answer::Done } else { Answer::No };
@@ -58,4 +61,19 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let objects = count(*objects, "object");
     writeln!(terminal.out, "{generations}, {bundles}, {signatures}, {pins}, {objects}: {found}")?;
     Ok(answer)
+}
+
+/// What the server of the depot reads besides, of which the depot itself knows nothing.
+fn with_keys(mut report: Report, depot: &Path) -> Report {
+    let mut fault = |at: &str, what: String| report.faults.push(Fault { at: at.to_owned(), what });
+    if let Err(error) = read_trust(depot) {
+        fault(TRUST, error.to_string());
+    }
+    match SecretKey::load(&depot.join(KEY)) {
+        // Who may not read it can't say anything of it.
+        Ok(_) | Err(KeyFileError::Io { .. } | KeyFileError::Owner { .. }) => {}
+        Err(error @ (KeyFileError::NoKey { .. } | KeyFileError::Open { .. })) => fault(KEY, error.to_string()),
+    }
+    report.faults.sort();
+    report
 }

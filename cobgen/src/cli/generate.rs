@@ -96,6 +96,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Err(Refused::Depot(error)) => return tell_publish(&error, &args.depot, args.json, terminal),
     };
     tell(&args.model, &published.diagnostics, &published.sources, terminal)?;
+    let signer = signer.map(|key| key.public());
     if args.json {
         let Published { generation, hosts, cobs, difference, signers, new_keys, .. } = &published;
         let answer = json!({
@@ -109,10 +110,11 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             "new_keys": new_keys.iter().map(|(host, key)| json!({"host": host, "key": key})).collect::<Vec<_>>(),
         });
         writeln!(terminal.out, "{answer:#}")?;
+        warn_of_own(args, &published, signer.as_ref(), terminal)?;
         warn_of_publishers(args, &published, terminal)?;
         return Ok(Answer::Done);
     }
-    in_words(args, &published, terminal)?;
+    in_words(args, &published, signer.as_ref(), terminal)?;
     Ok(Answer::Done)
 }
 
@@ -123,10 +125,16 @@ pub(super) fn key_beside(model: &Path) -> Option<PathBuf> {
 }
 
 /// Whether hosts will take it, and else what is to be done.
-fn signatures_in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+fn signatures_in_words(
+    args: &Args,
+    published: &Published,
+    signer: Option<&PublicKey>,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<()> {
     let Published { generation, security, signers, .. } = published;
     if !signers.is_empty() {
         writeln!(terminal.out, "  signed by {}", names(signers))?;
+        warn_of_own(args, published, signer, terminal)?;
         return warn_of_publishers(args, published, terminal);
     }
     match security {
@@ -140,6 +148,21 @@ fn signatures_in_words(args: &Args, published: &Published, terminal: &mut Termin
             )
         }
     }
+}
+
+/// Says so when it was there already and lacks the signature that was asked for: only `sign` adds one.
+fn warn_of_own(
+    args: &Args,
+    published: &Published,
+    signer: Option<&PublicKey>,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<()> {
+    let Published { generation, signers, .. } = published;
+    let Some(key) = signer.filter(|key| !signers.contains(key)) else { return Ok(()) };
+    writeln!(terminal.err, "warning: generation {generation} was there already, and {key} has not signed it")?;
+    let file = args.sign_with.as_ref().map_or_else(|| PUBLISHER_KEY.to_owned(), |file| file.display().to_string());
+    let depot = args.depot.display();
+    writeln!(terminal.err, "  help: look at it, then `cobgen sign {generation} --key {file} --depot {depot}`")
 }
 
 /// Says so when the signatures are not those that hosts are told to ask for, as far as the depot knows.
@@ -179,12 +202,17 @@ fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Termina
     )
 }
 
-fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+fn in_words(
+    args: &Args,
+    published: &Published,
+    signer: Option<&PublicKey>,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<()> {
     let Published { generation, new, hosts, cobs, difference, .. } = published;
     let depot = args.depot.display();
     if !new {
         writeln!(terminal.out, "generation {generation} asks for the same already; no new one was made")?;
-        return signatures_in_words(args, published, terminal);
+        return signatures_in_words(args, published, signer, terminal);
     }
     let (added, changed, removed) = (difference.added.len(), difference.changed.len(), difference.removed.len());
     writeln!(
@@ -209,6 +237,6 @@ fn in_words(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> 
     if let Some(more) = published.new_keys.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         writeln!(terminal.out, "  and {} of hosts", count(more, "more new key"))?;
     }
-    signatures_in_words(args, published, terminal)?;
+    signatures_in_words(args, published, signer, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")
 }

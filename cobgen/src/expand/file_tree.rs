@@ -298,10 +298,20 @@ impl Made<'_> {
     /// Nothing of a secret is kept: there is nothing to merge with.
     fn check_secret(&self, path: &str, text: &Marked<String>, entry: &FileEntry, report: &mut Report<'_>) {
         let merged = entry.manage.as_ref().map_or(self.merges, |m| m.value == ManageEntry::Merge);
-        if merged && secret::marks(&text.value).next().is_some() {
+        if secret::marks(&text.value).next().is_none() {
+            return;
+        }
+        if merged {
             let fault = Diagnostic::error("secret-merged", format!("{path} holds a secret, so it can't be merged"));
             report
                 .push(text.mark, fault.help("`manage: copy` for this file: of a secret nothing is kept to merge with"));
+        } else if entry.mode.is_none() {
+            let what =
+                format!("{path} holds a secret and has no `mode`: a new file may be read by all users of the host");
+            report.push(
+                text.mark,
+                Diagnostic::warning("open-secret", what).help("`mode: \"0600\"`, or \"0640\" with a `group`"),
+            );
         }
     }
 

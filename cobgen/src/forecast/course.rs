@@ -92,7 +92,11 @@ pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrde
         &plan.transitions,
     );
     let (simulated, events) = (concerned.cobs.len(), first.events);
-    let difference = diff(sides.from.looked_at(), sides.to.looked_at());
+    let mut difference = diff(sides.from.looked_at(), sides.to.looked_at());
+    if difference.has_secrets() {
+        let [old, new] = sides.names().map_err(NoOrder::Depot)?;
+        difference.name_secrets(&old, &new);
+    }
     sides.let_go();
     rayon::spawn(move || drop(parts));
     Ok(Forecasted { plan, difference, simulated, events })

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_depot::{Depot, DepotError};
+use cob_types::secret::SecretId;
 use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, Manifest, StateName, SwitchOrder};
 
 use crate::generation::{self, Compared, NoOrder};
+use crate::provenance::Provenance;
 
 /// One of the two.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct Sides<'a> {
     pub(super) to: Side,
     /// Hosts whose parts are the same in both.
     alike: BTreeSet<HostName>,
+    /// The names of the secrets of one that was just made.
+    names: BTreeMap<SecretId, String>,
 }
 
 /// What was looked at of the two, without where it comes from.
@@ -125,7 +129,22 @@ impl<'a> Sides<'a> {
         };
         let before = Side { bundles: before, manifest: old };
         let after = Side { bundles: after, manifest: new };
-        Ok(Self { sources: [from, to], from: before, to: after, alike })
+        Ok(Self { sources: [from, to], from: before, to: after, alike, names: BTreeMap::new() })
+    }
+
+    /// With the names of the secrets of the one that was just made.
+    #[must_use]
+    pub fn naming(self, names: BTreeMap<SecretId, String>) -> Self {
+        Self { names, ..self }
+    }
+
+    /// The names of the secrets of either, as far as they are known.
+    pub(super) fn names(&self) -> Result<[BTreeMap<SecretId, String>; 2], DepotError> {
+        let of = |source: &Source<'_>| match source {
+            Source::Depot(depot, number) => Provenance::secrets_of(depot, *number),
+            Source::Made(_) => Ok(self.names.clone()),
+        };
+        Ok([of(&self.sources[0])?, of(&self.sources[1])?])
     }
 
     /// The order of the switch: as one of the two says it, else by the same rules.

@@ -11,6 +11,18 @@ use crate::secrets::name_of;
 type Names = BTreeMap<SecretId, String>;
 
 impl Difference {
+    /// Whether there is anything for [`Self::name_secrets`].
+    #[must_use]
+    pub fn has_secrets(&self) -> bool {
+        let changes = self.changed.values().flat_map(|cob| &cob.content);
+        let mut changes = changes.chain(self.kinds_changed.iter().flat_map(|kind| &kind.changes));
+        changes.any(|change| {
+            let values = [&change.from, &change.to].into_iter().flatten().map(Value::to_string);
+            let texts = values.chain(change.lines.clone());
+            texts.into_iter().any(|text| secret::marks(&text).next().is_some())
+        })
+    }
+
     /// Puts the names of secrets, and whether they changed, where their marks stand.
     pub fn name_secrets(&mut self, old: &Names, new: &Names) {
         let changes = self.changed.values_mut().flat_map(|cob| &mut cob.content);

@@ -7,6 +7,7 @@ use cob_types::{Bundle, GenerationNumber};
 
 use super::*;
 use crate::diagnostic::Severity;
+use crate::forecast::{Asked, Sides, Source, forecast};
 use crate::generation::{Assembled, assemble};
 
 const MODEL: &str = "
@@ -114,6 +115,11 @@ fn what_did_not_change_keeps_its_bytes() {
     difference.name_secrets(&first.provenance.secrets, &changed.provenance.secrets);
     let text = difference.to_string();
     assert!(text.contains("key[0]: \"[secret api (changed)]\"\n"), "{text}");
+    // So does a plan of the switch.
+    let names: BTreeMap<_, _> = first.provenance.secrets.into_iter().chain(changed.provenance.secrets).collect();
+    let sides = Sides::open(Source::Made(&first.generation), Source::Made(&changed.generation)).expect("in memory");
+    let planned = forecast(sides.naming(names), Asked::default()).expect("an order");
+    assert_eq!(planned.difference.to_string(), text);
 }
 
 #[test]

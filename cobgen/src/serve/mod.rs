@@ -36,7 +36,7 @@ pub use trust::{TRUST, TrustError, read as read_trust};
 use shelf::Shelf;
 
 /// The name of the server's key file in the depot's folder.
-const KEY: &str = "server.key";
+pub(crate) const KEY: &str = "server.key";
 /// How often the depot is looked at for something new.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use cob_depot::{Depot, DepotError};
+use cob_types::secret::SecretId;
 use cob_types::status::ClusterStatus;
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde_json::json;
@@ -103,7 +104,7 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
     };
     let made = match (&args.model, to) {
         (Some(model), _) => match of_model(args, model, &depot, terminal)? {
-            Made::Done(generation) => Some(generation),
+            Made::Done(generation, names) => Some((generation, names)),
             Made::Refused => return Ok(Answer::Bad),
             Made::Depot(error) => return tell_depot(&error, &path, args.json, terminal),
         },
@@ -115,10 +116,12 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
         number => Source::Depot(&depot, number),
     };
     let to = match (&made, to) {
-        (Some(generation), _) => Source::Made(generation),
+        (Some((generation, _)), _) => Source::Made(generation),
         (None, to) => of(to.unwrap_or_default()),
     };
-    let planned = Sides::open(of(from), to).map_err(NoOrder::Depot).and_then(|sides| forecast(sides, asked));
+    let names = made.as_ref().map(|(_, names)| names.clone()).unwrap_or_default();
+    let sides = Sides::open(of(from), to).map_err(NoOrder::Depot);
+    let planned = sides.and_then(|sides| forecast(sides.naming(names), asked));
     match planned {
         Ok(planned) => print(args, &planned, terminal),
         Err(NoOrder::Depot(error)) => tell_depot(&error, &path, args.json, terminal),
@@ -136,7 +139,7 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
 }
 
 enum Made {
-    Done(cob_types::Generation),
+    Done(cob_types::Generation, BTreeMap<SecretId, String>),
     Refused,
     Depot(DepotError),
 }
@@ -155,7 +158,7 @@ fn of_model(args: &super::Args, model: &Path, depot: &Depot, terminal: &mut Term
     }
     tell(model, &made.diagnostics, &made.sources, terminal)?;
     Ok(match made.assembled {
-        Some(assembled) if !refused => Made::Done(assembled.generation),
+        Some(assembled) if !refused => Made::Done(assembled.generation, assembled.provenance.secrets),
         Some(_) | None => Made::Refused,
     })
 }
