@@ -100,6 +100,20 @@ pub struct Checked {
     pub drifted: bool,
 }
 
+impl Checked {
+    /// Nothing is managed, and nothing more is to be said.
+    #[must_use]
+    pub fn absent() -> Self {
+        Self {
+            state: State::Absent,
+            difference: String::new(),
+            paths: Vec::new(),
+            conflicts: Vec::new(),
+            drifted: false,
+        }
+    }
+}
+
 /// What was done.
 #[derive(Debug)]
 pub struct Applied {
@@ -193,12 +207,22 @@ impl Files {
         self.look(cob, wanted, false)
     }
 
+    /// Whether anything is managed: else it is [absent](State::Absent), whatever is there.
+    #[must_use]
+    pub fn is_managed(&self, cob: &str) -> bool {
+        self.store.managed(cob).is_some()
+    }
+
     /// The same; of one that leaves, `retire`, in what the disk differs from what was before.
     ///
     /// # Errors
     /// When the disk or the store can't be read.
     pub fn look(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
         let current = self.store.managed(cob);
+        if retire && current.is_none() {
+            // There is nothing to take back: what is on the disk does not matter, and need not even be readable.
+            return Ok(Checked::absent());
+        }
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking { retire })?;
         let applied = current.as_ref().is_some_and(|c| c.is_of(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.

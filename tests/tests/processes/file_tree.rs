@@ -194,6 +194,27 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
 }
 
 #[test]
+fn what_could_never_be_brought_about_does_not_keep_its_host() {
+    let content = |file: &str| format!("files: {{{file}: {{content: \"y\\n\"}}}}");
+    let mut cluster = cluster(&["n1"]);
+    fs::create_dir_all(cluster.path("host/real")).expect("made");
+    std::os::unix::fs::symlink("real", cluster.path("host/lnk")).expect("a link");
+    let model = write(&cluster, &content("lnk/ww"));
+    let first = cluster.generate(&model);
+    cluster.start_all();
+    cluster.switch_all(first);
+    let is_unknown = || cluster.status("n1").is_some_and(|s| s.cobs.iter().any(|c| c.state.is_none() && c.failed));
+    cluster.until(PATIENCE, is_unknown, "it can't be told");
+    let (_, told) = ctl(&cluster, &["explain", "n1/files"], None);
+    assert!(told.contains("no link is followed"), "{told}");
+    let mut draft = cluster.load(&model);
+    draft.cobs.clear();
+    let last = cluster.publish_draft(&draft);
+    cluster.switch_all(last);
+    cluster.wait_converged(last, PATIENCE);
+}
+
+#[test]
 fn files_are_whole_and_the_journal_agrees_after_every_kill() {
     let kills: u32 = std::env::var("COB_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
     let seed: u64 = std::env::var("COB_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(7);

@@ -385,3 +385,18 @@ fn a_conflict_of_one_that_leaves_is_shown_and_edited() {
     bench.retire(&wanted).expect("retired");
     assert_eq!(bench.read("x.conf"), "both\n");
 }
+
+#[test]
+fn what_never_managed_anything_has_nothing_to_take_back() {
+    let bench = Bench::new();
+    fs::create_dir(bench.host("real")).expect("made");
+    symlink("real", bench.host("lnk")).expect("a link");
+    let wanted = bench.wanted(r#"{"files": {"@/lnk/ww": {"content": "y"}}}"#);
+    let error = bench.files.check(COB, &wanted).expect_err("a link on the way");
+    assert!(error.to_string().contains("no link is followed"), "{error}");
+    bench.apply(&wanted).expect_err("a link on the way");
+    assert!(!bench.files.is_managed(COB));
+    let looked = bench.files.look(COB, &wanted, true).expect("it does not matter");
+    assert_eq!((looked.state, looked.difference.as_str()), (State::Absent, ""));
+    assert_eq!(bench.retire(&wanted).expect("nothing").changed, 0);
+}

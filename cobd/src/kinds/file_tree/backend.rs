@@ -64,6 +64,8 @@ pub(super) struct Need {
     secrets: Sealed,
     /// What others have made counts as well as what we would.
     observed: bool,
+    /// It is on its way out.
+    leaving: bool,
     opener: Option<Opener>,
     state_dir: PathBuf,
     drifts: tokio::sync::mpsc::Sender<CobId>,
@@ -88,6 +90,7 @@ impl FileTree {
             folder: context.folder.clone(),
             secrets: context.secrets.clone(),
             observed: context.cob.observe,
+            leaving: context.leaving,
             opener: tools.opener().cloned(),
             state_dir: tools.state_dir().to_owned(),
             drifts: tools.drifts().clone(),
@@ -299,6 +302,12 @@ impl Need {
     fn check(&self, states: &[StateName]) -> Result<CheckOutcome, String> {
         let look = || {
             let files = self.files()?;
+            if self.leaving && !files.is_managed(self.cob()) {
+                // What it never had it need not give back: whether what it asks for can be had at all does not matter.
+                self.shared.watch.forget(&self.cob);
+                lock(&self.shared.drifted).remove(&self.cob);
+                return Ok(judge(states, Checked::absent(), false));
+            }
             let (hint, clean) = (self.shared.watch.take_hint(&self.cob), self.take_clean());
             if let Some(wanted) = clean.filter(|_| !hint.is_empty())
                 && let Some(mut checked) = files.check_only(self.cob(), &wanted, hint.iter().map(PathBuf::as_path))?
@@ -308,7 +317,7 @@ impl Need {
                     self.look_again();
                 }
                 self.note_drift(&wanted, &mut checked);
-                return Ok(self.judge(states, &wanted, checked));
+                return Ok(judge(states, checked, wanted.tolerates()));
             }
             let wanted = Arc::new(self.wanted()?);
             let mut checked = files.check(self.cob(), &wanted)?;
@@ -324,7 +333,7 @@ impl Need {
             }
             self.note_drift(&wanted, &mut checked);
             self.keep_patch(&files, &wanted, &checked)?;
-            Ok(self.judge(states, &wanted, checked))
+            Ok(judge(states, checked, wanted.tolerates()))
         };
         self.alone(look).map_err(|e: FilesError| e.to_string())
     }
@@ -353,10 +362,7 @@ impl Need {
         let failed = |e: std::io::Error| FilesError::Content(format!("{}: {e}", path.display()));
         let patch = if checked.drifted { files.patch(wanted, &checked.paths)? } else { String::new() };
         if patch.is_empty() {
-            return match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-                Ok(()) | Err(_) => Ok(()),
-            };
+            return self.forget_patch();
         }
         if fs::read(&path).is_ok_and(|kept| kept == patch.as_bytes()) {
             return Ok(());
@@ -368,25 +374,20 @@ impl Need {
         durable::write_file(folder, name, 0o600, patch.as_bytes(), Sync::Later).map_err(failed)
     }
 
+    /// There is no difference any more.
+    fn forget_patch(&self) -> Result<(), FilesError> {
+        let path = self.patch_path();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(FilesError::Content(format!("{}: {error}", path.display())))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Where the patch of this change object is.
     pub(super) fn patch_path(&self) -> PathBuf {
         self.state_dir.join("files").join("patches").join(format!("{}.patch", folder_name(&self.cob)))
-    }
-
-    /// The state, and what others have changed where that may stay.
-    fn judge(&self, states: &[StateName], wanted: &Wanted, checked: Checked) -> CheckOutcome {
-        let name = match checked.state {
-            State::Absent => "absent",
-            State::Present => "present",
-            State::Outdated => "outdated",
-            State::Conflict => "conflict",
-        };
-        let Some(state) = states.iter().find(|s| **s == *name).cloned() else {
-            return CheckOutcome::unknown(format!("its kind has no state {name}"));
-        };
-        let present = checked.state == State::Present && wanted.tolerates();
-        let exports = if present { exports(&checked.paths) } else { Values::new() };
-        CheckOutcome { state: Ok(state), difference: checked.difference, exports }
     }
 
     fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {
@@ -398,7 +399,9 @@ impl Need {
             lock(&self.shared.drifted).remove(&self.cob);
             if !up {
                 self.shared.watch.forget(&self.cob);
-                return files.retire(&job);
+                let done = files.retire(&job)?;
+                self.forget_patch()?;
+                return Ok(done);
             }
             let done = files.apply(&job)?;
             // What others have changed is told on as long as it differs.
@@ -415,6 +418,22 @@ impl Need {
             Ok(done)
         })
     }
+}
+
+/// The state, and what others have changed where that may stay.
+fn judge(states: &[StateName], checked: Checked, tolerates: bool) -> CheckOutcome {
+    let name = match checked.state {
+        State::Absent => "absent",
+        State::Present => "present",
+        State::Outdated => "outdated",
+        State::Conflict => "conflict",
+    };
+    let Some(state) = states.iter().find(|s| **s == *name).cloned() else {
+        return CheckOutcome::unknown(format!("its kind has no state {name}"));
+    };
+    let present = checked.state == State::Present && tolerates;
+    let exports = if present { exports(&checked.paths) } else { Values::new() };
+    CheckOutcome { state: Ok(state), difference: checked.difference, exports }
 }
 
 /// What is left as it is, and is not as the model says: others may want to know.

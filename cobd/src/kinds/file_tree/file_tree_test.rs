@@ -61,6 +61,36 @@ async fn what_is_in_the_way_is_said() {
 }
 
 #[tokio::test]
+async fn what_could_never_be_brought_about_leaves_all_the_same() {
+    let mut bench = Bench::new();
+    fs::create_dir_all(bench.path("real")).expect("made");
+    std::os::unix::fs::symlink("real", bench.path("host")).expect("a link");
+    let text = content(&bench, "one\n");
+    let mut context = bench.context(&file_tree(), &text);
+    let why = bench.check(&context).await.state.expect_err("unknown");
+    assert!(why.contains("no link is followed"), "{why}");
+    context.leaving = true;
+    assert_eq!(bench.state(&context).await, "absent");
+}
+
+#[tokio::test]
+async fn a_patch_goes_with_its_tree() {
+    let mut bench = Bench::new();
+    let path = bench.path("host/x.conf");
+    let text = serde_json::json!({"on_drift": "adopt", "files": {path.to_str().expect("text"): {"content": "one\n"}}});
+    let context = bench.context(&file_tree(), &text.to_string());
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    fs::write(&path, "mine\n").expect("edited");
+    assert_eq!(bench.state(&context).await, "present");
+    let patch = bench.path("files/patches/n1+a+b.patch");
+    assert!(patch.exists());
+    // Whoever takes his change back leaves none.
+    fs::write(&path, "one\n").expect("edited");
+    assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
+    assert!(!patch.exists() && !path.exists());
+}
+
+#[tokio::test]
 async fn a_secret_is_in_its_file_and_nowhere_else() {
     let mut bench = Bench::new();
     let key = cob_trust::SecretKey::from_seed(&[7; 32]);
