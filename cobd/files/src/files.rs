@@ -15,7 +15,7 @@ use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
 use crate::plan::{Past, Plan, Planner};
-use crate::store::{Begun, Current, Frozen, Kept, Part, Reason, Record, Store};
+use crate::store::{Begun, Current, Frozen, Kept, KeptNode, Listing, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
 
 /// Seals what was in files that hold secrets, for this host alone.
@@ -289,6 +289,7 @@ impl Files {
                 spec: Some(job.wanted.spec.clone()),
                 before: Part::New(plan.before.clone().into()),
                 applied: Part::New(plan.applied.clone().into()),
+                found: as_written(&plan).into(),
                 ..record(job, Reason::Applied, &plan)
             };
             self.store.record_over(kept.as_ref(), applied)?;
@@ -533,6 +534,21 @@ fn again_while_changed(
         }
     }
     attempt(&mut progress)
+}
+
+/// Shared files of which what is applied is only what the model wants of them, as they are on the host.
+fn as_written(plan: &Plan) -> Listing {
+    let begun = &plan.begun;
+    let mut all = plan.stays.clone();
+    for (path, aim) in begun.aim.iter().filter(|(_, aim)| aim.shared == Some(true)) {
+        if let (KeptNode::File(wanted), Some(Kept { node: result @ KeptNode::File(written), .. })) =
+            (&aim.node, begun.result.get(path))
+            && wanted.id() != written.id()
+        {
+            all.insert(path.clone(), Kept::found(result.clone(), aim.managed.clone()));
+        }
+    }
+    all
 }
 
 fn record(job: &Job<'_>, reason: Reason, plan: &Plan) -> Record {

@@ -35,12 +35,13 @@ impl Files {
         Ok(versions.into_iter().map(|(id, v)| Shown { id: id.to_string(), info: v.info }).collect())
     }
 
-    /// What a version has of a path: what was applied in it, what others had made of it, or what was before.
+    /// What a version has of a path: what others had made of it or, of one in which the model was applied, the file as it
+    /// was written then; else what was before.
     ///
     /// # Errors
     /// When there is no such version, or nothing of the path in it.
     pub fn content(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
-        let kept = self.kept(&self.version(cob, version)?, path)?;
+        let kept = self.kept(&self.since(cob, version)?, path)?;
         self.content_of(path, kept.map(|kept| kept.node))
     }
 
@@ -61,40 +62,77 @@ impl Files {
     /// # Errors
     /// When there is no such version, or nothing was there.
     pub fn before(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
-        let version = self.version(cob, version)?;
-        let kept = self.store.listing(&version.before)?.remove(path);
+        let versions = self.since(cob, version)?;
+        let kept =
+            versions.first().map(|v| self.store.listing(&v.before)).transpose()?.and_then(|mut l| l.remove(path));
         match kept.map(|kept| self.bytes(&kept)).transpose()?.flatten() {
             Some(content) => Ok(content),
             None => Err(FilesError::NotThere(format!("nothing is kept of what was at {path} before"))),
         }
     }
 
-    /// A version as text: what every path was, with the differences to what was before.
+    /// A version as text: what it has changed, or kept, beside the version before it.
     ///
     /// # Errors
     /// When there is no such version.
     pub fn show(&self, cob: &str, version: &str) -> Result<String, FilesError> {
-        let version = self.version(cob, version)?;
-        let before = self.store.listing(&version.before)?;
+        let versions = self.since(cob, version)?;
+        let Some(version) = versions.first() else { return Ok(String::new()) };
+        let here = self.parts(version)?;
+        let last = versions.get(1).map(|last| self.parts(last)).transpose()?;
+        // What is pruned is told beside what was before all.
+        let is_pruned = last.is_none() && version.info.previous.is_some();
+        let last = match last {
+            Some(last) => last,
+            None if is_pruned => Parts { before: here.before.clone(), ..Parts::default() },
+            None => Parts::default(),
+        };
+        let changes = match version.info.reason {
+            Reason::Before => here.kept_beside(&last),
+            Reason::Found => here.found_by_others(),
+            Reason::Applied => here.applied_over(&last, &version.info.paths, is_pruned),
+            Reason::Retired => last.given_back(),
+        };
+        let name = word_of(version.info.reason);
         let mut text = String::new();
-        for (name, tree) in [("applied", &version.applied), ("found", &version.found)] {
-            for (path, kept) in self.store.listing(tree)? {
-                if text.len() > MAX_SHOWN {
-                    text.push_str("[the rest is left out]\n");
-                    return Ok(text);
-                }
-                let old = before.get(&path).map(|kept| self.bytes(kept)).transpose()?.flatten();
-                match (&kept.node, self.bytes(&kept)?) {
-                    (KeptNode::File(_), Some(new)) if old.as_ref() == Some(&new) => {}
-                    (KeptNode::File(_), Some(new)) => {
-                        text.push_str(&format!("{name} {path}\n"));
-                        text.push_str(&merge::diff(old.as_deref(), Some(&new), &path.to_string(), MAX_SHOWN));
-                    }
-                    (node, _) => text.push_str(&format!("{name} {path}: {}\n", word(node))),
-                }
+        for (path, (was, is)) in changes {
+            if text.len() > MAX_SHOWN {
+                text.push_str("[the rest is left out]\n");
+                break;
             }
+            text.push_str(&self.told(name, path, was, is)?);
+        }
+        if text.is_empty() {
+            text = format!("{name}: nothing that was not so before\n");
         }
         Ok(text)
+    }
+
+    /// How a path has changed.
+    fn told(&self, name: &str, path: &TreePath, was: Option<&Kept>, is: Option<&Kept>) -> Result<String, FilesError> {
+        let is = is.map_or(&KeptNode::Absent, |kept| &kept.node);
+        let content = |kept: Option<&Kept>| kept.map(|kept| self.bytes(kept)).transpose();
+        Ok(match is {
+            KeptNode::File(blob) => {
+                let (old, new) = (content(was)?.flatten(), self.store.blob(blob)?);
+                match old.as_deref() == Some(&*new) {
+                    true => format!("{name} {path}: a file, with the content that it had\n"),
+                    false => {
+                        let difference = merge::diff(old.as_deref(), Some(&new), &path.to_string(), MAX_SHOWN);
+                        format!("{name} {path}\n{difference}")
+                    }
+                }
+            }
+            KeptNode::Absent | KeptNode::Sealed(_) | KeptNode::Secret | KeptNode::Folder | KeptNode::Link(_) => {
+                format!("{name} {path}: {}\n", word(is))
+            }
+        })
+    }
+
+    fn parts(&self, version: &Version) -> Result<Parts, FilesError> {
+        let [before, applied, found] =
+            [&version.before, &version.applied, &version.found].map(|p| self.store.listing(p));
+        Ok(Parts { before: before?, applied: applied?, found: found? })
     }
 
     /// Puts a file back as it was in a version, as somebody with an editor would: what the model says of it holds on.
@@ -103,7 +141,7 @@ impl Files {
     /// When there is nothing to put back, or it can't be written.
     pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
         let disk = Disk::to_change()?;
-        let (node, managed) = match self.kept(&self.version(cob, version)?, path)? {
+        let (node, managed) = match self.kept(&self.since(cob, version)?, path)? {
             Some(Kept { node, managed, .. }) => (Some(node), managed),
             None => (None, Managed::default()),
         };
@@ -215,29 +253,45 @@ impl Files {
         self.store.prune(before)
     }
 
-    fn version(&self, cob: &str, id: &str) -> Result<Version, FilesError> {
+    /// A version, and those before it.
+    fn since(&self, cob: &str, id: &str) -> Result<Vec<Version>, FilesError> {
         const SHORTEST: usize = 6;
         if id.len() < SHORTEST {
             let what = format!("{id:?} is too short for a version: write its first {SHORTEST} digits at least");
             return Err(FilesError::NotThere(what));
         }
-        let all = self.store.versions(cob, usize::MAX)?;
-        let fits = |v: &(git2::Oid, Version)| v.0.to_string().starts_with(id);
-        all.into_iter().find(fits).map(|(_, version)| version).ok_or_else(|| {
+        let mut all = self.store.versions(cob, usize::MAX)?;
+        let at = all.iter().position(|(its, _)| its.to_string().starts_with(id)).ok_or_else(|| {
             FilesError::NotThere(format!(
                 "{cob} has no version {id:?}; `cobctl files log` lists them, and they may be pruned"
             ))
-        })
+        })?;
+        Ok(all.drain(at..).map(|(_, version)| version).collect())
     }
 
-    fn kept(&self, version: &Version, path: &TreePath) -> Result<Option<Kept>, FilesError> {
-        for part in [&version.found, &version.applied, &version.before] {
-            let mut listing: Listing = self.store.listing(part)?;
-            if let Some(kept) = listing.remove(path) {
-                return Ok(Some(kept));
+    /// What the first of these has of a path.
+    fn kept(&self, versions: &[Version], path: &TreePath) -> Result<Option<Kept>, FilesError> {
+        let Some(version) = versions.first() else { return Ok(None) };
+        let parts = self.parts(version)?;
+        match parts.newest(path) {
+            // What was applied is what the model wants of it: what was made of that may be in an earlier version.
+            Some(kept) if kept.shared == Some(true) => Ok(Some(self.written(versions, path, kept)?)),
+            kept => Ok(kept.cloned()),
+        }
+    }
+
+    /// A shared file as it was written when what is applied of it was.
+    fn written(&self, versions: &[Version], path: &TreePath, applied: &Kept) -> Result<Kept, FilesError> {
+        for version in versions {
+            if let Some(kept) = self.store.listing(&version.found)?.remove(path) {
+                return Ok(kept);
+            }
+            let same = |kept: Kept| kept.node == applied.node;
+            if !self.store.listing(&version.applied)?.remove(path).is_some_and(same) {
+                break;
             }
         }
-        Ok(None)
+        Ok(applied.clone())
     }
 
     fn bytes(&self, kept: &Kept) -> Result<Option<Vec<u8>>, FilesError> {
@@ -247,6 +301,68 @@ impl Files {
                 Ok(None)
             }
         }
+    }
+}
+
+/// What a version has.
+#[derive(Default)]
+struct Parts {
+    before: Listing,
+    applied: Listing,
+    found: Listing,
+}
+
+/// By path, what it was and what it is.
+type Changes<'a> = BTreeMap<&'a TreePath, (Option<&'a Kept>, Option<&'a Kept>)>;
+
+impl Parts {
+    /// What is there when this is the newest.
+    fn newest(&self, path: &TreePath) -> Option<&Kept> {
+        [&self.found, &self.applied, &self.before].into_iter().find_map(|part| part.get(path))
+    }
+
+    /// What was there before anything was applied, and what others had made of what was.
+    fn kept_beside(&self, last: &Self) -> Changes<'_> {
+        let new = self.before.iter().filter(|(path, _)| !last.before.contains_key(*path));
+        let mut changes: Changes<'_> = new.map(|(path, kept)| (path, (None, Some(kept)))).collect();
+        changes.extend(self.found_by_others());
+        changes
+    }
+
+    fn found_by_others(&self) -> Changes<'_> {
+        let applied = |path| self.applied.get(path).or_else(|| self.before.get(path));
+        self.found.iter().map(|(path, kept)| (path, (applied(path), Some(kept)))).collect()
+    }
+
+    /// What was applied over the version before; `named` is what its log names.
+    fn applied_over<'a>(&'a self, last: &'a Self, named: &[String], is_pruned: bool) -> Changes<'a> {
+        let is_other = |path: &&TreePath| match (self.applied.get(*path), last.applied.get(*path)) {
+            (Some(is), Some(was)) => is.node != was.node || is.managed != was.managed,
+            (None, None) => false,
+            (Some(_), None) | (None, Some(_)) => !is_pruned,
+        };
+        let both = self.applied.keys().chain(last.applied.keys()).filter(is_other);
+        let written = self.found.keys().chain(last.found.keys());
+        let named = self.applied.keys().filter(|path| named.contains(&path.to_string()));
+        let is = |path: &TreePath| {
+            let merged = self.found.get(path).or_else(|| self.applied.get(path));
+            merged.or_else(|| last.before.get(path))
+        };
+        both.chain(written).chain(named).map(|path| (path, (last.newest(path), is(path)))).collect()
+    }
+
+    /// What is as it was before once it has left.
+    fn given_back(&self) -> Changes<'_> {
+        self.before.iter().map(|(path, kept)| (path, (self.newest(path), Some(kept)))).collect()
+    }
+}
+
+fn word_of(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Before => "before",
+        Reason::Applied => "applied",
+        Reason::Found => "found",
+        Reason::Retired => "retired",
     }
 }
 

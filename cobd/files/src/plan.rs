@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) found: Listing,
     /// What is applied when all steps are done.
     pub(crate) applied: Listing,
+    /// Shared files that stay as they are, though something else is applied: a person has said so.
+    pub(crate) stays: Listing,
     /// What is about to be done, so that the next one knows how far this one came.
     pub(crate) begun: Begun,
     /// Bytes that are held.
@@ -275,7 +277,8 @@ impl Planner<'_> {
                 plan.note(path, &format!("{path}: {}\n", differences.join(", ")));
             }
         }
-        let (content, attributes) = if conflicts.is_empty() && content.is_ok() {
+        let is_decided = !conflicts.is_empty() || content.is_err();
+        let (content, attributes) = if !is_decided {
             (content.unwrap_or(Content::Live), attributes)
         } else {
             let id = self.conflict_id(path, target, &base, &live)?;
@@ -307,6 +310,9 @@ impl Planner<'_> {
         self.add_step(path, target, &live, content, attributes, plan)?;
         if plan.steps.len() > before {
             self.keep_what_goes(path, target, &live, &base, first, plan)?;
+        } else if is_decided && !is_target && !target.secret && matches!(target.node, TargetNode::File(_)) {
+            let kept = self.keep(path, found, false, plan)?;
+            plan.stays.insert(path.clone(), kept);
         }
         Ok(())
     }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, State, TreePath, Wanted};
+use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
 
 mod leaving;
+mod shown;
 
 const COB: &str = "n1/files";
 
