@@ -46,55 +46,46 @@ fn read(path: PathBuf) -> String {
 }
 
 #[tokio::test]
-async fn a_parameter_is_set_for_now_and_later_and_put_back() {
-    let host = host(&[("proc/sys/net/core/somaxconn", "128\n"), ("proc/sys/kernel/pid_max", "9\n")]);
-    let (live, file) = (
-        host.path().join("proc/sys/net/core/somaxconn"),
-        host.path().join("etc/sysctl.d/60-cob-net.core.somaxconn.conf"),
-    );
+async fn a_parameter_is_set_for_later_and_put_back() {
+    let host = host(&[("etc/sysctl.d/60-cob-kernel.pid_max.conf", "# theirs\n")]);
+    let file = |key: &str| host.path().join(format!("etc/sysctl.d/60-cob-{key}.conf"));
+    let (first, second) = (file("net.core.somaxconn"), file("kernel.pid_max"));
     let mut bench = Bench::new();
     let context =
         bench.context(&setting("sysctl"), &content(host.path(), r#""key":"net.core.somaxconn","value":1024"#));
     assert_eq!(bench.state(&context).await, "absent");
     moved(&mut bench, &context, "absent", "present").await;
-    assert_eq!(
-        (read(live.clone()).as_str(), read(file.clone()).as_str()),
-        ("1024\n", "# Written by cobd.\nnet.core.somaxconn = 1024\n")
-    );
-    fs::write(&live, "512\n").expect("written");
+    assert_eq!(read(first.clone()), "# Written by cobd.\nnet.core.somaxconn = 1024\n");
+    fs::write(&first, "net.core.somaxconn = 512\n").expect("written");
     let found = bench.check(&context).await;
     assert!(
-        found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains(r#""value":"512""#),
+        found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("somaxconn = 512"),
         "{}",
         found.difference
     );
     moved(&mut bench, &context, "outdated", "present").await;
     // Another parameter in the same change object: the first one is put back.
-    let other = bench
-        .context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"10","persist":false"#));
+    let other = bench.context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"10""#));
     assert_eq!(bench.state(&other).await, "outdated");
     moved(&mut bench, &other, "outdated", "present").await;
-    assert_eq!((read(live).as_str(), file.exists()), ("128\n", false));
+    assert_eq!((first.exists(), read(second.clone()).as_str()), (false, "# Written by cobd.\nkernel.pid_max = 10\n"));
     moved(&mut bench, &other, "present", "absent").await;
-    assert_eq!(read(host.path().join("proc/sys/kernel/pid_max")), "9\n");
-    let missing = bench.context(&setting("sysctl"), &content(host.path(), r#""key":"net.x.y","value":1"#));
-    let why = reason(bench.transition(&missing, "absent", "present").await);
-    assert!(why.contains("no parameter net.x.y; does a module have to be loaded"), "{why}");
+    assert_eq!(read(second), "# theirs\n");
 }
 
 #[tokio::test]
 async fn what_is_observed_is_there_whoever_has_made_it() {
-    let host = host(&[("proc/sys/kernel/pid_max", "9\n")]);
+    let theirs = "# Written by cobd.\nkernel.pid_max = 9\n";
+    let host = host(&[("etc/sysctl.d/60-cob-kernel.pid_max.conf", theirs)]);
     let mut bench = Bench::new();
-    let mut context = bench
-        .context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"9","persist":false"#));
+    let mut context = bench.context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"9""#));
     assert_eq!(bench.state(&context).await, "absent", "nothing is ours");
     std::sync::Arc::make_mut(&mut context.cob).observe = true;
     assert_eq!(bench.state(&context).await, "present");
-    fs::write(host.path().join("proc/sys/kernel/pid_max"), "10\n").expect("written");
+    fs::write(host.path().join("etc/sysctl.d/60-cob-kernel.pid_max.conf"), "x").expect("written");
     let found = bench.check(&context).await;
     assert!(found.state.is_ok_and(|s| s == *"absent"));
-    assert!(found.difference.contains(r#"found {"value":"10"}"#), "{}", found.difference);
+    assert!(found.difference.contains(r#"found {"file":"x"}"#), "{}", found.difference);
 }
 
 #[tokio::test]
