@@ -26,6 +26,7 @@ pub mod packed;
 pub mod pipe;
 pub mod ranks;
 pub mod remote;
+pub mod schedule;
 pub mod secret;
 pub mod small;
 pub mod status;

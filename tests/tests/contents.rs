@@ -121,6 +121,8 @@ const TABLE: &[Row] = &[
             r#"{"schedule": "@daily"}"#,
             r#"{"schedule": "4 * *", "command": "x"}"#,
             r#"{"schedule": "@sometimes", "command": "x"}"#,
+            r#"{"schedule": "99 * * * *", "command": "x"}"#,
+            r#"{"schedule": "a b c d e", "command": "x"}"#,
             r#"{"schedule": "@daily", "command": "x\ny"}"#,
             r#"{"schedule": "@daily", "command": "x", "name": "../x"}"#,
             r#"{"schedule": "@daily", "command": "x", "more": 1}"#,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use cob_types::schedule;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -238,18 +239,13 @@ pub(super) fn host_entry(content: &Node, _files: &mut Files, report: &mut Report
 
 /// Checks the content of `cron`.
 pub(super) fn cron(content: &Node, _files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
-    const WORDS: [&str; 8] =
-        ["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
     let cron: CronContent = read(content, &CRON, "cron", report)?;
     let before = report.errors();
     absolute("root", cron.root.as_ref(), report);
     let Marked { mark, value } = cron.schedule?;
-    let fields: Vec<_> = value.split_whitespace().collect();
-    let field = |field: &&str| field.chars().all(|c| c.is_ascii_alphanumeric() || "*/,-".contains(c));
-    let is_word = fields.len() == 1 && WORDS.contains(&fields[0]);
-    if !(is_word || (fields.len() == 5 && fields.iter().all(field))) {
-        let help = format!("write five fields as in \"30 4 * * 1-5\", or {}", WORDS.join(", "));
-        bad(mark, format!("{value:?} is no schedule"), &help, report);
+    if let Err(why) = schedule::check(&value) {
+        let help = format!("write five fields as in \"30 4 * * 1-5\", or {}", schedule::WORDS.join(", "));
+        bad(mark, format!("{value:?} is no schedule: {why}"), &help, report);
     }
     let command = cron.command?;
     if command.value.trim().is_empty() || command.value.contains('\n') {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 
+use cob_types::schedule;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish};
+use super::{Setting, Wish, accounts};
 use crate::kinds::content;
-use crate::kinds::native::Host;
+use crate::kinds::native::{Host, run_bounded};
 
 /// The back end `cron`.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ struct Table {
     host: Host,
     file: String,
     text: String,
+    schedule: String,
+    user: String,
 }
 
 impl Setting for Cron {
@@ -48,7 +52,11 @@ impl Setting for Cron {
 
     fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
         let content: Content = content::read(content)?;
-        check_schedule(&content.schedule)?;
+        // Whether it is one that cron takes is looked at elsewhere: what was written by an earlier cobd, which took any
+        // five words, must be read for its way back.
+        if content.schedule.contains('\n') {
+            return Err(format!("content: {:?} is no schedule: it has more than one line", content.schedule));
+        }
         // cron skips files with any other character in their names.
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
         let name = content.name.unwrap_or_else(|| format!("cob-{}", cob.chars().map(plain).collect::<String>()));
@@ -71,24 +79,23 @@ impl Setting for Cron {
         }
         text.push_str(&format!("{} {} {}\n", content.schedule.trim(), content.user, content.command.trim()));
         let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Table { host, file: format!("/etc/cron.d/{name}"), text }))
+        let Content { schedule, user, .. } = content;
+        Ok(Box::new(Table { host, file: format!("/etc/cron.d/{name}"), text, schedule, user }))
     }
 }
 
-/// Five fields, or one of cron's words.
-fn check_schedule(schedule: &str) -> Result<(), String> {
-    const WORDS: [&str; 8] =
-        ["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    let fields: Vec<_> = schedule.split_whitespace().collect();
-    let good = |field: &&str| field.chars().all(|c| c.is_ascii_alphanumeric() || "*/,-".contains(c));
-    let is_word = fields.len() == 1 && WORDS.contains(&fields[0]);
-    if (is_word || (fields.len() == 5 && fields.iter().all(good))) && !schedule.contains('\n') {
-        Ok(())
-    } else {
-        Err(format!(
-            "content: {schedule:?} is no schedule; write five fields as in \"30 4 * * 1-5\", or {}",
-            WORDS.join(", ")
-        ))
+impl Table {
+    /// Whether the host knows who is to run it. One that is only becoming a host may have no accounts yet.
+    fn has_user(&self) -> Result<bool, String> {
+        if accounts::account(&self.host, &self.user)?.is_some() {
+            return Ok(true);
+        }
+        if self.host.root().is_some() {
+            return Ok(self.host.read_if_there("/etc/passwd")?.is_none());
+        }
+        // Accounts may be kept elsewhere, too. Where nobody can be asked, it is known from the file alone.
+        let asked = run_bounded(Command::new("getent").args(["passwd", "--", &self.user]), b"");
+        Ok(asked.is_ok_and(|ran| ran.code == Some(0)))
     }
 }
 
@@ -107,6 +114,19 @@ impl Wish for Table {
 
     fn wanted(&self) -> Value {
         json!(self.text)
+    }
+
+    fn sound(&self) -> Result<(), String> {
+        schedule::check(&self.schedule).map_err(|why| format!("content: {:?} is no schedule: {why}", self.schedule))
+    }
+
+    fn of_use(&self) -> Result<(), String> {
+        self.sound().map_err(|why| format!("cron would skip the file; {why}"))?;
+        if self.has_user()? {
+            return Ok(());
+        }
+        let user = &self.user;
+        Err(format!("cron would skip the file: there is no user {user}; let it come `after` what makes the account"))
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `absent` | none: nothing here is ours | whatever it is |
 //! | `present` | there | what is wanted |
-//! | `outdated` | there | something else, or the note is about something else |
+//! | `outdated` | there | something else, or the note is about something else, or it is set in vain |
 //!
 //! One that is observed is `present` without a note, too, where what is found is what is wanted.
 //!
@@ -87,6 +87,23 @@ trait Wish {
     /// How it is to be, in the same words.
     fn wanted(&self) -> Value;
 
+    /// Whether the content makes sense, as far as that shows without the host. What it was set to by an earlier program,
+    /// which may have taken more, is given back all the same.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn sound(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether the host can do anything with it once it is set.
+    ///
+    /// # Errors
+    /// Why it would be set in vain, in words.
+    fn of_use(&self) -> Result<(), String> {
+        self.sound()
+    }
+
     /// Makes it so.
     fn apply(&self, before: Option<&Value>) -> Result<(), String>;
 
@@ -145,7 +162,7 @@ impl<S: Setting> Native for S {
     }
 
     fn accept(&self, content: &str) -> Result<(), String> {
-        self.read(content, "").map(|_| ())
+        self.read(content, "")?.sound()
     }
 
     fn check(&self, call: &Call) -> Result<Found, String> {
@@ -160,7 +177,10 @@ impl<S: Setting> Native for S {
         }
         let (found, wanted) = (wish.look(note.before.as_ref())?, wish.wanted());
         Ok(match found {
-            Some(found) if found == wanted => Found::state("present"),
+            Some(found) if found == wanted => match wish.of_use() {
+                Ok(()) => Found::state("present"),
+                Err(why) => Found::differing("outdated", why),
+            },
             Some(found) => Found::differing("outdated", format!("wanted {wanted}, found {found}")),
             None => Found::differing("outdated", format!("wanted {wanted}, found nothing")),
         })
@@ -170,7 +190,10 @@ impl<S: Setting> Native for S {
         let wish = self.read(&call.content, &call.cob)?;
         let _turn = Turn::wait(&call.own, "settings", call.timeout() / 2)?;
         match hop.to.as_str() {
-            "present" => present(self, wish.as_ref(), call)?,
+            "present" => {
+                wish.of_use()?;
+                present(self, wish.as_ref(), call)?;
+            }
             "absent" => undo(self, wish.as_ref(), call)?,
             other => return Err(format!("nothing moves it to {other}")),
         }

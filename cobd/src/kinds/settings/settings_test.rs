@@ -205,6 +205,54 @@ async fn a_cron_file_is_written_and_what_was_there_put_back() {
 }
 
 #[tokio::test]
+async fn what_cron_would_skip_is_not_shown_as_present() {
+    let host = host(&[("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nold:x:500:500::/:/bin/sh\n")]);
+    let file = host.path().join("etc/cron.d/cob-n1-a-b");
+    let mut bench = Bench::new();
+    let keys = |schedule: &str, user: &str| {
+        content(host.path(), &format!(r#""schedule":"{schedule}","user":"{user}","command":"true""#))
+    };
+    for (schedule, user, word) in [
+        ("61 25 32 13 8", "old", "the minute \"61\" is not from 0 to 59"),
+        ("@daily", "nosuchuser", "no user nosuchuser"),
+    ] {
+        let context = bench.context(&setting("cron"), &keys(schedule, user));
+        let why = reason(bench.transition(&context, "absent", "present").await);
+        assert!(why.contains(word) && !file.exists(), "{why}");
+        assert_eq!(bench.state(&context).await, "absent");
+    }
+    // The account goes when the file is there.
+    let context = bench.context(&setting("cron"), &keys("@daily", "old"));
+    moved(&mut bench, &context, "absent", "present").await;
+    fs::write(host.path().join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").expect("written");
+    let found = bench.check(&context).await;
+    assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("no user old"));
+    moved(&mut bench, &context, "outdated", "absent").await;
+    assert!(!file.exists());
+}
+
+/// As a daemon of the version before may have written it.
+#[tokio::test]
+async fn a_schedule_that_was_taken_before_is_shown_and_goes() {
+    let host = host(&[]);
+    let mut bench = Bench::new();
+    let good = bench.context(&setting("cron"), &content(host.path(), r#""schedule":"@daily","command":"true""#));
+    moved(&mut bench, &good, "absent", "present").await;
+    let bad = content(host.path(), r#""schedule":"99 * * * *","command":"true""#);
+    let note = bench.path("cobs/n1+a+b/before.json");
+    let text = read(note.clone())
+        .replace(&serde_json::json!(good.cob.content).to_string(), &serde_json::json!(bad).to_string());
+    fs::write(note, text).expect("written");
+    fs::write(host.path().join("etc/cron.d/cob-n1-a-b"), "# Written by cobd for n1/a/b.\n99 * * * * root true\n")
+        .expect("written");
+    let kept = bench.context(&setting("cron"), &bad);
+    let found = bench.check(&kept).await;
+    assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("cron would skip the file"));
+    moved(&mut bench, &kept, "outdated", "absent").await;
+    assert!(!host.path().join("etc/cron.d/cob-n1-a-b").exists());
+}
+
+#[tokio::test]
 async fn what_moves_to_another_folder_leaves_the_first_one_as_it_was() {
     let (first, second) = (host(&[("etc/cron.d/x", "# first\n")]), host(&[("etc/cron.d/x", "# second\n")]));
     let [one, other] = [&first, &second].map(|host| host.path().join("etc/cron.d/x"));
@@ -432,6 +480,8 @@ fn contents_that_would_do_harm_are_refused() {
         ("group", r#""name":"-x""#, "no name of a group"),
         ("cron", r#""schedule":"* * * *","command":"x""#, "no schedule"),
         ("cron", r#""schedule":"@never","command":"x""#, "no schedule"),
+        ("cron", r#""schedule":"99 * * * *","command":"x""#, "the minute \"99\" is not from 0 to 59"),
+        ("cron", r#""schedule":"a b c d e","command":"x""#, "no schedule"),
         ("cron", r#""schedule":"@daily","command":"x\ny""#, "more than one line"),
         ("cron", r#""schedule":"@daily","command":"x","user":"a b""#, "no user"),
         ("cron", r#""schedule":"@daily","command":"x","name":"../x""#, "cron reads no file"),
