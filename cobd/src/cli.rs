@@ -263,8 +263,16 @@ fn live(config: Config, program: Program) -> Result<(), String> {
     lived
 }
 
+/// Reads what is to be logged.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn log_filter(text: &str) -> Result<tracing_subscriber::EnvFilter, String> {
+    tracing_subscriber::EnvFilter::try_new(text).map_err(|e| format!("`log`: {text:?} is no filter: {e}"))
+}
+
 fn log_to_stderr(filter: &str) -> Result<(), String> {
-    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|e| format!("`log`: {e}"))?;
+    let filter = log_filter(filter)?;
     let colour = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none()
         && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb");

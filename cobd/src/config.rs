@@ -147,6 +147,7 @@ impl Config {
         let http = text("http", &mut faults);
         let http = http.map(|h| h.strip_prefix("unix:").map(str::to_owned).unwrap_or(h));
         let log = text("log", &mut faults).unwrap_or_else(|| "info".to_owned());
+        faults.extend(crate::cli::log_filter(&log).err());
         let follow = match table.get("follow") {
             None => false,
             Some(toml::Value::Boolean(b)) => *b,
@@ -319,6 +320,14 @@ mod tests {
         assert_eq!(config.trust.map(|t| t.threshold()), Some(1));
         let error = Config::parse(&format!("{text}threshold = 2"), Path::new("/")).expect_err("too many").to_string();
         assert!(error.contains("2 publishers must sign, and 1 are trusted"), "{error}");
+    }
+
+    #[test]
+    fn what_is_logged_is_a_filter() {
+        let of = |log: &str| Config::parse(&format!("host = \"n1\"\ndepot = \"d\"\nlog = {log:?}"), Path::new("/"));
+        assert_eq!(of("warn,cobd::peer=debug").expect("a filter").log, "warn,cobd::peer=debug");
+        let error = of("nonsense=loudly").expect_err("none").to_string();
+        assert!(error.contains("`log`: \"nonsense=loudly\" is no filter"), "{error}");
     }
 
     #[test]
