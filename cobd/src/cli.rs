@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use cob_trust::enrol::Token;
 use cob_types::PublicKey;
+use cob_types::pipe::WhileRead;
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -149,8 +150,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCo
         return ExitCode::from(USAGE);
     }
     if !run {
-        let _ = writeln!(std::io::stdout(), "{}: in order (host {})", path.display(), config.host);
-        return ExitCode::SUCCESS;
+        return say(&format!("{}: in order (host {})", path.display(), config.host));
     }
     match live(config, program) {
         Ok(()) => ExitCode::SUCCESS,
@@ -182,8 +182,7 @@ fn init(config: &Path, state_dir: Option<&Path>, next: bool) -> ExitCode {
             // The key alone on stdout: it is meant to be put into a model.
             let word = if made.new { "new key" } else { "the key that was there" };
             let _ = writeln!(std::io::stderr(), "{}: {word}", made.path.display());
-            let _ = writeln!(std::io::stdout(), "{}", made.public);
-            ExitCode::SUCCESS
+            say(&made.public.to_string())
         }
         Err(error) => {
             complain(&error.to_string());
@@ -225,16 +224,22 @@ fn join(options: &Join) -> ExitCode {
     };
     let config = invitation.config.display();
     match invite::join(&invitation, waits) {
-        Ok(Joined::New(key)) => {
-            let _ = writeln!(std::io::stdout(), "{host} is a member with the key {key}; {config} is written");
-            ExitCode::SUCCESS
-        }
-        Ok(Joined::Already) => {
-            let _ = writeln!(std::io::stdout(), "{host} is a member already; {config} is as it was");
-            ExitCode::SUCCESS
-        }
+        Ok(Joined::New(key)) => say(&format!("{host} is a member with the key {key}; {config} is written")),
+        Ok(Joined::Already) => say(&format!("{host} is a member already; {config} is as it was")),
         Err(error) => {
             complain(&error.to_string());
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Says what was asked for. Lost on its way it is not done: it may be a key that is meant to be put into a model.
+fn say(what: &str) -> ExitCode {
+    let mut out = WhileRead::new(std::io::stdout());
+    match writeln!(out, "{what}").and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("can't write the output: {error}"));
             ExitCode::from(FAILED)
         }
     }

@@ -1,6 +1,5 @@
 //! The program `cobgen`: everything is in [`cobgen::cli`].
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use cob_types::pipe::WhileRead;
@@ -38,9 +37,5 @@ fn program() -> u8 {
     let (colour, out_colour) = (cli::takes_colour(&err), cli::takes_colour(&out));
     // Large outputs are written in large pieces. Whoever has seen enough of them changes nothing about the answer.
     let (mut out, mut err) = (std::io::BufWriter::new(WhileRead::new(out)), WhileRead::new(err));
-    let status = cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour, out_colour });
-    match out.flush() {
-        Ok(()) => status,
-        Err(_) => cli::Answer::NotReached.status().max(status),
-    }
+    cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour, out_colour })
 }

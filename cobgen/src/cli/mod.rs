@@ -172,11 +172,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
         Err(error) => {
             // Help that was asked for is data.
             let to: &mut dyn Write = if error.use_stderr() { terminal.err } else { terminal.out };
-            let _ = write!(to, "{}", error.render());
-            return if error.use_stderr() { Answer::Bad.status() } else { Answer::Done.status() };
+            let written = write!(to, "{}", error.render());
+            let answer = if error.use_stderr() { Answer::Bad } else { Answer::Done };
+            return ended(if error.use_stderr() { Ok(answer) } else { written.map(|()| answer) }, terminal);
         }
     };
-    match cli.command.run(terminal) {
+    ended(cli.command.run(terminal), terminal)
+}
+
+/// Writes what is left of the output, and says so where it is lost, wholly or from somewhere on; gives the exit status.
+fn ended(answer: io::Result<Answer>, terminal: &mut Terminal<'_>) -> u8 {
+    match answer.and_then(|answer| terminal.out.flush().map(|()| answer)) {
         Ok(answer) => answer.status(),
         Err(error) => {
             let _ = writeln!(terminal.err, "error: can't write the output: {error}");

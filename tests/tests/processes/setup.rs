@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
@@ -57,6 +58,32 @@ fn a_state_folder_that_others_may_write_to_is_refused() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("set");
     cluster.start("n1");
     cluster.wait_answers("n1");
+}
+
+#[test]
+fn a_log_filter_that_is_none_is_a_wrong_configuration() {
+    let (cluster, _) = published(&["n1", "n2"]);
+    cluster.configure("n1", "");
+    let file = cluster.path("n1.toml");
+    let text = fs::read_to_string(&file).expect("a configuration");
+    fs::write(&file, text.replace("debug,zeromq=info", "nonsense=loudly")).expect("written");
+    assert_refused(&cluster, "n1", 2, &["`log`", "nonsense=loudly", "no filter"]);
+}
+
+#[test]
+fn a_public_key_that_is_lost_on_its_way_is_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let init = |out: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+        command.args(["cobd", "init", "--state-dir"]).arg(folder.path().join("n1")).stdout(out).output().expect("runs")
+    };
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
+    let lost = init(full.into());
+    let said = String::from_utf8_lossy(&lost.stderr).into_owned();
+    assert_eq!(lost.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: can't write the output: No space left"), "{said}");
+    let shown = init(Stdio::piped());
+    assert!(shown.status.success() && shown.stdout.starts_with(b"ed25519:"), "{shown:?}");
 }
 
 #[test]
