@@ -76,7 +76,7 @@ pub enum FilesError {
         path: TreePath,
     },
     /// A merge can't be made without losing something.
-    #[error("{}; `cobctl diff` shows both sides, `cobctl resolve` decides", list(.0))]
+    #[error("`cobctl diff` shows both sides, `cobctl resolve` decides: {}", list(.0))]
     Conflict(Vec<Conflict>),
     /// The store of what was and what was applied.
     #[error("the store of files at {path}: {what}; nothing was changed on the host")]

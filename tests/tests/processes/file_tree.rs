@@ -206,12 +206,37 @@ fn what_could_never_be_brought_about_does_not_keep_its_host() {
     let is_unknown = || cluster.status("n1").is_some_and(|s| s.cobs.iter().any(|c| c.state.is_none() && c.failed));
     cluster.until(PATIENCE, is_unknown, "it can't be told");
     let (_, told) = ctl(&cluster, &["explain", "n1/files"], None);
-    assert!(told.contains("no link is followed"), "{told}");
+    assert!(told.contains("no link is followed") && !told.contains("cobctl output"), "{told}");
     let mut draft = cluster.load(&model);
     draft.cobs.clear();
     let last = cluster.publish_draft(&draft);
     cluster.switch_all(last);
     cluster.wait_converged(last, PATIENCE);
+}
+
+#[test]
+fn what_leaves_and_meets_a_conflict_says_how_to_decide() {
+    let content = "on_drift: adopt, files: {x.conf: {content: \"ours\\n\"}, y.conf: {content: \"ours\\n\"}}";
+    let mut cluster = cluster(&["n1"]);
+    let files = ["x.conf", "y.conf"].map(|name| cluster.path("host").join(name));
+    fs::create_dir_all(cluster.path("host")).expect("made");
+    files.iter().for_each(|file| fs::write(file, "before\n").expect("written"));
+    let model = write(&cluster, content);
+    let first = cluster.generate(&model);
+    cluster.bring_up(first, PATIENCE);
+    files.iter().for_each(|file| fs::write(file, "mine\n").expect("edited"));
+    let mut draft = cluster.load(&model);
+    draft.cobs.clear();
+    let last = cluster.publish_draft(&draft);
+    cluster.switch_all(last);
+    let has_given_up = || cluster.status("n1").is_some_and(|s| s.cobs.iter().any(|c| c.failed));
+    cluster.until(PATIENCE, has_given_up, "it has given up");
+    let (_, told) = ctl(&cluster, &["explain", "n1/files"], None);
+    assert!(told.contains("hint: `cobctl diff n1/files` shows both; `cobctl resolve n1/files` decides"), "{told}");
+    let (code, told) = ctl(&cluster, &["resolve", "n1/files", "--theirs"], None);
+    assert_eq!(code, 0, "{told}");
+    cluster.wait_converged(last, PATIENCE);
+    assert!(files.iter().all(|file| fs::read_to_string(file).is_ok_and(|text| text == "before\n")));
 }
 
 #[test]

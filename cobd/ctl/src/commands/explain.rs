@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::args::{ExplainArgs, Which};
-use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving};
+use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving, still_there};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
@@ -79,7 +79,10 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
         let error = hosts.get(name).and_then(|h| h.error.clone()).unwrap_or_default();
         return Err(Failure::environment(anyhow::anyhow!("{name} can't be reached: {}", clean(&error))));
     };
-    let leaving: Vec<CobId> = host.switch_waits.iter().map(|wait| wait.cob.clone()).collect();
+    let mut leaving: Vec<CobId> = still_there(&host).map(|wait| wait.cob.clone()).collect();
+    // What ends only by somebody's hand first.
+    leaving.sort_by_key(|id| !host.cobs.iter().any(|cob| cob.id == *id && cob.failed));
+    let others = host.switch_waits.len() - leaving.len();
     let (ask, cobs): (Ask, Vec<CobId>) = match leaving.is_empty() {
         true => (explain, host.cobs.iter().filter(|c| is_away(c)).map(|c| c.id.clone()).collect()),
         false => (explain_leaving, leaving.clone()),
@@ -89,7 +92,7 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
         hosts = fetch(context, cob, hosts, ask).await;
     }
     let explanations: Vec<_> = shown.iter().map(|cob| over(&hosts, cob, ask, &mut |_| {})).collect();
-    let answer = answer(&host, &cobs, !leaving.is_empty());
+    let answer = answer(&host, &cobs, (!leaving.is_empty()).then_some(others));
     if context.json {
         screen.json(&ExplainedHost {
             host: name.clone(),
@@ -119,14 +122,17 @@ fn is_away(cob: &CobStatus) -> bool {
     cob.phase != Phase::Settled || cob.failed || cob.state.as_ref() != Some(&cob.preferred)
 }
 
-fn answer(host: &HostStatus, cobs: &[CobId], leaving: bool) -> String {
+/// `leaving`: what is told leaves with the switch, and so many more do that are where they leave already.
+fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
     let name = &host.name;
     let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
     let these = if cobs.len() == 1 { "this" } else { "these" };
     let have = if cobs.len() == 1 { "has" } else { "have" };
-    match host.switching_to {
-        Some(next) if leaving => {
-            format!("{name} goes on to generation {next} when {these} {have} left for good: {}", list(cobs, 8))
+    match (host.switching_to, leaving) {
+        (Some(next), Some(others)) => {
+            let more = if others == 1 { "is where it leaves" } else { "are where they leave" };
+            let more = if others == 0 { String::new() } else { format!("; {} {more}", count(others, "other")) };
+            format!("{name} goes on to generation {next} when {these} {have} left for good: {}{more}", list(cobs, 8))
         }
         _ if cobs.is_empty() => format!("{name} waits for nothing: it has converged in {active}"),
         _ => format!(
@@ -268,14 +274,32 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use cob_types::status::SwitchWait;
+
     use super::*;
-    use crate::testing::{host, id, settled};
+    use crate::testing::{failed, host, id, settled};
 
     #[test]
     fn distances_count_letters() {
         for (a, b, far) in [("", "", 0), ("db", "db", 0), ("db", "bd", 2), ("n1/db", "n1/dbs", 1), ("abc", "", 3)] {
             assert_eq!((distance(a, b), distance(b, a)), (far, far), "{a} {b}");
         }
+    }
+
+    #[test]
+    fn of_those_that_leave_the_ones_that_are_through_are_counted() {
+        let gone = |cob: &str| CobStatus { retiring: true, ..settled(cob, "down") };
+        let mut n1 = host("n1", 7, vec![gone("n1/a"), gone("n1/b"), failed("n1/w", "up", "down")]);
+        n1.cobs[2].retiring = true;
+        n1.switching_to = Some(GenerationNumber(8));
+        let wait = |cob: &str| SwitchWait { cob: id(cob), since_ns: 0, asked: 0 };
+        n1.switch_waits = vec![wait("n1/a"), wait("n1/b"), wait("n1/w")];
+        let there = |host: &HostStatus| still_there(host).map(|wait| wait.cob.clone()).collect::<Vec<_>>();
+        assert_eq!(there(&n1), [id("n1/w")]);
+        let told = answer(&n1, &there(&n1), Some(2));
+        assert_eq!(told, "n1 goes on to generation 8 when this has left for good: n1/w; 2 others are where they leave");
+        n1.cobs[2] = gone("n1/w");
+        assert_eq!(there(&n1).len(), 3, "all, when there is nobody else");
     }
 
     #[test]

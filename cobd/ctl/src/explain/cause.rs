@@ -102,7 +102,10 @@ impl Cause {
     pub(super) fn check_failing(cob: &CobStatus, action: &ActionStatus) -> Self {
         let times = if action.attempt > 1 { format!(" {}", count(action.attempt, "time")) } else { String::new() };
         let words = format!("is in a state that can't be told: its check has failed{times}{}", remarks(action, false));
-        Self::new(CauseKind::CheckFailing, words).hint(format!("see `cobctl output {}`", cob.id))
+        Self::new(CauseKind::CheckFailing, words).hint(match acts_inside(cob) {
+            true => "mend what it says: it is looked at again within a minute".to_owned(),
+            false => format!("see `cobctl output {}`", cob.id),
+        })
     }
 
     pub(super) fn given_up(cob: &CobStatus) -> Self {
@@ -114,9 +117,16 @@ impl Cause {
             None => "has given up".to_owned(),
         };
         let id = &cob.id;
-        let logs = if cob.kind == "service" { format!(" and `cobctl logs {id}`") } else { String::new() };
-        Self::new(CauseKind::GivenUp, words)
-            .hint(format!("see `cobctl output {id}`{logs}, mend what it says, then `cobctl retry {id}`"))
+        let met_conflict = cob.action.as_ref().is_some_and(|action| action.error.contains("`cobctl resolve`"));
+        let hint = match cob.kind.as_str() {
+            "file-tree" if met_conflict => how_to_decide(id),
+            "service" => {
+                format!("see `cobctl output {id}` and `cobctl logs {id}`, mend what it says, then `cobctl retry {id}`")
+            }
+            _ if acts_inside(cob) => format!("mend what it says, then `cobctl retry {id}`"),
+            _ => format!("see `cobctl output {id}`, mend what it says, then `cobctl retry {id}`"),
+        };
+        Self::new(CauseKind::GivenUp, words).hint(hint)
     }
 
     pub(super) fn stuck(cob: &CobStatus) -> Option<Self> {
@@ -142,11 +152,7 @@ impl Cause {
     pub(super) fn no_route(cob: &CobStatus, to: &StateName) -> Self {
         if is_in_conflict(cob) {
             let words = "is in conflict: somebody has changed on the host what the model changes too";
-            return Self::new(CauseKind::NoRoute, words).hint(format!(
-                "`cobctl diff {id}` shows both; `cobctl resolve {id}` decides, with --theirs for what the model wants, \
-                 --ours for what is there, or --edit",
-                id = cob.id
-            ));
+            return Self::new(CauseKind::NoRoute, words).hint(how_to_decide(&cob.id));
         }
         let words =
             format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
@@ -341,6 +347,19 @@ impl Cause {
         };
         Self::new(CauseKind::Settled, words)
     }
+}
+
+/// Whether the daemon itself does what there is to do, without a process that could print anything.
+fn acts_inside(cob: &CobStatus) -> bool {
+    matches!(cob.kind.as_str(), "file-tree" | "noop" | "wait" | "tcp-check" | "http-check" | "budget")
+}
+
+/// What a person does about a file that both sides have changed.
+fn how_to_decide(id: &CobId) -> String {
+    format!(
+        "`cobctl diff {id}` shows both; `cobctl resolve {id}` decides, with --theirs for what the model wants, --ours for \
+         what is there, or --edit"
+    )
 }
 
 /// `from down to up`.

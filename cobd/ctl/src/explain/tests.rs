@@ -274,8 +274,21 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
     db.kind = "service".to_owned();
     let hint = |db: &CobStatus| of(&hosts(vec![db.clone()]), "n1/db").first.hint.clone();
     assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, mend"));
-    db.kind = "file-tree".to_owned();
+    db.kind = "script".to_owned();
     assert!(hint(&db).contains("`cobctl output n1/db`, mend"));
+    // What the daemon does itself prints nothing.
+    db.kind = "file-tree".to_owned();
+    assert_eq!(hint(&db), "mend what it says, then `cobctl retry n1/db`");
+    if let Some(action) = &mut db.action {
+        action.error =
+            "`cobctl diff` shows both sides, `cobctl resolve` decides: conflict in /etc/x: it was ch…".into();
+    }
+    assert!(hint(&db).starts_with("`cobctl diff n1/db` shows both; `cobctl resolve n1/db` decides"), "{}", hint(&db));
+    (db.state, db.target, db.phase) = (None, None, Phase::Checking);
+    if let Some(action) = &mut db.action {
+        (action.from, action.to, action.of) = (None, None, 0);
+    }
+    assert_eq!(hint(&db), "mend what it says: it is looked at again within a minute");
 }
 
 #[test]

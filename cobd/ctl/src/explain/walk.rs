@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cob_types::status::{CobStatus, HostStatus, Phase, Wait};
+use cob_types::status::{CobStatus, HostStatus, Phase, SwitchWait, Wait};
 use cob_types::{CobId, StateName};
 
 use super::cause::Cause;
@@ -182,13 +182,12 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn leaving(&mut self, host: &'a HostStatus, cob: &'a CobStatus) -> Found {
-        let is_at_rest = cob.phase == Phase::Settled && cob.waits_for.is_empty() && !cob.failed;
         if !cob.retiring && host.switching_to.is_none() {
             return Found { edges: Vec::new(), causes: vec![Cause::not_told(host)] };
         }
-        if is_at_rest && cob.retiring {
+        if is_at_rest(cob) && cob.retiring {
             let held: Vec<Edge> = holders(host, cob).collect();
-            let causes = if held.is_empty() { vec![has_left(&cob.id, host)] } else { vec![] };
+            let causes = if held.is_empty() { vec![is_where_it_leaves(&cob.id, host)] } else { vec![] };
             return Found { edges: held, causes };
         }
         self.away(host, cob)
@@ -471,10 +470,36 @@ fn has_left(cob: &CobId, host: &HostStatus) -> Cause {
     }
 }
 
+/// It is where it leaves, and counts as gone when all are that go before it; who waits for that on another host hears of
+/// it, where its host is asked and answers.
+fn is_where_it_leaves(cob: &CobId, host: &HostStatus) -> Cause {
+    if host.says_final {
+        Cause::on_its_way("is where it leaves: it counts as gone as soon as those that go before it do")
+    } else {
+        Cause::says_nothing(cob, host)
+    }
+}
+
+/// Of those that a host waits for, the ones that are not where they leave yet; all, when there is nobody else.
+pub fn still_there(host: &HostStatus) -> impl Iterator<Item = &SwitchWait> {
+    let done = move |wait: &&SwitchWait| host.cobs.iter().any(|cob| cob.id == wait.cob && has_nothing_to_do(cob));
+    let nobody_else = host.switch_waits.iter().all(|wait| done(&wait));
+    host.switch_waits.iter().filter(move |wait| nobody_else || !done(wait))
+}
+
+/// It leaves, is where it does so, and keeps nothing.
+fn has_nothing_to_do(cob: &CobStatus) -> bool {
+    cob.retiring && is_at_rest(cob) && cob.held_by.is_empty()
+}
+
+fn is_at_rest(cob: &CobStatus) -> bool {
+    cob.phase == Phase::Settled && cob.waits_for.is_empty() && !cob.failed
+}
+
 /// Who must have left for good before a host goes on to its next generation.
 pub(super) fn activation<'a>(host: &'a HostStatus, of: &'a CobId) -> impl Iterator<Item = Edge> + 'a {
     let next = host.switching_to.map_or_else(String::new, |next| format!(" to generation {next}"));
-    host.switch_waits.iter().filter(move |wait| wait.cob != *of).map(move |wait| Edge {
+    still_there(host).filter(move |wait| wait.cob != *of).map(move |wait| Edge {
         words: format!("waits for {} to go on{next}, for which {} must have left for good", host.name, wait.cob),
         for_ns: host.now_ns.saturating_sub(wait.since_ns),
         to: wait.cob.clone(),

@@ -400,3 +400,14 @@ fn what_never_managed_anything_has_nothing_to_take_back() {
     assert_eq!((looked.state, looked.difference.as_str()), (State::Absent, ""));
     assert_eq!(bench.retire(&wanted).expect("nothing").changed, 0);
 }
+
+#[test]
+fn what_a_conflict_needs_is_said_before_what_it_is_about() {
+    let bench = Bench::new();
+    bench.write("x.conf", "before\n");
+    let wanted = bench.one("ours\n", r#", "on_drift": "adopt""#);
+    bench.apply(&wanted).expect("applied");
+    bench.write("x.conf", "mine\n");
+    let error = bench.retire(&wanted).expect_err("a conflict").to_string();
+    assert!(error.starts_with("`cobctl diff` shows both sides, `cobctl resolve` decides: conflict in "), "{error}");
+}
