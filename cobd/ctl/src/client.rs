@@ -52,6 +52,8 @@ const IN_CLEAR: &str = "is it the address of a cobd of this version? If its host
 #[derive(Debug, Clone)]
 pub struct Client {
     timeout: Duration,
+    /// As it was before a limit was set to it.
+    patience: Duration,
     who: String,
     credentials: Credentials,
     /// Who is meant by an address.
@@ -201,7 +203,7 @@ impl Client {
     pub fn new(timeout: Duration, credentials: Credentials) -> Self {
         let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
         let who = named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-        Self { timeout, who, credentials, names: Arc::default() }
+        Self { timeout, patience: timeout, who, credentials, names: Arc::default() }
     }
 
     /// The same, for these: an order that reaches the daemon of another host is refused by it.
@@ -215,6 +217,13 @@ impl Client {
     #[must_use]
     pub fn at_most(&self, limit: Duration) -> Self {
         Self { timeout: self.timeout.min(limit), ..self.clone() }
+    }
+
+    /// For one more look when the time is over: with so much patience at most, however little of the [limit](Self::at_most)
+    /// is left.
+    #[must_use]
+    pub fn once_more(&self, limit: Duration) -> Self {
+        Self { timeout: self.patience.min(limit), ..self.clone() }
     }
 
     /// How long each daemon is given to answer.

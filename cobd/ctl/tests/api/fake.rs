@@ -118,11 +118,18 @@ pub(crate) struct Inside {
     pub(crate) next: Vec<CobStatus>,
     /// Whether it activates at once what it is told to switch to; else it stays on its way.
     pub(crate) prompt: bool,
+    /// Whether it takes questions and gives no answers.
+    pub(crate) silent: bool,
+    kept: Vec<Ask>,
     changes: watch::Sender<u64>,
 }
 
 impl Inside {
     fn answer(&mut self, ask: Ask) {
+        if self.silent {
+            self.kept.push(ask);
+            return;
+        }
         match ask {
             Ask::Status { of, reply } => {
                 self.asked += 1;
@@ -280,6 +287,8 @@ impl Daemon {
             refuses: None,
             next: cobs,
             prompt: true,
+            silent: false,
+            kept: Vec::new(),
             changes: watch::channel(0).0,
         }));
         let name = inside.lock().expect("not poisoned").status.name.clone();

@@ -260,6 +260,28 @@ async fn a_switch_waits_no_longer_than_it_was_told() {
 }
 
 #[tokio::test]
+async fn who_has_taken_the_order_was_reached() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    (n1.look().prompt, n2.look().prompt) = (false, false);
+    let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "0s"]).await;
+    let taken = orders(&n1).len() == 2 && orders(&n2).len() == 2;
+    assert!(!taken || ran.code == 1 && ran.out.contains("has not converged in time"), "{ran:?}");
+    // Who has gone and falls silent then was reached, too.
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (n1, n2) = two(folder.path()).await;
+    (n1.look().prompt, n2.look().prompt) = (false, false);
+    let gone = async {
+        n2.until(|inside| inside.orders.len() == 2).await;
+        n2.look().silent = true;
+    };
+    let (ran, ()) = tokio::join!(cobctl(&["--depot", depot, "switch", "7", "--wait", "2s"]), gone);
+    assert!(ran.code == 1 && ran.out.contains("n2 does not answer now"), "{ran:?}");
+}
+
+#[tokio::test]
 async fn what_has_given_up_ends_the_wait_with_its_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");

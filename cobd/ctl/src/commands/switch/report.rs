@@ -161,6 +161,11 @@ impl Report {
         self.refusals.push(RefusedBy { host: name, error: error.in_a_line() });
     }
 
+    /// Whether a host has answered to an order of this switch.
+    pub(super) fn has_reached(&self, host: &HostName) -> bool {
+        self.prepared.contains(host) || self.gone.contains(host)
+    }
+
     /// Whether a host that stays has refused.
     pub(super) fn is_refused(&self) -> bool {
         !self.refusals.is_empty()
@@ -304,6 +309,9 @@ impl Report {
                 (format!("generation {generation} was withdrawn:"), Exit::No)
             }
             Ended::Late => {
+                let silent = unreached(cluster);
+                let do_not = if silent.len() == 1 { "does not" } else { "do not" };
+                self.why.extend((!silent.is_empty()).then(|| format!("{} {do_not} answer now", list(silent, 6))));
                 self.why.extend(unfinished(plan, cluster));
                 (format!("generation {generation} has not converged in time; it goes on:"), Exit::No)
             }

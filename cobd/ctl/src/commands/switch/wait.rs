@@ -63,8 +63,8 @@ pub(super) async fn until_ended(
         }
         if Instant::now() >= deadline {
             // Who answers does so at once, and the time is over.
-            let fresh = gather::cluster(&context.client.at_most(LAST), &targets).await;
-            break (last_look(plan, &fresh), fresh);
+            let fresh = gather::cluster(&context.client.once_more(LAST), &targets).await;
+            break (last_look(plan, &report, &fresh), fresh);
         }
         if !live.is_complete() {
             continue;
@@ -102,7 +102,7 @@ pub(super) async fn until_ended(
     };
     progress.clear(screen);
     if !plan.had_ended {
-        let within = Context { client: context.client.at_most(LAST), ..context.clone() };
+        let within = Context { client: context.client.once_more(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
         // Those that are silent have told nothing, and would be waited for once more.
         let is_silent = |t: &Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
@@ -121,15 +121,18 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gon
     }
 }
 
-/// The answer at the end of the time.
-fn last_look(plan: &Plan, fresh: &ClusterStatus) -> Ended {
+/// The answer at the end of the time. Who has taken an order and is silent now was reached: it is late like any other.
+fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
     match verdict(plan, fresh) {
         Verdict::Converged(_) => Ended::Converged,
         Verdict::Not(_) => match hopeless(fresh) {
             Some(causes) => Ended::Failed(causes),
             None => Ended::Late,
         },
-        Verdict::Unreached(hosts, _) => Ended::Unreached(hosts),
+        Verdict::Unreached(hosts, _) => {
+            let never: Vec<HostName> = hosts.into_iter().filter(|host| !report.has_reached(host)).collect();
+            if never.is_empty() { Ended::Late } else { Ended::Unreached(never) }
+        }
     }
 }
 
