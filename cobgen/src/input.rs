@@ -12,9 +12,13 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
     }
-    let mut bytes = Vec::new();
     // The length that the system tells may grow meanwhile.
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    bounded(File::open(path)?, most)
+}
+
+fn bounded(from: impl io::Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {} MiB", most >> 20)));
     }
@@ -26,7 +30,22 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`]; and when it is not UTF-8.
 pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
+    text(read(path, most)?)
+}
+
+/// The text of a file that a person names; `-` is the standard input.
+///
+/// # Errors
+/// As [`read_text`].
+pub(crate) fn read_given(path: &Path, most: u64) -> io::Result<String> {
+    if path != Path::new("-") {
+        return read_text(path, most);
+    }
+    text(bounded(io::stdin().lock(), most)?)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 #[cfg(test)]

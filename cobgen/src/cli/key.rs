@@ -1,7 +1,7 @@
 //! `cobgen key`: a key for a publisher or an operator.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cob_trust::{KeyFileError, SecretKey};
 use serde_json::json;
@@ -30,6 +30,11 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    if args.file == Path::new("-") {
+        let fault =
+            Diagnostic::error("key", "a secret key is not written to standard output, nor read from standard input");
+        return refuse(fault.help("name a file; one that is called so is ./-"), Answer::Bad, args.json, terminal);
+    }
     let (key, new) = match load_or_make(args) {
         Ok(found) => found,
         Err(error) => return tell_key(&error, false, terminal),

@@ -83,7 +83,7 @@ pub struct Args {
     /// generations are [there also: env COB_DEPOT]
     #[arg(long, value_name = "DIR", conflicts_with = "existing")]
     depot: Option<PathBuf>,
-    /// How long actions take: tells the time of the plan with stages and without
+    /// How long actions take: tells the time of the plan with stages and without; `-` is the standard input
     #[arg(long, value_name = "FILE")]
     durations: Option<PathBuf>,
     /// With --from print {"format", "from", "to", "changes", "moved", "groups", "untouched_hosts", "transitions",

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     depot: Option<PathBuf>,
     /// Which generation of the depot
-    #[arg(long, value_name = "N", requires = "depot")]
+    #[arg(long, value_name = "N", requires = "depot", conflicts_with = "model")]
     generation: Option<u64>,
     /// How many runs
     #[arg(long, value_name = "K", default_value_t = 100)]

@@ -12,6 +12,9 @@ use crate::past::picture::{Change, Folding, PastHost, Picture, changes};
 use crate::screen::Screen;
 use crate::words::{ago, clean, utc};
 
+/// So much later than this machine's clock a moment may be: the clock of a host may be ahead of it.
+const AHEAD_NS: u64 = 60 * 1_000_000_000;
+
 /// Arguments of `at`.
 #[derive(Debug, clap::Args)]
 pub struct AtArgs {
@@ -31,6 +34,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
     let mut context = context.clone();
     context.targets.all = context.targets.only(&hosts)?;
     let now = now_ns();
+    for moment in [Some(args.time), args.diff].into_iter().flatten() {
+        if moment.ns(now) > now.saturating_add(AHEAD_NS) {
+            let (asked, now) = (utc(moment.ns(now)), utc(now));
+            let what = anyhow::anyhow!("{asked} is still to come: it is {now} here, and nobody knows what will be");
+            return Err(Failure::usage(what).hint("`cobgen plan --from N --to M` forecasts a switch"));
+        }
+    }
     let names: Vec<_> = context.targets.all.iter().filter_map(|target| target.name.clone()).collect();
     let mut folding = Folding::new(args.time.ns(now), &names);
     let mut second = args.diff.map(|moment| Folding::new(moment.ns(now), &names));

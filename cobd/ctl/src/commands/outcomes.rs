@@ -52,7 +52,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         return Ok(exit);
     }
     if outcomes.is_empty() {
-        screen.say("no switch is known");
+        screen.say(&match args.generation {
+            Some(generation) => format!("no switch to generation {generation} is known"),
+            None => "no switch is known".to_owned(),
+        });
     }
     for outcome in &outcomes {
         for line in lines(outcome) {

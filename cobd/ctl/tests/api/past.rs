@@ -47,6 +47,10 @@ async fn everything_is_shown_as_it_was() {
     let (n1, n2) = two().await;
     let hosts = ["--host", &n1.address, "--host", &n2.address];
     let at = |words: &'static [&'static str]| cobctl(&[&hosts[..], &["at"], words].concat());
+    for ahead in [&["2099-01-01T00:00:00Z"][..], &["-5m", "--diff", "2099-01-01T00:00:00Z"]] {
+        let ran = at(ahead).await;
+        assert!(ran.code == 2 && ran.err.contains("2099-01-01 00:00:00.000Z is still to come"), "{ran:?}");
+    }
     // The fake clock begins 1000 s after 1970.
     let ran = at(&["1970-01-01T00:16:41Z"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");

@@ -401,7 +401,9 @@ impl Daemon {
                 None => format!("generation {left} names {NO_WAY_BACK}"),
             };
             let hint = match to {
-                Some(to) if to > left => format!("that is no way back: `cobctl switch {to}` goes on to it"),
+                Some(to) if to > left => {
+                    format!("that is no way back: if there is such a generation, `cobctl switch {to}` goes on to it")
+                }
                 Some(to) => format!(
                     "`cobctl switch {to}` goes there, in an order that is made when it is needed, and can be planned"
                 ),

@@ -55,7 +55,7 @@ impl Read {
 
 /// Reads a file of lines `ACTION [SERVICE [NODE]]: TIME`; the error says what is wrong with it.
 pub(super) fn read(path: &Path) -> Result<Read, String> {
-    let text = input::read_text(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    let text = input::read_given(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "operation")]
     gantt: Option<PathBuf>,
     /// Where change objects are, as `cobctl status --json` prints it, or {"HOST/NAME": STATE}; those that it does not
-    /// name are where the active generation wants them
+    /// name are where the active generation wants them; `-` is the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "operation")]
     states: Option<PathBuf>,
     /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
@@ -164,7 +164,7 @@ fn of_model(args: &super::Args, model: &Path, depot: &Depot, terminal: &mut Term
 }
 
 fn states(path: &Path) -> Result<BTreeMap<CobId, StateName>, String> {
-    let text = input::read_text(path, MAX_STATES).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    let text = input::read_given(path, MAX_STATES).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     if let Ok(states) = serde_json::from_str(&text) {
         return Ok(states);
     }
