@@ -35,6 +35,9 @@ pub struct PastHost {
     /// The generation whose switch was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
+    /// Why its switch led neither on nor back, if it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     /// Its change objects, by id.
     pub cobs: Vec<PastCob>,
 }
@@ -76,9 +79,12 @@ struct Host {
     /// Number and time of the first entry that it still has.
     first: Option<(u64, u64)>,
     generation: Option<GenerationNumber>,
+    /// The one before it.
+    came_from: Option<GenerationNumber>,
     switching_to: Option<GenerationNumber>,
     paused: bool,
     held: Option<GenerationNumber>,
+    stopped: Option<String>,
     cobs: BTreeMap<CobId, Cob>,
 }
 
@@ -92,13 +98,34 @@ struct Cob {
     attempt: Option<u32>,
     since: Option<u64>,
     failed: bool,
-    waits: BTreeMap<String, String>,
+    /// What it has asked for, by who is asked.
+    waits: BTreeMap<String, Asked>,
+}
+
+/// A lock that was asked for and has not come.
+#[derive(Debug)]
+struct Asked {
+    /// As `COB@STATE|STATE`.
+    what: String,
+    /// The host has activated or settled since. What is given back before it came leaves no word, so it is not known any
+    /// more whether it is still asked for: only a lock that comes later, without being asked for again, tells.
+    doubtful: bool,
 }
 
 impl Folding {
     /// A picture of this moment, of these hosts at least.
     pub fn new<'h>(at: u64, hosts: impl IntoIterator<Item = &'h HostName>) -> Self {
         Self { at, hosts: hosts.into_iter().map(|name| (name.clone(), Host::default())).collect() }
+    }
+
+    /// This host is to be in the picture, too.
+    pub fn expect(&mut self, host: &HostName) {
+        self.hosts.entry(host.clone()).or_default();
+    }
+
+    /// The generations that the hosts had, came from and were on their way to: what these name was there, or leaving.
+    pub fn generations(&self) -> impl Iterator<Item = GenerationNumber> + '_ {
+        self.hosts.values().flat_map(|host| [host.generation, host.came_from, host.switching_to]).flatten()
     }
 
     /// Takes the next entry. Those after the moment count, too: they tell what was before them.
@@ -126,15 +153,24 @@ impl Folding {
 
 impl Host {
     fn before(&mut self, entry: &HistoryEntry) {
-        if entry.generation != GenerationNumber(0) {
-            self.generation = Some(entry.generation);
+        if entry.generation != GenerationNumber(0) && self.generation != Some(entry.generation) {
+            self.came_from = self.generation.replace(entry.generation);
         }
         match entry.event.as_str() {
-            "activate" => self.switching_to = None,
+            "activate" => {
+                self.switching_to = None;
+                self.doubt();
+            }
+            "settled" => {
+                self.stopped = None;
+                self.doubt();
+            }
             "go" => {
                 self.switching_to = generation_in(&entry.detail);
-                self.held = None;
+                (self.held, self.stopped) = (None, None);
             }
+            "stopped" => self.stopped = Some(entry.detail.clone()),
+            "withdraw" | "return" => self.stopped = None,
             "pause" => self.paused = true,
             "resume" => (self.paused, self.held) = (false, None),
             "cancel" => self.held = generation_in(&entry.detail),
@@ -148,8 +184,18 @@ impl Host {
         }
     }
 
+    /// What its change objects had asked for may be asked for no longer.
+    fn doubt(&mut self) {
+        self.cobs.values_mut().flat_map(|cob| cob.waits.values_mut()).for_each(|asked| asked.doubtful = true);
+    }
+
     fn after(&mut self, entry: &HistoryEntry) {
         let Some(id) = &entry.cob else { return };
+        // Of all that this host had there was a word before: this one came with a generation that it never activated.
+        let whole = self.first.is_some_and(|(seq, _)| seq <= 1);
+        if entry.event == "gone" && whole && !self.cobs.contains_key(id) {
+            return;
+        }
         // What came with a later generation was not there yet.
         if !self.cobs.contains_key(id) && self.generation != Some(entry.generation) {
             return;
@@ -169,9 +215,9 @@ impl Host {
         let whole = reachable && self.first.is_some_and(|(seq, _)| seq <= 1);
         let there = self.cobs.into_iter().filter(|(_, cob)| !cob.gone);
         let cobs = there.map(|(id, cob)| cob.picture(id, whole)).collect();
-        let Host { generation, switching_to, paused, held, .. } = self;
+        let Host { generation, switching_to, paused, held, stopped, .. } = self;
         let paused = paused || held.is_some();
-        PastHost { name, reachable, missing, generation, switching_to, paused, held, cobs }
+        PastHost { name, reachable, missing, generation, switching_to, paused, held, stopped, cobs }
     }
 }
 
@@ -185,8 +231,11 @@ impl Cob {
                 self.moving_to.clone_from(&entry.to);
                 self.attempt = entry.attempt;
                 self.since = Some(entry.ts_ns);
+                // Who moves has all that it needs.
+                self.waits.clear();
             }
             "end" => {
+                self.waits.clear();
                 self.moving_to = None;
                 let done = entry.ok == Some(true);
                 self.state = entry.to.clone().filter(|_| done);
@@ -204,8 +253,8 @@ impl Cob {
             "retry" => self.failed = false,
             "gone" => *self = Self { gone: true, ..Self::default() },
             "request" => {
-                let of = entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of);
-                self.waits.insert(of.to_owned(), entry.detail.clone());
+                let asked = Asked { what: entry.detail.clone(), doubtful: false };
+                self.waits.insert(asked_of(entry).to_owned(), asked);
             }
             "hold" | "release" => _ = self.waits.remove(&entry.detail),
             _ => {}
@@ -214,6 +263,16 @@ impl Cob {
 
     /// The first thing that was told of it later may tell in which state it was before.
     fn after(&mut self, entry: &HistoryEntry) {
+        match entry.event.as_str() {
+            "hold" => {
+                if let Some(asked) = self.waits.get_mut(&entry.detail) {
+                    asked.doubtful = false;
+                }
+            }
+            "request" => _ = self.waits.extract_if(.., |of, asked| asked.doubtful && of == asked_of(entry)).count(),
+            "start" => self.waits.retain(|_, asked| !asked.doubtful),
+            _ => {}
+        }
         if !matches!(entry.event.as_str(), "start" | "end" | "check" | "drift" | "gone") {
             return;
         }
@@ -232,9 +291,14 @@ impl Cob {
             attempt: self.attempt,
             since_ns: self.since,
             failed: self.failed,
-            waits_for: self.waits.into_values().collect(),
+            waits_for: self.waits.into_values().filter(|asked| !asked.doubtful).map(|asked| asked.what).collect(),
         }
     }
+}
+
+/// Who is asked by a `request`: its detail is `COB@STATE|STATE`.
+pub(super) fn asked_of(entry: &HistoryEntry) -> &str {
+    entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of)
 }
 
 /// The number in `to generation 7, by alice`.
@@ -302,6 +366,9 @@ impl PastHost {
             Some(held) => text.push_str(&format!(", held: the switch to generation {held} was cancelled")),
             None if self.paused => text.push_str(", paused"),
             None => {}
+        }
+        if let Some(why) = &self.stopped {
+            text.push_str(&format!(", stopped: {}", crate::words::clean(why)));
         }
         text
     }
@@ -429,6 +496,59 @@ mod tests {
         assert_eq!(seen(45), (false, None, "generation 7".to_owned()));
         assert_eq!(seen(55).1, Some(8));
         assert_eq!(seen(65), (false, None, "generation 7, on its way to 9".to_owned()));
+    }
+
+    /// A change object that has asked for a lock at 20, under these words afterwards.
+    fn asker(later: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
+        let first = HistoryEntry { to: Some(state("down")), ..told(1, 10, "check", "n1/db") };
+        [first, asks(2, 20)].into_iter().chain(later).collect()
+    }
+
+    fn asks(seq: u64, at: u64) -> HistoryEntry {
+        HistoryEntry { detail: "n2/app@up".to_owned(), ..told(seq, at, "request", "n1/db") }
+    }
+
+    fn waits(moment: u64, all: &[HistoryEntry]) -> bool {
+        !at(moment, all).cobs[0].waits_for.is_empty()
+    }
+
+    #[test]
+    fn what_is_asked_for_no_longer_is_not_waited_for() {
+        let holds = |seq, at| HistoryEntry { detail: "n2/app".to_owned(), ..told(seq, at, "hold", "n1/db") };
+        assert!(waits(99, &asker(vec![])), "that is all that is known");
+        for event in ["activate", "settled", "daemon"] {
+            let all = asker(vec![told(3, 30, event, "")]);
+            assert_eq!((waits(25, &all), waits(35, &all)), (true, false), "{event}");
+        }
+        let moves = asker(vec![moved(3, 30, "start", "down", "up", None)]);
+        assert_eq!((waits(25, &moves), waits(35, &moves)), (true, false));
+        // It was asked for all the time: it comes in the end.
+        let came = asker(vec![told(3, 30, "activate", ""), holds(4, 40)]);
+        assert_eq!((waits(35, &came), waits(45, &came)), (true, false));
+        let anew = asker(vec![told(3, 30, "activate", ""), asks(4, 40), holds(5, 50)]);
+        assert_eq!((waits(35, &anew), waits(45, &anew), waits(55, &anew)), (false, true, false));
+    }
+
+    #[test]
+    fn what_was_never_active_on_this_host_was_never_there() {
+        let mut all = life();
+        all.push(told(14, 130, "gone", "n1/other"));
+        assert!(at(115, &all).cobs.iter().all(|c| c.id != id("n1/other")));
+        // Where the history is cut off it may have been.
+        assert!(at(115, &all[6..]).cobs.iter().any(|c| c.id == id("n1/other") && !c.known));
+    }
+
+    #[test]
+    fn a_switch_that_stopped_is_told_as_such_until_it_is_tried_again() {
+        let order =
+            |seq, ts_ns, event, detail: &str| HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") };
+        let all = [
+            order(1, 10, "return", "from generation 7 to 6"),
+            order(2, 20, "stopped", "n1/db gave up"),
+            order(3, 30, "withdraw", "generation 7, back to 6: ordered"),
+        ];
+        assert_eq!(at(25, &all).words(), "generation 7, stopped: n1/db gave up");
+        assert_eq!((at(15, &all).stopped, at(35, &all).stopped), (None, None));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! One switch, step by step: every entry with its time from the beginning and what it had waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
 
-use super::picture::generation_in;
+use super::picture::{asked_of, generation_in};
 
 /// A switch has ended when nothing has begun or ended for so long after the last host has activated.
 const QUIET_NS: u64 = 60_000_000_000;
@@ -46,8 +46,12 @@ pub struct Replay {
 struct Part {
     /// It has `go`, and no other one since.
     on: bool,
+    /// It is on, and goes there by another generation first.
+    in_steps: bool,
     /// Its word to get ready, as long as there is no `go`.
     prepared: Option<(usize, HistoryEntry)>,
+    /// That it sets out for this generation, as long as there is no `go`.
+    sets_out: Option<(usize, HistoryEntry)>,
     entries: Vec<(usize, HistoryEntry)>,
 }
 
@@ -66,25 +70,50 @@ impl Replay {
         let here = || generation_in(&entry.detail) == Some(self.generation);
         match entry.event.as_str() {
             "prepare" if here() && !part.on => part.prepared = Some((place, entry)),
-            "go" if here() && !part.on => {
+            "terms" if here() && !part.on => part.sets_out = Some((place, entry)),
+            // Of the next one, before its `go`.
+            "terms" if !here() && generation_in(&entry.detail).is_some() => {}
+            "go" if !part.on && (here() || part.sets_out.is_some()) => {
                 part.on = true;
+                part.in_steps = !here();
                 part.entries = part.prepared.take().into_iter().collect();
+                part.entries.extend(part.sets_out.take().filter(|_| part.in_steps));
+                part.entries.push((place, entry));
+            }
+            "go" if part.on && part.in_steps => {
+                part.in_steps = !here();
                 part.entries.push((place, entry));
             }
             "go" if !here() => part.on = false,
+            "return" if part.on => {
+                part.in_steps = false;
+                part.entries.push((place, entry));
+            }
             _ if part.on => part.entries.push((place, entry)),
             _ => {}
         }
     }
 
+    /// The generations whose hosts have had a part in it: this one, and those that hosts were under when they were told.
+    #[must_use]
+    pub fn generations(&self) -> BTreeSet<GenerationNumber> {
+        let goes = self.hosts.values().flat_map(|part| &part.entries).filter(|(_, entry)| entry.event == "go");
+        goes.map(|(_, go)| go.generation).chain([self.generation]).collect()
+    }
+
     /// The steps, in the order of the merged history; with `all`, until the next switch of each host.
     #[must_use]
     pub fn steps(self, all: bool) -> Vec<Step> {
+        // The last word of those that went elsewhere.
+        let last = |(host, part): (&HostName, &Part)| Some((host.clone(), part.entries.last()?.1.seq));
+        let over = self.hosts.iter().filter(|(_, part)| !part.on).filter_map(last).collect();
         let mut entries: Vec<_> = self.hosts.into_values().flat_map(|part| part.entries).collect();
         entries.sort_by_key(|(place, _)| *place);
         let mut entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
         if !all {
-            entries.truncate(end(&entries, self.generation));
+            let others = |e: &HistoryEntry| e.event == "prepare" && generation_in(&e.detail) != Some(self.generation);
+            entries.truncate(end(&entries, self.generation, &over));
+            entries.retain(|entry| !others(entry));
         }
         let begin = entries.iter().map(|e| e.ts_ns).min().unwrap_or_default();
         let mut waiting = Waiting::default();
@@ -93,24 +122,40 @@ impl Replay {
     }
 }
 
-/// How many of the entries belong to the switch itself: up to the last beginning, end or departure that came not later
-/// than [`QUIET_NS`] after the one before, once every host has activated.
-fn end(entries: &[HistoryEntry], generation: GenerationNumber) -> usize {
+/// How many of the entries belong to the switch itself: all of what moves, leads on or takes back, up to the first quiet
+/// [`QUIET_NS`] once every host has activated; and what is looked at and said about locks, until every host has settled or
+/// gone elsewhere.
+fn end(entries: &[HistoryEntry], generation: GenerationNumber, over: &BTreeMap<HostName, u64>) -> usize {
     let activated = entries.iter().rposition(|e| e.event == "activate" && e.generation == generation);
-    let (mut end, mut last, mut running) = (0, None, 0u32);
+    let mut pending: BTreeSet<&HostName> = entries.iter().filter(|e| e.event == "go").map(|e| &e.host).collect();
+    let (mut end, mut last) = (0, 0);
+    let mut running: BTreeSet<&CobId> = BTreeSet::new();
     for (at, entry) in entries.iter().enumerate() {
-        let was_quiet = running == 0;
+        let was_quiet = running.is_empty();
+        let mut leads = true;
         match entry.event.as_str() {
-            "start" => running += 1,
-            "end" => running = running.saturating_sub(1),
-            "go" | "prepare" | "activate" | "gone" | "failed" | "drift" => {}
-            _ => continue,
+            "start" => running.extend(&entry.cob),
+            "end" => running.retain(|cob| entry.cob.as_ref() != Some(*cob)),
+            "settled" => leads = entry.generation == generation && pending.remove(&entry.host),
+            "prepare" => leads = generation_in(&entry.detail) == Some(generation),
+            "terms" | "go" | "activate" | "gone" | "failed" | "drift" | "stuck" | "cancel" | "resume" | "withdraw"
+            | "stopped" | "return" => {}
+            _ => leads = false,
         }
-        let late = last.is_some_and(|last| entry.ts_ns > last + QUIET_NS);
-        if late && was_quiet && activated.is_some_and(|activated| at > activated) {
-            break;
+        if leads || !pending.is_empty() {
+            let late = end > 0 && entry.ts_ns > last + QUIET_NS;
+            if late && was_quiet && activated.is_some_and(|activated| at > activated) {
+                break;
+            }
+            end = at + 1;
         }
-        (end, last) = (at + 1, Some(entry.ts_ns));
+        if leads {
+            last = entry.ts_ns;
+        }
+        if over.get(&entry.host) == Some(&entry.seq) {
+            pending.remove(&entry.host);
+            running.retain(|cob| cob.host_str() != entry.host.as_str());
+        }
     }
     end
 }
@@ -140,7 +185,15 @@ impl Waiting {
                 }
                 return Vec::new();
             }
-            ("start", Some(cob)) => self.got.remove(cob).unwrap_or_default(),
+            ("start", Some(cob)) => {
+                // Who moves has all that it needs: what else it had asked for it has given back without a word.
+                self.asked.retain(|(asker, _), _| asker != cob);
+                self.got.remove(cob).unwrap_or_default()
+            }
+            ("settled", _) => {
+                self.asked.retain(|(asker, _), _| asker.host_str() != entry.host.as_str());
+                return Vec::new();
+            }
             (_, Some(cob)) => {
                 self.lock(cob, entry);
                 return Vec::new();
@@ -152,8 +205,7 @@ impl Waiting {
     }
 
     fn lock(&mut self, cob: &CobId, entry: &HistoryEntry) {
-        let of = entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of);
-        let pair = (cob.clone(), of.to_owned());
+        let pair = (cob.clone(), asked_of(entry).to_owned());
         match entry.event.as_str() {
             "request" => _ = self.asked.entry(pair).or_insert((entry.detail.clone(), entry.ts_ns)),
             "hold" => {
@@ -164,7 +216,7 @@ impl Waiting {
             }
             "release" => {
                 self.asked.remove(&pair);
-                let begins = format!("{of}@");
+                let begins = format!("{}@", pair.1);
                 if let Some(got) = self.got.get_mut(cob) {
                     got.retain(|waited| !waited.of.starts_with(&begins));
                 }
@@ -201,6 +253,7 @@ mod tests {
             told("n1", 11, 12, "hold", "n1/db", "n2/app"),
             told("n1", 12, 13, "start", "n1/db", ""),
             told("n1", 13, 500, "end", "n1/db", ""),
+            HistoryEntry { generation: GenerationNumber(8), ..told("n1", 13, 500, "settled", "", "generation 8") },
             told("n1", 14, 510, "check", "n1/db", ""),
             told("n1", 15, 9000, "start", "n1/db", ""),
             told("n1", 16, 9001, "end", "n1/db", ""),
@@ -218,12 +271,9 @@ mod tests {
     #[test]
     fn a_switch_is_cut_out_of_the_history() {
         let seqs = |steps: &[Step]| steps.iter().map(|s| s.entry.seq).collect::<Vec<_>>();
-        assert_eq!(
-            seqs(&steps(8, false)),
-            (4..=13).collect::<Vec<_>>(),
-            "a long action belongs to it, a later one not"
-        );
-        assert_eq!(seqs(&steps(8, true)), (4..=16).collect::<Vec<_>>());
+        let own = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13];
+        assert_eq!(seqs(&steps(8, false)), own, "a long action belongs to it, a later one not");
+        assert_eq!(seqs(&steps(8, true)), [&own[..], &[14, 15, 16]].concat());
         assert_eq!(seqs(&steps(9, false)), [17, 18]);
         assert_eq!(seqs(&steps(10, false)), [] as [u64; 0]);
     }
@@ -239,6 +289,98 @@ mod tests {
         assert_eq!(of(12), (9, vec![("n2/app@down", 6), ("n1/x@up|on", 1)]));
         assert_eq!(of(10), (7, vec![("n1/old gone", 6)]));
         assert_eq!(of(13), (496, vec![]));
+    }
+
+    /// The words of these entries, `HOST EVENT`, as the replay of generation 8 has them.
+    fn replayed(entries: Vec<HistoryEntry>) -> Vec<String> {
+        let mut replay = Replay::of(GenerationNumber(8));
+        for entry in entries {
+            replay.take(HistoryEntry { generation: GenerationNumber(8), ..entry });
+        }
+        replay.steps(false).iter().map(|s| format!("{} {}", s.entry.host, s.entry.event)).collect()
+    }
+
+    #[test]
+    fn a_way_in_steps_is_one_switch() {
+        let told = replayed(vec![
+            told("n1", 1, 1, "prepare", "", "generation 8"),
+            told("n1", 2, 2, "terms", "", "to generation 8, by ann"),
+            told("n1", 2, 2, "go", "", "to generation 5, by ann"),
+            told("n1", 3, 3, "activate", "", ""),
+            told("n1", 4, 4, "start", "n1/db", ""),
+            told("n1", 5, 4, "go", "", "to generation 8"),
+            told("n1", 6, 5, "end", "n1/db", ""),
+            told("n1", 7, 6, "go", "", "to generation 9"),
+        ]);
+        assert_eq!(told.join(", "), "n1 prepare, n1 terms, n1 go, n1 activate, n1 start, n1 go, n1 end");
+    }
+
+    #[test]
+    fn what_stands_still_is_shown_up_to_where_it_does() {
+        let told = replayed(vec![
+            told("n1", 1, 1, "go", "", "to generation 8"),
+            told("n1", 2, 1, "activate", "", ""),
+            told("n1", 3, 2, "check", "n1/db", ""),
+            told("n1", 4, 2, "request", "n1/db", "n2/app@up"),
+            told("n1", 5, 3, "prepare", "", "generation 9"),
+            told("n1", 6, 9, "stuck", "n1/db", "n1/db -> n1/x"),
+            told("n1", 7, 50, "cancel", "", "the switch to generation 8"),
+            told("n1", 8, 300, "check", "n1/db", ""),
+        ]);
+        assert_eq!(told, ["n1 go", "n1 activate", "n1 check", "n1 request", "n1 stuck", "n1 cancel"]);
+    }
+
+    #[test]
+    fn a_switch_that_is_taken_back_is_shown_to_where_the_way_back_begins() {
+        let told = replayed(vec![
+            told("n1", 1, 1, "go", "", "to generation 8"),
+            told("n2", 1, 1, "go", "", "to generation 8"),
+            told("n1", 2, 1, "activate", "", ""),
+            told("n1", 3, 2, "start", "n1/db", ""),
+            told("n1", 4, 3, "cancel", "", "the switch to generation 8"),
+            told("n1", 5, 3, "withdraw", "", "generation 8, back to 7: ordered"),
+            told("n1", 6, 3, "return", "", "from generation 8 to 7"),
+            told("n1", 7, 3, "go", "", "to generation 7"),
+            told("n2", 2, 4, "withdraw", "", "generation 8, back to 7: ordered"),
+            told("n2", 3, 4, "return", "", "from generation 8 to 7"),
+            told("n2", 4, 4, "go", "", "to generation 7"),
+            told("n1", 8, 5, "end", "n1/db", ""),
+        ]);
+        let back = ["n1 cancel", "n1 withdraw", "n1 return", "n2 withdraw", "n2 return"];
+        assert_eq!(told, [&["n1 go", "n2 go", "n1 activate", "n1 start"][..], &back].concat());
+    }
+
+    #[test]
+    fn what_comes_after_all_have_settled_is_not_of_it() {
+        let told = replayed(vec![
+            told("n1", 1, 1, "go", "", "to generation 8"),
+            told("n1", 2, 1, "activate", "", ""),
+            told("n1", 3, 2, "settled", "", "generation 8"),
+            told("n1", 4, 5, "prepare", "", "generation 9"),
+            told("n1", 5, 6, "check", "n1/db", ""),
+            told("n1", 6, 6, "settled", "", ""),
+            told("n1", 7, 7, "terms", "", "to generation 9, on failure: rollback"),
+            told("n1", 8, 7, "go", "", "to generation 9, by ann"),
+        ]);
+        assert_eq!(told, ["n1 go", "n1 activate", "n1 settled"]);
+    }
+
+    #[test]
+    fn what_was_given_back_before_it_came_was_not_waited_for() {
+        let mut replay = Replay::of(GenerationNumber(8));
+        let entries = [
+            told("n1", 1, 1, "go", "", "to generation 8"),
+            told("n1", 2, 1, "request", "n1/db", "n2/app@up"),
+            told("n1", 3, 2, "start", "n1/db", ""),
+            told("n1", 4, 3, "end", "n1/db", ""),
+            told("n1", 5, 30, "request", "n1/db", "n2/app@up"),
+            told("n1", 6, 31, "hold", "n1/db", "n2/app"),
+            told("n1", 7, 32, "start", "n1/db", ""),
+        ];
+        entries.into_iter().for_each(|entry| replay.take(entry));
+        let steps = replay.steps(true);
+        let waited = |at: usize| steps[at].waited.iter().map(|w| w.ns / S).collect::<Vec<_>>();
+        assert_eq!((waited(2), waited(6)), (vec![], vec![1]));
     }
 
     #[test]
