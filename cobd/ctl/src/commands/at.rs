@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{Context, history};
+use super::Context;
+use super::history::Following;
 use crate::args::Which;
 use crate::failure::{Exit, Failure};
 use crate::past::moment::Moment;
@@ -44,22 +45,51 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
     let names: Vec<_> = context.targets.all.iter().filter_map(|target| target.name.clone()).collect();
     let mut folding = Folding::new(args.time.ns(now), &names);
     let mut second = args.diff.map(|moment| Folding::new(moment.ns(now), &names));
-    let lost = history::all(&context, screen, |entry| {
-        folding.take(&entry);
-        if let Some(second) = &mut second {
-            second.take(&entry);
+    let mut histories = Following::new(&context);
+    loop {
+        let take = |entry| {
+            folding.take(&entry);
+            if let Some(second) = &mut second {
+                second.take(&entry);
+            }
+        };
+        histories.go_on(&context, screen, take).await?;
+        if !args.only.is_empty() {
+            break;
         }
-    })
-    .await?;
+        // Hosts that the newest generation does not have any more may have been there then.
+        let generations: BTreeSet<_> = second.iter().chain([&folding]).flat_map(Folding::generations).collect();
+        let more = histories.add_hosts_of(&context, screen, generations.into_iter()).await?;
+        if more.is_empty() {
+            break;
+        }
+        for folding in second.iter_mut().chain([&mut folding]) {
+            more.iter().for_each(|host| folding.expect(host));
+        }
+    }
+    let lost = histories.lost();
     let mut first = folding.picture(&lost);
     narrow(&mut first, &args.only);
+    let mut pictures = vec![first];
     let exit = match second.map(|second| second.picture(&lost)) {
-        None => tell(&context, screen, &first)?,
+        None => tell(&context, screen, &pictures[0])?,
         Some(mut second) => {
             narrow(&mut second, &args.only);
-            compare(&context, screen, &first, &second)?
+            pictures.push(second);
+            compare(&context, screen, &pictures[0], &pictures[1])?
         }
     };
+    let there = pictures.iter().flat_map(|picture| &picture.hosts).flat_map(|host| &host.cobs);
+    let there: BTreeSet<_> = there.map(|cob| &cob.id).collect();
+    let mut exit = exit;
+    for which in &args.only {
+        if let Which::Cob(cob) = which
+            && !there.contains(cob)
+        {
+            screen.say(&format!("{cob} was not there, as far as anything is on record"));
+            exit = Exit::No;
+        }
+    }
     Ok(if lost.is_empty() { exit } else { Exit::Unreached })
 }
 
@@ -131,10 +161,10 @@ fn compare(context: &Context, screen: &mut Screen, first: &Picture, second: &Pic
         if changes.is_empty() {
             screen.line("nothing changed")?;
         }
-        for host in first.hosts.iter().chain(&second.hosts) {
-            if let Some(missing) = &host.missing {
-                screen.say(&format!("{}: not all of it is known: {}", host.name, clean(missing)));
-            }
+        let hosts = first.hosts.iter().chain(&second.hosts);
+        let missing = hosts.filter_map(|host| Some((&host.name, host.missing.as_ref()?)));
+        for (host, missing) in missing.collect::<BTreeSet<_>>() {
+            screen.say(&format!("{host}: not all of it is known: {}", clean(missing)));
         }
     }
     let known = first.hosts.iter().chain(&second.hosts).all(PastHost::is_known);

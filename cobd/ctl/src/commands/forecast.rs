@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
 use cobgen::forecast::SwitchPlan;
 use cobgen::forecast::plan::Planned;
@@ -37,6 +38,11 @@ impl Beside {
     /// Takes the next entry of the merged history.
     pub(super) fn take(&mut self, entry: &HistoryEntry) {
         self.progress.take(&self.plan, entry);
+    }
+
+    /// Between which it is: their hosts take part.
+    pub(super) fn generations(&self) -> impl Iterator<Item = GenerationNumber> + use<> {
+        [self.plan.from, self.plan.to].into_iter()
     }
 
     /// Whether the switch was ever begun.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, GenerationNumber, HostName};
+use cobd::web::StatusOf;
 
-use super::Context;
 use super::forecast::Beside;
+use super::{Context, leaving};
 use crate::args::{HistoryArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
@@ -54,6 +55,8 @@ struct Reading {
     told: usize,
     /// It was not reached, and that has been said.
     lost: bool,
+    /// It has left, or is about to, and does not answer: it is not asked any more.
+    silent: bool,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
@@ -66,9 +69,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
         None => (None, args.cob.clone()),
     };
     let wanted = Wanted { cob, since_generation: args.since_generation, moves: args.moves };
-    let mut readings = match host {
-        Some(host) => vec![beginning(&context.locate(&host).await?)],
-        None => beginnings(context),
+    let mut following = match host {
+        Some(host) => Following::of(&[context.locate(&host).await?]),
+        None => Following::of_everybody(context, screen).await?,
     };
     let mut abandoned = std::pin::pin!(screen.abandoned());
     let mut nothing = true;
@@ -87,7 +90,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
                 None => Ok(screen.line(&told(context.json, &entry)?)?),
             }
         };
-        to_the_end(context, screen, &wanted, &mut readings, tell).await?;
+        to_the_end(context, screen, &wanted, &mut following.readings, tell).await?;
         for entry in last.take().into_iter().flat_map(|(_, kept)| kept) {
             screen.line(&told(context.json, &entry)?)?;
         }
@@ -103,13 +106,16 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     if let Some(cob) = wanted.cob.as_ref().filter(|_| nothing) {
         screen.say(&format!("nothing is on record of {cob}: `cobctl status` lists what there is"));
     }
-    Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
+    Ok(following.exit())
 }
 
 /// What a plan said beside what was.
 async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path) -> Result<Exit, Failure> {
     let mut beside = Beside::read(plan)?;
-    let exit = each(context, screen, None, |entry| beside.take(&entry)).await?;
+    let mut following = Following::new(context);
+    following.add_hosts_of(context, screen, beside.generations()).await?;
+    following.go_on(context, screen, |entry| beside.take(&entry)).await?;
+    let exit = following.exit();
     if context.json {
         screen.json(&beside.json(0))?;
     } else if beside.has_begun() {
@@ -122,15 +128,53 @@ async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path)
     Ok(if exit == Exit::Yes && !beside.has_begun() { Exit::No } else { exit })
 }
 
-/// The histories of all hosts, read on and on.
+/// The histories of some hosts, read on and on.
 #[derive(Debug)]
 pub(super) struct Following {
     readings: Vec<Reading>,
 }
 
 impl Following {
+    /// Those of the hosts that are asked.
     pub(super) fn new(context: &Context) -> Self {
-        Self { readings: beginnings(context) }
+        Self::of(&context.targets.all)
+    }
+
+    fn of(targets: &[Target]) -> Self {
+        Self { readings: targets.iter().map(beginning).collect() }
+    }
+
+    /// Those of all hosts, also of those that leave with the switch that the others are in or were in last.
+    async fn of_everybody(context: &Context, screen: &mut Screen) -> Result<Self, Failure> {
+        let mut all = Self::new(context);
+        if !context.targets.narrowed && context.targets.depot.is_some() {
+            let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+            all.add_hosts_of(context, screen, leaving::generations(&others)).await?;
+        }
+        Ok(all)
+    }
+
+    /// Adds the hosts that these generations name and nobody else did, unless hosts were named; says which of them do
+    /// not answer. The names of those that are new.
+    pub(super) async fn add_hosts_of(
+        &mut self,
+        context: &Context,
+        screen: &mut Screen,
+        generations: impl Iterator<Item = GenerationNumber>,
+    ) -> Result<Vec<HostName>, Failure> {
+        let known: Vec<Target> = self.readings.iter().map(|r| r.target.clone()).collect();
+        let named = leaving::named_in(&context.targets, generations, &known)?;
+        let mut names = Vec::new();
+        for (target, status) in leaving::ask(context, &named, StatusOf::Restless).await {
+            let silent = !status.reachable;
+            if silent {
+                let why = status.error.unwrap_or_default();
+                screen.problem("error", &format!("{} is missing, which has left or leaves: {why}", status.name));
+            }
+            names.push(target.stand_in());
+            self.readings.push(Reading { lost: silent, silent, ..beginning(&target) });
+        }
+        Ok(names)
     }
 
     /// Takes what is new.
@@ -146,6 +190,20 @@ impl Following {
         };
         to_the_end(context, screen, &ALL, &mut self.readings, take).await
     }
+
+    /// All is new again.
+    pub(super) fn begin_again(&mut self) {
+        self.readings.iter_mut().for_each(|reading| (reading.next, reading.told) = (0, 0));
+    }
+
+    /// The hosts that could not be read to their end.
+    pub(super) fn lost(&self) -> BTreeSet<HostName> {
+        self.readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect()
+    }
+
+    fn exit(&self) -> Exit {
+        if self.readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes }
+    }
 }
 
 /// Everything.
@@ -159,38 +217,17 @@ pub(super) async fn each(
     mut take: impl FnMut(HistoryEntry),
 ) -> Result<Exit, Failure> {
     let what = Wanted { since_generation, ..ALL };
-    let mut readings = beginnings(context);
+    let mut following = Following::new(context);
     let take = |_: &mut Screen, entry| {
         take(entry);
         Ok(())
     };
-    to_the_end(context, screen, &what, &mut readings, take).await?;
-    Ok(if readings.iter().any(|r| r.lost) { Exit::Unreached } else { Exit::Yes })
-}
-
-/// Takes every entry that the hosts have, in the order of the merged history; the hosts that could not be read to
-/// their end.
-pub(super) async fn all(
-    context: &Context,
-    screen: &mut Screen,
-    mut take: impl FnMut(HistoryEntry),
-) -> Result<BTreeSet<HostName>, Failure> {
-    let mut readings = beginnings(context);
-    let take = |_: &mut Screen, entry| {
-        take(entry);
-        Ok(())
-    };
-    to_the_end(context, screen, &ALL, &mut readings, take).await?;
-    Ok(readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect())
-}
-
-/// The histories of all hosts, none of them begun.
-fn beginnings(context: &Context) -> Vec<Reading> {
-    context.targets.all.iter().map(beginning).collect()
+    to_the_end(context, screen, &what, &mut following.readings, take).await?;
+    Ok(following.exit())
 }
 
 fn beginning(target: &Target) -> Reading {
-    Reading { target: target.clone(), next: 0, told: 0, lost: false }
+    Reading { target: target.clone(), next: 0, told: 0, lost: false, silent: false }
 }
 
 /// Merges what the hosts have from where their readings stand.
@@ -202,6 +239,9 @@ async fn to_the_end(
     mut tell: impl FnMut(&mut Screen, HistoryEntry) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut merge = Merge::new(readings.len());
+    for (at, _) in readings.iter().enumerate().filter(|(_, reading)| reading.silent) {
+        merge.feed(at, Vec::new(), false);
+    }
     loop {
         let wanted = merge.wanted();
         if !wanted.is_empty() {
@@ -363,7 +403,7 @@ mod tests {
 
     fn reading() -> Reading {
         let target = Target { name: None, endpoint: "tcp://127.0.0.1:1".parse().expect("an address") };
-        Reading { target, next: 0, told: 0, lost: false }
+        Reading { target, next: 0, told: 0, lost: false, silent: false }
     }
 
     fn seqs(seqs: &[u64]) -> Vec<HistoryEntry> {

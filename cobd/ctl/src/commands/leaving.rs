@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cob_types::GenerationNumber;
 use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::{GenerationNumber, HostName};
 use cobd::web::StatusOf;
 
 use super::Context;
@@ -24,14 +24,24 @@ pub(super) async fn find(
     others: &ClusterStatus,
     of: StatusOf,
 ) -> Result<Vec<(Target, HostStatus)>, Failure> {
-    let of_host = |h: &HostStatus| [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)];
-    let generations = others.hosts.iter().flat_map(of_host).flatten();
-    let named = named_in(&context.targets, generations, &context.targets.all)?;
-    let answers = gather::each(&named, |target| {
+    let named = named_in(&context.targets, generations(others), &context.targets.all)?;
+    let asked = ask(context, &named, of).await;
+    Ok(asked.into_iter().filter(|(_, host)| host.reachable && !is_through(host)).collect())
+}
+
+/// What each of them tells of itself, or why it does not.
+pub(super) async fn ask(context: &Context, named: &[Target], of: StatusOf) -> Vec<(Target, HostStatus)> {
+    let answers = gather::each(named, |target| {
         let client = context.client.at_most(PATIENCE);
         async move { gather::status(&client, &target, of).await }
     });
-    Ok(answers.await.into_iter().filter(|(_, host)| host.reachable && !is_through(host)).collect())
+    answers.await
+}
+
+/// The generations that hosts have, and those that they came from: what these name may be about to leave, or have left.
+pub(super) fn generations(others: &ClusterStatus) -> impl Iterator<Item = GenerationNumber> + '_ {
+    let of_host = |h: &HostStatus| [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)];
+    others.hosts.iter().flat_map(of_host).flatten()
 }
 
 /// The hosts that generations name, but for these others; nobody, where hosts were named.
@@ -50,6 +60,12 @@ pub(super) fn named_in(
     }
     named.retain(|name, _| !others.iter().any(|t| t.name.as_ref() == Some(name)));
     Ok(Target::all_of(named))
+}
+
+/// Whether a generation names this host.
+pub(super) fn names(targets: &Targets, generation: GenerationNumber, host: &HostName) -> bool {
+    let manifest = targets.manifest(generation).ok().flatten();
+    manifest.is_some_and(|manifest| manifest.hosts.contains_key(host))
 }
 
 /// Nothing of it is left, and nothing keeps it from going.

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
-use cob_types::outcome::{OutcomeOf, SwitchOutcome, of_host, together};
+use cob_types::outcome::{HostOutcome, OutcomeOf, SwitchOutcome, of_host, together};
 use cob_types::{GenerationNumber, HostName};
+use cobd::web::StatusOf;
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, leaving};
 use crate::args::OutcomesArgs;
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
@@ -31,8 +32,15 @@ struct Told {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
-    let (mut outcomes, silent) = gathered(context, screen, &context.targets.all, None).await;
+    let (mut hosts, silent) = parts(context, screen, &context.targets.all, None).await;
+    let left = add_left(context, screen, args.generation, &mut hosts).await?;
+    let mut outcomes = together(hosts);
     outcomes.retain(|o| args.generation.is_none_or(|g| g == o.to));
+    for outcome in &mut outcomes {
+        outcome.silent.clone_from(&silent);
+        let of = generations(outcome.hosts.values(), None);
+        outcome.silent.extend(left.iter().filter(|(_, named)| !named.is_disjoint(&of)).map(|(host, _)| host.clone()));
+    }
     if args.record
         && let Some(newest) = outcomes.last()
     {
@@ -44,6 +52,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
     }
     let exit = match outcomes.last() {
         _ if !silent.is_empty() => Exit::Unreached,
+        Some(newest) if !newest.silent.is_empty() => Exit::Unreached,
         Some(newest) if newest.is_converged() => Exit::Yes,
         Some(_) | None => Exit::No,
     };
@@ -72,6 +81,21 @@ async fn gathered(
     targets: &[Target],
     only: Option<GenerationNumber>,
 ) -> (Vec<SwitchOutcome>, BTreeSet<HostName>) {
+    let (hosts, silent) = parts(context, screen, targets, only).await;
+    let mut outcomes = together(hosts);
+    outcomes.iter_mut().for_each(|outcome| outcome.silent.clone_from(&silent));
+    (outcomes, silent)
+}
+
+type Parts = BTreeMap<HostName, Vec<HostOutcome>>;
+
+/// What each of these hosts has done, and which have told nothing.
+async fn parts(
+    context: &Context,
+    screen: &mut Screen,
+    targets: &[Target],
+    only: Option<GenerationNumber>,
+) -> (Parts, BTreeSet<HostName>) {
     let answers = gather::each(targets, |target| {
         let client = context.client.clone();
         async move {
@@ -98,9 +122,49 @@ async fn gathered(
             }
         }
     }
-    let mut outcomes = together(hosts);
-    outcomes.iter_mut().for_each(|outcome| outcome.silent.clone_from(&silent));
-    (outcomes, silent)
+    (hosts, silent)
+}
+
+/// Adds the parts of hosts that the newest generation does not have any more, and that were there in these switches. Those
+/// that tell nothing, each with the generations that name it.
+async fn add_left(
+    context: &Context,
+    screen: &mut Screen,
+    to: Option<GenerationNumber>,
+    hosts: &mut Parts,
+) -> Result<BTreeMap<HostName, BTreeSet<GenerationNumber>>, Failure> {
+    let mut known = context.targets.all.clone();
+    let mut left = BTreeMap::new();
+    loop {
+        let of = generations(hosts.values().flatten(), to);
+        let named = leaving::named_in(&context.targets, of.iter().copied(), &known)?;
+        if named.is_empty() {
+            return Ok(left);
+        }
+        known.extend(named.iter().cloned());
+        let (answer, silent): (Vec<_>, Vec<_>) =
+            leaving::ask(context, &named, StatusOf::Restless).await.into_iter().partition(|(_, h)| h.reachable);
+        let answer: Vec<Target> = answer.into_iter().map(|(target, _)| target).collect();
+        let (more, lost) = parts(context, screen, &answer, None).await;
+        hosts.extend(more);
+        for (_, host) in &silent {
+            let why = host.error.as_deref().unwrap_or_default();
+            screen.problem("warning", &format!("{}, which has left or leaves: {why}", host.name));
+        }
+        for host in silent.into_iter().map(|(_, host)| host.name).chain(lost) {
+            let names = |g: &GenerationNumber| leaving::names(&context.targets, *g, &host);
+            left.insert(host.clone(), of.iter().copied().filter(names).collect());
+        }
+    }
+}
+
+/// Between which generations these switches are, or those of them that led to this one.
+fn generations<'o>(
+    parts: impl Iterator<Item = &'o HostOutcome>,
+    to: Option<GenerationNumber>,
+) -> BTreeSet<GenerationNumber> {
+    let asked = parts.filter(|part| to.is_none_or(|to| part.to == to));
+    asked.flat_map(|part| [part.from, Some(part.to)]).flatten().collect()
 }
 
 async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, AskError> {

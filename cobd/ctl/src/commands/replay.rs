@@ -6,7 +6,8 @@ use std::time::Duration;
 use cob_types::GenerationNumber;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
-use super::{Context, history};
+use super::Context;
+use super::history::{self, Following};
 use crate::failure::{Exit, Failure};
 use crate::past::replay::{Replay, Step};
 use crate::screen::Screen;
@@ -40,8 +41,17 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> Result<Exit, Failure> {
-    let mut replay = Replay::of(args.generation);
-    let lost = history::all(context, screen, |entry| replay.take(entry)).await?;
+    let mut histories = Following::new(context);
+    let replay = loop {
+        let mut replay = Replay::of(args.generation);
+        histories.go_on(context, screen, |entry| replay.take(entry)).await?;
+        // Hosts that have left with it, or since: what they did is to stand among the rest.
+        if histories.add_hosts_of(context, screen, replay.generations().into_iter()).await?.is_empty() {
+            break replay;
+        }
+        histories.begin_again();
+    };
+    let lost = histories.lost();
     let steps = replay.steps(args.all);
     if steps.is_empty() {
         let none =

@@ -32,7 +32,11 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
     let drawn = screen.is_live() && !context.json;
     let mut seen = ClusterStatus::default();
     let mut forecast = match &args.plan {
-        Some(plan) => Some(Forecast { beside: Beside::read(plan)?, history: Following::new(context), told: None }),
+        Some(plan) => {
+            let (beside, mut history) = (Beside::read(plan)?, Following::new(context));
+            history.add_hosts_of(context, screen, beside.generations()).await?;
+            Some(Forecast { beside, history, told: None })
+        }
         None => None,
     };
     if drawn {

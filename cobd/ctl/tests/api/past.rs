@@ -114,6 +114,70 @@ async fn who_can_not_be_reached_is_named() {
     assert!(ran.code == 3 && ran.out.contains("n1/db") && ran.err.contains("n2 is missing"), "{ran:?}");
 }
 
+/// A plan of the switch of [`two`], of a second a move.
+fn plan() -> String {
+    let step = |at: u64, cob: &str| {
+        serde_json::json!({
+            "id": at, "cob": cob, "from": "down", "to": "up", "begin_us": 0, "end_us": 1_000_000, "after": [], "lag_us": 0,
+            "slack_us": 0, "stage": 1, "why": {"because": "new"}, "duration": {"min": 1, "median": 1, "p90": 1}, "known": true,
+        })
+    };
+    serde_json::json!({
+        "format": 1, "from": 6, "to": 7, "moved": [], "groups": [], "untouched_hosts": 0,
+        "transitions": [step(0, "n1/db"), step(1, "n2/db")], "stages": [[0, 1]], "interrupted": [], "irreversible": [],
+        "critical_path": [0],
+        "forecast": {"end_us": 1_000_000, "p50_us": 1_000_000, "p90_us": 1_000_000, "runs": 0, "seed": 1, "known": 2,
+            "converges": true},
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn what_hosts_have_done_that_left_stands_beside_the_rest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (n1, n2) = two().await;
+    n1.change(|status| status.came_from = Some(GenerationNumber(6)));
+    publish(folder.path(), 6, &[("n1", &n1.address, 1), ("n2", &n2.address, 1)]);
+    publish(folder.path(), 7, &[("n1", &n1.address, 1)]);
+    let file = folder.path().join("plan.json");
+    std::fs::write(&file, plan()).expect("written");
+    let (depot, file) = (folder.path().to_str().expect("text"), file.to_str().expect("text"));
+    let ask = |words: &'static [&'static str]| cobctl(&[&["--depot", depot], words].concat());
+    let at = ["--depot", depot, "at", "1970-01-01T00:16:41Z"];
+    let compare = ["--depot", depot, "history", "--compare-plan", file];
+
+    let ran = ask(&["history"]).await;
+    assert!(ran.code == 0 && ran.out.contains("n2/db"), "{ran:?}");
+    let ran = cobctl(&compare).await;
+    assert!(ran.code == 0 && ran.out.contains("planned end") && !ran.out.contains("not made"), "{ran:?}");
+    let ran = cobctl(&at).await;
+    assert!(ran.code == 0 && ran.out.contains("n2/db  down → up  for 990 ms"), "{ran:?}");
+    let ran = ask(&["replay", "7"]).await;
+    assert!(ran.code == 0 && ran.out.contains("n2/db") && ran.out.contains("after 2.5 s for n2/db@up"), "{ran:?}");
+    let json = ask(&["outcomes", "--json"]).await.json();
+    let hosts = json["outcomes"][0]["hosts"].as_object().expect("hosts");
+    assert_eq!(hosts.keys().collect::<Vec<_>>(), ["n1", "n2"], "{json}");
+
+    drop(n2);
+    for ran in [ask(&["history"]).await, cobctl(&compare).await, cobctl(&at).await, ask(&["replay", "7"]).await] {
+        assert!(ran.code == 3 && ran.err.matches("n2 is missing").count() == 1, "{ran:?}");
+    }
+    let ran = ask(&["outcomes", "--json"]).await;
+    assert_eq!((ran.code, &ran.json()["outcomes"][0]["silent"]), (3, &serde_json::json!(["n2"])), "{ran:?}");
+    let ran = cobctl(&[&at[..], &["--diff", "now"]].concat()).await;
+    assert_eq!(ran.err.matches("n2: not all of it is known").count(), 1, "{ran:?}");
+    // Whoever names hosts means these.
+    let ran = cobctl(&["--host", &n1.address, "--depot", depot, "history"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_was_not_there_is_said_not_to_have_been() {
+    let (n1, _n2) = two().await;
+    let ran = cobctl(&["--host", &n1.address, "at", "now", "n1/db", "n1/nope"]).await;
+    assert!(ran.code == 1 && ran.out.contains("n1/db") && ran.err.contains("n1/nope was not there"), "{ran:?}");
+}
+
 #[tokio::test]
 async fn durations_come_from_saved_histories_too() {
     let (n1, n2) = two().await;
