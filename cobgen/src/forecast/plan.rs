@@ -39,7 +39,7 @@ pub struct SwitchPlan {
     /// Numbers of transitions: each stage comes after a transition of the stage before it. For people; nothing waits
     /// for a stage.
     pub stages: Vec<Vec<usize>>,
-    /// Change objects that leave the state in which they serve, and come back.
+    /// Change objects that leave the state in which they serve, and come back or go elsewhere for good.
     pub interrupted: Vec<Interrupted>,
     /// What can't be taken back.
     pub irreversible: Vec<Irreversible>,
@@ -150,18 +150,21 @@ pub struct NeededBy {
     pub states: Vec<StateName>,
 }
 
-/// A change object that does not serve for a while.
+/// A change object that does not serve for a while, or no more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interrupted {
     /// Which one.
     pub cob: CobId,
     /// When it leaves the state in which it serves.
     pub begin_us: u64,
-    /// When it is back; absent: it does not come back.
+    /// When it is back; absent: it does not come back, or goes elsewhere for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_us: Option<u64>,
     /// One transition brings the new content about; it rests in no other state meanwhile.
     pub in_place: bool,
+    /// Where it stays, if it prefers another state from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<StateName>,
     /// Why.
     pub why: Why,
 }

@@ -59,13 +59,15 @@ fn rests_on(id: &CobId, sides: &Sides<'_>) -> Vec<CobId> {
     new.cob.expects.iter().filter(differs).map(|(other, _)| other.clone()).collect()
 }
 
-/// Those that leave the state in which they serve and are to be back in it.
+/// Those that leave the state in which they serve: to be back in it, or, where they prefer another one from now on, for
+/// good.
 pub(super) fn interrupted(transitions: &[Planned], sides: &Sides<'_>) -> Vec<Interrupted> {
     let mut away: BTreeMap<&CobId, usize> = BTreeMap::new();
     let mut found: Vec<Interrupted> = Vec::new();
     for step in transitions {
         let (Some(old), Some(new)) = (sides.from.find(&step.cob), sides.to.find(&step.cob)) else { continue };
-        let back = step.to == new.cob.preferred;
+        let stays = Some(&new.cob.preferred).filter(|home| **home != old.cob.preferred);
+        let back = step.to == new.cob.preferred && stays.is_none();
         match away.get(&step.cob).copied() {
             Some(at) if found[at].end_us.is_none() => {
                 found[at].in_place = false;
@@ -78,6 +80,7 @@ pub(super) fn interrupted(transitions: &[Planned], sides: &Sides<'_>) -> Vec<Int
                     begin_us: step.begin_us,
                     end_us: back.then_some(step.end_us),
                     in_place: back,
+                    to: stays.cloned(),
                     why: step.why.clone(),
                 });
             }

@@ -149,6 +149,18 @@ fn each_interruption_has_its_time_and_its_reason() {
 }
 
 #[test]
+fn who_prefers_another_state_goes_there_for_good() {
+    let before = shop();
+    let mut after = shop();
+    after.cob("n3/lb", "down").content("n3/logs", json!({"level": 3}));
+    let Forecasted { plan, difference, .. } = planned(&generation(&before, 1), &generation(&after, 2), SHOP);
+    let told: Vec<_> = plan.interrupted.iter().map(|gap| (gap.cob.as_str(), gap.in_place, gap.end_us)).collect();
+    assert_eq!(told, [("n3/lb", false, None), ("n3/logs", true, Some(1_000_000))]);
+    let words = show::in_words(&plan, &difference);
+    assert!(words.contains("  n3/lb from 0 ms on, and goes to down for good: it prefers another state\n"), "{words}");
+}
+
+#[test]
 fn who_rests_on_another_one_names_it() {
     let mut before = Sketch::new();
     before.cob("n1/config", "up").cob("n2/db", "up").restarts_on("n2/db", "n1/config");

@@ -127,10 +127,14 @@ fn hosts(plan: &SwitchPlan) -> Vec<String> {
 
 fn interrupted(plan: &SwitchPlan) -> Vec<String> {
     let line = |gap: &super::super::plan::Interrupted| {
-        let length = gap.end_us.map_or("does not come back".to_owned(), |end| {
-            let length = time(end.saturating_sub(gap.begin_us));
-            format!("for {length}, from {} to {}", time(gap.begin_us), time(end))
-        });
+        let length = match (&gap.to, gap.end_us) {
+            (Some(to), _) => format!("from {} on, and goes to {to} for good", time(gap.begin_us)),
+            (None, None) => "does not come back".to_owned(),
+            (None, Some(end)) => {
+                let length = time(end.saturating_sub(gap.begin_us));
+                format!("for {length}, from {} to {}", time(gap.begin_us), time(end))
+            }
+        };
         let place = if gap.in_place { ", in place" } else { "" };
         format!("  {} {length}{place}: {}", gap.cob, why(plan, &gap.why))
     };
