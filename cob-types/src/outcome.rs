@@ -241,6 +241,13 @@ impl HistoryEntry {
         digits.parse().ok().map(GenerationNumber)
     }
 
+    /// Where a `return` leads: `from generation 8 to 7`.
+    fn leads_to(&self) -> Option<GenerationNumber> {
+        let (_, rest) = self.detail.strip_prefix("from generation ")?.split_once(" to ")?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok().map(GenerationNumber)
+    }
+
     /// Who gave an order.
     #[must_use]
     pub fn author(&self) -> Option<&str> {

@@ -25,6 +25,10 @@ pub struct Course {
     all: Vec<HostOutcome>,
     /// The one that the host is in, also when it has converged.
     open: Option<HostOutcome>,
+    /// Where the way leads of which the host was told last.
+    goal: Option<GenerationNumber>,
+    /// The one that it is in leads there in steps, and this is the step that it is at.
+    step: Option<GenerationNumber>,
     /// Where they were, of those that were moved since it had converged and are not back.
     away: BTreeMap<CobId, StateName>,
     /// Those that somebody else has changed since: what mends that is not of the switch.
@@ -34,10 +38,27 @@ pub struct Course {
 impl Course {
     /// Takes the next entry of the history up.
     pub fn note(&mut self, entry: &HistoryEntry) {
-        let Self { all, open, away, drifted } = self;
+        let Self { all, open, goal, step, away, drifted } = self;
         match (entry.event.as_str(), open.as_mut()) {
-            ("go", _) => {
-                let Some(to) = entry.about() else { return };
+            // It stands before the `go`.
+            ("terms", _) => *goal = entry.about().or(*goal),
+            ("return", on) => {
+                *goal = None;
+                // To where it is on its way already no `go` is said.
+                let (Some(at), Some(_)) = (step.take().filter(|at| entry.leads_to() == Some(*at)), on) else { return };
+                all.extend(open.take().map(|before| closed(before, at, entry.ts_ns)));
+                *open = Some(begun(entry, at, Ended::UnderWay));
+            }
+            ("go", on) => {
+                let Some(next) = entry.about() else { return };
+                let to = goal.filter(|goal| *goal > next).unwrap_or(next);
+                *goal = Some(to).filter(|to| *to != next);
+                // Who missed many generations goes by some of them: that is one switch.
+                let goes_on = step.is_some() && on.is_some_and(|on| on.to == to && on.ended != Ended::Converged);
+                *step = goal.map(|_| next);
+                if goes_on {
+                    return;
+                }
                 all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
                 *open = Some(begun(entry, to, Ended::UnderWay));
                 away.clear();

@@ -58,6 +58,35 @@ fn a_canary_that_is_sent_back_before_the_others_were_told_was_rolled_back() {
 }
 
 #[test]
+fn a_way_in_steps_is_one_switch() {
+    let lines = [
+        "1 @1 terms to generation 9, by ann",
+        "2 @1 go to generation 4, by ann",
+        "3 @4 activate",
+        "4 @4 end",
+        "5 @4 go to generation 8",
+        "6 @8 activate",
+        "7 @8 go to generation 9",
+        "8 @9 activate",
+        "9 @9 end",
+        "10 @9 settled generation 9",
+        "11 @9 go to generation 10, by bob",
+    ];
+    let all = of_host(&entries(&lines));
+    assert_eq!(told(&lines), [(9, "converged", Some(10)), (10, "under way", None)]);
+    let HostOutcome { from, by, activated_ns, cobs, .. } = &all[0];
+    assert_eq!((from.map(|g| g.0), by.as_str(), *activated_ns), (Some(1), "ann", Some(8)));
+    assert_eq!(cobs.values().map(|c| c.moves).sum::<u32>(), 2, "those of the steps, too");
+    // Another goal takes its place, further on or by the step that the host is at.
+    let onward = [&lines[..5], &["6 @4 terms to generation 12, by bob", "7 @8 go to generation 12, by bob"]].concat();
+    assert_eq!(told(&onward), [(9, "superseded", Some(7)), (12, "under way", None)]);
+    let step = [&lines[..5], &["6 @4 return from generation 9 to 8, by bob", "7 @8 settled generation 8"]].concat();
+    assert_eq!(told(&step), [(9, "rolled back", Some(6)), (8, "converged", Some(7))]);
+    let back = [&lines[..5], &["6 @4 return from generation 9 to 1", "7 @4 go to generation 1"]].concat();
+    assert_eq!(told(&back), [(9, "rolled back", Some(7)), (1, "under way", None)]);
+}
+
+#[test]
 fn a_host_tells_how_each_of_its_switches_ended() {
     let lines = [
         "1 @0 go to generation 1, by root (unix socket)",

@@ -39,6 +39,7 @@ pub mod record;
 mod recover;
 mod report;
 mod rest;
+pub mod route;
 pub mod sim;
 mod spec;
 pub mod switch;

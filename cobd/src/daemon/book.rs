@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use cob_engine::record::{Body, Record};
+use cob_engine::switch::SwitchRecord;
 use cob_engine::{Durable, Time};
 use cob_types::outcome::Course;
 use cob_types::{HostName, Packed, codec};
@@ -155,10 +156,14 @@ impl<J: Journal> Book<J> {
 
     /// Takes up what a record says of a switch.
     fn note_course(&mut self, seq: u64, record: &Record) {
-        use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled};
+        use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled, Switch};
         let body = &record.body;
         let drifted = matches!(body, Checked { drift: true, .. });
-        if drifted || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. }) {
+        let sets_out = matches!(body, Switch(SwitchRecord::Begun { .. }));
+        if drifted
+            || sets_out
+            || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. })
+        {
             history::entry(&self.host, seq, record).iter().for_each(|entry| self.course.note(entry));
             // A canary's part is looked at again when the host is sent back.
             self.course.keep(1);

@@ -374,7 +374,7 @@ impl Daemon {
         }
         if generation == self.here() {
             // On its way there already: only where it leads to is another.
-            self.begin(&goal, start, left, who, true);
+            self.begin(&goal, start, left, who, who);
             if self.engine.held().is_some() {
                 self.feed(Event::Order(Order::Unhold));
             }
@@ -399,13 +399,17 @@ impl Daemon {
             }
         };
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
-        self.begin(&goal, start, left, who, false);
+        // A way in steps is known by this, whoever wants it.
+        let in_steps = goal.generation != generation;
+        let by = who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)).filter(|_| in_steps);
+        self.begin(&goal, start, left, who, by.as_deref());
         self.part_for(&prepared.manifest);
         self.coming = Some(prepared);
         self.at_hand = None;
         self.ahead.meet((goal.generation != generation).then_some(goal));
         self.tell_roster();
-        match who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)) {
+        let onward = if let Start::Onward = start { self.switch.by.clone() } else { None };
+        match who.map(ToOwned::to_owned).or(onward) {
             Some(who) => self.feed_ordered(event, &who),
             None => self.feed(event),
         }

@@ -1,17 +1,11 @@
-//! Which generation comes next on the way to another one.
-//!
-//! A manifest has the order of switches to its generation from a few earlier ones. A host that was away for longer
-//! activates what it has missed one after the other, and goes straight to the newest where one of these was
-//! withdrawn or can't be had any more.
+//! The way to a generation, with what a host needs to set out: by the rules of [`cob_engine::route`].
 
 use std::sync::Arc;
 
+use cob_engine::route::first_step;
 use cob_types::{GenerationNumber, Manifest};
 
 use crate::generations::{FetchError, Prepared};
-
-/// The most generations that are looked at for a way.
-const STEPS_MAX: usize = 1000;
 
 /// The way to a generation.
 #[derive(Debug, Clone)]
@@ -31,74 +25,11 @@ impl Route {
         withdrawn: impl Fn(GenerationNumber) -> bool,
     ) -> Result<Self, FetchError> {
         let manifest = goal.manifest.clone();
-        let steps = steps(&manifest, active, |g| take(g).ok().filter(|_| !withdrawn(g)).map(|p| p.manifest));
-        let next = match steps {
+        let step = first_step(&manifest, active, |g| take(g).ok().filter(|_| !withdrawn(g)).map(|p| p.manifest));
+        let next = match step {
             Some(step) => take(step)?,
             None => goal,
         };
         Ok(Self { goal: manifest, next })
-    }
-}
-
-/// The first generation on the way, if it is another than the goal.
-fn steps(
-    goal: &Manifest,
-    active: GenerationNumber,
-    manifest: impl Fn(GenerationNumber) -> Option<Arc<Manifest>>,
-) -> Option<GenerationNumber> {
-    let direct = |to: &Manifest| to.switches.is_empty() || to.switch_order(active, to.generation).is_some();
-    if active == GenerationNumber(0) || goal.generation <= active || direct(goal) {
-        return None;
-    }
-    let mut parent = goal.parent;
-    for _ in 0..STEPS_MAX {
-        if parent <= active {
-            return None;
-        }
-        let on_the_way = manifest(parent)?;
-        if direct(&on_the_way) || on_the_way.parent == active {
-            return Some(parent);
-        }
-        parent = on_the_way.parent;
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use cob_types::SwitchOrder;
-    use cob_types::generation::Security;
-
-    use super::*;
-
-    /// With orders from the three generations before.
-    fn manifest(n: u64) -> Manifest {
-        let number = GenerationNumber;
-        let mut manifest = Manifest::empty(number(n), number(n.saturating_sub(1)), Security::LoopbackOnly);
-        manifest.switches =
-            (n.saturating_sub(3).max(1)..n).map(|from| SwitchOrder::free(number(from), number(n))).collect();
-        manifest
-    }
-
-    fn first(goal: u64, active: u64, lost: &[u64]) -> Option<u64> {
-        let known = |g: GenerationNumber| (!lost.contains(&g.0)).then(|| Arc::new(manifest(g.0)));
-        steps(&manifest(goal), GenerationNumber(active), known).map(|g| g.0)
-    }
-
-    #[test]
-    fn who_was_away_goes_by_the_generations_in_between() {
-        assert_eq!(first(9, 8, &[]), None);
-        assert_eq!(first(9, 6, &[]), None, "the order of that pair is there");
-        assert_eq!(first(9, 5, &[]), Some(8));
-        assert_eq!(first(9, 1, &[]), Some(4));
-        assert_eq!(first(9, 0, &[]), None, "the first one");
-        assert_eq!(first(8, 9, &[]), None, "a return");
-        assert_eq!(first(9, 5, &[8]), None, "one in between is lost or withdrawn: straight on");
-    }
-
-    #[test]
-    fn generations_without_orders_are_gone_to_directly() {
-        let bare = Manifest { switches: Vec::new(), ..manifest(9) };
-        assert_eq!(steps(&bare, GenerationNumber(1), |_| None), None);
     }
 }

@@ -1,13 +1,13 @@
 //! From two generations to a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_engine::sim::Random;
 use cob_engine::sim::forecast::{Course, Pace, Switch};
 use cob_engine::time::Span;
 use cob_types::status::Wait;
-use cob_types::{Bundle, CobId, HostName, KindName, StateName, SwitchOrder};
+use cob_types::{Bundle, CobId, GenerationNumber, HostName, KindName, StateName, SwitchOrder};
 use serde_json::Value;
 
 use super::durations::{Durations, Looked, Spread, draw};
@@ -16,7 +16,8 @@ use super::plan::{FORMAT, Forecast, Planned, SwitchPlan, Why};
 use super::scope::{Scope, everything, parts, scope};
 use super::sides::{Both, Known, Sides};
 use super::split::{self, split};
-use super::{groups, reasons};
+use super::unused::{Unused, unused};
+use super::{groups, legs, reasons};
 use crate::generation::{Difference, NoOrder, diff};
 
 /// All runs together take no more events than this, the first aside.
@@ -29,6 +30,8 @@ pub struct Asked {
     pub durations: Durations,
     /// Change objects that are elsewhere than the active generation wants them.
     pub states: BTreeMap<CobId, StateName>,
+    /// Generations that hosts have withdrawn: they go by none of these.
+    pub withdrawn: BTreeSet<GenerationNumber>,
     /// How often the switch is run with durations by chance, at most.
     pub runs: u64,
     /// Chance comes from this.
@@ -42,6 +45,8 @@ pub struct Forecasted {
     pub plan: SwitchPlan,
     /// What differs.
     pub difference: Difference,
+    /// What was said besides and fits nothing.
+    pub unused: Unused,
     /// Change objects that had a part in the simulation.
     pub simulated: usize,
     /// Events of the simulation.
@@ -64,8 +69,39 @@ impl Forecasted {
 ///
 /// # Errors
 /// When a depot can't be read, or those that leave can't leave in any order.
-pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
-    let Asked { mut durations, states, runs, seed } = asked;
+pub fn forecast(sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
+    let steps = sides.steps(&asked.withdrawn);
+    let unused = unused(&sides, &asked.durations, &asked.states);
+    let planned = if steps.is_empty() { leg(sides, asked) } else { by_steps(&sides, steps, asked) };
+    Ok(Forecasted { unused, ..planned? })
+}
+
+/// A way over generations in between, leg by leg.
+fn by_steps(whole: &Sides<'_>, steps: Vec<GenerationNumber>, asked: Asked) -> Result<Forecasted, NoOrder> {
+    let ends = [whole.from.manifest.generation, whole.to.manifest.generation];
+    let way: Vec<GenerationNumber> = [&ends[..1], &steps, &ends[1..]].concat();
+    let (mut legs, mut simulated, mut events) = (Vec::new(), 0, 0);
+    let Asked { durations, mut states, seed, runs, .. } = asked;
+    for pair in way.windows(2) {
+        let asked = Asked { durations: durations.clone(), states, runs, seed, ..Asked::default() };
+        let planned = leg(whole.leg(pair[0], pair[1]).map_err(NoOrder::Depot)?, asked)?;
+        (simulated, events) = (simulated + planned.simulated, events + planned.events);
+        legs.push(planned.plan);
+        // From then on all is where the step wants it.
+        states = BTreeMap::new();
+    }
+    let moved = reasons::moved(whole, &whole.looked_at());
+    let joined = legs::joined(legs, steps);
+    let touched: BTreeSet<&HostName> = joined.groups.iter().flat_map(|group| &group.hosts).collect();
+    let untouched = whole.not_looked_at().iter().filter(|host| !touched.contains(host)).count();
+    let plan = SwitchPlan { from: ends[0], moved, untouched_hosts: untouched as u64, ..joined };
+    let difference = diff(whole.from.looked_at(), whole.to.looked_at());
+    Ok(Forecasted { plan, difference, unused: Unused::default(), simulated, events })
+}
+
+/// A switch from the one directly to the other.
+fn leg(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
+    let Asked { mut durations, states, withdrawn: _, runs, seed } = asked;
     let order = Arc::new(sides.order()?);
     let mut concerned = scope(&mut sides, &order)?;
     gather(&mut durations, &sides);
@@ -99,7 +135,7 @@ pub fn forecast(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrde
     }
     sides.let_go();
     rayon::spawn(move || drop(parts));
-    Ok(Forecasted { plan, difference, simulated, events })
+    Ok(Forecasted { plan, difference, unused: Unused::default(), simulated, events })
 }
 
 fn gather(durations: &mut Durations, sides: &Sides<'_>) {
@@ -232,6 +268,7 @@ fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Dur
             lag_us: act.step.begin.0.saturating_sub(caused) / 1000,
             slack_us: 0,
             stage: 0,
+            step: None,
             why: whys.get(&act.step.cob).cloned().unwrap_or(Why::Astray),
             irreversible: false,
             duration: spread,
@@ -254,6 +291,7 @@ fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Dur
         format: FORMAT,
         from: order.from,
         to: order.to,
+        steps: Vec::new(),
         moved: reasons::moved(sides, &scope.seeds),
         groups: groups::groups(sides, order, course),
         untouched_hosts: sides.not_looked_at().len() as u64,

@@ -70,6 +70,15 @@ enum Move {
     Any,
 }
 
+impl Move {
+    fn hop(&self) -> Option<(&str, &str)> {
+        match self {
+            Move::Hop(from, to) => Some((from, to)),
+            Move::Check | Move::Any => None,
+        }
+    }
+}
+
 /// What is known of durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
@@ -163,6 +172,12 @@ impl Durations {
         }
     }
 
+    /// Whose times they are, and of which move; none: of a check, or of any.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
+        let all = self.of.iter().flat_map(|(who, times)| times.keys().map(move |of| (who, of)));
+        all.map(|(who, of)| (who.as_str(), of.hop()))
+    }
+
     /// How long a move takes.
     pub(super) fn hop(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
         let hop = Move::Hop(from.to_owned(), to.to_owned());
@@ -211,7 +226,10 @@ fn spread(key: &str, value: &Value) -> Result<Spread, String> {
             return Err(format!("`{key}`: it has no `median`"));
         };
         let (min, p90) = (of("min")?.unwrap_or(median), of("p90")?.unwrap_or(median));
-        return Ok(Spread { min: min.min(median), median, p90: p90.max(median) });
+        if min > median || median > p90 {
+            return Err(format!("`{key}`: `min` is no more than `median`, and that no more than `p90`"));
+        }
+        return Ok(Spread { min, median, p90 });
     }
     time(key, value).map(Spread::always)
 }
@@ -257,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_a_large_cluster_has_on_record_is_read() {
-        let line = |n: u32| format!("\"n1/c{n} down>up\":{{\"median\":\"{n}us\",\"min\":\"1us\",\"p90\":\"9s\"}}");
+        let line = |n: u32| format!("\"n1/c{n} down>up\":{{\"median\":\"{n}us\",\"min\":\"0us\",\"p90\":\"9s\"}}");
         let text = format!("{{{}}}", (0..60_000).map(line).collect::<Vec<_>>().join(","));
         let durations = Durations::of_text(&text).expect("read");
         assert_eq!(median(&durations, "n1/c59999", "down>up"), 59_999);
@@ -297,6 +315,8 @@ mod tests {
             ("n1/db down: 3m", "write `HOST/NAME FROM>TO`"),
             ("n1/db down>up: soon", "is no time"),
             ("n1/db down>up: {min: 1s}", "has no `median`"),
+            ("n1/db down>up: {min: 9s, median: 1s}", "`min` is no more than `median`"),
+            ("n1/db down>up: {median: 1s, p90: 0s}", "that no more than `p90`"),
             ("- 1", ""),
         ] {
             let told = Durations::of_text(text).expect_err(text);

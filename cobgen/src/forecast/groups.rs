@@ -46,7 +46,7 @@ pub(super) fn groups(sides: &Sides<'_>, order: &SwitchOrder, course: &Course) ->
         member.extend(nodes.iter().map(|node| (*node, number)));
         let waits_for = hosts.iter().flat_map(|host| waits.get(host).cloned().unwrap_or_default()).collect();
         let activated_us = hosts.iter().filter_map(|host| activated.get(host).copied()).max().unwrap_or_default();
-        groups.push(Group { hosts, after: after.into_iter().collect(), waits_for, activated_us });
+        groups.push(Group { to: None, hosts, after: after.into_iter().collect(), waits_for, activated_us });
     }
     groups
 }

@@ -27,6 +27,10 @@ pub struct SwitchPlan {
     pub from: GenerationNumber,
     /// The generation that is switched to.
     pub to: GenerationNumber,
+    /// Generations that are activated on the way, as there is no order of a switch between the two: each of these is gone
+    /// on from as soon as a host has it, and planned as if all came to rest in it first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<GenerationNumber>,
     /// Change objects that another host has from then on, under the same name.
     pub moved: Vec<Moved>,
     /// Hosts that activate the generation together or one after the other; those for which nothing differs are not
@@ -64,6 +68,9 @@ pub struct Moved {
 /// Hosts that wait for each other, or one alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
+    /// On a way in steps: the generation that is activated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<GenerationNumber>,
     /// Its hosts; several: each waits for something that leaves on another one of them.
     pub hosts: Vec<HostName>,
     /// Numbers of the groups that have something which this one waits for.
@@ -100,6 +107,9 @@ pub struct Planned {
     pub slack_us: u64,
     /// The stage that it is in, from 1.
     pub stage: usize,
+    /// On a way in steps: on the way to this generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<GenerationNumber>,
     /// Why it is made.
     pub why: Why,
     /// It can't be taken back.

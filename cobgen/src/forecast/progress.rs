@@ -23,12 +23,14 @@ pub enum Made {
 /// What histories say of a switch. Times are in nanoseconds, by the clocks of the hosts.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    go: String,
     /// When `go` was first said.
     began: Option<u64>,
-    told: BTreeSet<HostName>,
+    /// The hosts that it was said to, and how many steps before the goal the last one of each leads; 0: to the goal.
+    told: BTreeMap<HostName, usize>,
     /// Those that went elsewhere afterwards, back or on: what they do then is another story.
     left: BTreeSet<HostName>,
+    /// Those that have come to rest in the generation that it leads to, on a way in steps.
+    settled: BTreeSet<HostName>,
     /// Generations in which hosts were told to go, other than that of which the plan begins.
     elsewhere: BTreeSet<GenerationNumber>,
     /// By transition.
@@ -82,10 +84,10 @@ impl Progress {
     #[must_use]
     pub fn new(plan: &SwitchPlan) -> Self {
         let mut progress = Self {
-            go: format!("to generation {}", plan.to),
             began: None,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
             left: BTreeSet::new(),
+            settled: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
             made: Vec::new(),
             coming: BTreeMap::new(),
@@ -102,6 +104,7 @@ impl Progress {
         self.began = None;
         self.told.clear();
         self.left.clear();
+        self.settled.clear();
         self.elsewhere.clear();
         self.made = vec![Made::Not; plan.transitions.len()];
         self.coming.clear();
@@ -115,25 +118,29 @@ impl Progress {
 
     /// Takes the next entry of the merged history.
     pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
+        let leads = || entry.about().and_then(|to| left_over(plan, to));
         match (entry.event.as_str(), &entry.cob, &entry.from, &entry.to) {
-            ("go", None, ..) if self.is_go(&entry.detail) => {
-                if self.told.contains(&entry.host) {
+            ("go", None, ..) if let Some(steps) = leads() => {
+                if self.told.get(&entry.host).is_some_and(|before| *before <= steps) {
                     // The same switch once more: what was before is another story.
                     self.begin(plan);
                 }
-                self.told.insert(entry.host.clone());
+                self.told.insert(entry.host.clone(), steps);
                 self.left.remove(&entry.host);
-                if entry.generation != plan.from && entry.generation != plan.to {
+                if entry.generation != plan.from && left_over(plan, entry.generation).is_none() {
                     self.elsewhere.insert(entry.generation);
                 }
                 self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));
             }
-            ("go" | "return", None, ..) if self.told.contains(&entry.host) => {
+            ("go" | "return", None, ..) if self.told.contains_key(&entry.host) => {
                 self.left.insert(entry.host.clone());
                 let of_host = |cob: &CobId| cob.host_str() == entry.host.as_str();
                 for (_, at) in self.running.extract_if(.., |cob, _| of_host(cob)) {
                     fail(&mut self.made, at);
                 }
+            }
+            ("settled", None, ..) if !plan.steps.is_empty() && entry.generation == plan.to => {
+                self.settled.insert(entry.host.clone());
             }
             ("start", Some(_), ..) if self.left.contains(&entry.host) => {}
             // A host that has not been told may begin what one that has asks of it.
@@ -141,7 +148,7 @@ impl Progress {
                 let again = self.running.get(cob).copied().flatten();
                 let hop = (cob.clone(), from.clone(), to.clone());
                 let next = again.filter(|at| is_hop(plan, *at, &hop));
-                let next = next.or_else(|| self.coming.get_mut(&hop)?.pop_front());
+                let next = next.or_else(|| self.next(plan, &hop, entry.generation));
                 match next {
                     // A further attempt belongs to the first one.
                     Some(at) if self.made[at] == Made::Not => self.made[at] = Made::Runs(entry.ts_ns),
@@ -150,7 +157,7 @@ impl Progress {
                             self.made[at] = Made::Runs(since);
                         }
                     }
-                    None if self.told.contains(&entry.host) => self.unplanned += 1,
+                    None if self.told.contains_key(&entry.host) => self.unplanned += 1,
                     None => return,
                 }
                 self.running.insert(cob.clone(), next);
@@ -185,20 +192,30 @@ impl Progress {
         }
     }
 
+    /// The next transition of a move that is still to come, of a leg that a host in this generation is at.
+    fn next(
+        &mut self,
+        plan: &SwitchPlan,
+        hop: &(CobId, StateName, StateName),
+        generation: GenerationNumber,
+    ) -> Option<usize> {
+        let coming = self.coming.get_mut(hop)?;
+        let now = left_over(plan, generation).unwrap_or(usize::MAX);
+        let is_past = |at: &usize| plan.transitions[*at].step.is_some_and(|leg| left_over(plan, leg) > Some(now));
+        let at = coming.iter().position(|at| !is_past(at)).unwrap_or(0);
+        coming.remove(at)
+    }
+
     /// The merged history is in the order of causes: what has nothing to do with the switch and ended before it began
     /// may stand behind the first `go`.
     fn is_of_before(&self, entry: &HistoryEntry) -> bool {
-        !self.told.contains(&entry.host) && self.began.is_some_and(|began| entry.ts_ns < began)
-    }
-
-    fn is_go(&self, detail: &str) -> bool {
-        detail.strip_prefix(&self.go).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        !self.told.contains_key(&entry.host) && self.began.is_some_and(|began| entry.ts_ns < began)
     }
 
     /// All hosts that were told went elsewhere afterwards.
     #[must_use]
     pub fn is_left(&self) -> bool {
-        !self.told.is_empty() && self.told == self.left
+        !self.told.is_empty() && self.told.keys().eq(&self.left)
     }
 
     /// When the switch began, if it has.
@@ -258,8 +275,14 @@ impl Progress {
     fn stuck(&self, plan: &SwitchPlan) -> BTreeSet<usize> {
         let mut stuck = BTreeSet::new();
         for step in &plan.transitions {
-            let gone = || self.left.contains(&step.cob.host());
-            let behind = || step.after.iter().any(|before| stuck.contains(before));
+            let host = step.cob.host();
+            // Who has gone on from a generation in between does not come back for what it has not begun of it, nor need it
+            // then do all that would lie ahead if it had.
+            let goes_on = |leg| self.told.get(&host).is_some_and(|now| left_over(plan, leg) > Some(*now));
+            let passed = step.step.is_some_and(goes_on) || self.settled.contains(&host);
+            let gone = || self.left.contains(&host) || passed;
+            let is_of_leg = |before: &&usize| plan.transitions[**before].step == step.step;
+            let behind = || step.after.iter().filter(is_of_leg).any(|before| stuck.contains(before));
             let never = match self.made[step.id] {
                 Made::Failed(_) => true,
                 Made::Not => gone() || behind(),
@@ -271,6 +294,11 @@ impl Progress {
         }
         stuck
     }
+}
+
+/// How many steps of the way are left behind a generation; none: it does not lead over it.
+fn left_over(plan: &SwitchPlan, generation: GenerationNumber) -> Option<usize> {
+    plan.steps.iter().chain([&plan.to]).rev().position(|step| *step == generation)
 }
 
 fn fail(made: &mut [Made], at: Option<usize>) {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_depot::{Depot, DepotError};
+use cob_engine::route::first_step;
 use cob_types::secret::SecretId;
 use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, Manifest, StateName, SwitchOrder};
 
@@ -147,6 +148,24 @@ impl<'a> Sides<'a> {
         Ok([of(&self.sources[0])?, of(&self.sources[1])?])
     }
 
+    /// The generations by which hosts go from the one to the other, if not directly; none of these.
+    pub(super) fn steps(&self, without: &BTreeSet<GenerationNumber>) -> Vec<GenerationNumber> {
+        let [Source::Depot(depot, active), _] = self.sources else { return Vec::new() };
+        let manifest = |g| depot.read_manifest(g).ok().filter(|_| !without.contains(&g)).map(Arc::new);
+        let next = |at: &GenerationNumber| first_step(&self.to.manifest, *at, manifest);
+        std::iter::successors(next(&active), next).collect()
+    }
+
+    /// The same from one of its steps to the next; of the whole where they stand at the ends.
+    pub(super) fn leg(&self, from: GenerationNumber, to: GenerationNumber) -> Result<Sides<'a>, DepotError> {
+        let [old, new] = self.sources;
+        let source = |number: GenerationNumber| match old {
+            Source::Depot(depot, _) if number != self.to.manifest.generation => Source::Depot(depot, number),
+            Source::Depot(..) | Source::Made(_) => new,
+        };
+        Ok(Sides::open(source(from), source(to))?.naming(self.names.clone()))
+    }
+
     /// The order of the switch: as one of the two says it, else by the same rules.
     ///
     /// # Errors
@@ -180,6 +199,12 @@ impl<'a> Sides<'a> {
     pub(super) fn let_go(self) {
         let Self { from, to, .. } = self;
         rayon::spawn(move || drop((from, to)));
+    }
+
+    /// All that was looked at, in either.
+    pub(super) fn looked_at(&self) -> BTreeSet<CobId> {
+        let bundles = self.from.bundles.values().chain(self.to.bundles.values());
+        bundles.flat_map(|bundle| bundle.cobs.keys()).cloned().collect()
     }
 
     /// Hosts that were not looked at.

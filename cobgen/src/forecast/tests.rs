@@ -7,6 +7,7 @@ use cob_engine::sim::{Config, Initial, World};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName};
 use serde_json::json;
 
+use super::legs::joined;
 use super::plan::{SwitchPlan, Why};
 use super::progress::{Made, Progress};
 use super::{Asked, Durations, Forecasted, Sides, Source, forecast, show};
@@ -112,7 +113,7 @@ fn what_is_not_where_it_should_be_is_not_brought_there_first() {
     let durations = Durations::of_text(SHOP).expect("durations");
     let down = ["n1/config", "n1/db", "n2/app", "n3/lb"].map(|cob| (id(cob), "down".parse().expect("a state")));
     let sides = Sides::open(Source::Made(&before), Source::Made(&after)).expect("in memory");
-    let asked = Asked { durations, states: down.into(), runs: 1, seed: 7 };
+    let asked = Asked { durations, states: down.into(), runs: 1, seed: 7, ..Asked::default() };
     let plan = forecast(sides, asked).expect("an order").plan;
     let expected = [
         "n1/config down>up 0..2000",
@@ -158,6 +159,49 @@ fn who_prefers_another_state_goes_there_for_good() {
     assert_eq!(told, [("n3/lb", false, None), ("n3/logs", true, Some(1_000_000))]);
     let words = show::in_words(&plan, &difference);
     assert!(words.contains("  n3/lb from 0 ms on, and goes to down for good: it prefers another state\n"), "{words}");
+}
+
+#[test]
+fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
+    let priced = |number: u64| {
+        let mut sketch = shop();
+        sketch.content("n1/config", json!({"price": number}));
+        generation(&sketch, number)
+    };
+    let [one, five, seven] = [1, 5, 7].map(priced);
+    let legs = [(&one, &five), (&five, &seven)].map(|(from, to)| planned(from, to, SHOP).plan);
+    let plan = joined(legs.into(), vec![GenerationNumber(5)]);
+    let plan = SwitchPlan::of_json(&serde_json::to_string(&plan).expect("JSON")).expect("in order");
+    assert_eq!((plan.transitions.len(), plan.transitions[7].after.as_slice()), (14, &[6][..]));
+    assert_eq!(plan.transitions[7].begin_us, plan.forecast.end_us / 2);
+    let mut progress = Progress::new(&plan);
+    for (host, at) in [("n1", 3), ("n2", 1), ("n3", 0)] {
+        for (generation, to) in [(1, 5), (5, 7)] {
+            let (generation, detail) = (GenerationNumber(generation), format!("to generation {to}, by ann"));
+            let go = told(&plan, at, "go", 0, None);
+            assert_eq!(go.host.as_str(), host);
+            progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, generation, detail, ..go });
+        }
+    }
+    // The first one moves before it goes on, all others when they have.
+    for at in 0..7 {
+        let generation = GenerationNumber(if at == 0 { 5 } else { 7 });
+        for (event, ms) in [("start", 0), ("end", 100)] {
+            let entry = told(&plan, at, event, at as u64 * 100 + ms, (event == "end").then_some(true));
+            progress.take(&plan, &cob_types::history::HistoryEntry { generation, ..entry });
+        }
+    }
+    let made = |progress: &Progress| {
+        let stands = progress.stands(&plan, 9_000_000_000);
+        (stands.ended, stands.stuck, stands.unplanned, stands.elsewhere.len())
+    };
+    // Of the second leg, the first move may still come.
+    assert_eq!(made(&progress), (7, 6, 0, 0));
+    let settled = told(&plan, 0, "settled", 800, None);
+    let settled = cob_types::history::HistoryEntry { cob: None, generation: GenerationNumber(7), ..settled };
+    progress.take(&plan, &settled);
+    assert_eq!(made(&progress), (7, 7, 0, 0));
+    assert_eq!(progress.stands(&plan, 0).end_us, 700_000);
 }
 
 #[test]

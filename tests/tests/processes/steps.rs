@@ -136,3 +136,40 @@ fn who_is_cancelled_in_steps_goes_back_to_where_the_others_go() {
         assert_eq!((status.withdrawn, status.held), (vec![*goal], None), "{host}");
     }
 }
+
+#[test]
+fn a_way_in_steps_is_planned_told_and_signed_as_one_switch() {
+    let hosts = ["n1", "n2"];
+    let mut cluster = cluster(&hosts);
+    let one = publish(&mut cluster, 1);
+    cluster.bring_up(one, PATIENCE);
+    let between: Vec<_> = (2..=6).map(|number| publish(&mut cluster, number)).collect();
+    let goal = publish(&mut cluster, 8);
+    let (code, said) = run(cobctl(&cluster, &hosts, &["plan", "latest"]));
+    let step = between.iter().find(|step| said.contains(&format!("by way of {step}: there is no order"))).copied();
+    let step = step.unwrap_or_else(|| panic!("{code}: {said}"));
+    assert!(code == 0 && said.contains(&format!("  generation {step}\n")), "{said}");
+    let plan = cobctl(&cluster, &hosts, &["plan", "latest", "--json"]).output().expect("runs").stdout;
+    let file = cluster.path("plan.json");
+    fs::write(&file, plan).expect("written");
+
+    let (code, said) = run(cobctl(&cluster, &hosts, &["switch", &goal.to_string(), "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    for host in hosts {
+        let goes: Vec<String> = told(&cluster, host, "go").into_iter().skip(1).collect();
+        let ways = [format!("to generation {step}, by "), format!("to generation {goal}, by ")];
+        assert!(goes.len() == 2 && goes.iter().zip(&ways).all(|(go, way)| go.starts_with(way)), "{host}: {goes:?}");
+    }
+    let (code, said) = run(cobctl(&cluster, &hosts, &["outcomes", "--json"]));
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let all = told["outcomes"].as_array().expect("outcomes");
+    let (to, from) = (all.iter().map(|o| o["to"].as_u64()), &all[1]["hosts"]["n2"]["from"]);
+    assert_eq!(to.collect::<Vec<_>>(), [Some(one.0), Some(goal.0)], "{code}: {said}");
+    assert_eq!((code, from.as_u64()), (0, Some(one.0)), "{said}");
+    assert!(all[1]["by"].as_str().is_some_and(|by| !by.is_empty()), "{said}");
+    let (code, said) = run(cobctl(&cluster, &hosts, &["replay", &goal.to_string()]));
+    assert!(code == 0 && said.contains(&format!("to generation {step}, by ")), "{said}");
+    let file = file.to_str().expect("text");
+    let (code, said) = run(cobctl(&cluster, &hosts, &["history", "--compare-plan", file]));
+    assert!(code == 0 && !said.contains("did not reckon with") && !said.contains("does not have"), "{said}");
+}

@@ -47,7 +47,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         Some(file) => durations::read(file).map_err(|what| Failure::usage(anyhow::anyhow!(what)))?,
         None => recorded(context, screen, &now).await?,
     };
-    let asked = Asked { durations, states: states(&now), runs: args.runs, seed: 1 };
+    let withdrawn = now.hosts.iter().flat_map(|host| host.withdrawn.iter().copied()).collect();
+    let asked = Asked { durations, states: states(&now), withdrawn, runs: args.runs, seed: 1 };
     let nothing = cobgen::publish::nothing();
     let side = |number: GenerationNumber| match number {
         GenerationNumber(0) => Ok(Source::Made(&nothing)),
@@ -55,7 +56,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
     };
     let sides = Sides::open(side(from)?, side(to)?).map_err(Failure::from)?;
     match forecast(sides, asked) {
-        Ok(planned) => print(context, screen, args, &planned, away),
+        Ok(planned) => {
+            if args.durations.is_some() && !planned.unused.durations.is_empty() {
+                let lines = list(&planned.unused.durations, 3);
+                screen.problem("warning", &format!("of --durations this fits nothing in either generation: {lines}"));
+            }
+            print(context, screen, args, &planned, away)
+        }
         Err(NoOrder::Depot(error)) => Err(error.into()),
         Err(NoOrder::Circle(circle)) => {
             let what = format!("each of these must leave before the next one: {}", list(&circle, 10));

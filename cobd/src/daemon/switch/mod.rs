@@ -69,6 +69,8 @@ pub(in crate::daemon) enum Start {
 #[derive(Debug)]
 pub(in crate::daemon) struct SwitchWatch {
     state: Switching,
+    /// Who ordered it, in this life: a way in steps goes on in this name.
+    pub(in crate::daemon) by: Option<String>,
     guard: Option<Watch>,
     due: Time,
     /// What is on its way because of a return, or of a step.
@@ -127,6 +129,7 @@ impl SwitchWatch {
         let failed_before = failed.map(|(cob, c)| (cob.clone(), c.since));
         Self {
             state,
+            by: None,
             guard: None,
             due: Time(0),
             fetching: None,
@@ -187,7 +190,8 @@ impl SwitchWatch {
     pub(in crate::daemon) fn teller(&self, start: Start) -> Option<String> {
         match start {
             Start::Told => self.told.as_ref().map(|told| format!("host {}", told.by)),
-            Start::Return { .. } | Start::Ordered(_) | Start::Followed | Start::Onward => None,
+            Start::Followed => Some("its depot".to_owned()),
+            Start::Return { .. } | Start::Ordered(_) | Start::Onward => None,
         }
     }
 
@@ -243,14 +247,14 @@ impl Daemon {
     }
 
     /// Puts on record that the host sets out, before the first `Go` on the way, and tells others. `left`: what an order
-    /// leaves for something older; `on_its_way`: it goes by the step that it is at, and no `go` follows that bears a name.
+    /// leaves for something older; `by`: whose word it is, where no `go` follows that bears the name and is about the goal.
     pub(in crate::daemon) fn begin(
         &mut self,
         goal: &Arc<Manifest>,
         start: Start,
         left: Option<GenerationNumber>,
         who: Option<&str>,
-        on_its_way: bool,
+        by: Option<&str>,
     ) {
         let (from, to) = (self.engine.generation(), goal.generation);
         let before = self.switch.state.current.as_ref().map(|c| c.terms).unwrap_or_default();
@@ -279,7 +283,8 @@ impl Daemon {
         let up = self.links.status().into_iter().filter(|p| guarded && p.up).map(|p| p.host);
         let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
-        self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, who.filter(|_| on_its_way));
+        self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, by);
+        self.switch.by = who.map(ToOwned::to_owned);
         self.switch.guard = None;
         if left.is_none() {
             self.spread_switch();

@@ -14,15 +14,18 @@ use serde_json::json;
 use super::super::paint::painted;
 use super::super::secrets::Keys;
 use super::super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, to_json};
+use crate::diagnostic::{Diagnostic, render, to_json};
 use crate::forecast::{Asked, Forecasted, Sides, Source, durations, forecast, show};
 use crate::generation::NoOrder;
 use crate::input;
 use crate::make::{After, make_with};
+use crate::model::Sources;
 use crate::publish::{latest, nothing};
 
 /// The largest file of states, in bytes.
 const MAX_STATES: u64 = 256 << 20;
+/// So many lines that fit nothing are shown.
+const SHOWN: usize = 3;
 
 /// The options that only a plan of a switch has.
 #[derive(Debug, clap::Args)]
@@ -91,7 +94,7 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
         Ok(states) => states.unwrap_or_default(),
         Err(error) => return bad(error, "states", terminal),
     };
-    let asked = Asked { durations, states, runs: args.switch.runs, seed: args.switch.seed };
+    let asked = Asked { durations, states, runs: args.switch.runs, seed: args.switch.seed, ..Asked::default() };
     let opened = Depot::open(&path).and_then(|depot| {
         let from = from.of(&depot)?;
         let wanted = if args.model.is_some() { args.to } else { Some(args.to.unwrap_or(Wanted::Latest)) };
@@ -123,7 +126,11 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
     let sides = Sides::open(of(from), to).map_err(NoOrder::Depot);
     let planned = sides.and_then(|sides| forecast(sides.naming(names), asked));
     match planned {
-        Ok(planned) => print(args, &planned, terminal),
+        Ok(planned) => {
+            warn("--durations", &planned.unused.durations, terminal)?;
+            warn("--states", &planned.unused.states, terminal)?;
+            print(args, &planned, terminal)
+        }
         Err(NoOrder::Depot(error)) => tell_depot(&error, &path, args.json, terminal),
         Err(NoOrder::Circle(circle)) => {
             let names: Vec<&str> = circle.iter().map(CobId::as_str).collect();
@@ -136,6 +143,19 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
             refuse(fault.help(help), Answer::No, args.json, terminal)
         }
     }
+}
+
+/// Names the first of the lines of a file that fit nothing.
+fn warn(of: &str, lines: &[String], terminal: &mut Terminal<'_>) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let shown = lines.iter().take(SHOWN).map(|line| format!("`{line}`")).collect::<Vec<_>>().join(", ");
+    let more = lines.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let what = format!("of {of} this fits nothing in either generation, and counts for nothing: {shown}{more}");
+    let warning = Diagnostic::warning("unknown-name", what);
+    write!(terminal.err, "{}", render(&[warning], &Sources::default(), terminal.colour))
 }
 
 enum Made {
@@ -247,7 +267,59 @@ mod tests {
         let plan = crate::forecast::SwitchPlan::of_json(&text).expect("a plan");
         assert_eq!((status, plan.from.0, plan.to.0), (0, 1, 2));
         assert!(std::fs::read_to_string(path("plan.svg")).expect("drawn").starts_with("<svg"));
+        // What is said of things that there are not is named, and the rest counts.
+        std::fs::write(path("moves.yaml"), "n1/a down>up: 4s\nn1/nope down>up: 1s\nn1/a up>sideways: 1s\n\"*\": 1s\n")
+            .expect("written");
+        std::fs::write(path("states.json"), r#"{"n1/a": "asleep", "n9/b": "up"}"#).expect("written");
+        let (from_file, states) = (path("moves.yaml"), path("states.json"));
+        let args = ["--from", "0", "--depot", &depot, "--durations", &from_file, "--states", &states];
+        let (status, text) = told(&args);
+        assert_eq!(status, 0, "{text}");
+        for part in
+            ["of --durations this fits nothing", "`n1/nope down>up`", "`n1/a up>sideways`", "of --states", "`n9/b up`"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.contains("`n1/a asleep`"), "{text}");
         let (status, text) = told(&["--from", "1", "--to", "7", "--depot", &depot]);
         assert!(status == 2 && text.contains('7'), "{text}");
+    }
+
+    /// `n1/between` is there from the second generation to the sixth.
+    #[test]
+    fn a_way_over_many_generations_is_planned_by_the_steps_that_hosts_take() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (model, depot) = (path("model.yaml"), path("depot"));
+        for number in 1..=7 {
+            let between =
+                if (2..=6).contains(&number) { "  n1/between: {kind: wait, content: {ms: 50}}\n" } else { "" };
+            let text = format!(
+                "security: loopback-only\nhosts:\n  n1: {{address: \"tcp://127.0.0.1:7301\"}}\n\
+                 cobs:\n  n1/a: {{kind: wait, content: {{ms: {number}00}}}}\n{between}"
+            );
+            std::fs::write(&model, text).expect("written");
+            crate::publish(Path::new(&model), Path::new(&depot), "").expect("published");
+        }
+        let of = |from: &str, to: &str| {
+            let (status, text) = told(&["--from", from, "--to", to, "--depot", &depot, "--json"]);
+            let plan = crate::forecast::SwitchPlan::of_json(&text).unwrap_or_else(|e| panic!("{status} {e}: {text}"));
+            (plan.steps.iter().map(|step| step.0).collect::<Vec<_>>(), plan)
+        };
+        assert_eq!((of("2", "7").0, of("3", "7").0, of("7", "1").0), (vec![6], vec![], vec![]));
+        let (steps, plan) = of("1", "7");
+        assert_eq!((steps, plan.from.0, plan.to.0), (vec![5], 1, 7));
+        let moves = |step: u64| {
+            let of_step = plan.transitions.iter().filter(move |t| t.step.is_some_and(|s| s.0 == step));
+            of_step.map(|t| format!("{} {}>{}", t.cob, t.from, t.to)).collect::<Vec<_>>()
+        };
+        assert!(moves(5).contains(&"n1/between down>up".to_owned()), "{:?}", moves(5));
+        assert!(moves(7).contains(&"n1/between up>down".to_owned()), "{:?}", moves(7));
+        let ends = |step: u64| plan.transitions.iter().filter(move |t| t.step.is_some_and(|s| s.0 == step));
+        let (first, second) = (ends(5).map(|t| t.end_us).max(), ends(7).map(|t| t.begin_us).min());
+        assert!(first <= second && plan.groups.iter().map(|g| g.to.map(|to| to.0)).eq([Some(5), Some(7)]), "{plan:?}");
+        let (_, text) = told(&["--from", "1", "--to", "7", "--depot", &depot]);
+        assert!(text.contains("\nby way of 5: there is no order of a switch from 1 to 7."), "{text}");
+        assert!(text.contains("\n  generation 5\n    at once: n1\n  generation 7\n    n1, at "), "{text}");
     }
 }

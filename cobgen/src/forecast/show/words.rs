@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use cob_types::words::count;
-use cob_types::{CobId, HostName};
+use cob_types::{CobId, GenerationNumber, HostName};
 
 use super::super::plan::{Group, Planned, SwitchPlan, Why};
 use crate::generation::Difference;
@@ -21,6 +21,17 @@ pub fn in_words(plan: &SwitchPlan, difference: &Difference) -> String {
     let changes = difference.to_string();
     let mut changes = changes.lines();
     let _ = writeln!(out, "{}", changes.next().unwrap_or_default());
+    if !plan.steps.is_empty() {
+        let by = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then ");
+        wrapped(
+            &mut out,
+            &format!(
+                "by way of {by}: there is no order of a switch from {} to {}. Each step is planned as if all came to rest \
+                 in it; hosts go on as soon as it is active",
+                plan.from, plan.to
+            ),
+        );
+    }
     forecast(plan, &mut out);
     section(&mut out, "What differs", changes.map(|line| format!("  {line}")).chain(moved(plan)));
     section(&mut out, "Hosts", hosts(plan).into_iter());
@@ -105,24 +116,37 @@ fn moved(plan: &SwitchPlan) -> impl Iterator<Item = String> {
 
 fn hosts(plan: &SwitchPlan) -> Vec<String> {
     let mut lines = Vec::new();
-    let free = |group: &&Group| group.waits_for.is_empty();
-    let at_once: Vec<&HostName> = plan.groups.iter().filter(free).flat_map(|group| &group.hosts).collect();
-    if !at_once.is_empty() {
-        lines.push(format!("  at once: {}", names(at_once.iter().map(|host| host.as_str()))));
+    if plan.steps.is_empty() {
+        activations(plan, None, &mut lines);
     }
-    for group in plan.groups.iter().filter(|group| !free(group)) {
+    for step in plan.steps.iter().chain(Some(&plan.to).filter(|_| !plan.steps.is_empty())) {
+        lines.push(format!("  generation {step}"));
+        activations(plan, Some(*step), &mut lines);
+    }
+    if plan.untouched_hosts > 0 {
+        lines.push(format!("  nothing differs for {}", count(plan.untouched_hosts, "host")));
+    }
+    lines
+}
+
+/// Who activates what after whom: all of it, or of a step of the way.
+fn activations(plan: &SwitchPlan, step: Option<GenerationNumber>, lines: &mut Vec<String>) {
+    let indent = if step.is_some() { "    " } else { "  " };
+    let of_step = || plan.groups.iter().filter(|group| group.to == step);
+    let free = |group: &&Group| group.waits_for.is_empty();
+    let at_once: Vec<&HostName> = of_step().filter(free).flat_map(|group| &group.hosts).collect();
+    if !at_once.is_empty() {
+        lines.push(format!("{indent}at once: {}", names(at_once.iter().map(|host| host.as_str()))));
+    }
+    for group in of_step().filter(|group| !free(group)) {
         let together = if group.hosts.len() > 1 { " together" } else { "" };
         let own = names(group.hosts.iter().map(HostName::as_str));
         let before = group.after.iter().flat_map(|at| &plan.groups[*at].hosts).map(HostName::as_str);
         let after = if group.after.is_empty() { String::new() } else { format!(" after {}", names(before)) };
         let waits = names(group.waits_for.iter().map(CobId::as_str));
         let at = time(group.activated_us);
-        lines.push(format!("  {own}{together}{after}, at {at}, when gone: {waits}"));
+        lines.push(format!("{indent}{own}{together}{after}, at {at}, when gone: {waits}"));
     }
-    if plan.untouched_hosts > 0 {
-        lines.push(format!("  nothing differs for {}", count(plan.untouched_hosts, "host")));
-    }
-    lines
 }
 
 fn interrupted(plan: &SwitchPlan) -> Vec<String> {
