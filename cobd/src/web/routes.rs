@@ -136,7 +136,7 @@ async fn history(
     let Query(query) = query.map_err(|e| {
         Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `since`, `cob`, `limit` and `newest`, each once")
     })?;
-    let limit = query.limit.unwrap_or(HISTORY).clamp(1, MAX_HISTORY);
+    let limit = query.limit.unwrap_or(HISTORY).min(MAX_HISTORY);
     let cob = query.cob.as_deref().map(cob_id).transpose()?;
     let mut entries =
         api.ask(|reply| Ask::History { since: query.since, cob, limit, newest: query.newest, reply }).await??;

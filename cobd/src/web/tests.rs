@@ -236,6 +236,7 @@ async fn the_history_comes_in_pages_of_one_object_a_line() {
     let (_, body) = served.get("/v1/history").await;
     assert_eq!(body.lines().count(), 20);
     assert_eq!(served.get("/v1/history?since=20").await, (200, String::new()));
+    assert_eq!(served.get("/v1/history?limit=0").await, (200, String::new()));
 }
 
 #[tokio::test]

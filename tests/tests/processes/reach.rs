@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
+use cob_types::outcome::Ended;
 use cob_types::status::{Phase, SwitchStage};
 use cob_types::switch::OnFailure;
+use cobgen::depot::Depot;
 
 use crate::{PATIENCE, cluster, words};
 
@@ -161,6 +163,21 @@ fn a_rollback_has_not_ended_well_while_a_host_that_leaves_with_it_has_failed() {
     assert_eq!(code, 0, "{said}");
     let left = || flags.cluster.status("n2").is_some_and(|s| s.generation == Some(ONE) && s.cobs.is_empty());
     flags.cluster.until(PATIENCE, left, "n2 has left");
+}
+
+#[test]
+fn what_a_rollback_has_left_is_noted_as_such() {
+    let mut flags = Flags::new(&["n1", "n2"], "hold");
+    flags.publish(&[("n1/a", "one"), ("n2/b", "one")]);
+    flags.cluster.bring_up(ONE, PATIENCE);
+    flags.publish(&[("n1/a", "two"), ("n2/b", "one")]);
+    for words in [&["switch", "2", "--wait", "60s"][..], &["rollback", "--wait", "60s"]] {
+        let (code, said) = flags.ctl(words);
+        assert_eq!(code, 0, "{said}");
+    }
+    let noted = Depot::open(&flags.cluster.path("depot")).and_then(|depot| depot.outcomes()).expect("read").all;
+    let noted: Vec<_> = noted.iter().map(|outcome| (outcome.to, outcome.ended)).collect();
+    assert_eq!(noted, [(ONE, Ended::Converged), (TWO, Ended::RolledBack), (TWO, Ended::Converged)]);
 }
 
 #[test]

@@ -10,8 +10,9 @@ use cob_types::history::HistoryEntry;
 use cob_types::{CobId, StateName};
 use serde_json::Value;
 
+use super::saved::{self, Parts};
 use super::transitions::Transitions;
-use super::{Context, history, saved};
+use super::{Context, history};
 use crate::args::DurationsArgs;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -57,15 +58,16 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
         exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
         recorded.end();
     }
-    let mut wrong = Vec::new();
+    let counts = |entry: &HistoryEntry| args.since_generation.is_none_or(|since| entry.generation >= since);
+    let (mut wrong, mut parts) = (Vec::new(), Parts::default());
     for file in &args.histories {
-        let counts = |entry: &HistoryEntry| args.since_generation.is_none_or(|since| entry.generation >= since);
-        let read = saved::each(file, screen, |entry| {
-            if counts(&entry) {
-                recorded.take(entry);
-            }
-        });
+        let mut part = Vec::new();
+        let read = saved::each(file, screen, |entry| part.extend(Some(entry).filter(&counts)));
         wrong.extend(read.err());
+        parts.add(part);
+    }
+    for history in parts.histories() {
+        history.for_each(|entry| recorded.take(entry));
         recorded.end();
     }
     // All files that are no histories are told, and nothing is made of the others.

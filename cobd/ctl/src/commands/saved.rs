@@ -1,13 +1,16 @@
 //! Histories that were saved: what `cobctl history --json` printed, read in place of those of the hosts.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 
+use cob_types::HostName;
 use cob_types::history::HistoryEntry;
 use cob_types::words::{count, form};
 
 use crate::failure::Failure;
+use crate::merge::Merge;
 use crate::screen::Screen;
 use crate::words::clean_to;
 
@@ -86,4 +89,105 @@ fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Re
         }
     }
     Ok(wrong)
+}
+
+/// What several files have, put together again: one history may be in parts, cut by time or host by host, and parts may
+/// have the same. What can't be of one history, as that of another cluster with the same names, stays apart.
+#[derive(Debug, Default)]
+pub(super) struct Parts(Vec<History>);
+
+/// By host, and by position there: what was written in one go has one.
+type History = BTreeMap<HostName, BTreeMap<u64, Vec<HistoryEntry>>>;
+
+impl Parts {
+    /// Adds what a file has.
+    pub(super) fn add(&mut self, part: Vec<HistoryEntry>) {
+        let mut hosts = History::new();
+        for entry in part {
+            let at = hosts.entry(entry.host.clone()).or_default().entry(entry.seq).or_default();
+            if !at.contains(&entry) {
+                at.push(entry);
+            }
+        }
+        match self.0.iter_mut().find(|history| are_of_one(history, &hosts)) {
+            Some(history) => join(history, hosts),
+            None => self.0.push(hosts),
+        }
+    }
+
+    /// The histories, each in the order of the merged history of its hosts.
+    pub(super) fn histories(self) -> impl Iterator<Item = impl Iterator<Item = HistoryEntry>> {
+        self.0.into_iter().map(|history| {
+            let mut merge = Merge::new(history.len());
+            for (at, (_, entries)) in history.into_iter().enumerate() {
+                merge.feed(at, entries.into_values().flatten().collect(), false);
+            }
+            std::iter::from_fn(move || merge.next_entry())
+        })
+    }
+}
+
+/// Whether nothing says that they are of different histories: one position is one record, and Lamport numbers rise.
+fn are_of_one(history: &History, part: &History) -> bool {
+    part.iter().all(|(host, entries)| {
+        let Some(known) = history.get(host) else { return true };
+        entries.iter().all(|(seq, entries)| {
+            let own = |entry: &HistoryEntry| (entry.lamport, entry.generation);
+            let this = entries.first().map(own);
+            let before = known.range(..seq).next_back().and_then(|(_, e)| e.first()).map(|e| e.lamport);
+            let after = known.range(seq + 1..).next().and_then(|(_, e)| e.first()).map(|e| e.lamport);
+            let at = known.get(seq).and_then(|e| e.first()).map(own);
+            let lamport = this.map(|(lamport, _)| lamport);
+            at.is_none_or(|at| Some(at) == this)
+                && before.is_none_or(|before| Some(before) <= lamport)
+                && after.is_none_or(|after| lamport <= Some(after))
+        })
+    })
+}
+
+fn join(history: &mut History, part: History) {
+    for (host, entries) in part {
+        let known = history.entry(host).or_default();
+        for (seq, entries) in entries {
+            let at = known.entry(seq).or_default();
+            let new: Vec<_> = entries.into_iter().filter(|entry| !at.contains(entry)).collect();
+            // The words behind a move come after it.
+            at.extend(new);
+            at.sort_by_key(|entry| entry.event == "failed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::entry;
+
+    fn put_together(files: Vec<Vec<HistoryEntry>>) -> Vec<Vec<u64>> {
+        let mut parts = Parts::default();
+        files.into_iter().for_each(|file| parts.add(file));
+        parts.histories().map(|history| history.map(|entry| entry.lamport).collect()).collect()
+    }
+
+    #[test]
+    fn parts_of_one_history_are_put_together_and_others_stay_apart() {
+        let at = |host: &str, seq: u64, lamport: u64| entry(host, seq, lamport, lamport);
+        let early = vec![at("n1", 1, 1), at("n2", 1, 2), at("n1", 2, 5)];
+        let late = vec![at("n1", 2, 5), at("n2", 2, 7), at("n1", 3, 8)];
+        for files in [vec![early.clone(), late.clone()], vec![late.clone(), early.clone()]] {
+            assert_eq!(put_together(files), [[1, 2, 5, 7, 8]]);
+        }
+        // The same position is another record, and a later one has a lower number: another cluster's.
+        for other in [at("n1", 2, 6), at("n1", 9, 4)] {
+            let lamport = other.lamport;
+            assert_eq!(put_together(vec![early.clone(), vec![other]]), [vec![1, 2, 5], vec![lamport]]);
+        }
+        // A move and that it was given up have one position, and may be cut apart.
+        let word = |event: &str| HistoryEntry { event: event.to_owned(), ..at("n1", 4, 9) };
+        let mut parts = Parts::default();
+        parts.add(vec![word("failed")]);
+        parts.add(vec![word("end")]);
+        let words: Vec<_> = parts.histories().flatten().map(|entry| entry.event).collect();
+        assert_eq!(words, ["end", "failed"]);
+    }
 }

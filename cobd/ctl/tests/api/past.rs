@@ -199,6 +199,20 @@ async fn durations_come_from_saved_histories_too() {
     assert_eq!((none.code, none.out.trim()), (1, "{}"));
 
     let lines: Vec<&str> = saved.lines().collect();
+    // The parts of one history are one again, however it was cut.
+    let whole = cobctl(&["durations", "--transitions", &first]).await.out;
+    let of = |host: &str| {
+        lines.iter().filter(|l| l.contains(&format!("\"host\":\"{host}\""))).copied().collect::<Vec<_>>().join("\n")
+    };
+    let halves = |at: usize| [lines[..at].join("\n"), lines[at..].join("\n")];
+    for [one, other] in (1..lines.len()).map(halves).chain([[of("n2"), of("n1")]]) {
+        let (one, other) = (file("one", &one), file("other", &other));
+        for files in [[&one, &other], [&other, &one]] {
+            let ran = cobctl(&["durations", "--transitions", files[0], files[1]]).await;
+            assert_eq!((ran.code, &ran.out), (0, &whole));
+        }
+    }
+
     let wrong = file("wrong", &format!("{}\n\n5\n{}\n{{\"ts_ns\": \n", lines[0], lines[1]));
     let ran = cobctl(&["durations", &first, &wrong, "/nonexistent"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));

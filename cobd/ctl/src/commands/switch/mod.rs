@@ -61,6 +61,8 @@ struct Plan {
     newest: GenerationNumber,
     /// It had ended well on every host before it was ordered: there is no outcome to be written down.
     had_ended: bool,
+    /// What a way back has left: its outcome is another one now.
+    left: Option<GenerationNumber>,
 }
 
 impl Plan {
@@ -94,6 +96,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     };
     let mut plan = plan(context, Wanted::Number(switch.to))?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
+    plan.left = switch.left;
     // Some may be back already: who leaves is a host of what is left, wherever the others are.
     add_leaving(context, &mut plan, &now, switch.left)?;
     let mut report = Report::new(plan.generation);
@@ -339,6 +342,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 policy: Some(manifest.policy.on_failure),
                 newest: generation,
                 had_ended: false,
+                left: None,
             })
         }
         manifest => {
@@ -355,6 +359,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 policy: manifest.map(|m| m.policy.on_failure),
                 newest: generation,
                 had_ended: false,
+                left: None,
             })
         }
     }

@@ -559,6 +559,7 @@ mod tests {
             },
             newest: GenerationNumber(6),
             had_ended: false,
+            left: None,
         }
     }
 

@@ -550,6 +550,7 @@ impl Part {
             policy: plan.policy,
             newest: plan.newest,
             had_ended: false,
+            left: None,
         };
         Self { plan }
     }

@@ -107,7 +107,9 @@ pub(super) async fn until_ended(
         // Those that are silent have told nothing, and would be waited for once more.
         let is_silent = |t: &Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
         let (silent, heard): (Vec<Target>, Vec<Target>) = targets.iter().cloned().partition(is_silent);
-        outcomes::record(context, screen, &heard, silent.iter().map(Target::stand_in), plan.generation).await;
+        for generation in plan.left.into_iter().chain([plan.generation]) {
+            outcomes::record(context, screen, &heard, silent.iter().map(Target::stand_in), generation).await;
+        }
     }
     report.ended(context, screen, plan, &cluster, &ended)
 }
