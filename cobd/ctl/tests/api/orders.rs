@@ -135,7 +135,12 @@ async fn a_host_that_refuses_calls_the_switch_off() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("n2 refuses: generation 7 is not wanted here") && ran.err.contains("hint: ask why"));
     assert!(ran.err.contains("called off, nothing has changed"), "{}", ran.err);
-    assert_eq!(orders(&n1), [Command::Prepare { generation: N7 }], "no go anywhere");
+    let called_off = [Command::Prepare { generation: N7 }, Command::CallOff { generation: N7 }];
+    assert_eq!(orders(&n1), called_off, "no go anywhere, and what was prepared for it is forgotten");
+    // What was there before the switch was ordered is there after it.
+    n1.look().status.prepared = vec![N7];
+    cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
+    assert_eq!(orders(&n1)[2..], [Command::Prepare { generation: N7 }]);
 }
 
 #[tokio::test]
