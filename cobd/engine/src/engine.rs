@@ -494,7 +494,6 @@ impl Engine {
             }
             Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
                 o.renew();
-                o.check_failures = 0;
                 if o.state.is_none() {
                     o.check_at = cx.now;
                 }

@@ -156,7 +156,7 @@ pub enum Body {
         /// The check could not tell: the state is the one that was known before.
         #[serde(default, skip_serializing_if = "is_default")]
         unclear: bool,
-        /// It was found where its failed attempts were to lead: they count no more.
+        /// It had been where it goes by itself for long: its failed attempts of before count no more.
         #[serde(default, skip_serializing_if = "is_default")]
         renewed: bool,
     },
@@ -408,7 +408,7 @@ impl Durable {
                 self.highest = self.highest.max(*generation);
                 self.forget_facts();
                 for cob in std::mem::take(&mut self.failing) {
-                    self.cobs.entry(cob).and_modify(|c| (c.failed, c.failures) = (false, 0));
+                    self.cobs.entry(cob).and_modify(|c| (c.failed, c.failures, c.unclear) = (false, 0, 0));
                 }
             }
             Body::Final { cob } => _ = self.finals.insert(cob.clone()),
@@ -475,6 +475,9 @@ impl Durable {
                 c.since = record.at;
             }
             Body::Checked { cob, state, failed, values, rests_on, unclear, renewed, .. } => {
+                if *unclear {
+                    self.failing.insert(cob.clone());
+                }
                 let c = self.cob(cob);
                 c.unclear = if *unclear { c.unclear.saturating_add(1) } else { 0 };
                 if *renewed {
@@ -550,7 +553,7 @@ impl Durable {
 
     /// Adds up who fails, where `cobs` has not come by records.
     fn find_failing(&mut self) {
-        let fails = self.cobs.iter().filter(|(_, c)| c.failed || c.failures > 0);
+        let fails = self.cobs.iter().filter(|(_, c)| c.failed || c.failures > 0 || c.unclear > 0);
         self.failing = fails.map(|(id, _)| id.clone()).collect();
     }
 

@@ -242,7 +242,7 @@ fn tell_record(body: &Body) -> String {
         Body::Checked { cob, unclear: true, .. } => format!("write: {cob} can't be told"),
         Body::Checked { cob, state: now, drift, renewed, .. } => {
             let drifted = if *drift { ", drifted" } else { "" };
-            let renewed = if *renewed { ", as its attempts were to bring about" } else { "" };
+            let renewed = if *renewed { ", and begins anew" } else { "" };
             format!("write: {cob} found {}{drifted}{renewed}", state(now))
         }
         Body::Lapsed { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),

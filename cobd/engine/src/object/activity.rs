@@ -32,13 +32,15 @@ struct Found {
     drift: bool,
     /// It could not tell, and another one was known before.
     unclear: bool,
-    /// Failed attempts count no more.
+    /// Failed attempts of long ago count no more.
     renewed: bool,
 }
 
 /// A check that could not tell is repeated after this time, doubling.
 const CHECK_RETRY: Span = Span::secs(1);
 const CHECK_RETRY_CAP: Span = Span::secs(60);
+/// A change object that was home for so long has nothing to do with the attempts before that.
+const STAYED: Span = Span::secs(60);
 /// From so many checks in a row that could not tell, the change object is shown as failed.
 pub(crate) const CHECKS_UNTIL_FAILED: u32 = 3;
 const RETRY_CAP: Span = Span::secs(60);
@@ -91,18 +93,24 @@ impl Object {
         let state = self.judge_content(found);
         let before = self.state;
         let drift = before.is_some_and(|b| b != state);
-        let aim = self.last.as_ref().map_or(self.home(), |last| last.to);
-        let renewed = (self.failed || self.failures > 0) && state == aim;
+        // It has given up, and its attempts have led there all the same. The next one that fails is the last again.
+        let lifted = self.failed && self.last.as_ref().is_some_and(|last| last.to == state);
+        if lifted {
+            self.failed = false;
+            self.failures = self.failures.min(self.retries_of_last());
+        }
+        // Attempts have nothing to do with what becomes of it so long after.
+        let stayed = before == Some(self.home()) && cx.now >= self.since + STAYED;
+        let renewed = drift && stayed && !self.failed && self.failures > 0;
         if renewed {
-            // Whatever its attempts said, they have led there.
-            (self.failed, self.failures, self.retry_at) = (false, 0, Time(0));
+            (self.failures, self.retry_at) = (0, Time(0));
         }
         // A check that exports nothing takes nothing back of what the action exported: that holds as long
         // as the state does.
         if before == Some(state) && (values.is_empty() || *self.values == values) {
-            if renewed || was_unclear {
+            if lifted || was_unclear {
                 self.error = self.error.take().filter(|_| self.failed);
-                self.record_check(cx, Found { renewed, ..Found::default() }, detail);
+                self.record_check(cx, Found::default(), detail);
             }
             return;
         }
@@ -124,13 +132,18 @@ impl Object {
     /// The on state was found, but what it rests on is no longer what it was started with.
     fn judge_content(&mut self, found: StateIx) -> StateIx {
         let spec = &self.spec;
+        if found == spec.kind.pre_remove {
+            // Nothing of it is there that could rest on anything.
+            self.rested_on = spec.rests_on;
+            return found;
+        }
         if found != spec.preferred {
             // Whoever brings an observed one back brings it back with what is there then.
             self.rested_on = self.rested_on.filter(|_| !spec.observe);
             return found;
         }
         match (self.rested_on, spec.kind.outdated) {
-            (Some(was), Some(outdated)) if spec.rests_on != Some(was) => outdated,
+            (Some(was), Some(outdated)) if spec.rests_on.unwrap_or(Fingerprint::NOTHING) != was => outdated,
             (Some(_) | None, Some(_) | None) => {
                 self.rested_on = spec.rests_on;
                 found
@@ -187,6 +200,13 @@ impl Object {
         self.last = Some(LastAction { from: from.0, to: to.0, attempt, since: cx.now });
         self.since = cx.now;
         self.resend_at = Time::NEVER;
+    }
+
+    /// How often the last action may be tried again.
+    fn retries_of_last(&self) -> u32 {
+        let Some(last) = &self.last else { return 0 };
+        let of = self.spec.kind.transitions.iter().find(|t| t.from == last.from && t.to == last.to);
+        of.map_or(0, |t| t.retries)
     }
 
     fn ends(&self, hop: u16) -> ((StateIx, StateId), (StateIx, StateId)) {

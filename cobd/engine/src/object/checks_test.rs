@@ -43,28 +43,70 @@ fn what_can_not_be_told_again_and_again_is_not_well_until_it_is_told() {
     assert!(b.engine.is_converged() && !status(&b).failed, "that it was told is known, too");
 }
 
+/// A check finds this one home, and the next one off again, after so long.
+fn home_for(b: &mut Bench, span: Span) -> Vec<String> {
+    b.found("h/x", "1");
+    assert!(b.engine.is_converged());
+    b.after(span);
+    b.event(Event::CheckWanted(id("h/x")));
+    b.found("h/x", "0")
+}
+
 #[test]
-fn attempts_that_have_led_where_they_were_to_count_no_more() {
-    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, retries 1"]);
-    for attempt in ["first", "second", "third"] {
-        b.ended("h/x", false);
-        let told = b.found("h/x", "1");
-        assert!(told[0].ends_with(", as its attempts were to bring about"), "{attempt}: {told:?}");
-        assert!(b.engine.is_converged() && status(&b).action.is_none(), "{attempt}");
-        b.event(Event::CheckWanted(id("h/x")));
-        let told = b.found("h/x", "0");
-        assert!(told.contains(&"act h/x 0 -> 1, attempt 1".to_owned()), "{attempt}: {told:?}");
-    }
-    // It has given up, and is there all the same.
+fn attempts_count_no_more_once_it_has_been_home_for_long() {
+    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, retries 2"]);
     b.ended("h/x", false);
-    b.found("h/x", "0");
-    b.after(Span::secs(60));
+    assert!(home_for(&mut b, Span::secs(70)).contains(&"act h/x 0 -> 1, attempt 1".to_owned()));
+    b.ended("h/x", false);
+    let told = home_for(&mut b, Span::secs(1));
+    assert_eq!(
+        told,
+        ["write: h/x found 0, drifted"],
+        "what comes up and does not stay has failed: the next one is the second"
+    );
+    assert!(b.after(Span::secs(60)).contains(&"act h/x 0 -> 1, attempt 2".to_owned()));
+    b.ended("h/x", false);
+    home_for(&mut b, Span::secs(1));
+    assert!(b.after(Span::secs(60)).contains(&"act h/x 0 -> 1, attempt 3".to_owned()));
+    b.ended("h/x", false);
+    assert!(status(&b).failed, "and so it gives up");
+}
+
+#[test]
+fn what_has_given_up_and_is_there_all_the_same_has_not_given_up() {
+    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, retries 0"]);
     b.ended("h/x", false);
     assert!(status(&b).failed);
     b.found("h/x", "1");
     assert!(!status(&b).failed && b.engine.is_converged());
     b.returns();
     assert!(!status(&b).failed && b.engine.is_converged());
+    // Where its attempts led is not known after a return: who has given up stays so until somebody says otherwise.
+    b.event(Event::CheckWanted(id("h/x")));
+    b.found("h/x", "0");
+    b.ended("h/x", false);
+    b.found("h/x", "0");
+    assert!(status(&b).failed);
+    b.returns();
+    b.event(Event::CheckWanted(id("h/x")));
+    b.found("h/x", "1");
+    assert!(status(&b).failed);
+}
+
+#[test]
+fn what_could_not_be_told_is_looked_at_anew_in_the_next_generation() {
+    let mut b = Bench::new(&[X]);
+    cant_tell(&mut b, 3);
+    assert!(status(&b).failed);
+    let bundle = std::sync::Arc::new(bundle(&[X, "h/y: 0 1, is 1, prefers 1"]));
+    let (generation, in_process) = (GenerationNumber(2), Vec::new());
+    b.event(Event::Go { generation, bundle: bundle.into(), in_process, order: free(2) });
+    assert!(!status(&b).failed, "nothing of it counts in this one");
+    b.found("h/y", "1");
+    b.not_told("h/x");
+    assert!(!status(&b).failed);
+    b.returns();
+    assert!(!status(&b).failed, "nor after a return");
 }
 
 #[test]

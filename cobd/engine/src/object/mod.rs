@@ -490,6 +490,9 @@ impl Object {
         self.failed = false;
         self.failures = 0;
         self.retry_at = Time(0);
+        if std::mem::take(&mut self.check_failures) > 0 {
+            self.check_at = Time(0);
+        }
         self.brake = Brake::default();
         self.probe.forget();
         self.changed();

@@ -54,3 +54,19 @@ fn what_an_observed_one_was_brought_up_with_is_not_known() {
     assert_eq!(begun(&mut b, go(2, X, Some(1))), [""; 0]);
     assert_eq!(begun(&mut b, go(3, X, Some(2))), ["act h/x outdated -> 1, attempt 1"]);
 }
+
+#[test]
+fn a_first_one_that_is_taken_back_changes_nothing() {
+    let mut b = Bench::new(&[X]);
+    b.event(go(2, X, Some(1)));
+    assert_eq!(begun(&mut b, go(3, X, None)), [""; 0]);
+}
+
+#[test]
+fn what_is_off_is_not_outdated_by_what_it_rests_on() {
+    let off = "h/x: 0 1 outdated, is 0, prefers 0";
+    let mut b = Bench::new(&[off]);
+    b.event(go(2, off, Some(1)));
+    assert_eq!(b.found("h/x", "0").iter().filter(|t| t.starts_with("act ")).count(), 0);
+    assert!(b.engine.is_converged());
+}

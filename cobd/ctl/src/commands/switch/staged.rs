@@ -563,7 +563,6 @@ fn no_good(entry: &HistoryEntry) -> Option<String> {
     match entry.event.as_str() {
         "drift" => Some(format!("others have changed {cob} during the gate")),
         "failed" => Some(format!("{cob} has given up during the gate: {detail}")),
-        "check" if entry.ok == Some(false) => Some(format!("{cob} could not be checked during the gate: {detail}")),
         "end" if entry.ok == Some(false) => Some(format!("an action of {cob} has failed during the gate: {detail}")),
         _ => None,
     }
@@ -575,6 +574,12 @@ fn unhealthy(cluster: &ClusterStatus, expected: &Expected) -> Option<Vec<String>
     let drifted: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(drift).map(|c| &c.id).collect();
     if !drifted.is_empty() {
         return Some(vec![format!("others have changed {}", list(drifted, 6))]);
+    }
+    // One check that can't tell is none of the three that make it fail; the last one before the others go is.
+    let unclear = |c: &&cob_types::status::CobStatus| c.action.as_ref().is_some_and(|a| a.to.is_none());
+    let unclear: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(unclear).map(|c| &c.id).collect();
+    if !unclear.is_empty() {
+        return Some(vec![format!("the state of {} can't be told: the last check has failed", list(unclear, 6))]);
     }
     match judge(cluster, expected) {
         Verdict::Converged(_) => None,
