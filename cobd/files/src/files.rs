@@ -451,10 +451,30 @@ impl Files {
         id: Option<&str>,
         choice: &Choice,
     ) -> Result<usize, FilesError> {
+        let ids = self.decided_by(cob, wanted, retire, path, id, choice)?;
+        let mut choices = self.choices(cob);
+        choices.extend(ids.iter().map(|id| (id.clone(), choice.clone())));
+        self.write_choices(cob, &choices)?;
+        Ok(ids.len())
+    }
+
+    /// The conflicts that such a decision would be about, by what names them; nothing is decided.
+    ///
+    /// # Errors
+    /// As [`Files::resolve`], as far as it shows before.
+    pub fn decided_by(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        retire: bool,
+        path: Option<&TreePath>,
+        id: Option<&str>,
+        choice: &Choice,
+    ) -> Result<Vec<String>, FilesError> {
         let current = self.store.managed(cob);
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?;
         let there: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).collect();
-        let ids: Vec<_> = there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).collect();
+        let ids: Vec<_> = there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).cloned().collect();
         if let (Some(_), [], [other, ..]) = (id, &ids[..], &there[..]) {
             let what = format!("{} was changed since the conflict in it was shown: look at it again", other.path);
             return Err(FilesError::NotThere(what));
@@ -467,10 +487,7 @@ impl Files {
         if ids.is_empty() {
             return Err(FilesError::NotThere(format!("{cob} has no conflict there")));
         }
-        let mut choices = self.choices(cob);
-        choices.extend(ids.iter().map(|id| ((*id).clone(), choice.clone())));
-        self.write_choices(cob, &choices)?;
-        Ok(ids.len())
+        Ok(ids)
     }
 
     fn choices(&self, cob: &str) -> BTreeMap<String, Choice> {

@@ -83,8 +83,9 @@ impl Daemon {
             drop(reply.send(Err(unknown(cob))));
             return;
         };
+        let asked_about = if let FilesQuery::Would(order) = &mut query { &mut **order } else { &mut query };
         if let FilesQuery::Diff { retire } | FilesQuery::Hunks { retire, .. } | FilesQuery::Resolve { retire, .. } =
-            &mut query
+            asked_about
         {
             *retire = status.retiring;
         }
@@ -510,7 +511,8 @@ fn order_about_files(cob: &CobId, query: &FilesQuery) -> Option<OrderRecord> {
         | FilesQuery::Log
         | FilesQuery::Show { .. }
         | FilesQuery::Hunks { .. }
-        | FilesQuery::Patch => None,
+        | FilesQuery::Patch
+        | FilesQuery::Would(_) => None,
     }
 }
 

@@ -362,8 +362,9 @@ impl Api {
         self.within(ORDER, |reply| Ask::Files { cob, query, who: None, reply }).await?
     }
 
-    /// Gives an order about files.
+    /// Gives an order about files. One about what is not there is refused before it is on record: nothing comes of it.
     pub(super) async fn order_files(&self, cob: CobId, query: FilesQuery, who: String) -> Result<FilesAnswer, Refusal> {
+        self.files(cob.clone(), FilesQuery::Would(Box::new(query.clone()))).await?;
         self.within(ORDER, |reply| Ask::Files { cob, query, who: Some(who), reply }).await?
     }
 

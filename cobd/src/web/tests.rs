@@ -458,3 +458,27 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
         assert_eq!(order.to_string(), words);
     }
 }
+
+/// An order is on record before it begins, so what can't begin is asked for first.
+#[tokio::test]
+async fn an_order_about_files_that_are_not_there_is_no_order() {
+    use crate::kinds::{FilesAnswer, FilesQuery};
+
+    let (tx, mut asked) = mpsc::channel(1);
+    let api = Api::new(tx, host_status().name);
+    let restore = |path: &str| FilesQuery::Restore { version: "4f5a".to_owned(), path: path.to_owned() };
+    let cob = || CobId::new("n1/a/b").expect("id");
+    let (none, there) = (restore("/etc/none"), restore("/etc/there"));
+    let refused = FilesQuery::Would(Box::new(none.clone()));
+    tokio::spawn(async move {
+        while let Some(Ask::Files { query, who, reply, .. }) = asked.recv().await {
+            let answer = FilesAnswer { text: who.unwrap_or_default(), ..FilesAnswer::default() };
+            let no = || Refusal::new(RefusalKind::Conflict, "it is not managed", "look");
+            assert!(!answer.text.is_empty() || matches!(query, FilesQuery::Would(_)), "{query:?}");
+            drop(reply.send(if query == refused { Err(no()) } else { Ok(answer) }));
+        }
+    });
+    let error = api.order_files(cob(), none, "alice".to_owned()).await.expect_err("refused");
+    assert!(error.error.contains("not managed"), "{error:?}");
+    assert_eq!(api.order_files(cob(), there, "alice".to_owned()).await.expect("done").text, "alice");
+}

@@ -355,3 +355,28 @@ async fn a_folder_that_somebody_has_made_anew_is_watched_again() {
     hint(&mut drifts).await;
     assert_eq!(bench.state(&context).await, "outdated");
 }
+
+#[tokio::test]
+async fn whether_an_order_would_be_followed_is_told_and_nothing_done() {
+    let mut bench = Bench::new();
+    let text = content(&bench, "one\n");
+    let context = bench.context(&file_tree(), &text);
+    fs::create_dir_all(bench.path("host")).expect("made");
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    let path = bench.path("host/x.conf");
+    fs::write(&path, "two\n").expect("written");
+    let version = bench.ask(&context, FilesQuery::Log).await.expect("told").versions[0].id.clone();
+    let would = |order| FilesQuery::Would(Box::new(order));
+    let restore = |version: &str, path: &Path| {
+        would(FilesQuery::Restore { version: version.to_owned(), path: path.to_str().expect("text").to_owned() })
+    };
+    bench.ask(&context, restore(&version, &path)).await.expect("it would");
+    assert_eq!(fs::read_to_string(&path).expect("read"), "two\n");
+    let why = bench.ask(&context, restore(&version, &bench.path("host/none"))).await.expect_err("not there");
+    assert!(why.contains("is not managed"), "{why}");
+    bench.ask(&context, restore("ffffffff", &path)).await.expect_err("no such version");
+    let decide =
+        would(FilesQuery::Resolve { path: None, conflict: None, choice: cob_files::Choice::Ours, retire: false });
+    let why = bench.ask(&context, decide).await.expect_err("no conflict");
+    assert!(why.contains("no conflict"), "{why}");
+}

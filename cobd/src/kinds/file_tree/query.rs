@@ -52,6 +52,8 @@ pub enum FilesQuery {
         /// Which file.
         path: String,
     },
+    /// Whether what an order is about is there: nothing is done.
+    Would(Box<Self>),
 }
 
 /// The answer.
@@ -160,6 +162,24 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
         FilesQuery::Restore { version, path } => {
             files.restore(need.cob(), &version, &TreePath::new(&path)?)?;
             plain(format!("{path} is as it was in version {}", version.chars().take(12).collect::<String>()))
+        }
+        FilesQuery::Would(order) => {
+            match *order {
+                FilesQuery::Resolve { path: which, conflict, choice, retire } => {
+                    let (which, wanted) = (path(&which)?, need.wanted()?);
+                    files.decided_by(need.cob(), &wanted, retire, which.as_ref(), conflict.as_deref(), &choice)?;
+                }
+                FilesQuery::Restore { version, path } => {
+                    files.content(need.cob(), &version, &TreePath::new(&path)?)?;
+                }
+                FilesQuery::Diff { .. }
+                | FilesQuery::Log
+                | FilesQuery::Show { .. }
+                | FilesQuery::Hunks { .. }
+                | FilesQuery::Patch
+                | FilesQuery::Would(_) => {}
+            }
+            plain(String::new())
         }
     })
 }
