@@ -1,6 +1,6 @@
 //! The orders of switches that a new generation carries: to it from those before it, and back to them.
 
-use cob_depot::{Depot, DepotError};
+use cob_depot::{Depot, DepotError, stands_for};
 use cob_types::generation::MAX_MANIFEST;
 use cob_types::{CobId, Generation, GenerationNumber, Manifest, SwitchOrder, codec};
 
@@ -24,7 +24,7 @@ pub fn give_orders(
     depot: Option<&Depot>,
 ) -> Result<Vec<Diagnostic>, DepotError> {
     let (from, to) = (before.manifest.generation, generation.manifest.generation);
-    if from != GenerationNumber(0) && before.manifest.asks_for_the_same(&generation.manifest) {
+    if from != GenerationNumber(0) && stands_for(&before.manifest, &generation.manifest) {
         // It will not be published.
         return Ok(Vec::new());
     }

@@ -293,7 +293,7 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     assert_eq!(log["generations"][0]["signed_by"], json!(both));
     assert!(desk.run("show --depot DEPOT").2.contains("generation 2 is signed by"));
 
-    let (_, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --no-way-back --sign-with {file}"));
+    let (_, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {file}"));
     assert!(out.contains("generation 2 asks for the same already"), "{out}{err}");
     assert!(!err.contains("has not signed it"), "{err}");
     // A third: what is there already it does not sign unasked.
@@ -334,6 +334,28 @@ fn no_generation_leads_back_behind_one_that_mends_a_hole() {
     assert_eq!(ways_back(&desk, 5), [4]);
     generate(6, "");
     assert_eq!(ways_back(&desk, 6), [5, 4]);
+}
+
+#[test]
+fn what_is_published_already_can_mend_a_hole_later() {
+    let desk = Desk::new();
+    let generate = |size: u32, more: &str| {
+        desk.model(&with_keys(true).replace("size: 1", &format!("size: {size}")));
+        let (status, out, err) = desk.run(&format!("generate MODEL --depot DEPOT{more}"));
+        assert_eq!(status, 0, "{err}");
+        out
+    };
+    generate(1, "");
+    generate(2, "");
+    let said = generate(2, " --no-way-back");
+    assert!(!said.contains("asks for the same already"), "{said}");
+    assert_eq!(ways_back(&desk, 3), [0; 0]);
+    for more in [" --no-way-back", ""] {
+        let said = generate(2, more);
+        assert!(said.contains("generation 3 asks for the same already"), "once is enough: {said}");
+    }
+    generate(3, "");
+    assert_eq!(ways_back(&desk, 4), [3]);
 }
 
 #[test]

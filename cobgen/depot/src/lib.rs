@@ -45,4 +45,4 @@ mod testing;
 pub use depot::{Counts, Depot, LogEntry};
 pub use error::{DepotError, PublishError};
 pub use outcomes::Outcomes;
-pub use publish::{Author, Publication, Published};
+pub use publish::{Author, Publication, Published, stands_for};

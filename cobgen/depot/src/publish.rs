@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use cob_types::generation::FORMAT;
 use cob_types::trust::Signed;
-use cob_types::{Bundle, Generation, GenerationNumber, HostName};
+use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cob_types::{canonical, codec};
 use git2::{ErrorCode, Oid, Signature};
 use rayon::prelude::*;
@@ -153,7 +153,7 @@ impl Depot {
         let latest = self.latest()?;
         if let Some(number) = latest {
             let old = self.read_manifest(number)?;
-            if old.asks_for_the_same(new) {
+            if stands_for(&old, new) {
                 return Ok(Some(Published::Unchanged(number)));
             }
         }
@@ -218,6 +218,13 @@ impl Depot {
             outcome => Ok(outcome.map_err(DepotError::git(format!("can't set {name}")))?),
         }
     }
+}
+
+/// Whether a generation that is there serves for a new one, which then need not be published: it asks for the same, and
+/// no later generation leads back behind it where none may lead back behind the new one.
+#[must_use]
+pub fn stands_for(old: &Manifest, new: &Manifest) -> bool {
+    old.asks_for_the_same(new) && (old.mends || !new.mends)
 }
 
 /// Whether there is room for so many bytes.
