@@ -58,6 +58,26 @@ fn a_first_one_stays_where_it_was_whatever_gives_its_name() {
 }
 
 #[test]
+fn lists_of_immutable_partials_are_joined() {
+    let model = |shop: &str| {
+        format!(
+            "services: {{db: {{cobs: {{x: {{kind: noop}}}}}}, app: {{cobs: {{x: {{kind: noop}}}}}}, web: {{cobs: {{x: {{kind: noop}}}}}}}}\n\
+             templates:\n  base: {{partial: true, immutable: true, compatibility: {{services: [db]}}, defaults: {{services: [db]}}}}\n  \
+               more: {{partial: true, immutable: true, compatibility: {{services: [app]}}, defaults: {{services: [app]}}}}\n  \
+               shop: {{includes: [base, more]{shop}}}\n\
+             clusters: {{mine: {{template: shop, nodes: [n1]}}}}\n"
+        )
+    };
+    assert_eq!(ids(&model(""), &[]), ["n1/app/x", "n1/db/x"]);
+    let told = attempt(&model(", compatibility: {services: [web]}"), &[]).expect_err("widened by who includes them");
+    assert!(told.contains("the list of compatible services can't be changed"), "{told}");
+    // An immutable partial that includes another is one that includes it.
+    let told = attempt(&model("").replace("more: {partial", "more: {includes: [base], partial"), &[]);
+    let told = told.expect_err("widened by a partial");
+    assert!(told.contains("the partial template `base` is immutable"), "{told}");
+}
+
+#[test]
 fn who_was_not_there_is_not_asked_what_he_would_have_been() {
     // The name can't be made on n1, which is not the first: nobody needs it there.
     let model = "services: {db: {cobs: {\"{{ host.vars.list[1] }}\": {kind: noop, place: first}}}}\n\

@@ -337,7 +337,7 @@ impl Template {
             }
         }
         for (partial, fixed) in self.fixed.iter().filter(|(n, _)| n != name) {
-            fixed.hold(partial, &self.defaults, Some(self), report);
+            fixed.hold(partial, &self.defaults, Some((name, self)), report);
         }
     }
 
@@ -395,8 +395,9 @@ impl Template {
         }
     }
 
-    /// Reports what was changed of the words of an immutable partial, which this is.
-    pub(super) fn hold(&self, partial: &str, defaults: &Defaults, all: Option<&Self>, report: &mut Report<'_>) {
+    /// Reports what was changed of the words of an immutable partial, which this is: in `defaults`, and in `all` of a
+    /// template that includes it, with its name.
+    pub(super) fn hold(&self, partial: &str, defaults: &Defaults, all: Option<(&str, &Self)>, report: &mut Report<'_>) {
         let mut same = |what: String, fixed: Option<Mark>, now: Option<Mark>| {
             if let (Some(fixed), Some(now)) = (fixed, now)
                 && fixed != now
@@ -423,15 +424,21 @@ impl Template {
                 same(format!("`config.{}`", way[..depth].join(".")), Some(fixed), Some(now));
             }
         });
-        let Some(all) = all else { return };
+        let Some((name, all)) = all else { return };
         same("the preference".to_owned(), mark(self.preference.as_ref()), mark(all.preference.as_ref()));
-        for (what, fixed, now) in [
-            ("compatible services", &self.services, &all.services),
-            ("compatible hardware types", &self.hardwaretypes, &all.hardwaretypes),
-            ("compatible image types", &self.imagetypes, &all.imagetypes),
-        ] {
-            for more in now.iter().filter(|n| !fixed.iter().any(|f| f.value == n.value)) {
-                same(format!("the list of {what}"), mark(fixed.first()), Some(more.mark));
+        let lists: [(&str, fn(&Self) -> &Vec<Marked<String>>); 3] = [
+            ("compatible services", |t| &t.services),
+            ("compatible hardware types", |t| &t.hardwaretypes),
+            ("compatible image types", |t| &t.imagetypes),
+        ];
+        for (what, list) in lists {
+            // What other immutable partials bring is no change by who includes them.
+            let brought = |new: &str| {
+                let mut others = all.fixed.iter().filter(|(other, _)| other != name);
+                others.any(|(_, other)| list(other).iter().any(|o| o.value == new))
+            };
+            for more in list(all).iter().filter(|n| !brought(&n.value)) {
+                same(format!("the list of {what}"), mark(list(self).first()), Some(more.mark));
             }
         }
         same("the least size".to_owned(), mark(self.min.as_ref()), mark(all.min.as_ref()));
