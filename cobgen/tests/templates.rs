@@ -58,6 +58,29 @@ fn a_first_one_stays_where_it_was_whatever_gives_its_name() {
 }
 
 #[test]
+fn a_first_one_whose_name_changes_stays_where_its_service_is() {
+    let model = |cobs: &str| {
+        format!(
+            "services: {{db: {{cobs: {{{cobs}}}}}}}\n\
+             clusters: {{c: {{services: {{db: [n1, n2]}}, config: {{version: 2}}}}}}"
+        )
+    };
+    let first = |name: &str| format!("\"{name}\": {{kind: noop, place: first}}");
+    let schema = first("schema-{{ cluster.config.version }}");
+    assert_eq!(ids(&model(&schema), &["n2/db/schema-1"]), ["n2/db/schema-2"]);
+    assert_eq!(ids(&model(&schema), &["n2/db/schema-1", "n1/db/schema-2"]), ["n1/db/schema-2"], "the very name counts");
+    assert_eq!(ids(&model(&schema), &["n2/db/schemata-1", "n2/other/schema-1"]), ["n1/db/schema-2"]);
+    let around = first("v{{ cluster.config.version }}-of-{{ cluster.config.version }}-now");
+    assert_eq!(ids(&model(&around), &["n2/db/v1-of-1-now"]), ["n2/db/v2-of-2-now"]);
+    assert_eq!(ids(&model(&around), &["n2/db/v1-of-now"]), ["n1/db/v2-of-2-now"]);
+    // What fits another entry better is of that one.
+    let both = format!("{schema}, {}", first("schema-of-{{ cluster.config.version }}"));
+    assert_eq!(ids(&model(&both), &["n2/db/schema-of-1"]), ["n1/db/schema-2", "n2/db/schema-of-2"]);
+    let fixed = format!("{schema}, schema-cache: {{kind: noop, place: n2}}");
+    assert_eq!(ids(&model(&fixed), &["n2/db/schema-cache"]), ["n1/db/schema-2", "n2/db/schema-cache"]);
+}
+
+#[test]
 fn lists_of_immutable_partials_are_joined() {
     let model = |shop: &str| {
         format!(

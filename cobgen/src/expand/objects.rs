@@ -268,7 +268,7 @@ impl Maker<'_> {
         for (cob, cob_entry) in entry.cobs.iter() {
             let mut nowhere = true;
             for (cluster, placement) in &placements {
-                for node in self.nodes(*cluster, &shared, cob, cob_entry, placement, report) {
+                for node in self.nodes((*cluster, &shared), cob, cob_entry, placement, &entry.cobs, report) {
                     nowhere = false;
                     self.on_node(*cluster, &shared, cob, cob_entry, node, report);
                 }

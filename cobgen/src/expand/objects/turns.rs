@@ -13,7 +13,7 @@ use crate::expand::clusters::Placement;
 use crate::expand::hosts::Host;
 use crate::expand::scope::Scope;
 use crate::expand::template::is_template;
-use crate::model::{CobEntry, HostPick, Marked, Node, Placed};
+use crate::model::{CobEntry, HostPick, Marked, Named, Node, Placed};
 
 /// A turn of an entry's loops.
 pub(super) struct Turn {
@@ -25,14 +25,14 @@ pub(super) struct Turn {
 }
 
 impl Maker<'_> {
-    /// The nodes of its service that a change object is on.
+    /// The nodes of its service that a change object is on; `beside` are all entries of the service.
     pub(super) fn nodes<'p>(
         &self,
-        cluster: usize,
-        service: &str,
+        (cluster, service): (usize, &str),
         cob: &Marked<String>,
         entry: &CobEntry,
         placement: &'p Placement,
+        beside: &Named<CobEntry>,
         report: &mut Report<'_>,
     ) -> Vec<&'p HostName> {
         let all = &placement.nodes;
@@ -43,7 +43,13 @@ impl Maker<'_> {
                     false => self.previous.contains(&*format!("{host}/{service}/{}", cob.value)),
                     true => self.would_be(cluster, service, cob, entry, host, report),
                 };
-                all.iter().find(|h| was_there(h)).or_else(|| all.first()).into_iter().collect()
+                let there = all.iter().find(|h| was_there(h)).or_else(|| {
+                    // What gives its name may have another value now.
+                    let names = beside.iter().map(|(other, _)| other.value.as_str());
+                    let before = is_template(&cob.value).then(|| Before::of(&cob.value, names)).flatten()?;
+                    all.iter().find(|host| self.names_before(host, service).any(|name| before.made(name)))
+                });
+                there.or_else(|| all.first()).into_iter().collect()
             }
             Some((Placed::On(pick), mark)) => {
                 if let HostPick::Host(name) = pick
@@ -62,6 +68,13 @@ impl Maker<'_> {
         }
     }
 
+    /// The names that a service's change objects on a host had before.
+    fn names_before(&self, host: &HostName, service: &str) -> impl Iterator<Item = &str> {
+        let prefix = format!("{host}/{service}/");
+        let from = self.previous.range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded));
+        from.map_while(move |id| id.as_str().strip_prefix(&*prefix))
+    }
+
     /// Whether one of the change objects that an entry makes on a host was there before. Nothing is told: what is
     /// wrong with one that is made is told when it is.
     fn would_be(
@@ -73,10 +86,7 @@ impl Maker<'_> {
         host: &HostName,
         report: &Report<'_>,
     ) -> bool {
-        let prefix = format!("{host}/{service}/");
-        let mut before = self.previous.range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded));
-        let (Some(found), true) =
-            (self.world.hosts.0.get(host), before.next().is_some_and(|id| id.as_str().starts_with(&prefix)))
+        let (Some(found), true) = (self.world.hosts.0.get(host), self.names_before(host, service).next().is_some())
         else {
             return false;
         };
@@ -144,6 +154,52 @@ impl Maker<'_> {
         }
         (true, made)
     }
+}
+
+/// Which names an entry can have made before: those that have the literal parts of its name, and not as much of another
+/// entry's.
+struct Before<'a> {
+    own: Vec<&'a str>,
+    others: Vec<Vec<&'a str>>,
+}
+
+impl<'a> Before<'a> {
+    /// None: nothing of the name is literal, so that any would do.
+    fn of(own: &'a str, all: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let length = |parts: &[&str]| parts.iter().map(|p| p.len()).sum::<usize>();
+        let others = all.filter(|name| *name != own).map(literal_parts);
+        let own = literal_parts(own);
+        let least = length(&own);
+        (least > 0).then(|| Self { others: others.filter(|parts| length(parts) >= least).collect(), own })
+    }
+
+    fn made(&self, name: &str) -> bool {
+        fits(&self.own, name) && !self.others.iter().any(|other| fits(other, name))
+    }
+}
+
+/// The texts before, between and after the expressions of a template.
+fn literal_parts(template: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min() {
+        let end = match rest.as_bytes()[at + 1] {
+            b'{' => "}}",
+            b'%' => "%}",
+            _ => "#}",
+        };
+        parts.push(&rest[..at]);
+        rest = rest[at..].find(end).map_or("", |length| &rest[at + length + end.len()..]);
+    }
+    parts.push(rest);
+    parts
+}
+
+/// Whether a name has these parts in this order, the first at its start and the last at its end.
+fn fits(parts: &[&str], name: &str) -> bool {
+    let [first, between @ .., last] = parts else { return parts.first().is_some_and(|only| *only == name) };
+    let Some(inner) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
+    between.iter().try_fold(inner, |rest, part| rest.find(part).map(|at| &rest[at + part.len()..])).is_some()
 }
 
 /// The values of the loop variables for each turn; without loops one turn without any.
