@@ -619,6 +619,32 @@ fn what_is_not_whole_in_a_depot_is_found() {
 }
 
 #[test]
+fn durations_come_from_the_standard_input() {
+    let desk = Desk::new();
+    desk.generate();
+    std::fs::write(desk.path("times"), "\"*\": 7s\n").expect("written");
+    let depot = desk.path("depot");
+    let plan = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cobgen"));
+        command.args(["plan", "--from", "0", "--to", "1", "--depot"]).arg(&depot).args(more);
+        let input = std::fs::File::open(desk.path("times")).expect("opened");
+        let out = command.stdin(input).output().expect("run");
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stdout).into_owned(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    let (status, planned, told) = plan(&["--durations", "-"]);
+    assert_eq!(status, Some(0), "{told}");
+    let file = desk.path("times").display().to_string();
+    assert_eq!(planned, plan(&["--durations", &file]).1);
+    assert_ne!(planned, plan(&[]).1);
+    let (status, _, told) = plan(&["--durations", "-", "--states", "-"]);
+    assert!(status == Some(2) && told.contains("can't both be the standard input"), "{told}");
+}
+
+#[test]
 fn a_home_that_can_not_be_read_is_named() {
     let desk = Desk::new();
     let home = desk.path("home");

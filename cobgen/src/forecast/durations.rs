@@ -95,12 +95,12 @@ pub(super) struct Looked {
     pub(super) known: bool,
 }
 
-/// Reads a file of durations; the error says what is wrong with it.
+/// Reads a file of durations, or with `-` the standard input; the error says what is wrong with it.
 ///
 /// # Errors
 /// In words.
 pub fn read(path: &Path) -> Result<Durations, String> {
-    let text = input::read_text(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    let text = input::read_given(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     Durations::of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
 }
 

@@ -86,6 +86,9 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
     let Some(path) = args.depot.clone().or_else(of_environment) else {
         return bad("where are the generations? Name the depot with --depot".to_owned(), "usage", terminal);
     };
+    if [&args.durations, &args.switch.states].iter().all(|file| file.as_deref() == Some(Path::new("-"))) {
+        return bad("--durations and --states can't both be the standard input".to_owned(), "usage", terminal);
+    }
     let durations = match args.durations.as_deref().map(durations::read).transpose() {
         Ok(durations) => durations.unwrap_or_default(),
         Err(error) => return bad(error, "durations", terminal),
