@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Ok(signer) => signer,
         Err(error) => return tell_key(&error, args.json, terminal),
     };
-    let vault = args.keys.vault(key.as_deref());
+    let vault = args.keys.vault(&args.model, key.as_deref());
     let instead_of: Vec<GenerationNumber> = args.instead_of.iter().copied().map(GenerationNumber).collect();
     let options = Options {
         message: &args.message,

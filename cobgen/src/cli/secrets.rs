@@ -13,20 +13,30 @@ pub(super) struct Keys {
     secret_key: Option<PathBuf>,
     /// The site's key, which ids of secrets are made with; `generate` makes it on first use [default:
     /// secrets.key beside the publisher's key (--secret-key, or what it signs with), or
-    /// $XDG_CONFIG_HOME/cob/secrets.key if it is there alone]
+    /// $XDG_CONFIG_HOME/cob/secrets.key if it is there alone, or the key to sign with is named by --sign-with]
     #[arg(long, value_name = "FILE", env = "COB_SITE_KEY")]
     site_key: Option<PathBuf>,
 }
 
 impl Keys {
-    /// What finds and seals the secrets of a generation that is signed with this key.
-    pub(super) fn vault(&self, signing_key: Option<&Path>) -> Vault {
-        Vault::new(self.site_key.as_deref(), self.secret_key.as_deref()).signing_with(signing_key)
+    /// What finds and seals the secrets of a generation of the model that is signed with this key.
+    pub(super) fn vault(&self, model: &Path, signing_key: Option<&Path>) -> Vault {
+        let vault = self.given().signing_with(signing_key);
+        let whole = |key: &Path| key.canonicalize().unwrap_or_else(|_| key.to_owned());
+        if signing_key.map(whole) == publisher_key(model).as_deref().map(whole) { vault } else { vault.once() }
     }
 
     /// What finds the secrets of a model that is only asked about.
     pub(super) fn reading(&self, model: &Path) -> Vault {
-        let signing_key = std::env::var_os("COB_PUBLISHER_KEY").map(PathBuf::from).or_else(|| key_beside(model));
-        self.vault(signing_key.as_deref()).reading()
+        self.given().signing_with(publisher_key(model).as_deref()).reading()
     }
+
+    fn given(&self) -> Vault {
+        Vault::new(self.site_key.as_deref(), self.secret_key.as_deref())
+    }
+}
+
+/// The key that a model is signed with where none is named on the command line.
+fn publisher_key(model: &Path) -> Option<PathBuf> {
+    std::env::var_os("COB_PUBLISHER_KEY").map(PathBuf::from).or_else(|| key_beside(model))
 }

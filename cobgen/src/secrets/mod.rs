@@ -35,6 +35,8 @@ pub struct Vault {
     site_key: Option<PathBuf>,
     secret_key: Option<PathBuf>,
     signing_key: Option<PathBuf>,
+    /// Other commands do not look beside the key that signs.
+    signing_once: bool,
     /// The user's configuration folder.
     user: Option<PathBuf>,
     /// It answers a question: nothing is written.
@@ -51,6 +53,7 @@ impl Vault {
             site_key: site_key.map(Path::to_owned),
             secret_key: secret_key.map(Path::to_owned),
             signing_key: None,
+            signing_once: false,
             user: site::of_user(),
             only_reads: false,
             loaded: OnceCell::new(),
@@ -61,6 +64,13 @@ impl Vault {
     #[must_use]
     pub fn signing_with(self, key: Option<&Path>) -> Self {
         Self { signing_key: key.map(Path::to_owned), ..self }
+    }
+
+    /// The key to sign with was named for one command: other commands do not look beside it, so a site's key is made
+    /// there only where there is no other place.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { signing_once: true, ..self }
     }
 
     /// For a question: no site's key is made. Where there is none, and no secret was ever sealed under one, ids are
@@ -117,8 +127,13 @@ impl Vault {
         if let Some(key) = self.loaded.get() {
             return Ok(key);
         }
-        let publisher: Vec<&Path> = [&self.secret_key, &self.signing_key].into_iter().flatten().map(|k| &**k).collect();
-        let path = site::path(self.site_key.as_deref(), &publisher, self.user.as_deref())?;
+        let (signing, once) = match self.signing_once {
+            true => (None, self.signing_key.as_deref()),
+            false => (self.signing_key.as_deref(), None),
+        };
+        let publisher = self.secret_key.as_deref().into_iter().chain(signing).collect();
+        let places = site::Places { publisher, once, user: self.user.as_deref() };
+        let path = site::path(self.site_key.as_deref(), &places)?;
         let (key, made) = match site::read(&path)? {
             Some(key) => (key, false),
             None if !after.sealed.is_empty() && (self.only_reads || self.site_key.is_none()) => {

@@ -13,15 +13,28 @@ use zeroize::Zeroizing;
 /// The name of its file.
 const FILE: &str = "secrets.key";
 
-/// Where it is, or belongs: as said, else beside one of the publisher's key files, else in the user's configuration
-/// folder. The first place that has one counts, and of those that have none the first.
-pub(super) fn path(said: Option<&Path>, publisher: &[&Path], user: Option<&Path>) -> Result<PathBuf, String> {
+/// Where the site's key may be that nobody has named.
+#[derive(Debug, Default)]
+pub(super) struct Places<'a> {
+    /// The publisher's key files.
+    pub(super) publisher: Vec<&'a Path>,
+    /// A key file that is named for one command: others do not look beside it.
+    pub(super) once: Option<&'a Path>,
+    /// The user's configuration folder.
+    pub(super) user: Option<&'a Path>,
+}
+
+/// Where it is, or belongs: as said, else beside one of the key files, else in the user's configuration folder. The
+/// first place that has one counts; of those that have none the first, and that of the key for one command last.
+pub(super) fn path(said: Option<&Path>, places: &Places<'_>) -> Result<PathBuf, String> {
     if let Some(path) = said {
         return Ok(path.to_owned());
     }
-    let beside = publisher.iter().map(|key| key.with_file_name(FILE));
-    let places: Vec<PathBuf> = beside.chain(user.map(|folder| folder.join(FILE))).collect();
-    places.iter().find(|place| place.exists()).or_else(|| places.first()).cloned().ok_or_else(|| {
+    let beside = |key: &Path| key.with_file_name(FILE);
+    let publisher: Vec<PathBuf> = places.publisher.iter().map(|key| beside(key)).collect();
+    let (once, user) = (places.once.map(beside), places.user.map(|folder| folder.join(FILE)));
+    let there = publisher.iter().chain(&once).chain(&user).find(|place| place.exists());
+    there.or_else(|| publisher.iter().chain(&user).chain(&once).next()).cloned().ok_or_else(|| {
         "the model uses secrets, and there is no place for the site's key: say `--site-key FILE`".to_owned()
     })
 }
@@ -105,14 +118,19 @@ mod tests {
         for folder in ["a", "b", "user"] {
             fs::create_dir(at(folder)).expect("made");
         }
-        let found = || path(None, &[&secret, &signing], Some(&user));
+        let places = |publisher, once, user| Places { publisher, once, user };
+        let found = || path(None, &places(vec![&secret, &signing], None, Some(&user)));
         assert_eq!(found(), Ok(at("a/secrets.key")));
-        assert_eq!(path(None, &[], Some(&user)), Ok(at("user/secrets.key")));
-        assert!(path(None, &[], None).expect_err("no place").contains("--site-key"));
+        assert_eq!(path(None, &places(vec![], None, Some(&user))), Ok(at("user/secrets.key")));
+        assert!(path(None, &Places::default()).expect_err("no place").contains("--site-key"));
+        let for_once = |user| path(None, &places(vec![], Some(&signing), user));
+        assert_eq!(for_once(Some(&user)), Ok(at("user/secrets.key")), "others would not look beside it");
+        assert_eq!(for_once(None), Ok(at("b/secrets.key")));
         // One that was made elsewhere before goes on being found.
         for place in ["user/secrets.key", "b/secrets.key", "a/secrets.key"] {
             make(&at(place)).expect("made");
             assert_eq!(found(), Ok(at(place)));
         }
+        assert_eq!(for_once(Some(&user)), Ok(at("b/secrets.key")));
     }
 }

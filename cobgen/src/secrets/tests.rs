@@ -256,3 +256,17 @@ fn the_first_site_key_is_made_beside_the_key_that_signs() {
     assert!(found.len() == 1 && found[0].code == "new-site-key", "{found:#?}");
     assert!(publisher.with_file_name("secrets.key").exists());
 }
+
+#[test]
+fn no_site_key_is_made_where_questions_do_not_look() {
+    let site = Site::new();
+    let at = |name: &str| site.folder.path().join(name);
+    let named = at("elsewhere/ann.key");
+    let vault = || Vault { user: Some(at("user")), ..Vault::new(None, None) };
+    let found = vault().signing_with(Some(&named)).once().settle(&mut site.draft(), &After::default());
+    assert!(found.len() == 1 && found[0].code == "new-site-key", "{found:#?}");
+    assert!(at("user/secrets.key").exists() && !named.with_file_name("secrets.key").exists());
+    // Whoever asks about the next generation names no key to sign with.
+    let after = After::of(&site.make(&After::default()).generation);
+    assert_eq!(vault().reading().settle(&mut site.draft(), &after), []);
+}
