@@ -98,8 +98,8 @@ pub struct PlanArgs {
     /// Print the order as a graph for Graphviz
     #[arg(long, conflicts_with = "json")]
     pub dot: bool,
-    /// How long transitions take, as `cobctl durations --transitions` prints it, in place of what the histories say now; `-` is
-    /// the standard input
+    /// How long transitions take, as `cobctl durations --transitions` prints it, in place of what the histories say now;
+    /// `-` is the standard input
     #[arg(long, value_name = "FILE")]
     pub durations: Option<PathBuf>,
     /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
