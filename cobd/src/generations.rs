@@ -467,11 +467,12 @@ fn return_note(from: GenerationNumber) -> String {
 
 impl Prepared {
     /// Looks at every kind and change object with the eyes of the back ends, but for those that stand so in a generation that
-    /// was accepted before.
+    /// was accepted before; on a way back at the kinds alone: what was gone to once was accepted then, and a back end that has
+    /// become stricter since must not bar it. Checks and moves tell of it.
     ///
     /// # Errors
     /// Every fault found, in words.
-    pub fn accept(&self, kinds: &Kinds, before: Option<&Self>) -> Result<(), FetchError> {
+    pub fn accept(&self, kinds: &Kinds, before: Option<&Self>, is_back: bool) -> Result<(), FetchError> {
         let mut faults = Vec::new();
         for kind in self.bundle.kinds().values() {
             faults.extend(kinds.accept(kind).err().map(|e| e.to_string()));
@@ -484,7 +485,7 @@ impl Prepared {
                 &nothing
             }
         };
-        for cob in self.bundle.differences(before).filter_map(|d| d.now) {
+        for cob in self.bundle.differences(before).filter_map(|d| d.now.filter(|_| !is_back)) {
             if let Some(kind) = self.bundle.kinds().get(&cob.kind) {
                 faults.extend(kinds.accept_cob(kind, &cob).err().map(|e| e.to_string()));
             }

@@ -267,7 +267,7 @@ impl Daemon {
                         return Ok(prepared.clone());
                     }
                     let prepared = generations.fetch(generation, leaving, accepted.as_ref())?;
-                    prepared.accept(&kinds, accepted.as_ref())?;
+                    prepared.accept(&kinds, accepted.as_ref(), generation < active)?;
                     crate::identity::check(&prepared.manifest, &host, &key_file)
                         .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
                     Ok(prepared)

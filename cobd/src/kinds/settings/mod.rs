@@ -162,8 +162,7 @@ impl<S: Setting> Native for S {
     }
 
     fn accept(&self, content: &str) -> Result<(), String> {
-        // Not whether it is sound: a way back may lead to what an earlier program took. Checks and moves tell of it.
-        self.read(content, "").map(drop)
+        self.read(content, "")?.sound()
     }
 
     fn check(&self, call: &Call) -> Result<Found, String> {
