@@ -426,7 +426,7 @@ impl Template {
         });
         let Some((name, all)) = all else { return };
         same("the preference".to_owned(), mark(self.preference.as_ref()), mark(all.preference.as_ref()));
-        let lists: [(&str, fn(&Self) -> &Vec<Marked<String>>); 3] = [
+        let lists: [(&str, NamesOf<Self>); 3] = [
             ("compatible services", |t| &t.services),
             ("compatible hardware types", |t| &t.hardwaretypes),
             ("compatible image types", |t| &t.imagetypes),
@@ -460,6 +460,9 @@ impl Template {
         }
     }
 }
+
+/// A list of names that something has.
+type NamesOf<T> = fn(&T) -> &Vec<Marked<String>>;
 
 impl Rule {
     fn count(&mut self, written: &QuantitiesEntry, report: &mut Report<'_>) {
