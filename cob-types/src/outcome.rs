@@ -232,20 +232,24 @@ pub struct CobOutcome {
     pub error: String,
 }
 
+/// The generation that a text begins with.
+fn leading_number(text: &str) -> Option<GenerationNumber> {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().map(GenerationNumber)
+}
+
 impl HistoryEntry {
     /// The generation that a word like `go` or `cancel` is about.
     #[must_use]
     pub fn about(&self) -> Option<GenerationNumber> {
         let (_, rest) = self.detail.split_once("generation ")?;
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse().ok().map(GenerationNumber)
+        leading_number(rest)
     }
 
     /// Where a `return` leads: `from generation 8 to 7`.
     fn leads_to(&self) -> Option<GenerationNumber> {
         let (_, rest) = self.detail.strip_prefix("from generation ")?.split_once(" to ")?;
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse().ok().map(GenerationNumber)
+        leading_number(rest)
     }
 
     /// Who gave an order.

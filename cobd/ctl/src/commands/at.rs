@@ -71,7 +71,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
     let mut first = folding.picture(&lost);
     narrow(&mut first, &args.only);
     let mut pictures = vec![first];
-    let exit = match second.map(|second| second.picture(&lost)) {
+    let mut exit = match second.map(|second| second.picture(&lost)) {
         None => tell(&context, screen, &pictures[0])?,
         Some(mut second) => {
             narrow(&mut second, &args.only);
@@ -81,7 +81,6 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
     };
     let there = pictures.iter().flat_map(|picture| &picture.hosts).flat_map(|host| &host.cobs);
     let there: BTreeSet<_> = there.map(|cob| &cob.id).collect();
-    let mut exit = exit;
     for which in &args.only {
         if let Which::Cob(cob) = which
             && !there.contains(cob)

@@ -461,23 +461,19 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// It has left: who waits for that hears of it, where its host is asked and answers.
+/// It has left.
 fn has_left(cob: &CobId, host: &HostStatus) -> Cause {
-    if host.says_final {
-        Cause::on_its_way("has left: word of it is on the way")
-    } else {
-        Cause::says_nothing(cob, host)
-    }
+    heard_of(cob, host, "has left: word of it is on the way")
 }
 
-/// It is where it leaves, and counts as gone when all are that go before it; who waits for that on another host hears of
-/// it, where its host is asked and answers.
+/// It is where it leaves, and counts as gone when all are that go before it.
 fn is_where_it_leaves(cob: &CobId, host: &HostStatus) -> Cause {
-    if host.says_final {
-        Cause::on_its_way("is where it leaves: it counts as gone as soon as those that go before it do")
-    } else {
-        Cause::says_nothing(cob, host)
-    }
+    heard_of(cob, host, "is where it leaves: it counts as gone as soon as those that go before it do")
+}
+
+/// Who waits for that on another host hears of it, where its host is asked and answers.
+fn heard_of(cob: &CobId, host: &HostStatus, words: &str) -> Cause {
+    if host.says_final { Cause::on_its_way(words) } else { Cause::says_nothing(cob, host) }
 }
 
 /// Of those that a host waits for, the ones that are not where they leave yet; all, when there is nobody else.

@@ -166,14 +166,14 @@ impl Host {
                 self.doubt();
             }
             "go" => {
-                self.switching_to = generation_in(&entry.detail);
+                self.switching_to = entry.about();
                 (self.held, self.stopped) = (None, None);
             }
             "stopped" => self.stopped = Some(entry.detail.clone()),
             "withdraw" | "return" => self.stopped = None,
             "pause" => self.paused = true,
             "resume" => (self.paused, self.held) = (false, None),
-            "cancel" => self.held = generation_in(&entry.detail),
+            "cancel" => self.held = entry.about(),
             "unhold" => self.held = None,
             // Of what was only asked for nothing is left in a new life.
             "daemon" => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
@@ -299,13 +299,6 @@ impl Cob {
 /// Who is asked by a `request`: its detail is `COB@STATE|STATE`.
 pub(super) fn asked_of(entry: &HistoryEntry) -> &str {
     entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of)
-}
-
-/// The number in `to generation 7, by alice`.
-pub(super) fn generation_in(detail: &str) -> Option<GenerationNumber> {
-    let (_, rest) = detail.split_once("generation ")?;
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok().map(GenerationNumber)
 }
 
 /// What differs between two pictures.

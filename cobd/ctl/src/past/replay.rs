@@ -6,7 +6,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
 
-use super::picture::{asked_of, generation_in};
+use super::picture::asked_of;
 
 /// A switch has ended when nothing has begun or ended for so long after the last host has activated.
 const QUIET_NS: u64 = 60_000_000_000;
@@ -67,12 +67,12 @@ impl Replay {
         let place = self.taken;
         self.taken += 1;
         let part = self.hosts.entry(entry.host.clone()).or_default();
-        let here = || generation_in(&entry.detail) == Some(self.generation);
+        let here = || entry.about() == Some(self.generation);
         match entry.event.as_str() {
             "prepare" if here() && !part.on => part.prepared = Some((place, entry)),
             "terms" if here() && !part.on => part.sets_out = Some((place, entry)),
             // Of the next one, before its `go`.
-            "terms" if !here() && generation_in(&entry.detail).is_some() => {}
+            "terms" if !here() && entry.about().is_some() => {}
             "go" if !part.on && (here() || part.sets_out.is_some()) => {
                 part.on = true;
                 part.in_steps = !here();
@@ -111,7 +111,7 @@ impl Replay {
         entries.sort_by_key(|(place, _)| *place);
         let mut entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
         if !all {
-            let others = |e: &HistoryEntry| e.event == "prepare" && generation_in(&e.detail) != Some(self.generation);
+            let others = |e: &HistoryEntry| e.event == "prepare" && e.about() != Some(self.generation);
             entries.truncate(end(&entries, self.generation, &over));
             entries.retain(|entry| !others(entry));
         }
@@ -137,7 +137,7 @@ fn end(entries: &[HistoryEntry], generation: GenerationNumber, over: &BTreeMap<H
             "start" => running.extend(&entry.cob),
             "end" => running.retain(|cob| entry.cob.as_ref() != Some(*cob)),
             "settled" => leads = entry.generation == generation && pending.remove(&entry.host),
-            "prepare" => leads = generation_in(&entry.detail) == Some(generation),
+            "prepare" => leads = entry.about() == Some(generation),
             "terms" | "go" | "activate" | "gone" | "failed" | "drift" | "stuck" | "cancel" | "resume" | "withdraw"
             | "stopped" | "return" => {}
             _ => leads = false,
