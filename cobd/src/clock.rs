@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cob_engine::Time;
 
-/// A clock that was ahead so far when it was started is told of.
-pub const FAR_AHEAD: Duration = Duration::from_mins(1);
+/// A clock that was ahead by less when it was started is not told of.
+const FAR_AHEAD: Duration = Duration::from_mins(1);
 
 /// A clock that only goes forward.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +28,11 @@ impl Clock {
         Self { began: Instant::now(), began_ns, ahead: Duration::from_nanos(began_ns - wall) }
     }
 
-    /// How far it was ahead of the wall clock when it was started, as times on record were: an earlier life had begun with a
-    /// wall clock that was wrong.
+    /// By how many seconds it was ahead of the wall clock when it was started, as times on record were: an earlier life had
+    /// begun with a wall clock that was wrong. Zero: by less than a minute.
     #[must_use]
-    pub fn ahead(&self) -> Duration {
-        self.ahead
+    pub fn ahead_s(&self) -> u64 {
+        if self.ahead >= FAR_AHEAD { self.ahead.as_secs() } else { 0 }
     }
 
     /// The time.

@@ -23,7 +23,7 @@ use super::rounds::Rounds;
 use super::service_manager::ServiceManager;
 use super::switch::SwitchWatch;
 use super::{Daemon, Turn, job_number, trust};
-use crate::clock::{Clock, FAR_AHEAD};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
@@ -125,8 +125,8 @@ impl Daemon {
         // Before anything is written: a journal that has lost its end goes no further.
         let index = index.map(|index| usable(index, &opened.journal)).transpose()?;
         let clock = Clock::start(last);
-        if clock.ahead() >= FAR_AHEAD {
-            let seconds = clock.ahead().as_secs();
+        let seconds = clock.ahead_s();
+        if seconds > 0 {
             warn!(
                 seconds,
                 "the last time on record lies so far ahead of this machine's clock, which was wrong then or is now: times go on from there"

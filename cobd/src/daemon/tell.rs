@@ -6,7 +6,6 @@ use cob_types::{CobId, GenerationNumber};
 use tracing::warn;
 
 use super::Daemon;
-use crate::clock::FAR_AHEAD;
 use crate::peer::Transport as _;
 use crate::web::{Access, Stands, StatusOf};
 
@@ -33,7 +32,7 @@ impl Daemon {
             identity: self.identity,
             listen: Some(format!("tcp://{}", self.links.address())),
             now_ns: now.0,
-            clock_ahead_s: if self.clock.ahead() >= FAR_AHEAD { self.clock.ahead().as_secs() } else { 0 },
+            clock_ahead_s: self.clock.ahead_s(),
             links: Some(LinkCounters {
                 sent: counters.sent,
                 sent_bytes: counters.sent_bytes,

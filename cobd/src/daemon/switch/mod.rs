@@ -390,7 +390,7 @@ impl Daemon {
     /// An operator's word: back from the generation that was gone to last.
     pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, asked: Asked) {
         let Asked { who, reply } = asked;
-        let left = self.current_goal().unwrap_or_default().max(self.goal());
+        let left = self.furthest();
         if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.goal()))
         {
             let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);

@@ -125,10 +125,9 @@ impl Daemon {
 
     /// Whether this host goes where another one says that it goes: onward only, and to nothing that was left.
     pub(super) fn goes_when_told(&self, generation: GenerationNumber, round: u32) -> bool {
-        let goal = self.goal().max(self.current_goal().unwrap_or_default());
         let again = self.switch.state.withdrawn.contains_key(&generation);
         self.engine.generation() != GenerationNumber(0)
-            && generation > goal
+            && generation > self.furthest()
             && !self.switch.state.is_withdrawn(generation, round)
             && (again || self.newest().is_ok_and(|newest| generation > newest))
     }
@@ -150,6 +149,11 @@ impl Daemon {
     /// Where the switch forward that the host is in, or was in last, leads.
     pub(super) fn current_goal(&self) -> Option<GenerationNumber> {
         self.switch.state.current.as_ref().filter(|c| c.left.is_none()).map(|c| c.to)
+    }
+
+    /// The newest of where this host goes, and where the switch forward that it was in last led.
+    pub(super) fn furthest(&self) -> GenerationNumber {
+        self.goal().max(self.current_goal().unwrap_or_default())
     }
 
     pub(super) fn seen(&self) -> Seen {
