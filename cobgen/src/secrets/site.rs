@@ -69,8 +69,12 @@ pub(super) fn make_or_read(path: &Path) -> Result<(Zeroizing<[u8; 32]>, bool), S
 
 /// One that is kept nowhere.
 pub(super) fn for_once() -> Result<Zeroizing<[u8; 32]>, String> {
+    by_chance().map_err(|error| format!("there are no random numbers: {error}"))
+}
+
+fn by_chance() -> Result<Zeroizing<[u8; 32]>, getrandom::Error> {
     let mut key = Zeroizing::new([0; 32]);
-    getrandom::fill(key.as_mut()).map_err(|error| format!("there are no random numbers: {error}"))?;
+    getrandom::fill(key.as_mut())?;
     Ok(key)
 }
 
@@ -91,8 +95,7 @@ fn load(path: &Path) -> Result<Zeroizing<[u8; 32]>, (io::Error, &'static str)> {
 }
 
 fn make(path: &Path) -> io::Result<Zeroizing<[u8; 32]>> {
-    let mut key = Zeroizing::new([0; 32]);
-    getrandom::fill(key.as_mut()).map_err(io::Error::other)?;
+    let key = by_chance().map_err(io::Error::other)?;
     let folder = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

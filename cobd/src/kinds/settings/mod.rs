@@ -181,11 +181,10 @@ impl<S: Setting> Native for S {
             Some(found) => Some(format!("wanted {wanted}, found {found}")),
             None => Some(format!("wanted {wanted}, found nothing")),
         };
-        Ok(match (differs, wish.of_use()) {
-            (None, Ok(())) => Found::state("present"),
-            (Some(differs), Ok(())) => Found::differing("outdated", differs),
-            (None, Err(why)) => Found::differing("outdated", why),
-            (Some(differs), Err(why)) => Found::differing("outdated", format!("{differs}; {why}")),
+        let wrong: Vec<String> = differs.into_iter().chain(wish.of_use().err()).collect();
+        Ok(match wrong.is_empty() {
+            true => Found::state("present"),
+            false => Found::differing("outdated", wrong.join("; ")),
         })
     }
 
