@@ -90,6 +90,10 @@ impl<K: Ord, V> SmallMap<K, V> {
         match self.find(&key) {
             Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
             Err(at) => {
+                // Most have one entry: room for the first is made for it alone, not for four.
+                if self.0.capacity() == 0 {
+                    self.0.reserve_exact(1);
+                }
                 self.0.insert(at, (key, value));
                 None
             }

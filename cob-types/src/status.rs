@@ -130,6 +130,9 @@ pub struct HostStatus {
     /// for the others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at_rest: u64,
+    /// So many more do nothing but wait for others. Only where no more than some of these were asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting: u64,
     /// Newer generations than the active one that were withdrawn here: only an order that names one leads there again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withdrawn: Vec<GenerationNumber>,
@@ -222,7 +225,7 @@ impl HostStatus {
     /// How many change objects it tells of, listed or not.
     #[must_use]
     pub fn cob_count(&self) -> u64 {
-        self.at_rest.saturating_add(self.cobs.len() as u64)
+        self.at_rest.saturating_add(self.waiting).saturating_add(self.cobs.len() as u64)
     }
 
     /// Where it is being switched to, by however many steps: `switching_to` may be one on the way.
@@ -269,6 +272,7 @@ impl HostStatus {
             lapses: Vec::new(),
             says_final: false,
             at_rest: 0,
+            waiting: 0,
             withdrawn: Vec::new(),
             alone: false,
             came_from: None,
@@ -446,6 +450,21 @@ pub struct CobStatus {
     pub drift: Vec<FileDrift>,
 }
 
+impl CobStatus {
+    /// Whether it does nothing but wait for others: it gets on when they do, and there is nothing else to be told of it.
+    #[must_use]
+    pub fn only_waits(&self) -> bool {
+        let is_answered = |wait: &Wait| !matches!(wait, Wait::Lock { refused: Some(_), .. });
+        let mut waits = self.waits_for.iter();
+        self.phase == Phase::Waiting
+            && !self.failed
+            && self.action.is_none()
+            && self.trouble.is_empty()
+            && !self.waits_for.is_empty()
+            && waits.all(|wait| wait.on().is_some() && is_answered(wait))
+    }
+}
+
 /// A file that others have changed, and what is known of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDrift {
@@ -560,6 +579,28 @@ pub enum Wait {
     /// A reason that a newer daemon knows, and this program does not.
     #[serde(other)]
     Other,
+}
+
+impl Wait {
+    /// Who is waited for; none: nobody else.
+    #[must_use]
+    pub fn on(&self) -> Option<&CobId> {
+        match self {
+            Wait::Lock { cob, .. } | Wait::Token { cob, .. } | Wait::Grant { cob, .. } | Wait::After { cob, .. } => {
+                Some(cob)
+            }
+            Wait::Retry { .. }
+            | Wait::Failed
+            | Wait::Paused
+            | Wait::Rest { .. }
+            | Wait::NoRoute { .. }
+            | Wait::Leaving
+            | Wait::Observed { .. }
+            | Wait::Limit { .. }
+            | Wait::Check
+            | Wait::Other => None,
+        }
+    }
 }
 
 /// What keeps a host from activating the generation that it goes to: a change object that leaves, here or elsewhere.

@@ -20,8 +20,14 @@ fn many(one: &str) -> String {
 /// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
 #[must_use]
 pub fn list<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize) -> String {
+    list_and(all, shown, 0)
+}
+
+/// The same, where there are so many more that nobody has named.
+#[must_use]
+pub fn list_and<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize, unnamed: usize) -> String {
     let mut names: Vec<String> = all.into_iter().map(|n| n.to_string()).collect();
-    let more = names.len().saturating_sub(shown.max(1));
+    let more = names.len().saturating_sub(shown.max(1)).saturating_add(unnamed);
     if more > 0 {
         names.truncate(shown.max(1));
         names.push(format!("{more} more"));

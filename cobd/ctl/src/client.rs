@@ -34,6 +34,9 @@ use crate::words::{clean, span};
 
 /// The longest answer that is read: some 50,000 change objects.
 pub const MAX_ANSWER: usize = 32 << 20;
+/// Of change objects that only wait for others so many are listed for those who wait for a host to come to rest: they name
+/// three of them.
+pub(crate) const MOST_WAITING: usize = 100;
 /// What an order may take beyond a question: the daemon fetches a bundle, or waits for its disk.
 const ORDER: Duration = Duration::from_secs(60);
 
@@ -356,11 +359,11 @@ impl Client {
     /// [`AskError`].
     pub async fn watch(&self, at: &Endpoint, of: StatusOf) -> Result<Changes, AskError> {
         let path = match of {
-            StatusOf::All => "/v1/events?status=all",
-            StatusOf::Restless => "/v1/events?status=restless",
+            StatusOf::All => "/v1/events?status=all".to_owned(),
+            StatusOf::Restless => format!("/v1/events?status=restless&waiting={MOST_WAITING}"),
         };
         timely(at, self.timeout, async {
-            let (response, line) = self.send(at, request(at, Method::GET, path, Bytes::new())?).await?;
+            let (response, line) = self.send(at, request(at, Method::GET, &path, Bytes::new())?).await?;
             if response.status() != StatusCode::OK {
                 whole(at, response).await?;
                 return Err(not_understood(at, "a success without events"));

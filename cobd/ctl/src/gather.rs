@@ -12,7 +12,7 @@ use cobd::web::StatusOf;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::client::{AskError, Client};
+use crate::client::{AskError, Client, MOST_WAITING};
 use crate::targets::Target;
 
 /// Daemons asked at the same time.
@@ -76,10 +76,10 @@ pub async fn cluster_of(client: &Client, targets: &[Target], of: StatusOf) -> Cl
 /// objects, whichever are asked for.
 pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatus {
     let path = match of {
-        StatusOf::All => "/v1/status",
-        StatusOf::Restless => "/v1/status?cobs=restless",
+        StatusOf::All => "/v1/status".to_owned(),
+        StatusOf::Restless => format!("/v1/status?cobs=restless&waiting={MOST_WAITING}"),
     };
-    match client.get::<HostStatus>(&target.endpoint, path).await {
+    match client.get::<HostStatus>(&target.endpoint, &path).await {
         Ok(status) => own_status(target, status),
         Err(error) => unreachable(target.stand_in(), why_silent(&error)),
     }

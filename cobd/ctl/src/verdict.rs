@@ -11,7 +11,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 
 use crate::failure::Exit;
 use crate::gather::refusal;
-use crate::words::{clean, count, list};
+use crate::words::{clean, count, list_and};
 
 /// What a yes needs beyond the hosts' own words.
 #[derive(Debug, Clone, Default)]
@@ -111,9 +111,10 @@ fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Opti
         return Some(format!("{name} switches to generation {next}"));
     }
     let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c) && !is_left_there(c)).map(|c| &c.id).collect();
-    if !away.is_empty() {
-        let n = count(away.len(), "change object");
-        return Some(format!("{name}: {n} not where it should be: {}", list(away, 3)));
+    let waiting = usize::try_from(host.waiting).unwrap_or(usize::MAX);
+    if !away.is_empty() || waiting > 0 {
+        let n = count(away.len().saturating_add(waiting), "change object");
+        return Some(format!("{name}: {n} not where it should be: {}", list_and(away, 3, waiting)));
     }
     let known = host.cob_count();
     if let Some(cobs) = cobs.filter(|c| *c != known) {
@@ -141,12 +142,17 @@ pub fn is_left_there(cob: &CobStatus) -> bool {
 ///
 /// None while anything may still get on by itself, or where nothing hinders. A host that switches
 /// waits for what leaves alone: what had given up before may get on with the next generation.
+///
+/// Of a host that does not list all of those that only wait for others, none of these count: whom they wait for in the end is
+/// listed, if it is not in a circle. Who goes by that asks for all of them before he says so.
 #[must_use]
 pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let switching = |h: &HostStatus| h.goal().is_some();
     let away = |h: &'_ HostStatus, c: &CobStatus| !is_home(c) && !is_left_there(c) && (c.retiring || !switching(h));
+    let all_listed = status.hosts.iter().all(|h| h.waiting == 0);
+    let counts = |h: &'_ HostStatus, c: &CobStatus| away(h, c) && (all_listed || !c.only_waits());
     let pending: Vec<&CobStatus> =
-        status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| away(h, c))).collect();
+        status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| counts(h, c))).collect();
     let lost = lost(status);
     let may_get_on = pending.is_empty()
         || status.hosts.iter().any(|h| !h.reachable)
@@ -163,7 +169,7 @@ fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
     let all = || status.hosts.iter().flat_map(|h| &h.cobs);
     let mut waiters: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
     for cob in all() {
-        for on in waits_on(cob) {
+        for on in cob.waits_for.iter().filter_map(Wait::on) {
             waiters.entry(on).or_default().push(&cob.id);
         }
     }
@@ -184,24 +190,6 @@ fn ended(cob: &CobStatus) -> bool {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
     let no_route = cob.waits_for.iter().any(|w| matches!(w, Wait::NoRoute { .. } | Wait::Observed { .. }));
     !is_home(cob) && cob.phase != Phase::Moving && (cob.failed || stuck || no_route)
-}
-
-fn waits_on(cob: &CobStatus) -> impl Iterator<Item = &CobId> {
-    cob.waits_for.iter().filter_map(|wait| match wait {
-        Wait::Lock { cob, .. } | Wait::Token { cob, .. } | Wait::Grant { cob, .. } | Wait::After { cob, .. } => {
-            Some(cob)
-        }
-        Wait::Retry { .. }
-        | Wait::Failed
-        | Wait::Paused
-        | Wait::Rest { .. }
-        | Wait::NoRoute { .. }
-        | Wait::Leaving
-        | Wait::Observed { .. }
-        | Wait::Limit { .. }
-        | Wait::Check
-        | Wait::Other => None,
-    })
 }
 
 #[cfg(test)]
@@ -283,6 +271,22 @@ mod tests {
         assert_eq!(hopeless(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
         assert_eq!(hopeless(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
         assert_eq!(hopeless(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
+    }
+
+    #[test]
+    fn those_that_wait_and_are_not_listed_count_as_away() {
+        let with = |cobs, waiting| HostStatus { waiting, ..host("n1", 7, cobs) };
+        let app = || waiting("n1/app", "down", "up", vec![lock("n1/mid", "up")]);
+        assert_eq!(
+            only_reason(vec![with(vec![app()], 9)]),
+            "n1: 10 change objects not where it should be: n1/app and 9 more"
+        );
+        assert_eq!(only_reason(vec![with(vec![], 1)]), "n1: 1 change object not where it should be: 1 more");
+        // Whether the one in the middle waits for the one that has failed is not known; whoever gets on would be listed.
+        let db = || failed("n1/db", "down", "up");
+        assert_eq!(hopeless(&cluster(vec![with(vec![app(), db()], 1)])), Some(vec![id("n1/db")]));
+        assert_eq!(hopeless(&cluster(vec![with(vec![app(), db(), moving("n1/ip", "down", "up")], 1)])), None);
+        assert_eq!(hopeless(&cluster(vec![with(vec![app()], 1)])), None, "nobody has failed");
     }
 
     #[test]

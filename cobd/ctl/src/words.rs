@@ -11,7 +11,7 @@ use cob_types::status::{
     CobStatus, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
 };
 use cob_types::words::join;
-pub use cob_types::words::{count, list};
+pub use cob_types::words::{count, list, list_and};
 
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;

@@ -394,8 +394,8 @@ mod tests {
     }
 
     fn restless(bench: &Bench) -> (Vec<String>, usize) {
-        let (restless, at_rest) = bench.engine.status_of_restless(bench.now);
-        (restless.into_iter().map(|c| c.id.to_string()).collect(), at_rest)
+        let told = bench.engine.status_of_restless(bench.now, usize::MAX);
+        (told.cobs.into_iter().map(|c| c.id.to_string()).collect(), told.at_rest)
     }
 
     #[test]
@@ -425,6 +425,22 @@ mod tests {
         // What it is asked for leads it away.
         b.hears("request a/b of h/y@0 #1.8");
         assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1));
+    }
+
+    #[test]
+    fn of_those_that_only_wait_no_more_are_listed_than_were_asked_for() {
+        let asking = |name: &str| format!("h/{name}: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1");
+        let (a, c, d) = (asking("a"), asking("c"), asking("d"));
+        let moving = "h/b: 0 1, is 0, prefers 1";
+        let b = Bench::new(&[&a, moving, &c, &d, X]);
+        let told = |most| {
+            let told = b.engine.status_of_restless(b.now, most);
+            let cobs: Vec<_> = told.cobs.iter().map(|c| c.id.name().to_owned()).collect();
+            (cobs.join(" "), told.waiting, told.at_rest)
+        };
+        assert_eq!(told(usize::MAX), ("a b c d".to_owned(), 0, 1));
+        assert_eq!(told(2), ("a b c".to_owned(), 1, 1));
+        assert_eq!(told(0), ("b".to_owned(), 3, 1));
     }
 
     /// What is passed over by an activation has begun anew all the same.

@@ -602,7 +602,8 @@ fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob) {
         canonical_held(form, id, &action.locks);
     }
     form.word((cob.grants.len() as u64) << 32 | cob.lapsed.len() as u64);
-    for (asker, grant) in cob.grants.iter().chain(cob.lapsed.iter()) {
+    for (asker, kept) in cob.grants.iter().chain(cob.lapsed.iter()) {
+        let grant = kept.get();
         let pair = form.pair(asker, id);
         form.tokens.push(Token::Number(pair, grant.number));
         form.set(&grant.set);

@@ -110,7 +110,7 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
             differs("the state")?;
         }
         let grants = |c: &crate::record::DurableCob| -> Vec<(CobId, _, _)> {
-            c.grants.iter().map(|(to, g)| (to.clone(), g.number, g.state.clone())).collect()
+            c.grants.iter().map(|(to, g)| (to, g.get())).map(|(to, g)| (to.clone(), g.number, g.state)).collect()
         };
         if was.token.as_ref().map(|t| t.number) != now.token.as_ref().map(|t| t.number) {
             differs("the token of its budget")?;
@@ -119,7 +119,7 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
             differs("a promise")?;
         }
         let lapsed = |c: &crate::record::DurableCob| -> Vec<(CobId, _)> {
-            c.lapsed.iter().map(|(to, g)| (to.clone(), g.number)).collect()
+            c.lapsed.iter().map(|(to, g)| (to.clone(), g.number())).collect()
         };
         if lapsed(was) != lapsed(now) {
             differs("a broken promise")?;

@@ -13,7 +13,7 @@ use cob_types::message::Values;
 use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
-use crate::record::{Body, DurableCob};
+use crate::record::{Body, DurableCob, KeptGrant};
 use crate::spec::Set;
 use crate::time::Time;
 
@@ -297,7 +297,7 @@ impl Engine {
             let grant = request.grant_out(state, &self.names, Vec::new());
             let of = cobs.entry(self.names.cob_id(cob).clone()).or_default();
             let promises = if request.broken.is_some() { &mut of.lapsed } else { &mut of.grants };
-            promises.insert(self.names.cob_id(request.asker).clone(), Box::new(grant));
+            promises.insert(self.names.cob_id(request.asker).clone(), KeptGrant::of(&grant));
         }
     }
 }

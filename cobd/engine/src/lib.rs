@@ -66,4 +66,5 @@ pub use engine::{Engine, Faults};
 pub use event::{Event, Order};
 pub use record::{Durable, Record};
 pub use recover::Return;
+pub use report::Restless;
 pub use time::Time;

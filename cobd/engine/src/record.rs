@@ -4,11 +4,12 @@
 //! records through it, and the simulator compares its result with the living engine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
-use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SmallMap, StateName};
-use serde::{Deserialize, Serialize};
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SmallMap, StateName, codec};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::switch::{SwitchRecord, Switching};
 use crate::time::Time;
@@ -63,6 +64,55 @@ pub struct GrantOut {
     pub fingerprint: Option<Fingerprint>,
     /// The granter's own locks that the promise rests on.
     pub rests_on: Vec<HeldLock>,
+}
+
+/// A [`GrantOut`] as it is kept: in the bytes in which it is written. In a chain each change object has given one until the
+/// last is where it should be, and only a start, which goes through all of them once, wants to know what is in them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeptGrant(Box<[u8]>);
+
+impl KeptGrant {
+    /// Keeps a promise.
+    #[must_use]
+    pub fn of(grant: &GrantOut) -> Self {
+        match codec::encode_packed(grant) {
+            Ok(bytes) => Self(bytes.into()),
+            Err(error) => unreachable!("promises are plain values: {error}"),
+        }
+    }
+
+    /// The promise.
+    #[must_use]
+    pub fn get(&self) -> GrantOut {
+        match codec::decode(&self.0, self.0.len()) {
+            Ok(grant) => grant,
+            Err(error) => unreachable!("these bytes are our own: {error}"),
+        }
+    }
+
+    /// The request's number.
+    #[must_use]
+    pub fn number(&self) -> Number {
+        self.get().number
+    }
+}
+
+impl fmt::Debug for KeptGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl Serialize for KeptGrant {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.get().serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeptGrant {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        GrantOut::deserialize(from).map(|grant| Self::of(&grant))
+    }
 }
 
 /// An action that has begun.
@@ -367,7 +417,7 @@ pub struct DurableCob {
     /// The action under way.
     pub action: Option<Box<Begun>>,
     /// Promises out, by dependent. Most have one or none.
-    pub grants: SmallMap<CobId, Box<GrantOut>>,
+    pub grants: SmallMap<CobId, KeptGrant>,
     /// When its state last changed.
     pub since: Time,
     /// The token of its budget under which it left.
@@ -375,7 +425,7 @@ pub struct DurableCob {
     pub token: Option<Box<HeldLock>>,
     /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
-    pub lapsed: SmallMap<CobId, Box<GrantOut>>,
+    pub lapsed: SmallMap<CobId, KeptGrant>,
     /// Checks in a row that could not tell the state, since it was known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,
@@ -432,12 +482,12 @@ impl Durable {
             Body::Granted { cob, to, grant } => {
                 let c = self.cob(cob);
                 c.lapsed.remove(to);
-                c.grants.insert(to.clone(), Box::new(grant.clone()));
+                c.grants.insert(to.clone(), KeptGrant::of(grant));
             }
             Body::Returned { cob, from, number } => {
                 let c = self.cob(cob);
                 for promises in [&mut c.grants, &mut c.lapsed] {
-                    if promises.get(from).is_some_and(|g| g.number <= *number) {
+                    if promises.get(from).is_some_and(|g| g.number() <= *number) {
                         promises.remove(from);
                     }
                 }
@@ -447,7 +497,7 @@ impl Durable {
             }
             Body::Lapsed { cob, from, number } => {
                 let c = self.cob(cob);
-                if let Some(grant) = c.grants.remove(from).filter(|g| g.number == *number) {
+                if let Some(grant) = c.grants.remove(from).filter(|g| g.number() == *number) {
                     c.lapsed.insert(from.clone(), grant);
                 }
             }

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
 use crate::names::{CobRef, HostRef};
 use crate::object::{Activity, LastAction, Lock, Object, Request, shared};
-use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock};
+use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock, KeptGrant};
 use crate::spec;
 use crate::time::Time;
 
@@ -135,7 +135,8 @@ impl Engine {
     fn restore_object(&mut self, cob: CobRef, was: &DurableCob, same_boot: bool, now: Time) {
         let state = was.state.as_ref().map(|s| self.names.state(s));
         let grants = self.restored_promises(was, now);
-        let mut held: Vec<&HeldLock> = was.grants.values().flat_map(|g| &g.rests_on).collect();
+        let given: Vec<GrantOut> = was.grants.values().map(KeptGrant::get).collect();
+        let mut held: Vec<&HeldLock> = given.iter().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));
         held.extend(was.token.as_deref().filter(|_| !self.faults.forgets_tokens()));
@@ -200,8 +201,8 @@ impl Engine {
     /// Promises that are out, and those that were broken and whose holders have not heard it.
     fn restored_promises(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
         let mut all = Vec::with_capacity(was.grants.len() + was.lapsed.len());
-        all.extend(was.grants.iter().map(|(asker, g)| self.restored_request(asker, g, now)));
-        all.extend(was.lapsed.iter().map(|(asker, g)| self.restored_request(asker, g, now).broken()));
+        all.extend(was.grants.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now)));
+        all.extend(was.lapsed.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now).broken()));
         all
     }
 
@@ -342,7 +343,7 @@ impl Engine {
             Activity::Idle | Activity::Checking { .. } => None,
         };
         let promise = |r: &Request, state| {
-            (self.names.cob_id(r.asker).clone(), Box::new(r.grant_out(state, &self.names, Vec::new())))
+            (self.names.cob_id(r.asker).clone(), KeptGrant::of(&r.grant_out(state, &self.names, Vec::new())))
         };
         let granted = object.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
         let lapsed = object.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));

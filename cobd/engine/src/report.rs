@@ -9,6 +9,17 @@ use crate::object::{Activity, CHECKS_UNTIL_FAILED, Object, Request};
 use crate::spec::StateIx;
 use crate::time::Time;
 
+/// What [`Engine::status_of_restless`] tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restless {
+    /// Those that are told of, by id.
+    pub cobs: Vec<CobStatus>,
+    /// So many more do nothing but wait for others.
+    pub waiting: usize,
+    /// So many are where they should be, whatever promises they have given or hold.
+    pub at_rest: usize,
+}
+
 impl Engine {
     /// Whether this check is under way, or to begin.
     #[must_use]
@@ -42,14 +53,22 @@ impl Engine {
         all.into_iter().map(move |o| self.object_status(o, now))
     }
 
-    /// Those of which there is something to tell, by id, and the number of the others: these are where they should be,
-    /// whatever promises they have given or hold.
+    /// Those of which there is something to tell. Of those that do nothing but wait for others no more than so many: in a
+    /// chain they are nearly all, and only whoever they wait for gets on.
     #[must_use]
-    pub fn status_of_restless(&self, now: Time) -> (Vec<CobStatus>, usize) {
-        let restless: Vec<_> =
-            self.status_of_all(self.restless(), now).filter(|cob| !is_nothing_to_tell(cob)).collect();
-        let at_rest = self.object_count() - restless.len();
-        (restless, at_rest)
+    pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> Restless {
+        let mut told = Restless { cobs: Vec::new(), waiting: 0, at_rest: 0 };
+        let mut waiters = 0;
+        for cob in self.status_of_all(self.restless(), now).filter(|cob| !is_nothing_to_tell(cob)) {
+            waiters += usize::from(cob.only_waits());
+            if cob.only_waits() && waiters > most_waiting {
+                told.waiting += 1;
+            } else {
+                told.cobs.push(cob);
+            }
+        }
+        told.at_rest = self.object_count() - told.cobs.len() - told.waiting;
+        told
     }
 
     /// One change object.

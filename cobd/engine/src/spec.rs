@@ -1,6 +1,6 @@
 //! A bundle made ready for the rules: dense states, routes computed once a kind, needs sorted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
@@ -148,6 +148,14 @@ enum Dependency {
     Lock(StateIx),
 }
 
+/// A dependency, and where its needs stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Needing {
+    what: Dependency,
+    begin: u32,
+    end: u32,
+}
+
 /// A change object as the rules use it.
 #[derive(Debug)]
 pub(crate) struct Spec {
@@ -155,9 +163,9 @@ pub(crate) struct Spec {
     pub(crate) preferred: StateIx,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) rests_on: Option<Fingerprint>,
-    /// Sorted, each with the end of its needs.
-    dependencies: ThinVec<(Dependency, u32)>,
-    /// Those of all dependencies, one after the other; of each sorted by change object.
+    /// Sorted. Most change objects of a kind have the same.
+    dependencies: Arc<[Needing]>,
+    /// Those of all dependencies, of each sorted by change object. What several need alike stands once.
     needs: ThinVec<NeedSpec>,
     ranks: ThinVec<u64>,
     expects: ThinVec<(CobRef, Fingerprint)>,
@@ -172,37 +180,41 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    fn new(cob: &Cob, kind: Arc<KindTable>, names: &mut Names, sets: &mut Sets) -> Self {
+    fn new(cob: &Cob, kind: Arc<KindTable>, names: &mut Names, shared: &mut Shared) -> Self {
         let ix = |names: &Names, state| names.find_state(state).and_then(|s| kind.ix(s)).unwrap_or(StateIx(0));
         let mut found: BTreeMap<Dependency, Vec<NeedSpec>> = BTreeMap::new();
         for t in &cob.transitions {
             let (from, to) = (ix(names, &t.from), ix(names, &t.to));
-            let needs = sets.needs(&t.needs, names);
+            let needs = shared.needs(&t.needs, names);
             for (i, _) in kind.transitions.iter().enumerate().filter(|(_, k)| k.from == from && k.to == to) {
                 merge(found.entry(Dependency::Hop(i as u16)).or_default(), needs.clone());
             }
         }
         for l in &cob.locks {
-            let needs = sets.needs(&l.needs, names);
+            let needs = shared.needs(&l.needs, names);
             merge(found.entry(Dependency::Lock(ix(names, &l.state))).or_default(), needs);
         }
         let mut expects: Vec<_> = cob.expects.iter().map(|(id, f)| (names.cob(id), *f)).collect();
         expects.sort_unstable_by_key(|e| e.0);
         let (mut dependencies, mut needs) = (Vec::new(), Vec::new());
-        for (dependency, own) in found {
-            needs.extend(own);
-            dependencies.push((dependency, needs.len() as u32));
+        for (what, own) in found {
+            let begin = stands_in(&needs, &own).unwrap_or(needs.len());
+            let end = begin + own.len();
+            if end > needs.len() {
+                needs.extend(own);
+            }
+            dependencies.push(Needing { what, begin: begin as u32, end: end as u32 });
         }
         Self {
             preferred: ix(names, &cob.preferred),
             fingerprint: cob.fingerprint,
             rests_on: cob.rests_on,
-            dependencies: exact(dependencies),
+            dependencies: shared.dependencies(dependencies),
             needs: exact(needs),
             ranks: exact(kind.states.iter().map(|s| cob.ranks.get(names.state_name(*s)).unwrap_or(u64::MAX))),
             expects: exact(expects),
             budget: cob.budget.as_deref().map(|token| {
-                let mut needs = sets.needs(std::slice::from_ref(token), names);
+                let mut needs = shared.needs(std::slice::from_ref(token), names);
                 Box::new(needs.remove(0))
             }),
             at_most: cob.at_most,
@@ -221,9 +233,9 @@ impl Spec {
     }
 
     fn needs_of(&self, dependency: Dependency) -> &[NeedSpec] {
-        let Ok(at) = self.dependencies.binary_search_by_key(&dependency, |d| d.0) else { return &[] };
-        let begin = at.checked_sub(1).map_or(0, |before| self.dependencies[before].1);
-        &self.needs[begin as usize..self.dependencies[at].1 as usize]
+        let Ok(at) = self.dependencies.binary_search_by_key(&dependency, |d| d.what) else { return &[] };
+        let Needing { begin, end, .. } = self.dependencies[at];
+        &self.needs[begin as usize..end as usize]
     }
 
     pub(crate) fn rank(&self, state: StateIx) -> u64 {
@@ -238,6 +250,11 @@ impl Spec {
     pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
         self.needs.iter().chain(self.budget.as_deref()).map(|need| need.cob)
     }
+}
+
+/// Where these needs stand one after the other already.
+fn stands_in(needs: &[NeedSpec], own: &[NeedSpec]) -> Option<usize> {
+    if own.is_empty() { Some(0) } else { needs.windows(own.len()).position(|there| there == own) }
 }
 
 /// Without room for more.
@@ -258,16 +275,28 @@ fn merge(needs: &mut Vec<NeedSpec>, more: Vec<NeedSpec>) {
     }
 }
 
-/// Equal sets are kept once.
+/// What many change objects have alike is kept once.
 #[derive(Default)]
-struct Sets(BTreeMap<Vec<StateId>, Set>);
+struct Shared {
+    sets: BTreeMap<Vec<StateId>, Set>,
+    dependencies: BTreeSet<Arc<[Needing]>>,
+}
 
-impl Sets {
+impl Shared {
+    fn dependencies(&mut self, all: Vec<Needing>) -> Arc<[Needing]> {
+        if let Some(known) = self.dependencies.get(all.as_slice()) {
+            return known.clone();
+        }
+        let all: Arc<[Needing]> = all.into();
+        self.dependencies.insert(all.clone());
+        all
+    }
+
     fn needs(&mut self, needs: &[Need], names: &mut Names) -> Vec<NeedSpec> {
         let mut result = Vec::new();
         for need in needs {
             let ids: Vec<_> = need.states.iter().map(|s| names.state(s)).collect();
-            let set = self.0.entry(ids).or_insert_with_key(|ids| ids.as_slice().into()).clone();
+            let set = self.sets.entry(ids).or_insert_with_key(|ids| ids.as_slice().into()).clone();
             merge(&mut result, vec![NeedSpec { cob: names.cob(&need.cob), set }]);
         }
         result
@@ -279,12 +308,12 @@ pub(crate) struct Compiler<'a> {
     known: &'a BTreeMap<KindName, Kind>,
     in_process: &'a [String],
     kinds: BTreeMap<&'a KindName, Arc<KindTable>>,
-    sets: Sets,
+    shared: Shared,
 }
 
 impl<'a> Compiler<'a> {
     pub(crate) fn new(known: &'a BTreeMap<KindName, Kind>, in_process: &'a [String]) -> Self {
-        Self { known, in_process, kinds: BTreeMap::new(), sets: Sets::default() }
+        Self { known, in_process, kinds: BTreeMap::new(), shared: Shared::default() }
     }
 
     /// None: its kind is not there. `Bundle::validate` has seen to it that there is none of these.
@@ -294,6 +323,6 @@ impl<'a> Compiler<'a> {
             let process = !self.in_process.contains(&kind.backend);
             Arc::new(KindTable::new(kind, process, names))
         });
-        Some(Arc::new(Spec::new(cob, table.clone(), names, &mut self.sets)))
+        Some(Arc::new(Spec::new(cob, table.clone(), names, &mut self.shared)))
     }
 }

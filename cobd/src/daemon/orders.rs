@@ -24,9 +24,9 @@ impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
         // One who has gone away does not miss the answer.
         match ask {
-            Ask::Status { of, reply } => {
+            Ask::Status { of, most_waiting, reply } => {
                 let began = std::time::Instant::now();
-                let status = self.host_status(of);
+                let status = self.host_status(of, most_waiting);
                 self.front.api.pace.status_took(began.elapsed());
                 let _ = reply.send(status);
             }

@@ -1,5 +1,6 @@
 //! What the daemon tells of itself.
 
+use cob_engine::Restless;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters, PeerStatus};
 use cob_types::{CobId, GenerationNumber};
@@ -10,14 +11,14 @@ use crate::peer::Transport as _;
 use crate::web::{Access, Stands, StatusOf};
 
 impl Daemon {
-    pub(super) fn host_status(&self, of: StatusOf) -> HostStatus {
+    pub(super) fn host_status(&self, of: StatusOf, most_waiting: usize) -> HostStatus {
         let now = self.clock.now();
         let generation = self.engine.generation();
         let counters = self.links.counters();
         let through = self.are_through();
-        let (mut cobs, at_rest) = match of {
-            StatusOf::All => (self.engine.status(now), 0),
-            StatusOf::Restless => self.engine.status_of_restless(now),
+        let Restless { mut cobs, waiting, at_rest } = match of {
+            StatusOf::All => Restless { cobs: self.engine.status(now), waiting: 0, at_rest: 0 },
+            StatusOf::Restless => self.engine.status_of_restless(now, most_waiting),
         };
         cobs.iter_mut().for_each(|c| self.add_more(c));
         HostStatus {
@@ -60,6 +61,7 @@ impl Daemon {
             lapses: self.engine.lapses(),
             says_final: true,
             at_rest: at_rest as u64,
+            waiting: waiting as u64,
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
             alone: self.switch.is_alone(),
             came_from: self.switch.came_from(),

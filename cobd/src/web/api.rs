@@ -39,6 +39,8 @@ pub enum Ask {
     Status {
         /// Which of its change objects.
         of: StatusOf,
+        /// Of those that only wait for others no more than so many, where not all were asked for.
+        most_waiting: usize,
         /// The answer.
         reply: oneshot::Sender<HostStatus>,
     },

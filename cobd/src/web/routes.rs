@@ -92,21 +92,24 @@ async fn whoami(Extension(who): Extension<Who>) -> Json<Whoami> {
 struct StatusQuery {
     #[serde(default)]
     cobs: StatusOf,
+    waiting: Option<usize>,
 }
 
 async fn status(
     State(api): State<Api>,
     query: Result<Query<StatusQuery>, QueryRejection>,
 ) -> Result<Json<HostStatus>, Refusal> {
-    let Query(StatusQuery { cobs: of }) = query.map_err(|e| {
-        Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `cobs`, which is `all` or `restless`")
+    let Query(StatusQuery { cobs: of, waiting }) = query.map_err(|e| {
+        let hint = "known are `cobs`, which is `all` or `restless`, and `waiting`, a number";
+        Refusal::new(RefusalKind::Invalid, e.body_text(), hint)
     })?;
-    Ok(Json(api.ask(|reply| Ask::Status { of, reply }).await?))
+    let most_waiting = waiting.unwrap_or(usize::MAX);
+    Ok(Json(api.ask(|reply| Ask::Status { of, most_waiting, reply }).await?))
 }
 
 /// Read anew each time: nobody asks often.
 async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
-    let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, reply }).await?.name;
+    let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, most_waiting: 0, reply }).await?.name;
     let facts = tokio::task::spawn_blocking(|| crate::facts::collect(std::path::Path::new("/"))).await;
     let facts = facts.map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("facts can't be read: {e}"), ""))?;
     Ok(Json(FactsOf { host, facts }))
@@ -256,6 +259,7 @@ async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Re
 #[derive(Debug, Deserialize)]
 struct EventsQuery {
     status: Option<StatusOf>,
+    waiting: Option<usize>,
 }
 
 /// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]). With
@@ -266,9 +270,11 @@ async fn events(
     Extension(long_lived): Extension<LongLived>,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, Refusal> {
-    let Query(EventsQuery { status: of }) = query.map_err(|e| {
-        Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `status`, which is `all` or `restless`")
+    let Query(EventsQuery { status: of, waiting }) = query.map_err(|e| {
+        let hint = "known are `status`, which is `all` or `restless`, and `waiting`, a number";
+        Refusal::new(RefusalKind::Invalid, e.body_text(), hint)
     })?;
+    let most_waiting = waiting.unwrap_or(usize::MAX);
     let Ok(place) = api.watchers.clone().try_acquire_owned() else {
         return Err(Refusal::new(
             RefusalKind::Unavailable,
@@ -289,7 +295,7 @@ async fn events(
         let change = *changes.borrow_and_update();
         let status = match of {
             Some(of) => {
-                let mut status = api.ask(|reply| Ask::Status { of, reply }).await.ok()?;
+                let mut status = api.ask(|reply| Ask::Status { of, most_waiting, reply }).await.ok()?;
                 if of == StatusOf::Restless {
                     // Those that are up would be most of it in a large cluster, with each change once more.
                     status.peers.retain(|peer| !peer.up || peer.unheard.is_some());

@@ -67,7 +67,7 @@ pub(super) fn fake() -> Fake {
         let mut paused = false;
         while let Some(ask) = asked.recv().await {
             match ask {
-                Ask::Status { of, reply } => {
+                Ask::Status { of, reply, .. } => {
                     let at_rest = if of == StatusOf::Restless { 3 } else { 0 };
                     drop(reply.send(HostStatus { at_rest, ..host_status() }));
                 }
@@ -219,6 +219,7 @@ async fn what_is_not_there_is_told_with_a_hint() {
         ("/v1/outcome?to=3", 404, "no switch to generation 3 has begun since"),
         ("/v1/outcome", 400, "a generation's number"),
         ("/v1/status?cobs=some", 400, "`restless`"),
+        ("/v1/status?cobs=restless&waiting=some", 400, "`waiting`, a number"),
         ("/v1/logs/n1/a/b?lines=0", 400, "from 1 to 10000"),
         ("/v1/logs/n1/a/b?line=9", 400, "known are `lines`, `after` and `previous`"),
     ] {

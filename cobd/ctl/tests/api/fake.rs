@@ -131,7 +131,7 @@ impl Inside {
             return;
         }
         match ask {
-            Ask::Status { of, reply } => {
+            Ask::Status { of, reply, .. } => {
                 self.asked += 1;
                 let mut status = self.status.clone();
                 if of == StatusOf::Restless {

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, is_home, judge, unreached};
-use crate::words::{clean, count, list, span};
+use crate::words::{clean, count, list, list_and, span};
 
 /// The least time between two lines of progress on a pipe.
 const SPARSE: Duration = Duration::from_secs(2);
@@ -498,14 +498,15 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
         count(total, "change object"),
     );
     let cobs = || cluster.hosts.iter().flat_map(|h| &h.cobs);
-    let mut part = |word: &str, ids: Vec<&CobId>| {
-        if !ids.is_empty() {
-            line.push_str(&format!("; {word} {}", list(ids, 3)));
+    let mut part = |word: &str, ids: Vec<&CobId>, unnamed: usize| {
+        if !ids.is_empty() || unnamed > 0 {
+            line.push_str(&format!("; {word} {}", list_and(ids, 3, unnamed)));
         }
     };
-    part("moving", cobs().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect());
-    part("failed", cobs().filter(|c| c.failed).map(|c| &c.id).collect());
-    part("waiting", cobs().filter(|c| c.phase == Phase::Waiting && !c.failed).map(|c| &c.id).collect());
+    let waiting = sum(cluster.hosts.iter().map(|h| h.waiting));
+    part("moving", cobs().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect(), 0);
+    part("failed", cobs().filter(|c| c.failed).map(|c| &c.id).collect(), 0);
+    part("waiting", cobs().filter(|c| c.phase == Phase::Waiting && !c.failed).map(|c| &c.id).collect(), waiting);
     line
 }
 
@@ -589,6 +590,13 @@ mod tests {
         );
         silent.note(&cluster(vec![host("n2", 7, vec![]), host("n3", 7, vec![])]), after(73));
         assert_eq!(silent.in_words(after(73), after(600)), "");
+    }
+
+    #[test]
+    fn those_that_wait_and_are_not_listed_are_counted() {
+        let cobs = vec![moving("n1/ip", "down", "up"), waiting("n1/db", "down", "up", vec![lock("n1/ip", "up")])];
+        let line = progress(&plan(), &cluster(vec![HostStatus { waiting: 1, at_rest: 2, ..host("n1", 7, cobs) }]));
+        assert!(line.ends_with("2 of 5 change objects settled; moving n1/ip; waiting n1/db and 1 more"), "{line}");
     }
 
     #[test]
