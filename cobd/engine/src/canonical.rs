@@ -420,7 +420,7 @@ impl Engine {
         form.rank(l.rank);
         form.cob(self.names.cob_id(l.origin));
         form.some_state(l.held.map(|s| self.names.state_name(s)));
-        form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.told_leaving, l.refused.is_some()]);
+        form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.told_leaving, l.refused().is_some()]);
         form.fingerprint(l.fingerprint);
     }
 

@@ -247,8 +247,7 @@ impl Engine {
             kept: false,
             untold: true,
             told_leaving: false,
-            refused: None,
-            lapsed: None,
+            objections: None,
             since: now,
         }
     }

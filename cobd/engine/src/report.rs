@@ -107,7 +107,7 @@ impl Engine {
         let mut all: Vec<Lapse> = self.left.iter().filter_map(|(of, r)| own(of, r)).collect();
         for o in self.restless() {
             all.extend(o.requests.iter().filter_map(|r| own(o.me, r)));
-            all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed?, LapseCause::Told))));
+            all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed()?, LapseCause::Told))));
         }
         // Between two of one host both sides know of it: why it is so says the giver.
         let key = |l: &Lapse| (l.of.clone(), l.held_by.clone(), l.cause == LapseCause::Told);
@@ -197,7 +197,7 @@ impl Engine {
                 states: self.names.state_names(&lock.set),
                 since_ns: lock.since.0,
                 recalled: lock.held.is_some(),
-                refused: lock.refused.as_ref().map(ToString::to_string),
+                refused: lock.refused().map(ToOwned::to_owned),
             });
         }
         if (away && !o.view.gated && !o.spec.observe) || o.leaves_as_it_is() {

@@ -52,6 +52,7 @@ impl Engine {
                 self.restless.insert(slot as u32);
             } else {
                 self.restless.remove(&(slot as u32));
+                object.give_room_back();
             }
         }
     }

@@ -21,8 +21,10 @@ use crate::durable::{self, Sync, TEMP_SUFFIX};
 const NEWEST: &str = "newest";
 /// The ending of a segment's name.
 const SUFFIX: &str = ".journal";
-/// What is held in memory between two commits, at most: one payload of the largest size, and more.
+/// What comes between two commits, at most: one payload of the largest size, and more.
 const MAX_UNCOMMITTED: usize = MAX_PAYLOAD + (64 << 20);
+/// So much of it is held in memory; what is more is in the file already, and as little durable as the rest.
+const MAX_HELD: usize = 256 << 10;
 
 /// A journal in a folder.
 #[derive(Debug)]
@@ -34,10 +36,13 @@ pub struct FileJournal {
     file: File,
     /// The bytes of the current segment that are durable.
     committed: u64,
+    /// Bytes behind these that are in the file, and not durable before the next commit.
+    written: u64,
     /// The number of the next record.
     next: u64,
-    uncommitted: Vec<u8>,
-    /// Records in `uncommitted`.
+    /// What is not in the file yet.
+    held: Vec<u8>,
+    /// Records since the last commit.
     group: u32,
     stopped: Option<String>,
     _lock: FolderLock,
@@ -130,8 +135,9 @@ impl Held {
             segment,
             file,
             committed,
+            written: 0,
             next,
-            uncommitted: Vec::new(),
+            held: Vec::new(),
             group: 0,
             stopped: None,
             _lock: lock,
@@ -182,6 +188,17 @@ impl FileJournal {
         error
     }
 
+    /// Puts what is held into the file.
+    fn write_held(&mut self, doing: &'static str) -> Result<(), JournalError> {
+        if let Err(source) = self.file.write_all(&self.held) {
+            let error = JournalError::io(self.path(), doing)(source);
+            return Err(self.stop(error));
+        }
+        self.written += self.held.len() as u64;
+        self.held.clear();
+        Ok(())
+    }
+
     /// Old segments beyond the number to keep. A failure costs room, not truth.
     fn prune(&self) {
         let Ok(all) = segments(&self.folder) else { return };
@@ -201,30 +218,33 @@ impl Journal for FileJournal {
         if payload.len() > MAX_PAYLOAD {
             return Err(JournalError::TooLong { len: payload.len() });
         }
-        let len = self.uncommitted.len() + payload.len();
+        let len = usize::try_from(self.written).unwrap_or(usize::MAX).saturating_add(self.held.len() + payload.len());
         if len > MAX_UNCOMMITTED {
             return Err(JournalError::Uncommitted { len, max: MAX_UNCOMMITTED });
         }
         let seq = self.next;
-        record::encode(&mut self.uncommitted, seq, What::Change, self.group, payload);
+        record::encode(&mut self.held, seq, What::Change, self.group, payload);
         self.next += 1;
         self.group += 1;
+        if self.held.len() >= MAX_HELD {
+            self.write_held("writing")?;
+        }
         Ok(seq)
     }
 
     fn commit(&mut self) -> Result<(), JournalError> {
         self.usable()?;
-        if self.uncommitted.is_empty() {
+        if self.group == 0 {
             return Ok(());
         }
-        if let Err(source) = self.file.write_all(&self.uncommitted).and_then(|()| self.file.sync_data()) {
+        self.write_held("committing")?;
+        if let Err(source) = self.file.sync_data() {
             let error = JournalError::io(self.path(), "committing")(source);
             return Err(self.stop(error));
         }
-        self.committed += self.uncommitted.len() as u64;
-        self.uncommitted.clear();
-        // A snapshot's or a burst's worth of memory is not kept for the usual few hundred bytes.
-        self.uncommitted.shrink_to(64 << 10);
+        self.committed += std::mem::take(&mut self.written);
+        // A burst's worth of memory is not kept for the usual few hundred bytes.
+        self.held.shrink_to(64 << 10);
         self.group = 0;
         Ok(())
     }
@@ -271,7 +291,7 @@ impl Journal for FileJournal {
     }
 
     fn segment_bytes(&self) -> u64 {
-        self.committed + self.uncommitted.len() as u64
+        self.committed + self.written + self.held.len() as u64
     }
 
     fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {

@@ -52,6 +52,32 @@ fn what_is_committed_comes_back_and_the_rest_does_not() {
 }
 
 #[test]
+fn of_a_burst_little_is_held_and_nothing_is_told_before_the_commit() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut journal = open(folder.path()).journal;
+    write(&mut journal, &["one"]);
+    let burst = vec![b'x'; 10 << 10];
+    for _ in 0..60 {
+        journal.append(&burst).expect("taken");
+        assert!(journal.held.len() < MAX_HELD);
+    }
+    let end = journal.segment_bytes();
+    assert!(end > 600 << 10 && fs::metadata(journal.path()).expect("a file").len() > 500 << 10);
+    assert_eq!(history(&journal, 0), ["one"]);
+    // A daemon that ends here has done nothing that rests on it: a part of it may come back, whole.
+    drop(journal);
+    let Opened { mut journal, entries, torn } = open(folder.path());
+    assert!(torn.is_none() && (51..61).contains(&entries.len()), "{}", entries.len());
+    for _ in 0..60 {
+        journal.append(&burst).expect("taken");
+    }
+    journal.commit().expect("committed");
+    assert_eq!(history(&journal, 0).len(), entries.len() + 60);
+    drop(journal);
+    assert_eq!(open(folder.path()).entries.len(), entries.len() + 60);
+}
+
+#[test]
 fn a_second_daemon_is_kept_out() {
     let folder = tempfile::tempdir().expect("folder");
     let first = open(folder.path());
@@ -326,7 +352,7 @@ proptest! {
                     durable = vec![snapshot];
                 }
                 Step::Crash(reached) => {
-                    let torn = journal.uncommitted[..reached.index(journal.uncommitted.len() + 1)].to_vec();
+                    let torn = journal.held[..reached.index(journal.held.len() + 1)].to_vec();
                     journal.file.write_all(&torn).expect("written");
                     drop(journal);
                     let opened = open(folder.path());

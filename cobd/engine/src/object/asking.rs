@@ -33,8 +33,7 @@ impl Object {
         }
         lock.held = Some(state);
         lock.values = values;
-        lock.refused = None;
-        lock.lapsed = None;
+        lock.objections = None;
         let (of, state) = (cx.names.cob_id(asked).clone(), cx.names.state_name(state).clone());
         cx.note(self.me, Note::Holds { of, state });
         self.changed();
@@ -52,8 +51,8 @@ impl Object {
     pub(crate) fn on_lapsed(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         let Some(at) = self.current(cx, asked, number) else { return };
         let lock = &mut self.locks[at];
-        if lock.held.is_some() && lock.lapsed.is_none() {
-            lock.lapsed = Some(cx.now);
+        if lock.held.is_some() && lock.lapsed().is_none() {
+            lock.objections.get_or_insert_default().lapsed = Some(cx.now);
             cx.note(self.me, Note::Broken { of: cx.names.cob_id(asked).clone() });
         }
         self.lose(at);
@@ -99,7 +98,7 @@ impl Object {
         if let Ok(at) = self.lock_ix(asked)
             && self.locks[at].number == number
         {
-            self.locks[at].refused = Some(reason);
+            self.locks[at].objections.get_or_insert_default().refused = Some(reason);
         }
     }
 

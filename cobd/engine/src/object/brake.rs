@@ -110,8 +110,9 @@ impl Brake {
 
     /// An action of its own ended well: whatever it asked for led to something.
     pub(crate) fn acted(&mut self) {
-        self.asks.clear();
-        self.revisions.clear();
+        // With their room: of a chain each asks once, and waits for long.
+        self.asks = ThinVec::new();
+        self.revisions = ThinVec::new();
     }
 
     /// Counts a wish for a lock, or puts it off.

@@ -12,7 +12,7 @@ use cob_types::{Number, Rank};
 use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
-use crate::object::{Activity, Cx, Lock, Msg, Object, Request, View, room_for_one, shared};
+use crate::object::{Activity, Cx, Lock, Msg, Object, Objections, Request, View, room_for_one, shared};
 use crate::record::{Body, HeldLock, Note};
 use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
@@ -351,16 +351,17 @@ impl Object {
             kept: need.kept,
             untold: false,
             told_leaving: need.rank.phase == 0,
-            refused: None,
-            lapsed: None,
+            objections: None,
             since: cx.now,
         }
     }
 
     fn ask_again(&mut self, cx: &mut Cx<'_>, at: usize, need: &Need) {
-        let Lock { since, lapsed, .. } = self.locks[at];
+        let Lock { since, .. } = self.locks[at];
+        let lapsed = self.locks[at].lapsed();
+        let objections = lapsed.map(|_| Box::new(Objections { refused: None, lapsed }));
         let fresh = self.new_lock(cx, need);
-        self.locks[at] = Lock { since, lapsed, ..fresh };
+        self.locks[at] = Lock { since, objections, ..fresh };
         self.send_request(cx, at);
     }
 
@@ -556,8 +557,8 @@ impl Object {
         }
         let me = (self.me, self.spec.kind.id(state));
         let because_of = aim.asker;
-        if let Some(until) = self.brake.rest_before_leaving(cx, me, state, because_of) {
-            self.view.rest_until = Some(until);
+        if self.brake.rest_before_leaving(cx, me, state, because_of).is_some() {
+            self.view.rests = true;
             return;
         }
         self.start_action(cx, hop);

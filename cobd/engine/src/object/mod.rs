@@ -144,8 +144,8 @@ pub(crate) struct View {
     pub(crate) gated: bool,
     /// It is a budget, and somebody waits for a token.
     pub(crate) drained: bool,
-    /// A need is not even asked for, or a hop not made: the brake is on until then.
-    pub(crate) rest_until: Option<Time>,
+    /// A hop is not made: the brake is on.
+    pub(crate) rests: bool,
     /// It could start, and waits for a place under the host's limit.
     pub(crate) limited: bool,
 }
@@ -251,16 +251,34 @@ pub(crate) struct Lock {
     pub(crate) untold: bool,
     /// The granter was told last that it is for somebody who leaves.
     pub(crate) told_leaving: bool,
-    pub(crate) refused: Option<Box<str>>,
-    /// Since when it has been known that the promise which it was before is broken; none as soon as there is another one.
-    pub(crate) lapsed: Option<Time>,
+    /// What its granter has said of it, other than yes. Most never do.
+    pub(crate) objections: Option<Box<Objections>>,
     pub(crate) since: Time,
+}
+
+/// What a granter says of a lock, other than yes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Objections {
+    /// Why it refuses.
+    pub(crate) refused: Option<Box<str>>,
+    /// Since when it has been known that the promise which it was before is broken.
+    pub(crate) lapsed: Option<Time>,
 }
 
 impl Lock {
     /// Its granter has yet to answer what was said last.
     pub(crate) fn unanswered(&self) -> bool {
         self.held.is_none() || self.rev_known < self.rev
+    }
+
+    /// Why its granter refuses it.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.objections.as_ref()?.refused.as_deref()
+    }
+
+    /// Since when the promise which it was before has been known to be broken; none as soon as there is another one.
+    pub(crate) fn lapsed(&self) -> Option<Time> {
+        self.objections.as_ref()?.lapsed
     }
 
     /// Good for a start or a grant.
@@ -496,6 +514,15 @@ impl Object {
         self.brake = Brake::default();
         self.probe.forget();
         self.changed();
+    }
+
+    /// Gives back the room of what it had while it was not at rest.
+    pub(crate) fn give_room_back(&mut self) {
+        let Self { requests, locks, given_back, returned, .. } = self;
+        requests.shrink_to_fit();
+        locks.shrink_to_fit();
+        given_back.shrink_to_fit();
+        returned.shrink_to_fit();
     }
 
     /// A held lock, as it is written beside what rests on it.
