@@ -119,6 +119,7 @@ impl Engine {
                 }
             }
             None => {
+                self.names.make_room(way.bundle.len());
                 for (id, cob) in way.bundle.iter() {
                     news.add(id, compiler.spec(&cob, &mut self.names));
                 }

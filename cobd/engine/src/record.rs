@@ -408,8 +408,8 @@ pub struct DurableCob {
     pub failed: bool,
     /// Failed attempts in a row.
     pub failures: u32,
-    /// What it exports.
-    pub values: Values,
+    /// What it exports. Most export nothing.
+    pub values: SmallMap<String, String>,
     /// The content that its state was last made with.
     pub applied: Option<Fingerprint>,
     /// What it rested on then.
@@ -517,7 +517,7 @@ impl Durable {
                 c.unclear = 0;
                 c.failures = *failures;
                 c.failed = *failed;
-                c.values.clone_from(values);
+                c.values = values.clone().into_iter().collect();
                 if *ok == Some(true) {
                     c.applied = *applied;
                     c.rests_on = *rests_on;
@@ -537,7 +537,7 @@ impl Durable {
                     c.since = record.at;
                 }
                 c.state.clone_from(state);
-                c.values.clone_from(values);
+                c.values = values.clone().into_iter().collect();
                 c.failed = *failed;
                 c.rests_on = *rests_on;
             }

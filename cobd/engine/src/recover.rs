@@ -163,7 +163,7 @@ impl Engine {
             o.state = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
             o.failed = was.failed;
             o.failures = was.failures;
-            o.values = shared(was.values.clone());
+            o.values = shared(was.values.iter().map(|(name, value)| (name.clone(), value.clone())).collect());
             o.applied = was.applied;
             o.rested_on = was.rests_on;
             if !cx.faults.forgets_tokens() {
@@ -350,7 +350,7 @@ impl Engine {
             state: object.state_id().map(|s| self.names.state_name(s).clone()),
             failed: object.failed,
             failures: object.failures,
-            values: object.values.as_ref().clone(),
+            values: object.values.as_ref().clone().into_iter().collect(),
             applied: object.applied,
             rests_on: object.rested_on,
             action: action.map(Box::new),

@@ -10,7 +10,7 @@ use crate::record::{Body, Record};
 use crate::time::Time;
 
 /// So many records are made before they are handed over. In the crate's own tests there are always several parts.
-const PART: usize = if cfg!(test) { 3 } else { 1024 };
+const PART: usize = if cfg!(test) { 3 } else { 256 };
 
 impl Engine {
     /// Takes one event at a time that is not before that of the event before, and says what is to

@@ -29,7 +29,7 @@ use cob_types::{GenerationNumber, Number};
 use thin_vec::ThinVec;
 
 use crate::names::CobRef;
-use crate::object::{Cx, Msg, Object, Request, room_for_one};
+use crate::object::{Cx, Msg, Object, Request};
 use crate::record::Note;
 use crate::time::{Span, Time};
 
@@ -289,7 +289,10 @@ impl Object {
                 if seen.len() == seen.capacity() {
                     seen.retain(|s| cx.now < s.2 + SEEN_FOR);
                 }
-                room_for_one(seen);
+                if seen.len() < 4 {
+                    // Most who wait in a row see one or two.
+                    seen.reserve_exact(1);
+                }
                 let i = seen.partition_point(|s| s.0 < initiator);
                 seen.insert(i, (initiator, number, cx.now));
             }

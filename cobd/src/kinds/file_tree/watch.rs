@@ -18,6 +18,7 @@ use cob_files::{Stamp, TreePath, Wanted};
 use cob_types::CobId;
 use notify::event::ModifyKind;
 use notify::{EventKind, EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
+use thin_vec::ThinVec;
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -117,7 +118,7 @@ struct Folder {
 struct Named {
     cob: CobId,
     /// Those who have it as well, of a file that several share.
-    others: Box<[CobId]>,
+    others: ThinVec<CobId>,
     /// As we have written it ourselves; none: we have not.
     ours: Option<Mark>,
 }
@@ -130,7 +131,7 @@ impl Named {
     /// One has it, too.
     fn add(&mut self, cob: &CobId) {
         if self.cobs().all(|other| other != cob) {
-            self.others = self.others.iter().chain([cob]).cloned().collect();
+            self.others.push(cob.clone());
         }
     }
 
@@ -184,7 +185,7 @@ impl Watch {
                 match in_it.names.get_mut(&name) {
                     Some(named) => named.add(cob),
                     None => {
-                        let named = Named { cob: cob.clone(), others: Box::default(), ours: None };
+                        let named = Named { cob: cob.clone(), others: ThinVec::new(), ours: None };
                         in_it.names.insert(name.clone(), Box::new(named));
                     }
                 }
