@@ -104,22 +104,46 @@ pub struct Diagnostics {
     list: Vec<Diagnostic>,
     seen: BTreeSet<(Option<Place>, &'static str, String)>,
     errors: usize,
-    dropped: usize,
+    /// The warnings in `list`.
+    warnings: usize,
+    dropped: Dropped,
+}
+
+/// How many are only counted.
+#[derive(Debug, Default)]
+struct Dropped {
+    errors: usize,
+    warnings: usize,
 }
 
 impl Diagnostics {
-    /// Adds one.
+    /// Adds one. When there are too many, an error takes the place of a warning.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        if diagnostic.severity == Severity::Error {
+        let severity = diagnostic.severity;
+        if severity == Severity::Error {
             self.errors += 1;
         }
-        if self.list.len() >= MAX_KEPT {
-            self.dropped += 1;
+        let told = (diagnostic.place.clone(), diagnostic.code, diagnostic.message.clone());
+        if self.seen.contains(&told) {
             return;
         }
-        if self.seen.insert((diagnostic.place.clone(), diagnostic.code, diagnostic.message.clone())) {
-            self.list.push(diagnostic);
+        if !self.has_room(severity) {
+            match severity {
+                Severity::Error => self.dropped.errors += 1,
+                Severity::Warning => self.dropped.warnings += 1,
+            }
+            return;
         }
+        self.seen.insert(told);
+        if self.list.len() >= MAX_KEPT
+            && let Some(last) = self.list.iter().rposition(|d| d.severity == Severity::Warning)
+        {
+            self.list.remove(last);
+            self.warnings -= 1;
+            self.dropped.warnings += 1;
+        }
+        self.warnings += usize::from(severity == Severity::Warning);
+        self.list.push(diagnostic);
     }
 
     /// Whether there is an error among them.
@@ -134,10 +158,10 @@ impl Diagnostics {
         self.errors
     }
 
-    /// Whether further ones are only counted.
+    /// Whether a further one would be shown, and not only counted.
     #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.list.len() >= MAX_KEPT
+    pub fn has_room(&self, severity: Severity) -> bool {
+        self.list.len() < MAX_KEPT || severity == Severity::Error && self.warnings > 0
     }
 
     /// Those kept so far.
@@ -149,11 +173,14 @@ impl Diagnostics {
     #[must_use]
     pub fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.list.sort_by(|a, b| a.place.cmp(&b.place));
-        if self.dropped > 0 {
-            self.list.push(Diagnostic::error(
-                "too-many",
-                format!("{} further faults are not shown; mend some of the {MAX_KEPT} above first", self.dropped),
-            ));
+        let Dropped { errors, warnings } = self.dropped;
+        if errors > 0 {
+            let what = format!("{errors} further faults are not shown; mend some of the {MAX_KEPT} above first");
+            self.list.push(Diagnostic::error("too-many", what));
+        }
+        if warnings > 0 {
+            let what = format!("no more than {MAX_KEPT} are shown: {} left out", count(warnings, "further warning"));
+            self.list.push(Diagnostic::warning("too-many", what));
         }
         self.list
     }
@@ -293,5 +320,53 @@ impl Paint {
     }
     fn bold(&self, text: &str) -> String {
         self.with("1", text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(errors: usize, warnings: usize, first: Severity) -> Vec<Diagnostic> {
+        let mut out = Diagnostics::default();
+        let all = [(Severity::Error, errors), (Severity::Warning, warnings)];
+        let (now, then): (Vec<_>, Vec<_>) = all.into_iter().partition(|(severity, _)| *severity == first);
+        for (severity, many) in now.into_iter().chain(then) {
+            out.extend(
+                (0..many).map(|i| Diagnostic { severity, ..Diagnostic::error("odd", format!("{severity:?} {i}")) }),
+            );
+        }
+        assert_eq!(out.has_errors(), errors > 0);
+        out.into_sorted()
+    }
+
+    #[test]
+    fn no_number_of_warnings_hides_an_error() {
+        for first in [Severity::Error, Severity::Warning] {
+            let all = told(3, MAX_KEPT, first);
+            assert_eq!(all.iter().filter(|d| d.severity == Severity::Error).count(), 3);
+            assert_eq!(summary(&all), "3 errors, 998 warnings");
+            assert_eq!(all[MAX_KEPT].message, "no more than 1000 are shown: 3 further warnings left out");
+        }
+        let all = told(MAX_KEPT + 2, MAX_KEPT, Severity::Warning);
+        assert_eq!(all[MAX_KEPT].message, "2 further faults are not shown; mend some of the 1000 above first");
+        assert_eq!(all[MAX_KEPT + 1].message, "no more than 1000 are shown: 1000 further warnings left out");
+    }
+
+    #[test]
+    fn no_number_of_warnings_is_an_error() {
+        let all = told(0, MAX_KEPT + 1, Severity::Warning);
+        assert!(all.iter().all(|d| d.severity == Severity::Warning));
+        assert_eq!(all[MAX_KEPT].message, "no more than 1000 are shown: 1 further warning left out");
+        assert_eq!(told(0, MAX_KEPT, Severity::Warning).len(), MAX_KEPT);
+    }
+
+    #[test]
+    fn the_same_said_again_is_not_counted_as_left_out() {
+        let mut out = Diagnostics::default();
+        for _ in 0..2 {
+            out.extend((0..MAX_KEPT).map(|i| Diagnostic::warning("odd", i.to_string())));
+        }
+        assert_eq!(out.into_sorted().len(), MAX_KEPT);
     }
 }

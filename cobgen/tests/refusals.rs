@@ -380,3 +380,35 @@ fn a_number_outside_of_a_macro_is_warned_of() {
         "{err}"
     );
 }
+
+#[test]
+fn a_thousand_warnings_hide_no_error() {
+    let work = Work::new();
+    let with = |more: &str| {
+        let warned: String = (0..1000).map(|i| format!("  n1/c{i}: {{kind: noop, wants: [n1/x{i}]}}\n")).collect();
+        let head = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7077\"}}\ncobs:\n";
+        cobgen(&["check", &work.write("many.yaml", &format!("{head}{warned}  n1/db: {{kind: noop}}\n{more}"))])
+    };
+    let (status, _, err) = with("");
+    assert_eq!((status, err.matches("warning: ").count()), (0, 1000), "{err}");
+    for wrong in [
+        "  n1/z: {kind: noop, requires: [n1/dbb]}\n",
+        "  n1/z: {kind: noop, transitions: [{from: down, to: up, needs: [n1/dbb@up]}]}\n",
+    ] {
+        let (status, out, err) = with(wrong);
+        assert_eq!((status, out.as_str(), err.matches("error: ").count()), (2, "", 1), "{err}");
+        assert!(err.contains("n1/dbb`") && err.contains("did you mean `n1/db`?"), "{err}");
+        assert!(err.contains("no more than 1000 are shown: 1 further warning left out"), "{err}");
+    }
+}
+
+#[test]
+fn any_number_of_warnings_is_accepted() {
+    let work = Work::new();
+    let unplaced: String = (0..1001).map(|i| format!("  s{i}: {{cobs: {{x: {{kind: noop}}}}}}\n")).collect();
+    let model =
+        work.write("many.yaml", &format!("security: loopback-only\nhosts: {{n1: {{}}}}\nservices:\n{unplaced}"));
+    let (status, _, err) = cobgen(&["check", &model]);
+    assert_eq!((status, err.matches("error: ").count()), (0, 0), "{err}");
+    assert!(err.contains("no more than 1000 are shown: 1 further warning left out"), "{err}");
+}

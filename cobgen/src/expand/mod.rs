@@ -41,7 +41,7 @@ use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, IdError};
 use rayon::prelude::*;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::draft::{At, Draft, DraftHost, Place};
 use crate::guard::{self, Guarded};
 use crate::model::{Mark, Marked, Model, OnFailureEntry, Sections, Sources, did_you_mean_or_list};
@@ -251,7 +251,7 @@ impl Report<'_> {
         known: impl IntoIterator<Item = &'n str> + Clone,
     ) {
         // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
-        let help = if self.out.is_full() { None } else { did_you_mean_or_list(&name.value, known) };
+        let help = if self.out.has_room(Severity::Error) { did_you_mean_or_list(&name.value, known) } else { None };
         self.push(name.mark, Diagnostic::error(code, message).maybe_help(help));
     }
 
@@ -292,7 +292,7 @@ fn in_parts<T: Sync, F: Default + Send>(
     let shared = &*report;
     let silently = |part: &[T]| {
         let (mut found, mut out) = (F::default(), Diagnostics::default());
-        if shared.out.is_full() {
+        if !shared.out.has_room(Severity::Error) {
             return None;
         }
         for one in part {

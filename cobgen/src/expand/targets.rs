@@ -18,7 +18,7 @@ use super::scope::World;
 use super::spread::Spread;
 use super::{Report, in_parts};
 use crate::catalog::Stage;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
 
 /// The most dependencies of one model: five for each of as many change objects as it may have.
@@ -360,10 +360,34 @@ impl Finder<'_> {
 
     fn unknown(&self, asker: &Asker<'_>, word: Word, name: &Marked<String>, report: &mut Report<'_>) -> Lookup {
         let own = asker.home.and_then(|(cluster, service)| self.objects.instances.get(&(cluster, service.to_owned())));
-        if own.is_some_and(|i| i.incomplete) || report.out.is_full() {
+        if own.is_some_and(|i| i.incomplete) {
             return Lookup::Nothing;
         }
         let text = name.value.as_str();
+        // What `wants` names need not exist; only a likely slip of the pen is worth a word.
+        let severity = if word == Word::Wants { Severity::Warning } else { Severity::Error };
+        let known = match report.out.has_room(severity) {
+            true => self.known_to(asker, own, text),
+            // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
+            false => Vec::new(),
+        };
+        let names = known.iter().map(String::as_str);
+        if word == Word::Wants {
+            if let Some(help) = did_you_mean(text, names) {
+                let warning =
+                    Diagnostic::warning("unknown-name", format!("`wants` names `{text}`, which does not exist"));
+                report.push(name.mark, warning.help(help));
+            }
+        } else {
+            let what = format!("unknown change object or service `{text}`");
+            report
+                .push(name.mark, Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(text, names)));
+        }
+        Lookup::Nothing
+    }
+
+    /// The names that could have been meant by one that nothing has.
+    fn known_to(&self, asker: &Asker<'_>, own: Option<&Instance>, text: &str) -> Vec<String> {
         let mut known: Vec<String> = self.world.sections.services.names().map(str::to_owned).collect();
         known.extend(own.iter().flat_map(|i| i.cobs.keys().cloned()));
         match text.split_once('/') {
@@ -384,20 +408,7 @@ impl Finder<'_> {
             None => {}
         }
         known.sort();
-        let names = known.iter().map(String::as_str);
-        // What `wants` names need not exist; only a likely slip of the pen is worth a word.
-        if word == Word::Wants {
-            if let Some(help) = did_you_mean(text, names) {
-                let warning =
-                    Diagnostic::warning("unknown-name", format!("`wants` names `{text}`, which does not exist"));
-                report.push(name.mark, warning.help(help));
-            }
-        } else {
-            let what = format!("unknown change object or service `{text}`");
-            report
-                .push(name.mark, Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(text, names)));
-        }
-        Lookup::Nothing
+        known
     }
 
     fn service_entry(&self, name: &str) -> Option<&ServiceEntry> {

@@ -19,9 +19,9 @@ use super::kinds::Known;
 use super::objects::{Explicit, Objects};
 use super::targets::Link;
 use super::{ByCob, Report, service};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::draft::{Said, When};
-use crate::model::{Mark, Marked, did_you_mean_or_list};
+use crate::model::{Mark, Marked, did_you_mean, did_you_mean_or_list};
 
 /// The dependencies that were written out.
 pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Report<'_>) {
@@ -236,13 +236,14 @@ fn need(
 }
 
 fn unknown_cob(cob: &CobId, mark: Mark, objects: &Objects, report: &mut Report<'_>) {
-    if report.out.is_full() {
-        return;
-    }
-    let known = objects.all.keys().map(CobId::as_str);
-    let same_host = objects.all.keys().filter(|id| id.host_str() == cob.host_str()).map(CobId::as_str);
-    let help = crate::model::did_you_mean(cob.as_str(), known.clone())
-        .or_else(|| did_you_mean_or_list(cob.as_str(), same_host))
-        .or_else(|| did_you_mean_or_list(cob.as_str(), known));
+    let help = || {
+        let known = objects.all.keys().map(CobId::as_str);
+        let same_host = objects.all.keys().filter(|id| id.host_str() == cob.host_str()).map(CobId::as_str);
+        did_you_mean(cob.as_str(), known.clone())
+            .or_else(|| did_you_mean_or_list(cob.as_str(), same_host))
+            .or_else(|| did_you_mean_or_list(cob.as_str(), known))
+    };
+    // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
+    let help = if report.out.has_room(Severity::Error) { help() } else { None };
     report.push(mark, Diagnostic::error("unknown-name", format!("unknown change object `{cob}`")).maybe_help(help));
 }
