@@ -412,3 +412,46 @@ fn any_number_of_warnings_is_accepted() {
     assert_eq!((status, err.matches("error: ").count()), (0, 0), "{err}");
     assert!(err.contains("no more than 1000 are shown: 1 further warning left out"), "{err}");
 }
+
+#[test]
+fn what_is_wrong_is_not_missing() {
+    let work = Work::new();
+    let with = |content: &str| {
+        let cobs = format!("services: {{s: {{cobs: {{x: {{{content}}}}}}}}}");
+        let hosts = "hosts: {n: {address: \"tcp://127.0.0.1:7077\"}}\nclusters: {c: {services: {s: [n]}}}";
+        let model = work.write("wrong.yaml", &format!("security: loopback-only\n{cobs}\n{hosts}\n"));
+        cobgen(&["check", &model])
+    };
+    for (content, told) in [
+        ("kind: service, content: {start: \"exec sleep {{ nope }}\"}", "nope"),
+        ("kind: service, content: {unit: \"{{ nope }}\", mask: true}", "nope"),
+        ("kind: service, content: {start: a, status: b, stop: \"{{ nope }}\"}", "nope"),
+        ("kind: service, content: {start: a, on_change: reload, reload: \"{{ nope }}\"}", "nope"),
+        ("kind: service, content: {start: a, on_change: \"{{ nope }}\", reload: b}", "nope"),
+        ("kind: wait, content: {ms: .inf}", ".inf"),
+        ("kind: wait, content: {seconds: \"{{ nope }}\"}", "nope"),
+        ("kind: script, content: {check: \"{{ nope }}\", transitions: []}", "nope"),
+        ("kind: script, content: {check: {run: \"{{ nope }}\"}, transitions: []}", "nope"),
+        (
+            "kind: script, content: {states: [a, b], preferred: \"{{ nope }}\", pre_remove: b, check: {run: c}, transitions: []}",
+            "nope",
+        ),
+        ("kind: plugin, content: {run: ./p, states: [a, b], transitions: \"{{ nope }}\", preferred: a}", "nope"),
+        ("kind: plugin, content: {run: p, states: \"{{ nope }}\", transitions: [{from: a, to: b}]}", "nope"),
+        ("kind: file-tree, content: {root: \"{{ nope }}\", files: {a: {content: b}}}", "nope"),
+    ] {
+        let (status, _, err) = with(content);
+        assert_eq!((status, err.matches("error: ").count()), (2, 1), "{content}: {err}");
+        assert!(err.contains(told), "{content}: {err}");
+    }
+    let kind = "kinds: {k: {states: [a, b], preferred: b, pre_remove: a, check: CHECK, transitions: [{from: a, to: b, run: RUN}]}}";
+    for (more, told) in [
+        (kind.replace("CHECK", "5").replace("RUN", "x"), "`check` must be"),
+        (kind.replace("CHECK", "{run: x}").replace("RUN", "{x: y}"), "`run` must be"),
+        ("services: {s: {}}\nclusters: {c: {services: [s], nodes: 1.5}}".to_owned(), "`nodes` must be"),
+    ] {
+        let (status, _, err) = cobgen(&["check", &work.write("wrong.yaml", &format!("{more}\nhosts: {{n: {{}}}}\n"))]);
+        assert_eq!((status, err.matches("error: ").count()), (2, 1), "{more}: {err}");
+        assert!(err.contains(told), "{more}: {err}");
+    }
+}

@@ -10,7 +10,7 @@ use super::{Catalog, services::Services};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
-use crate::model::{ClusterEntry, HostPick, Map, Mark, Marked, Named, NodeSet, Nodes};
+use crate::model::{ClusterEntry, HostPick, Map, Mark, Marked, Maybe, Named, NodeSet, Nodes};
 
 /// A cluster that is made of a template.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ fn by_hand(name: &Marked<String>, entry: &ClusterEntry, catalog: &Catalog, repor
             report.push(value.mark, fault.help("name a `template`, or leave it away"));
         }
     }
-    if let Some(Marked { mark, value: NodeSet::Count(_) }) = &entry.nodes {
+    if let Maybe::There(Marked { mark, value: NodeSet::Count(_) }) = &entry.nodes {
         let fault = Diagnostic::error("no-template", "without a template nothing says which hosts these are");
         report.push(*mark, fault.help("name a `template`, or the hosts: `nodes: [n1, n2]`"));
     }

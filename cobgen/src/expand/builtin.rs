@@ -24,7 +24,8 @@ use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_c
 use super::{Report, hosted, plugin, service, system};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Named, Node, TransitionEntry, Value, check_structure,
+    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Maybe, Named, Node, TransitionEntry, Value,
+    check_structure,
 };
 
 /// A built-in kind.
@@ -343,7 +344,7 @@ impl Builtin {
             Content::Service => service::settle(content, files, report),
             Content::Wait => {
                 let wait: WaitContent = read(content, &WAIT, "wait", report)?;
-                if wait.seconds.is_some() == wait.ms.is_some() {
+                if content.has("seconds") == content.has("ms") {
                     let fault =
                         Diagnostic::error("bad-content", "the content of `wait` takes exactly one of `seconds`, `ms`");
                     report.push(content.mark, fault.help("write `content: {seconds: 5}`"));
@@ -524,15 +525,16 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(
 fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
     let script: ScriptContent = read(content, &SCRIPT, "script", report)?;
     let words = |names: &[&str]| names.iter().map(|n| word(content.mark, n)).collect::<Vec<_>>();
-    let by_default = script.states.is_none();
+    let by_default = !content.has("states");
     let or =
         |written: Option<Marked<String>>, name: &str| written.or_else(|| by_default.then(|| word(content.mark, name)));
     let entry = KindEntry {
-        states: script.states.or_else(|| Some(words(&["down", "up", "outdated"]))),
+        states: script.states.or_else(|| by_default.then(|| words(&["down", "up", "outdated"]))),
         preferred: or(script.preferred, "up"),
         pre_remove: or(script.pre_remove, "down"),
         priority: script.priority,
-        check: script.check,
+        // It is a needed key.
+        check: script.check.map_or(Maybe::Wrong, Maybe::There),
         transitions: script.transitions,
         timeout: script.timeout,
         grace: script.grace,
@@ -541,8 +543,8 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
         failure: script.failure,
         ..KindEntry::default()
     };
-    for (key, value) in [("preferred", &entry.preferred), ("pre_remove", &entry.pre_remove)] {
-        if value.is_none() {
+    for key in ["preferred", "pre_remove"] {
+        if !by_default && !content.has(key) {
             let fault = Diagnostic::error(
                 "missing-key",
                 format!("the content of `script` names its states, but lacks `{key}`"),

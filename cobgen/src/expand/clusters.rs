@@ -11,7 +11,7 @@ use super::hosts::Hosts;
 use super::macros::is_macro;
 use super::template::{is_template, to_jinja};
 use crate::diagnostic::Diagnostic;
-use crate::model::{ClusterEntry, Map, Mark, Marked, Named, Node, NodeSet, Nodes, ServiceEntry, Value};
+use crate::model::{ClusterEntry, Map, Mark, Marked, Maybe, Named, Node, NodeSet, Nodes, ServiceEntry, Value};
 use crate::solve::{LayoutNode, natural};
 
 /// A cluster with its services placed.
@@ -125,7 +125,7 @@ impl Clusters {
             };
             match &entry.services {
                 Some(Nodes::Everywhere(list)) => {
-                    if entry.nodes.is_none() {
+                    if entry.nodes == Maybe::Absent {
                         let fault =
                             Diagnostic::error("missing-key", format!("the cluster `{}` lacks `nodes`", name.value));
                         let help = "name the hosts that its services are on: `nodes: [n1, {label: role=app}]`";

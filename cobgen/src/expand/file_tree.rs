@@ -145,6 +145,8 @@ pub(super) fn settle(
         let whole = match (&tree.root, path.value.starts_with('/')) {
             (_, true) => path.value.clone(),
             (Some(root), false) => format!("{}/{}", root.value.trim_end_matches('/'), path.value),
+            // It is wrong, which was told.
+            (None, false) if content.has("root") => continue,
             (None, false) => {
                 let fault = Diagnostic::error("bad-path", format!("{:?} is no absolute path", path.value));
                 report.push(path.mark, fault.help("begin it with `/`, or say beside `files` in which `root` it is"));

@@ -14,7 +14,7 @@ use super::Report;
 use super::builtin::{self, Builtin};
 use super::files::{Files, Payload};
 use crate::diagnostic::Diagnostic;
-use crate::model::{BackendEntry, Duration, KindEntry, Mark, Marked, Named, TransitionEntry};
+use crate::model::{BackendEntry, Duration, KindEntry, Mark, Marked, Maybe, Named, TransitionEntry};
 
 const TIMEOUT_MS: u64 = 5 * 60 * 1000;
 const CHECK_TIMEOUT_MS: u64 = 30 * 1000;
@@ -315,20 +315,21 @@ fn check(
 ) -> Check {
     let mut check = plain_check(None);
     match &entry.check {
-        Some(written) if does_nothing => {
+        Maybe::There(written) if does_nothing => {
             let fault = Diagnostic::error(
                 "needless-command",
                 format!("the kind `{name}` does nothing, so its `check` is never run"),
             );
             report.push(written.mark, fault.help("leave away either `check` or `backend: noop`"));
         }
-        Some(written) => {
+        Maybe::There(written) => {
             check.timeout_ms = milliseconds(written.value.timeout.as_ref(), CHECK_TIMEOUT_MS, report);
             check.interval_ms = written.value.interval.as_ref().map(|d| milliseconds(Some(d), 0, report));
             check.run = written.value.run.as_ref().and_then(|run| files.command(run, payload, report));
         }
-        None if does_nothing => {}
-        None => {
+        Maybe::Wrong => {}
+        Maybe::Absent if does_nothing => {}
+        Maybe::Absent => {
             let fault = Diagnostic::error("missing-key", format!("the kind `{name}` lacks `check`"));
             report.push(
                 mark,
@@ -364,18 +365,18 @@ fn transition(
         report.push(*mark, fault);
     }
     match (&entry.run, defaults.does_nothing) {
-        (None, false) => {
+        (Maybe::Absent, false) => {
             let fault = Diagnostic::error("missing-key", format!("the transition {from} -> {to} lacks `run`"));
             report.push(*mark, fault.help("write what makes the move: `run: ./start.sh`; for none, `run: \"true\"`"));
         }
-        (Some(run), true) => {
+        (Maybe::There(run), true) => {
             let fault = Diagnostic::error(
                 "needless-command",
                 format!("the kind `{}` does nothing, so this is never run", states.kind),
             );
             report.push(run.at.mark, fault.help("leave away either `run` or `backend: noop`"));
         }
-        (None, true) | (Some(_), false) => {}
+        (Maybe::Absent, true) | (Maybe::There(_), false) | (Maybe::Wrong, _) => {}
     }
     if let Some(revert) = &entry.revert {
         let fault = if entry.irreversible == Some(true) {

@@ -16,7 +16,7 @@ use super::builtin::{Settled, named_by_hash, read, word};
 use super::files::Files;
 use super::kinds::build;
 use crate::diagnostic::Diagnostic;
-use crate::model::{self, CheckEntry, Duration, KindEntry, Mark, Marked, Node, Run, TransitionEntry};
+use crate::model::{self, CheckEntry, Duration, KindEntry, Mark, Marked, Maybe, Node, Run, TransitionEntry};
 
 /// The moves of a plug-in that names no states.
 const MOVES: [(&str, &str); 4] = [("down", "up"), ("outdated", "up"), ("up", "down"), ("outdated", "down")];
@@ -79,11 +79,11 @@ static PLUGIN: LazyLock<Json> = LazyLock::new(|| model::schema_of::<PluginConten
 pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
     let plugin: PluginContent = read(content, &PLUGIN, "plugin", report)?;
     let run = plugin.run.clone()?;
-    let by_default = plugin.states.is_none();
+    let by_default = !content.has("states");
     let missing = |key: &str| {
         Diagnostic::error("missing-key", format!("the content of `plugin` names its states, but lacks `{key}`"))
     };
-    if !by_default && plugin.transitions.is_none() {
+    if !by_default && !content.has("transitions") {
         report
             .push(content.mark, missing("transitions").help("write its moves: `transitions: [{from: down, to: up}]`"));
         return None;
@@ -92,14 +92,21 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
         let [from, to] = [from, to].map(|name| Some(word(content.mark, name)));
         Marked { mark: content.mark, value: MoveEntry { from, to, ..MoveEntry::default() } }
     };
-    let moves = plugin.transitions.unwrap_or_else(|| MOVES.iter().map(plain).collect());
+    let moves = match plugin.transitions {
+        None if content.has("transitions") => return None,
+        None => MOVES.iter().map(plain).collect(),
+        Some(written) => written,
+    };
     let words = |names: &[&str]| names.iter().map(|n| word(content.mark, n)).collect::<Vec<_>>();
+    let or = |key: &str, written: Option<Marked<String>>, name: &str| {
+        written.or_else(|| (!content.has(key)).then(|| word(content.mark, name)))
+    };
     let entry = KindEntry {
-        states: plugin.states.or_else(|| Some(words(&["down", "up", "outdated"]))),
-        preferred: plugin.preferred.or_else(|| Some(word(content.mark, "up"))),
-        pre_remove: plugin.pre_remove.or_else(|| Some(word(content.mark, "down"))),
+        states: plugin.states.or_else(|| by_default.then(|| words(&["down", "up", "outdated"]))),
+        preferred: or("preferred", plugin.preferred, "up"),
+        pre_remove: or("pre_remove", plugin.pre_remove, "down"),
         priority: plugin.priority,
-        check: Some(Marked {
+        check: Maybe::There(Marked {
             mark: run.at.mark,
             value: CheckEntry { run: Some(run.clone()), timeout: plugin.check_timeout, interval: plugin.interval },
         }),
@@ -129,7 +136,8 @@ fn with_command(entry: &Marked<MoveEntry>, run: &Run) -> Marked<TransitionEntry>
     let Marked { mark, value } = entry;
     let revert = revert_mark(entry).map(|_| run.clone());
     let (from, to, timeout) = (value.from.clone(), value.to.clone(), value.timeout.clone());
-    let value = TransitionEntry { from, to, timeout, run: Some(run.clone()), revert, ..TransitionEntry::default() };
+    let value =
+        TransitionEntry { from, to, timeout, run: Maybe::There(run.clone()), revert, ..TransitionEntry::default() };
     Marked { mark: *mark, value }
 }
 

@@ -17,7 +17,7 @@ use super::builtin::{Settled, named, read};
 use super::files::{Files, Payload};
 use super::kinds::{builtin_state, check_duration, plain_transition};
 use crate::diagnostic::Diagnostic;
-use crate::model::{self, Duration, Label, Mark, Marked, Named, Node, Run};
+use crate::model::{self, Duration, Label, Marked, Named, Node, Run};
 
 /// The state of a unit that runs as it should, but is not, say, enabled.
 const STALE: &str = "stale";
@@ -85,7 +85,9 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     let before = report.errors();
     match &service.unit {
         Some(unit) => of_unit(&service, unit, report),
-        None => of_commands(&service, content.mark, report),
+        // What the others mean rests on it.
+        None if content.has("unit") => {}
+        None => of_commands(&service, content, report),
     }
     check_duration(service.settle.as_ref(), report);
     for (name, _) in service.env.iter().flat_map(Named::iter) {
@@ -137,12 +139,13 @@ pub(super) fn only_adjusts(kind: &Kind, t: &Transition) -> bool {
     kind.backend == "service" && t.from == STALE
 }
 
-fn of_commands(service: &ServiceContent, mark: Mark, report: &mut Report<'_>) {
-    if service.start.is_none() {
+fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>) {
+    let mark = content.mark;
+    if !content.has("start") {
         let fault = Diagnostic::error("missing-key", "the content of `service` lacks `unit` or `start`");
         report.push(mark, fault.help("`unit: NAME.service` for a unit of systemd, `start: COMMAND` for anything else"));
     }
-    if service.status.is_some() && service.stop.is_none() {
+    if service.status.is_some() && !content.has("stop") {
         let fault =
             Diagnostic::error("missing-key", "with `status` a service looks after itself, so `stop` is needed too");
         report.push(mark, fault.help("add `stop: …`, or take `status` out: then the daemon looks after it"));
@@ -151,10 +154,11 @@ fn of_commands(service: &ServiceContent, mark: Mark, report: &mut Report<'_>) {
         report.push(dir.mark, Diagnostic::error("bad-content", "`dir` must be an absolute path, such as /srv/app"));
     }
     match (&service.on_change, &service.reload) {
-        (Some(on_change), None) if on_change.value == OnChange::Reload => {
+        (Some(on_change), None) if on_change.value == OnChange::Reload && !content.has("reload") => {
             let fault = Diagnostic::error("missing-key", "`on_change: reload` needs the command `reload`");
             report.push(on_change.mark, fault.help("such as `reload: 'kill -HUP $COB_MAIN_PID'`"));
         }
+        (None, Some(_)) if content.has("on_change") => {}
         (Some(_) | None, Some(reload)) if service.on_change.as_ref().is_none_or(|c| c.value != OnChange::Reload) => {
             let fault = Diagnostic::error("needless-command", "without `on_change: reload` this is never run");
             report.push(reload.at.mark, fault.help("add `on_change: reload`, or leave `reload` away"));

@@ -30,7 +30,7 @@ pub use forms::{
     RunForm, Target,
 };
 pub use node::{Key, Map, Mark, Node, Value, Written};
-pub use read::{Marked, Named, ReadError};
+pub use read::{Marked, Maybe, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{

@@ -136,6 +136,12 @@ impl Node {
         if let Value::Map(map) = &self.value { Some(map) } else { None }
     }
 
+    /// Whether this mapping has a value for a key, be it a wrong one: that was reported, and is not missing.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.map().and_then(|map| map.get(key)).is_some_and(|node| node.value != Value::Null)
+    }
+
     /// A text, a number or a truth value as text; a number as it was written.
     #[must_use]
     pub fn scalar(&self) -> Option<String> {

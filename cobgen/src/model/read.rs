@@ -34,6 +34,25 @@ pub struct Marked<T> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named<T>(pub Vec<(Marked<String>, T)>);
 
+/// A value that may be left out. One that is wrong was reported, and is not missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Maybe<T> {
+    /// It was left out.
+    #[default]
+    Absent,
+    /// It is wrong.
+    Wrong,
+    /// This.
+    There(T),
+}
+
+impl<T> Maybe<T> {
+    /// The value, where there is one that is right.
+    pub fn as_ref(&self) -> Option<&T> {
+        if let Self::There(value) = self { Some(value) } else { None }
+    }
+}
+
 impl<T> Default for Named<T> {
     fn default() -> Self {
         Self(Vec::new())
@@ -147,6 +166,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     ) -> Result<V::Value, ReadError> {
         match self.value.written() {
             Some(written) if name == VALUE => visitor.visit_borrowed_bytes(written.as_bytes()),
+            None if name == VALUE && self.value == Value::Invalid => visitor.visit_none(),
             Some(_) | None => visitor.visit_newtype_struct(self),
         }
     }
@@ -288,6 +308,31 @@ impl<'de> Deserialize<'de> for Node {
     }
 }
 
+impl<'de, T: for<'a> Deserialize<'a>> Deserialize<'de> for Maybe<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let node = Node::deserialize(deserializer)?;
+        match node.value {
+            Value::Null => Ok(Self::Absent),
+            Value::Invalid => Ok(Self::Wrong),
+            Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+                node.read().map(Self::There).map_err(de::Error::custom)
+            }
+        }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Maybe<T> {
+    fn inline_schema() -> bool {
+        Option::<T>::inline_schema()
+    }
+    fn schema_name() -> Cow<'static, str> {
+        Option::<T>::schema_name()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<T>::json_schema(generator)
+    }
+}
+
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
@@ -298,6 +343,10 @@ impl<'de> Deserialize<'de> for Value {
             }
             fn visit_unit<E>(self) -> Result<Value, E> {
                 Ok(Value::Null)
+            }
+            /// What was reported as wrong stays so.
+            fn visit_none<E>(self) -> Result<Value, E> {
+                Ok(Value::Invalid)
             }
             fn visit_bool<E>(self, b: bool) -> Result<Value, E> {
                 Ok(Value::Bool(b))

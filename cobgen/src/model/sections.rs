@@ -13,7 +13,7 @@ use super::entities::{
 };
 use super::forms::{Duration, KeySet, Label, NodeSet, Nodes, Placed, Run, Target};
 use super::node::Node;
-use super::read::{Marked, Named};
+use super::read::{Marked, Maybe, Named};
 
 /// Whether a thing is known from the design but not built yet; the text says since when or what instead.
 const LATER: &str = "x-not-supported-yet";
@@ -183,7 +183,8 @@ pub struct KindEntry {
     /// pre-remove state, the preferred state, then the others in the order of `states`.
     pub priority: Option<Marked<Vec<Marked<String>>>>,
     /// How the state is found out.
-    pub check: Option<Marked<CheckEntry>>,
+    #[serde(default)]
+    pub check: Maybe<Marked<CheckEntry>>,
     /// The moves that exist, in the order that breaks ties between equally short routes.
     #[schemars(required)]
     pub transitions: Option<Vec<Marked<TransitionEntry>>>,
@@ -241,7 +242,8 @@ pub struct TransitionEntry {
     pub to: Option<Marked<String>>,
     /// What makes the move: a text goes to `/bin/sh -c`, a list is executed as it stands. `./x`
     /// beside the model travels with the kind.
-    pub run: Option<Run>,
+    #[serde(default)]
+    pub run: Maybe<Run>,
     /// The time that it may take.
     pub timeout: Option<Duration>,
     /// Between asking it to end and killing it.
@@ -409,7 +411,8 @@ pub struct ClusterEntry {
     /// `nodes`, or with a template where its rules put them (default there: those of the template).
     pub services: Option<Nodes>,
     /// Its hosts, by name or label; or, with a template, how many nodes it has.
-    pub nodes: Option<Marked<NodeSet>>,
+    #[serde(default)]
+    pub nodes: Maybe<Marked<NodeSet>>,
     /// Values for templates: `cluster.config`. With a template they win over its own. Texts in it may be templates
     /// and hold Coopr's macros.
     pub config: Option<Node>,
