@@ -11,7 +11,7 @@ use cob_engine::record::{Body, Record};
 use cob_engine::{Durable, Effects, Engine, Return, Time};
 use cob_types::generation::Security;
 use cob_types::message::Incarnation;
-use cob_types::{CobId, GenerationNumber, Manifest, Number, SwitchOrder, codec};
+use cob_types::{CobId, GenerationNumber, HostName, Manifest, Number, SwitchOrder, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -65,6 +65,20 @@ pub enum StartError {
         seq: u64,
         /// What is wrong.
         what: String,
+    },
+    /// It is another host's state folder.
+    #[error(
+        "{} is the state folder of the host {theirs}, and cobd.toml says `host = \"{host}\"`: mend `host` or `state_dir`; \
+         a host that was renamed is a new one and begins with an empty state folder",
+        folder.display()
+    )]
+    OtherHost {
+        /// The state folder.
+        folder: PathBuf,
+        /// Whose it is.
+        theirs: HostName,
+        /// Who this is.
+        host: HostName,
     },
     /// A generation that is needed can't be read.
     #[error("generation {generation}, which this host has activated, can't be read: {source}")]
@@ -121,6 +135,9 @@ impl Daemon {
                 .map_err(|e| StartError::Record { seq: entry.seq, what: e.to_string() })?;
             durable.apply(&record);
             last = last.max(record.at);
+        }
+        if let Some(theirs) = of_another(&durable, &config.host) {
+            return Err(StartError::OtherHost { folder: config.state_dir, theirs, host: config.host });
         }
         // Before anything is written: a journal that has lost its end goes no further.
         let index = index.map(|index| usable(index, &opened.journal)).transpose()?;
@@ -306,6 +323,14 @@ impl Drop for AbortOnDrop {
 /// What only a daemon leaves behind that had its first life on record.
 fn trace_of_use(state_dir: &Path) -> Option<PathBuf> {
     [BOOT_ID, "generations", "index"].iter().map(|name| state_dir.join(name)).find(|path| path.exists())
+}
+
+/// Whose the journal is, where it has change objects on record and none of this host.
+fn of_another(durable: &Durable, host: &HostName) -> Option<HostName> {
+    let mut all = durable.cobs.keys().chain(durable.gone.keys());
+    let first = all.clone().next()?;
+    let own = all.any(|cob| cob.host_str() == host.as_str());
+    (!own).then(|| first.host())
 }
 
 fn next_life(last: Option<Incarnation>) -> Incarnation {

@@ -206,3 +206,22 @@ fn foreign_pages_get_nothing_over_http() {
     assert!(!cluster.status("n2").expect("answers").paused);
     assert!(cluster.is_converged(generation));
 }
+
+#[test]
+fn a_state_folder_of_another_host_is_refused() {
+    let (mut cluster, generation) = converged();
+    let (own, other) = (cluster.path("n1"), cluster.path("n2"));
+    let set_aside = cluster.path("n1-state");
+    cluster.kill("n1");
+    cluster.kill("n2");
+    std::fs::rename(&own, &set_aside).expect("renamed");
+    std::fs::rename(&other, &own).expect("renamed");
+    let (status, log) = cluster.start_in_vain("n1");
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("is the state folder of the host n2") && log.contains("`host = \"n1\"`"), "{log}");
+    // It is n2's as before, and n1 goes on with its own.
+    std::fs::rename(&own, &other).expect("renamed");
+    std::fs::rename(&set_aside, &own).expect("renamed");
+    cluster.start_all();
+    cluster.wait_converged(generation, PATIENCE);
+}
