@@ -414,6 +414,23 @@ fn any_number_of_warnings_is_accepted() {
 }
 
 #[test]
+fn outcomes_that_can_not_be_read_are_told_for_machines_too() {
+    let work = Work::new();
+    let (model, depot) = (work.path("model.yaml"), work.path("depot"));
+    assert_eq!(cobgen(&["generate", &model, "--depot", &depot]).0, 0);
+    let log = || -> Value { serde_json::from_str(&cobgen(&["log", "--depot", &depot, "--json"]).1).expect("JSON") };
+    assert_eq!(log()["problems"], serde_json::json!([]));
+    // The commit of a generation is none of an outcome.
+    let generation = std::fs::read_to_string(work.path("depot/refs/generations/1")).expect("a ref");
+    std::fs::write(work.path("depot/refs/outcomes"), generation).expect("written");
+    let all = log();
+    let problem = all["problems"][0].as_str().expect("a text");
+    assert!(problem.contains("can't be read") && all["generations"][0]["generation"] == 1, "{all}");
+    let (status, _, err) = cobgen(&["log", "--depot", &depot]);
+    assert!(status == 0 && err.contains(problem), "{err}");
+}
+
+#[test]
 fn what_is_wrong_is_not_missing() {
     let work = Work::new();
     let with = |content: &str| {

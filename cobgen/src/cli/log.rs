@@ -28,8 +28,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Print {"generations": [{"generation", "time", "author", "message", "hosts", "cobs",
-    /// "signed_by", "switches"}]}, the newest first; the time is in seconds since 1970-01-01 UTC. A switch is as
-    /// `cobctl outcomes --json` has it
+    /// "signed_by", "switches"}], "problems": [TEXT]}, the newest first; the time is in seconds since 1970-01-01 UTC. A
+    /// switch is as `cobctl outcomes --json` has it; problems are what came of switches that can't be read
     #[arg(long)]
     json: bool,
 }
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     if args.json {
         let generations: Vec<Value> =
             entries.iter().map(|(entry, signers)| as_json(entry, signers, &switches(&outcomes, entry))).collect();
-        writeln!(terminal.out, "{:#}", json!({"generations": generations}))?;
+        writeln!(terminal.out, "{:#}", json!({"generations": generations, "problems": outcomes.problems}))?;
         return Ok(Answer::Done);
     }
     for problem in &outcomes.problems {
