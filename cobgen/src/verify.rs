@@ -63,11 +63,12 @@ impl Verified {
     }
 }
 
-/// Makes `runs` runs, from this seed on. `progress` is called after each with how many were made.
+/// Makes `runs` runs, from this seed on; behind the last one there is comes the first. `progress` is called after each with how many were made.
 pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl FnMut(u64)) -> Verified {
     let bundles: BTreeMap<_, _> = generation.bundles.iter().map(|(h, b)| (h.clone(), Arc::new(b.clone()))).collect();
     let mut all = Verified { runs, ..Verified::default() };
-    for seed in seed..seed.saturating_add(runs) {
+    for run in 0..runs {
+        let seed = seed.wrapping_add(run);
         let initial = Initial::Given(somewhere(generation, &mut Random::new(seed)));
         let mut world = World::new(&bundles, &initial, &IN_PROCESS, weather(seed, bundles.len()));
         world.go(generation.manifest.generation, &bundles);
@@ -79,7 +80,7 @@ pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl 
             let troubles = troubles.into_iter().map(|(cob, trouble)| Named { cob, trouble }).collect();
             all.deadlocks.push(Deadlock { seed, troubles });
         }
-        progress(seed);
+        progress(run + 1);
     }
     all
 }

@@ -431,6 +431,25 @@ fn outcomes_that_can_not_be_read_are_told_for_machines_too() {
 }
 
 #[test]
+fn verify_ends_as_other_commands_do() {
+    let work = Work::new();
+    let (model, depot) = (work.path("model.yaml"), work.path("depot"));
+    let (status, _, err) = cobgen(&["verify", &model, "--runs", "0"]);
+    assert!(status == 2 && err.contains("--runs"), "{err}");
+    let (status, out, err) = cobgen(&["verify", &model, "--runs", "2", "--seed", &u64::MAX.to_string()]);
+    assert!(status == 0 && out.contains("2 of 2 runs converged"), "{out}{err}");
+    assert_eq!(cobgen(&["verify", "--depot", &depot]).0, 2, "there is none");
+    assert_eq!(cobgen(&["generate", &model, "--depot", &depot]).0, 0);
+    assert_eq!(cobgen(&["verify", "--depot", &depot, "--generation", "7"]).0, 2);
+    std::fs::remove_dir_all(work.path("depot/objects")).expect("removed");
+    std::fs::create_dir(work.path("depot/objects")).expect("made");
+    for command in ["show", "verify"] {
+        let (status, out, err) = cobgen(&[command, "--depot", &depot, "--generation", "1", "--json"]);
+        assert!(status == 3 && out.contains("\"diagnostics\""), "{command}: {out}{err}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_not_missing() {
     let work = Work::new();
     let with = |content: &str| {

@@ -1,14 +1,15 @@
 //! `cobgen verify`: does a generation come to rest, whatever happens on the way?
 
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use cob_depot::Depot;
+use cob_depot::{Depot, DepotError};
 use cob_types::status::Trouble;
 use cob_types::words::count;
 use cob_types::{Generation, GenerationNumber};
 
-use super::{Answer, Terminal, tell};
+use super::{Answer, Terminal, refuse, tell, tell_depot};
+use crate::diagnostic::Diagnostic;
 use crate::make::{After, make};
 use crate::verify::{Verified, verify};
 
@@ -23,7 +24,7 @@ Examples:
 Each run begins in random states and has lost, doubled and late messages, daemons that are killed and \
 actions that fail. A model that `check` refuses can be verified all the same, to see what it would do.
 
-Exit status: 0 every run converged; 1 some did not; 2 bad input.")]
+Exit status: 0 every run converged; 1 some did not; 2 bad input; 3 the depot could not be read.")]
 pub struct Args {
     /// A model file or folder
     #[arg(required_unless_present = "depot", conflicts_with = "depot")]
@@ -35,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "depot", conflicts_with = "model")]
     generation: Option<u64>,
     /// How many runs
-    #[arg(long, value_name = "K", default_value_t = 100)]
+    #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
     /// The seed of the first run; each further one has the next
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -56,19 +57,20 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             }
         }
         (None, Some(depot)) => match from_depot(depot, args.generation) {
-            Ok(generation) => generation,
-            Err(why) => {
-                writeln!(terminal.err, "error: {why}")?;
-                return Ok(Answer::Bad);
+            Ok(Some(generation)) => generation,
+            Ok(None) => {
+                let fault = Diagnostic::error("depot", format!("{} has no generation yet", depot.display()));
+                return refuse(fault, Answer::Bad, args.json, terminal);
             }
+            Err(error) => return tell_depot(&error, depot, args.json, terminal),
         },
         (None, None) => return Ok(Answer::Bad),
     };
     let live = io::stderr().is_terminal() && !args.json;
-    let verified = verify(&generation, args.runs, args.seed, |seed| {
-        if live && seed.is_multiple_of(10) {
+    let verified = verify(&generation, args.runs, args.seed, |made| {
+        if live && made.is_multiple_of(10) {
             // Progress is worth no failure.
-            let _ = write!(terminal.err, "\r{} of {}", seed - args.seed + 1, count(args.runs, "run"));
+            let _ = write!(terminal.err, "\r{made} of {}", count(args.runs, "run"));
         }
     });
     if live {
@@ -82,13 +84,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(if verified.is_well() { Answer::Done } else { Answer::No })
 }
 
-fn from_depot(path: &std::path::Path, number: Option<u64>) -> Result<Generation, String> {
-    let depot = Depot::open(path).map_err(|e| e.to_string())?;
+/// A generation of a depot, or its newest one; none: it has none yet.
+fn from_depot(path: &Path, number: Option<u64>) -> Result<Option<Generation>, DepotError> {
+    let depot = Depot::open(path)?;
     let number = match number {
-        Some(number) => GenerationNumber(number),
-        None => depot.latest().map_err(|e| e.to_string())?.ok_or("the depot has no generation yet")?,
+        Some(number) => Some(GenerationNumber(number)),
+        None => depot.latest()?,
     };
-    depot.read(number).map_err(|e| e.to_string())
+    number.map(|number| depot.read(number)).transpose()
 }
 
 fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::Result<()> {
