@@ -491,3 +491,17 @@ fn what_is_wrong_is_not_missing() {
         assert!(err.contains(told), "{more}: {err}");
     }
 }
+
+#[test]
+fn a_root_that_nothing_is_in_is_warned_of() {
+    let work = Work::new();
+    let with = |files: &str| {
+        let cob = format!("n/x: {{kind: file-tree, content: {{root: /srv, files: {{{files}}}}}}}");
+        let head = "security: loopback-only\nhosts: {n: {address: \"tcp://127.0.0.1:7077\"}}\ncobs:";
+        cobgen(&["check", &work.write("root.yaml", &format!("{head}\n  {cob}\n"))])
+    };
+    let (status, _, err) = with("/etc/a: {content: a}, /etc/b: {content: b}");
+    assert!(status == 0 && err.contains("warning: all of `files` are absolute paths, so `root`"), "{err}");
+    assert!(err.contains("root.yaml:4:"), "{err}");
+    assert_eq!(with("/etc/a: {content: a}, b: {content: b}").2, "");
+}

@@ -124,9 +124,8 @@ pub(super) fn settle(
     report: &mut Report<'_>,
 ) -> Option<(Json, Payload)> {
     let (before, mark, spoiled) = (report.errors(), content.mark, spoiled(content));
-    if let Some(root) = tree.root.as_ref().filter(|root| path_fault(&root.value).is_some() && root.value != "/") {
-        let fault = Diagnostic::error("bad-path", format!("`root` must be an absolute path, not {:?}", root.value));
-        report.push(root.mark, fault.help("such as /etc/app"));
+    if let Some(root) = &tree.root {
+        check_root(root, tree.files.as_ref(), report);
     }
     let entries = tree.files?;
     if entries.0.is_empty() {
@@ -176,6 +175,18 @@ pub(super) fn settle(
         Some(OnDriftEntry::Heal) | None => {}
     }
     (report.errors() == before).then_some((Json::Object(content), payload))
+}
+
+fn check_root(root: &Marked<String>, entries: Option<&Named<FileEntry>>, report: &mut Report<'_>) {
+    let in_none = |entries: &Named<FileEntry>| !entries.0.is_empty() && entries.names().all(|p| p.starts_with('/'));
+    if path_fault(&root.value).is_some() && root.value != "/" {
+        let fault = Diagnostic::error("bad-path", format!("`root` must be an absolute path, not {:?}", root.value));
+        report.push(root.mark, fault.help("such as /etc/app"));
+    } else if entries.is_some_and(in_none) {
+        let what = "all of `files` are absolute paths, so `root` has no meaning";
+        let help = "paths in `root` are written without a slash at the beginning; or leave `root` away";
+        report.push(root.mark, Diagnostic::warning("needless-root", what).help(help));
+    }
 }
 
 /// Entries of which something was reported already: what they lack now was written.
