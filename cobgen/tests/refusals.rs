@@ -505,3 +505,33 @@ fn a_root_that_nothing_is_in_is_warned_of() {
     assert!(err.contains("root.yaml:4:"), "{err}");
     assert_eq!(with("/etc/a: {content: a}, b: {content: b}").2, "");
 }
+
+#[test]
+fn a_label_in_another_spelling_is_warned_of() {
+    let work = Work::new();
+    let with = |label: &str, chosen: &str| {
+        let hosts = format!(
+            "  n1: {{address: \"tcp://127.0.0.1:7001\", labels: {{rack: 1}}}}\n  \
+             n2: {{address: \"tcp://127.0.0.1:7002\", labels: {{rack: {label}}}}}\n"
+        );
+        let service = format!(
+            "services: {{s: {{cobs: {{x: {{kind: noop}}}}}}}}\nclusters: {{c: {{services: {{s: {{label: {chosen}}}}}}}}}"
+        );
+        let model = format!(
+            "security: loopback-only\nhosts:\n{hosts}{service}\nvariables: {{label: {{{chosen}: {{a: 1}}}}}}\n"
+        );
+        cobgen(&["check", &work.write("labels.yaml", &model)])
+    };
+    let told = "warning: `rack=1` passes over n2: the label is written `rack: 01` there";
+    let (status, _, err) = with("01", "rack=1");
+    assert_eq!((status, err.matches(told).count(), err.matches("warning: ").count()), (0, 2, 2), "{err}");
+    assert!(err.contains("labels.yaml:6:") && err.contains("labels.yaml:7:"), "{err}");
+    assert_eq!(with("1.0", "rack=1").2.matches("warning: ").count(), 2);
+    for (label, chosen) in [("\"01\"", "rack=1"), ("1", "rack=1"), ("2", "rack=1"), ("01", "rack"), ("one", "rack=1")] {
+        let (status, _, err) = with(label, chosen);
+        assert_eq!((status, err.as_str()), (0, ""), "{label}");
+    }
+    // One that nobody has is an error as before, with the spelling that there is.
+    let (status, _, err) = with("one", "rack=01");
+    assert!(status == 2 && err.contains("did you mean `rack=1`?"), "{err}");
+}

@@ -11,7 +11,7 @@ use super::clusters::{Clusters, LaidOut};
 use super::hosts::Hosts;
 use super::template::Templates;
 use crate::catalog::{Catalog, Rejected, Request, Services, Wanted};
-use crate::model::{ClusterEntry, HostEntry, Label, Mark, Marked, Named, Node, Sections, Value, Written};
+use crate::model::{ClusterEntry, HostEntry, HostLabel, Mark, Marked, Named, Node, Sections, Value, Written};
 use crate::solve::{self, Given, Layouts, Verdict};
 
 /// Before anything is placed.
@@ -98,7 +98,7 @@ fn host(name: String, request: &Request<'_>, entry: Option<&ClusterEntry>) -> (M
     let text = |value: &str| Marked { mark, value: value.to_owned() };
     let entry = HostEntry {
         address: entry.and_then(|e| e.address.clone()),
-        labels: Named(vec![(text("cluster"), Label(request.cluster.value.clone()))]),
+        labels: Named(vec![(text("cluster"), HostLabel { text: request.cluster.value.clone(), is_number: false })]),
         vars: Named(vec![(text("index"), Node { mark, value: Value::Int(index, Written::default()) })]),
         ..HostEntry::default()
     };

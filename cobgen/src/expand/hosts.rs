@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use cob_types::HostName;
 use cob_types::generation::Security;
+use cob_types::words::list;
 use minijinja::value::Value as Jinja;
 
 use super::Report;
@@ -24,6 +25,8 @@ pub(crate) struct Host {
     pub(super) has_address: bool,
     /// `NAME=VALUE` for each label.
     pub(super) labels: BTreeMap<String, String>,
+    /// The names of those whose values were written as numbers.
+    numbers: BTreeSet<String>,
     /// It follows from a cluster that asks for a number of nodes; it stands where that is.
     pub(super) implied: bool,
     /// Its types, where it says them.
@@ -39,10 +42,12 @@ pub(crate) struct Host {
 
 /// All hosts by name.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>, ByLabel);
+pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>, ByLabel, ByNumber);
 
 /// The hosts with each label, `role` and `role=app`: many change objects ask for the same few.
 type ByLabel = BTreeMap<String, BTreeSet<HostName>>;
+/// The hosts whose labels were written as numbers: by `rack=1`, however it is spelt, and by how each has spelt it.
+type ByNumber = BTreeMap<String, BTreeMap<String, BTreeSet<HostName>>>;
 
 impl Hosts {
     /// Checks every host; one with a wrong address is kept without it.
@@ -67,7 +72,7 @@ impl Hosts {
             }
             hosts.insert(host, read);
         }
-        let mut all = Self(BTreeMap::new(), ByLabel::new());
+        let mut all = Self::default();
         hosts.into_values().for_each(|host| all.insert(host));
         all
     }
@@ -79,7 +84,27 @@ impl Hosts {
                 self.1.entry(label).or_default().insert(host.name.clone());
             }
         }
+        for key in &host.numbers {
+            if let Some(value) = host.labels.get(key)
+                && let Some(label) = by_number(key, value)
+            {
+                self.2.entry(label).or_default().entry(value.clone()).or_default().insert(host.name.clone());
+            }
+        }
         self.0.insert(host.name.clone(), host);
+    }
+
+    /// Warns of hosts that a label passes over, because they have the same number in another spelling.
+    pub(super) fn warn_of_spelling(&self, label: &str, mark: Mark, report: &mut Report<'_>) {
+        let Some((key, value)) = label.split_once('=') else { return };
+        let Some(spelt) = by_number(key, value).and_then(|label| self.2.get(&label)) else { return };
+        for (other, hosts) in spelt.iter().filter(|(other, _)| *other != value) {
+            let what = format!("`{label}` passes over {}: the label is written `{key}: {other}` there", list(hosts, 3));
+            let help = format!(
+                "labels are texts as they are written: write both alike, or, where another one is meant, `{key}: \"{other}\"`"
+            );
+            report.push(mark, Diagnostic::warning("label-spelling", what).help(help));
+        }
     }
 
     /// Adds hosts that follow from a cluster: the model says nothing of each.
@@ -142,6 +167,8 @@ impl Hosts {
                     let fault = Diagnostic::error("unknown-label", format!("no host has the label `{label}`"))
                         .maybe_help(did_you_mean_or_list(label, known.iter().map(String::as_str)));
                     report.push(mark, fault);
+                } else {
+                    self.warn_of_spelling(label, mark, report);
                 }
                 found
             }
@@ -180,7 +207,8 @@ impl Host {
         report: &mut Report<'_>,
     ) -> Self {
         let labels: BTreeMap<String, String> =
-            entry.labels.iter().map(|(k, v)| (k.value.clone(), v.0.clone())).collect();
+            entry.labels.iter().map(|(k, v)| (k.value.clone(), v.text.clone())).collect();
+        let numbers = entry.labels.iter().filter(|(_, v)| v.is_number).map(|(k, _)| k.value.clone()).collect();
         let vars: BTreeMap<String, Jinja> = entry.vars.iter().map(|(k, v)| (k.value.clone(), to_jinja(v))).collect();
         let mut host = Self {
             value: Jinja::from(()),
@@ -194,6 +222,7 @@ impl Host {
             imagetype: entry.imagetype.as_ref().map(|t| t.value.clone()),
             observe: entry.mode.as_ref().is_some_and(|mode| mode.value == Mode::Observe),
             labels,
+            numbers,
             vars,
         };
         let none = || Jinja::from(BTreeMap::<String, Jinja>::new());
@@ -237,6 +266,15 @@ impl Host {
     pub(super) fn label_texts(&self) -> impl Iterator<Item = String> {
         self.labels.iter().map(|(k, v)| if v.is_empty() { k.clone() } else { format!("{k}={v}") })
     }
+}
+
+/// `rack=1` for a label of this number, however it is spelt: `01`, `1.0`.
+fn by_number(key: &str, value: &str) -> Option<String> {
+    if let Ok(whole) = value.parse::<i128>() {
+        return Some(format!("{key}={whole}"));
+    }
+    let number = value.parse::<f64>().ok().filter(|number| number.is_finite())?;
+    Some(format!("{key}={number}"))
 }
 
 /// `tcp://IP:PORT`; without identities with a loopback address, which is all that there is then.

@@ -115,6 +115,8 @@ impl Variables {
             if hosts.labelled(&label.value).next().is_none() {
                 let what = format!("no host has the label `{}`", label.value);
                 report.missing("unknown-label", what, label, labels.iter().map(String::as_str));
+            } else {
+                hosts.warn_of_spelling(&label.value, label.mark, report);
             }
         }
         known("service", &written.service, &sections.services.names().collect::<Vec<_>>(), report);

@@ -38,6 +38,15 @@ pub struct Duration(pub Marked<String>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label(pub String);
 
+/// A label of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLabel {
+    /// Its value as text.
+    pub text: String,
+    /// Whether that was written as a number, so that others may mean it by another spelling.
+    pub is_number: bool,
+}
+
 /// Hosts, each by name or by label.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSet(pub Vec<Marked<HostPick>>);
@@ -182,6 +191,10 @@ read_from_node!(Run, |node| {
 read_from_node!(Duration, |node| Some(Self(word(node)?)));
 // A label without a value is there, and that is all.
 read_from_node!(Label, |node| Some(Self(node.scalar().unwrap_or_default())));
+read_from_node!(HostLabel, |node| Some(Self {
+    text: node.scalar().unwrap_or_default(),
+    is_number: matches!(node.value, Value::Int(..) | Value::Float(..)),
+}));
 read_from_node!(HostSet, |node| match node.list() {
     Some(items) => Some(Self(items.iter().filter_map(marked_pick).collect())),
     None => Some(Self(marked_pick(node).into_iter().collect())),
@@ -303,6 +316,7 @@ schema!(Duration, "Duration", |_g| json_schema!({
     "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-what": "a duration with its unit, such as `30s`, `500ms`, `2m` or `1h`",
 }));
 schema!(Label, "Label", |_g| json_schema!({"type": ["string", "number", "boolean", "null"]}));
+schema!(HostLabel, "Label", |g| Label::json_schema(g));
 schema!(HostSet, "HostSet", |g| {
     let pick = g.subschema_for::<HostPick>();
     json_schema!({"anyOf": [

@@ -26,8 +26,8 @@ pub use entities::{
     SizeEntry, StageDependenciesEntry, TemplateEntry,
 };
 pub use forms::{
-    Action, Cost, Duration, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, PreferenceForm, Ratio, Run,
-    RunForm, Target,
+    Action, Cost, Duration, HostLabel, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, PreferenceForm,
+    Ratio, Run, RunForm, Target,
 };
 pub use node::{Key, Map, Mark, Node, Value, Written};
 pub use read::{Marked, Maybe, Named, ReadError};

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::entities::{
     ActionsEntry, DependenciesEntry, HardwaretypeEntry, ImagetypeEntry, ProviderEntry, TemplateEntry,
 };
-use super::forms::{Duration, KeySet, Label, NodeSet, Nodes, Placed, Run, Target};
+use super::forms::{Duration, HostLabel, KeySet, NodeSet, Nodes, Placed, Run, Target};
 use super::node::Node;
 use super::read::{Marked, Maybe, Named};
 
@@ -152,7 +152,7 @@ pub struct HostEntry {
     pub address: Option<Marked<String>>,
     /// Labels to choose hosts by: `role: app` is chosen as `{label: role=app}`.
     #[serde(default)]
-    pub labels: Named<Label>,
+    pub labels: Named<HostLabel>,
     /// Variables of this host alone, in templates `host.vars.NAME` and `NAME`.
     #[serde(default)]
     pub vars: Named<Node>,
