@@ -142,18 +142,18 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
     Ok(all)
 }
 
-/// The ways back of a generation that revokes these keys, the newest first: to these earlier ones, up to the first in
-/// which a key would be good again that it revokes, or one behind that.
+/// The ways back of a generation, the newest first: to these earlier ones, up to the first in which a key would be good
+/// again that it revokes, or one behind that. A key that it believes itself was revoked by mistake, if ever.
 #[must_use]
-pub fn ways_back(revoked: &BTreeSet<PublicKey>, earlier: &[Earlier]) -> Vec<WayBack> {
-    let mut revoked = revoked.clone();
+pub fn ways_back(newest: &Manifest, earlier: &[Earlier]) -> Vec<WayBack> {
+    let mut revoked = newest.revoked.clone();
     let mut ways = Vec::new();
     for Earlier { way, manifest } in earlier {
         if revoked.iter().any(|key| manifest.believes(key)) {
             break;
         }
         ways.push(*way);
-        revoked.extend(&manifest.revoked);
+        revoked.extend(manifest.revoked.iter().filter(|key| !newest.believes(key)));
     }
     ways
 }
@@ -240,7 +240,7 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
 
 /// Says so where a new generation names none, although it might.
 fn give_ways_back(manifest: &mut Manifest, after: &After) -> Option<Diagnostic> {
-    manifest.back = ways_back(&manifest.revoked, &after.back);
+    manifest.back = ways_back(manifest, &after.back);
     manifest.mends = after.mends;
     let newest = after.back.first().filter(|_| manifest.back.is_empty())?;
     let again: Vec<String> =

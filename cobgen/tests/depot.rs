@@ -383,6 +383,9 @@ fn no_generation_leads_back_to_where_a_key_counts_that_it_revokes() {
     assert!(!said.contains("no-way-back"), "{said}");
     generate(6, "");
     assert_eq!(ways_back(&desk, 6), [5, 4]);
+    // Where it counts again, its revocation was a mistake, and nothing is to be kept from it.
+    generate(7, &format!("operators: {{mallory: {{role: operate, key: \"{key}\"}}}}"));
+    assert_eq!(ways_back(&desk, 7), [6, 5, 4, 3]);
 }
 
 #[test]

@@ -289,7 +289,7 @@ impl Cluster {
         let parent = generation.manifest.parent;
         if parent != GenerationNumber(0) && generation.manifest.back.is_empty() {
             let earlier = earlier(depot, parent).expect("a depot that can be read");
-            generation.manifest.back = ways_back(&generation.manifest.revoked, &earlier);
+            generation.manifest.back = ways_back(&generation.manifest, &earlier);
         }
         if parent != GenerationNumber(0) && generation.manifest.switches.is_empty() {
             let before = depot.read(parent).expect("the generation before");
