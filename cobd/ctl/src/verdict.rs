@@ -11,7 +11,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 
 use crate::failure::Exit;
 use crate::gather::refusal;
-use crate::words::{clean, count, list_and};
+use crate::words::{clean, count, heading, list_and, phase};
 
 /// What a yes needs beyond the hosts' own words.
 #[derive(Debug, Clone, Default)]
@@ -36,8 +36,8 @@ impl Expected {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything is where it should be.
-    Converged(GenerationNumber),
+    /// Everything is where it should be, in this generation; none: single change objects were asked about.
+    Converged(Option<GenerationNumber>),
     /// Not, and why: one line each.
     Not(Vec<String>),
     /// Not all could be asked; what else is wrong.
@@ -63,20 +63,51 @@ pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
     let there: BTreeSet<&HostName> = status.hosts.iter().map(|h| &h.name).collect();
     unreached.extend(expected.cobs.keys().filter(|h| !there.contains(h)).cloned());
     let mut wrong = refusing(status);
-    let reached = || status.hosts.iter().filter(|h| h.reachable);
-    let generations: BTreeSet<GenerationNumber> = reached().filter_map(|h| h.generation).collect();
-    let wanted = expected.generation.or_else(|| generations.last().copied());
-    for host in reached() {
-        wrong.extend(not_converged(host, wanted, expected.cobs.get(&host.name).copied()));
-    }
+    let wanted = expected.generation.or_else(|| highest(status.hosts.iter()));
+    wrong.extend(not_converged(status.hosts.iter(), wanted, &expected.cobs));
     if status.hosts.is_empty() {
         wrong.push("there is no host to ask".to_owned());
     }
     match wanted {
         _ if !unreached.is_empty() => Verdict::Unreached(unreached, wrong),
-        Some(generation) if wrong.is_empty() => Verdict::Converged(generation),
+        Some(_) if wrong.is_empty() => Verdict::Converged(wanted),
         Some(_) | None => Verdict::Not(wrong),
     }
+}
+
+/// Judges what was named of the hosts that have answered: these hosts as wholes, and single change objects of any.
+#[must_use]
+pub fn judge_named(status: &ClusterStatus, whole: &BTreeSet<HostName>, cobs: &[&CobId]) -> Verdict {
+    let unreached = unreached(status);
+    let mut wrong = refusing(status);
+    let hosts = || status.hosts.iter().filter(|h| whole.contains(&h.name));
+    wrong.extend(not_converged(hosts(), highest(hosts()), &BTreeMap::new()));
+    for id in cobs {
+        match status.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == **id) {
+            Some(cob) if is_home(cob) || is_left_there(cob) => {}
+            Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
+            None => wrong.push(format!("{id} was not found")),
+        }
+    }
+    match (unreached.is_empty(), wrong.is_empty()) {
+        (false, _) => Verdict::Unreached(unreached, wrong),
+        (true, true) => Verdict::Converged(None),
+        (true, false) => Verdict::Not(wrong),
+    }
+}
+
+/// The highest generation that is active on one of these.
+fn highest<'a>(hosts: impl Iterator<Item = &'a HostStatus>) -> Option<GenerationNumber> {
+    hosts.filter(|h| h.reachable).filter_map(|h| h.generation).max()
+}
+
+/// Why these hosts are not where they should be, as far as they have answered.
+fn not_converged<'a>(
+    hosts: impl Iterator<Item = &'a HostStatus>,
+    wanted: Option<GenerationNumber>,
+    cobs: &BTreeMap<HostName, u64>,
+) -> Vec<String> {
+    hosts.filter(|h| h.reachable).filter_map(|h| why_not(h, wanted, cobs.get(&h.name).copied())).collect()
 }
 
 /// The hosts that did not answer, not even with a refusal.
@@ -92,7 +123,8 @@ pub fn refusing(status: &ClusterStatus) -> Vec<String> {
     status.hosts.iter().filter_map(|h| Some(format!("{} refuses: {}", h.name, refusal(h)?))).collect()
 }
 
-fn not_converged(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
+/// Why a host is not where it should be.
+fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
     let name = &host.name;
     if let Some(switch) = host.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Stopped) {
         return Some(format!("{name}: the return has stopped: {}", clean(&switch.why)));
@@ -210,7 +242,7 @@ mod tests {
     #[test]
     fn all_in_one_generation_and_at_home_is_a_yes() {
         let hosts = vec![host("n1", 7, vec![settled("n1/db", "up")]), host("n2", 7, vec![])];
-        assert_eq!(verdict(hosts), Verdict::Converged(GenerationNumber(7)));
+        assert_eq!(verdict(hosts), Verdict::Converged(Some(GenerationNumber(7))));
     }
 
     #[test]
@@ -295,7 +327,7 @@ mod tests {
         let astray =
             |id| CobStatus { observed: true, ..waiting(id, "down", "up", vec![Wait::Observed { to: to.clone() }]) };
         let hosts = vec![host("n1", 7, vec![astray("n1/db"), settled("n1/ip", "up")])];
-        assert_eq!(verdict(hosts), Verdict::Converged(GenerationNumber(7)));
+        assert_eq!(verdict(hosts), Verdict::Converged(Some(GenerationNumber(7))));
         let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
         let hosts = vec![host("n1", 7, vec![astray("n1/db")]), host("n2", 7, vec![app])];
         assert_eq!(only_reason(hosts.clone()), "n2: 1 change object not where it should be: n2/app");

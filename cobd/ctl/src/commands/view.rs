@@ -1,5 +1,7 @@
 //! Hosts and change objects as tables, for `status` and `watch`.
 
+use std::collections::BTreeSet;
+
 use cob_types::HostName;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble};
 use comfy_table::Table;
@@ -7,7 +9,7 @@ use comfy_table::Table;
 use crate::args::Which;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
-use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, refusing, unreached};
+use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, judge_named};
 use crate::words::{ago, clean, count, heading, lapse, list, phase, reasons, span, switch};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
@@ -41,32 +43,14 @@ pub(super) fn narrow(cluster: &mut ClusterStatus, only: &[Which]) {
 
 /// The answer for what was named: for a change object, whether it is where it should be.
 pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expected) -> Verdict {
-    let cobs: Vec<_> = only
-        .iter()
-        .filter_map(|w| match w {
-            Which::Cob(id) => Some(id),
-            Which::Host(_) => None,
-        })
-        .collect();
-    if cobs.is_empty() {
-        return judge(cluster, expected);
-    }
-    let mut wrong = refusing(cluster);
-    for id in cobs {
-        let found = cluster.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == *id);
-        match found {
-            Some(cob) if is_home(cob) || is_left_there(cob) => {}
-            Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
-            None => wrong.push(format!("{id} was not found")),
+    let (mut whole, mut cobs) = (BTreeSet::new(), Vec::new());
+    for which in only {
+        match which {
+            Which::Host(host) => drop(whole.insert(host.clone())),
+            Which::Cob(cob) => cobs.push(cob),
         }
     }
-    let unreached = unreached(cluster);
-    let generation = cluster.hosts.iter().filter_map(|h| h.generation).max();
-    match generation {
-        _ if !unreached.is_empty() => Verdict::Unreached(unreached, wrong),
-        Some(generation) if wrong.is_empty() => Verdict::Converged(generation),
-        Some(_) | None => Verdict::Not(wrong),
-    }
+    if cobs.is_empty() { judge(cluster, expected) } else { judge_named(cluster, &whole, &cobs) }
 }
 
 /// Everything: hosts, change objects, the answer.
@@ -280,12 +264,14 @@ fn cobs(screen: &Screen, rows: &[(&HostStatus, &CobStatus)]) -> Table {
 pub(super) fn conclusion(screen: &Screen, cluster: &ClusterStatus, verdict: &Verdict) -> Vec<String> {
     let total: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
     match verdict {
-        Verdict::Converged(generation) => vec![format!(
-            "{}: generation {generation} on {}, {}",
-            screen.paint(Paint::Good, "converged"),
-            count(cluster.hosts.len(), "host"),
-            count(total, "change object"),
-        )],
+        Verdict::Converged(generation) => {
+            let head = screen.paint(Paint::Good, "converged");
+            let (hosts, cobs) = (count(cluster.hosts.len(), "host"), count(total, "change object"));
+            vec![match generation {
+                Some(generation) => format!("{head}: generation {generation} on {hosts}, {cobs}"),
+                None => format!("{head}: {cobs} on {hosts}"),
+            }]
+        }
         Verdict::Not(reasons) => told(screen, "not converged", Vec::new(), reasons),
         Verdict::Unreached(hosts, reasons) => {
             let silent = format!("{} could not be reached", list(hosts, 4));
@@ -398,14 +384,24 @@ mod tests {
     #[test]
     fn the_answer_for_a_named_change_object_is_its_own() {
         let mixed = mixed();
-        let of = |which: &str| {
-            let only = [which.parse::<Which>().expect("an id")];
+        let verdict = |which: &[&str]| {
+            let only: Vec<Which> = which.iter().map(|w| w.parse().expect("an id")).collect();
             let mut narrowed = mixed.clone();
             narrowed.hosts.retain(|h| h.reachable);
             narrow(&mut narrowed, &only);
-            answer(&narrowed, &only, &Expected::default()).exit()
+            (answer(&narrowed, &only, &Expected::default()), narrowed)
         };
+        let of = |which: &str| verdict(&[which]).0.exit();
         assert_eq!((of("n1/ip"), of("n1/db"), of("n1/nothing"), of("n1")), (Exit::Yes, Exit::No, Exit::No, Exit::No));
+
+        // Hosts beside it are judged as wholes, each with its own generation.
+        let Verdict::Not(why) = verdict(&["n1/ip", "n4"]).0 else { panic!("n4/fs has failed") };
+        assert_eq!(why, ["n4: 1 change object not where it should be: n4/fs"]);
+        let Verdict::Not(why) = verdict(&["n1/ip", "n2", "n4"]).0 else { panic!("n2 switches") };
+        assert!(why[0].starts_with("n2 has generation 6 active and switches to 7"), "{why:?}");
+        let (screen, _) = Screen::memory();
+        let (home, narrowed) = verdict(&["n1/ip"]);
+        assert_eq!(conclusion(&screen, &narrowed, &home), ["converged: 1 change object on 1 host"]);
     }
 
     #[test]
