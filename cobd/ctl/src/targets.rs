@@ -218,7 +218,7 @@ impl Targets {
         self.all.iter().any(|t| matches!(t.endpoint, Endpoint::Tls(..)))
     }
 
-    /// Only the daemons of these hosts. Where names are not known beforehand, all of them.
+    /// Only the daemons of these hosts. Where names are not known beforehand, all of them: who they are is for them to say.
     ///
     /// # Errors
     /// [`Failure`] for a host that is not among them.

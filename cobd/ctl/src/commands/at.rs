@@ -33,7 +33,7 @@ pub struct AtArgs {
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -> Result<Exit, Failure> {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let mut context = context.clone();
-    context.targets.all = context.targets.only(&hosts)?;
+    context.targets.all = context.only(&hosts).await?;
     let now = now_ns();
     for moment in [Some(args.time), args.diff].into_iter().flatten() {
         if moment.ns(now) > now.saturating_add(AHEAD_NS) {

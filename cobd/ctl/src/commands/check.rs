@@ -54,7 +54,7 @@ struct Progress {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs) -> Result<Exit, Failure> {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
-    let targets = context.targets.only(&hosts)?;
+    let targets = context.only(&hosts).await?;
     let wanted = Arc::new(wanted(&args.only));
     let (until, progress) = (Instant::now() + args.wait, Arc::<Progress>::default());
     let rounds = each(&targets, |target| {
@@ -100,11 +100,7 @@ async fn round(
     until: Instant,
     progress: &Progress,
 ) -> Result<CheckRound, AskError> {
-    // One whose name is not known beforehand is the only one: what is meant is meant of it.
-    let cobs = match &target.name {
-        Some(name) => wanted.get(name).cloned().unwrap_or_default(),
-        None => wanted.values().flatten().cloned().collect(),
-    };
+    let cobs = target.name.as_ref().and_then(|name| wanted.get(name)).cloned().unwrap_or_default();
     let order = CheckOrder { cobs, who: client.who() };
     let mut told: CheckRound = client.post(&target.endpoint, "/v1/check", &order, client.timeout().max(BEGIN)).await?;
     progress.asked.fetch_add(told.asked, Ordering::Relaxed);

@@ -26,7 +26,7 @@ struct Section {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs) -> Result<Exit, Failure> {
-    let targets = context.targets.only(&args.only)?;
+    let targets = context.only(&args.only).await?;
     let answers = each(&targets, |target| {
         let client = context.client.clone();
         async move { ask(&client, &target).await }

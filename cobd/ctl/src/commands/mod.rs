@@ -3,14 +3,19 @@
 //! One file a command or a family of them, each with a `run` that takes the [`Context`] and its own
 //! arguments. [`run`] is the way in, for the program and for tests.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use cob_types::HostName;
+use cob_types::status::HostStatus;
+
 use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
-use crate::client::Client;
+use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::settings::{Credentials, Settings};
 use crate::targets::{Target, Targets};
+use crate::words::list;
 
 pub(crate) mod at;
 mod cancel;
@@ -146,34 +151,80 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
 }
 
 impl Context {
+    /// The daemons of these hosts; of all, where none is named. A host that was named is one that answers to that name.
+    async fn only(&self, hosts: &[HostName]) -> Result<Vec<Target>, Failure> {
+        let all = self.targets.only(hosts)?;
+        if hosts.is_empty() || all.iter().all(|t| t.name.is_some()) {
+            return Ok(all);
+        }
+        let mut met = self.meet(all, hosts).await;
+        let missing: BTreeSet<&HostName> = hosts.iter().filter(|host| !met.has(host)).collect();
+        match (missing.first(), met.silent.as_slice()) {
+            (None, _) => Ok(met.named),
+            // Whoever is silent is expected to be the one that is missing.
+            (Some(host), [(target, _)]) if missing.len() == 1 => {
+                met.named.push(Target { name: Some((*host).clone()), ..target.clone() });
+                Ok(met.named)
+            }
+            (Some(host), _) => Err(met.lacks(host)),
+        }
+    }
+
     /// The daemon of a host. Where names are not known beforehand, the daemons are asked for theirs.
-    async fn locate(&self, host: &cob_types::HostName) -> Result<Target, Failure> {
+    async fn locate(&self, host: &HostName) -> Result<Target, Failure> {
         let all = self.targets.only(std::slice::from_ref(host))?;
         if let Some(target) = all.iter().find(|t| t.name.as_ref() == Some(host)) {
             return Ok(target.clone());
         }
-        let client = &self.client;
-        let answers = crate::gather::each(&all, |target| {
-            let client = client.clone();
-            async move { client.get::<cob_types::status::HostStatus>(&target.endpoint, "/v1/status").await }
-        })
-        .await;
-        let mut others = Vec::new();
-        let mut silent = None;
-        for (target, answer) in answers {
+        let mut met = self.meet(all, std::slice::from_ref(host)).await;
+        met.named.pop().ok_or_else(|| met.lacks(host))
+    }
+
+    /// Which of these daemons are those of these hosts; those without a name are asked for theirs.
+    async fn meet(&self, all: Vec<Target>, hosts: &[HostName]) -> Met {
+        let (mut named, unnamed): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| t.name.is_some());
+        named.retain(|t| t.name.as_ref().is_some_and(|name| hosts.contains(name)));
+        let mut met = Met { named, others: Vec::new(), silent: Vec::new() };
+        let answers = crate::gather::each(&unnamed, |target| {
+            let client = self.client.clone();
+            async move { client.get::<HostStatus>(&target.endpoint, "/v1/status?cobs=restless").await }
+        });
+        for (target, answer) in answers.await {
             match answer {
-                Ok(status) if status.name == *host => return Ok(target),
-                Ok(status) => others.push(status.name),
-                Err(error) => silent = Some(error),
+                Ok(HostStatus { name, .. }) if hosts.contains(&name) => {
+                    met.named.push(Target { name: Some(name), ..target });
+                }
+                Ok(HostStatus { name, .. }) => met.others.push(name),
+                Err(error) => met.silent.push((target, error)),
             }
         }
-        match silent {
-            Some(error) => Err(error.into()),
-            None => {
-                let who = crate::words::list(&others, 4);
-                Err(Failure::usage(anyhow::anyhow!("{who} was asked, which is not {host}"))
-                    .hint("name the host's address with --host, or the depot that knows it with --depot"))
-            }
+        met
+    }
+}
+
+/// Daemons, as they have answered for hosts that were named.
+struct Met {
+    /// Those of these hosts, by their names.
+    named: Vec<Target>,
+    /// Other hosts that were asked.
+    others: Vec<HostName>,
+    /// Those that have not answered, and why.
+    silent: Vec<(Target, AskError)>,
+}
+
+impl Met {
+    fn has(&self, host: &HostName) -> bool {
+        self.named.iter().any(|t| t.name.as_ref() == Some(host))
+    }
+
+    /// A host that was named is not among them.
+    fn lacks(self, host: &HostName) -> Failure {
+        if let Some((_, error)) = self.silent.into_iter().next() {
+            return error.into();
         }
+        let asked: Vec<HostName> = self.named.into_iter().filter_map(|t| t.name).chain(self.others).collect();
+        let who = if asked.len() == 1 { "was asked, which is not" } else { "were asked, of which none is" };
+        Failure::usage(anyhow::anyhow!("{} {who} {host}", list(&asked, 4)))
+            .hint("name the host's address with --host, or the depot that knows it with --depot")
     }
 }

@@ -13,7 +13,7 @@ use crate::verdict::Expected;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArgs) -> Result<Exit, Failure> {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
-    let targets = context.targets.only(&hosts)?;
+    let targets = context.only(&hosts).await?;
     let mut cluster = gather::cluster(&context.client, &targets).await;
     if args.only.is_empty() {
         let leave = leaving::find(context, &cluster, StatusOf::All).await?;

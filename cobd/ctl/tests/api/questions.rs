@@ -74,6 +74,38 @@ async fn a_daemon_under_a_false_name_is_not_believed() {
 }
 
 #[tokio::test]
+async fn hosts_that_were_named_are_the_ones_that_answer() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let n3 = Daemon::tcp("n3", 7, vec![settled("n3/db")]).await;
+    let one = ["--host", &n1.address];
+    for question in [
+        &["check", "n2"][..],
+        &["check", "n1/db", "n2"],
+        &["status", "n1", "n2"],
+        &["status", "n2/db"],
+        &["facts", "n2"],
+        &["at", "now", "n2"],
+        &["at", "-1m", "n2", "--diff", "now", "--json"],
+        &["watch", "n2"],
+        &["history", "n2"],
+    ] {
+        let ran = cobctl(&[&one[..], question].concat()).await;
+        let told = ran.err.contains("n1 was asked, which is not n2");
+        assert!(ran.code == 2 && told && ran.out.is_empty(), "{question:?}: {ran:?}");
+    }
+    let both = ["--host", &n1.address, "--host", &n3.address];
+    let ran = cobctl(&[&both[..], &["status", "n1", "n2"]].concat()).await;
+    assert!(ran.code == 2 && ran.err.contains("n1 and n3 were asked, of which none is n2"), "{ran:?}");
+    let asked = n3.look().asked;
+    let ran = cobctl(&[&both[..], &["status", "n3/db"]].concat()).await;
+    assert!(ran.code == 0 && ran.out.contains("converged: 1 change object on 1 host"), "{ran:?}");
+    assert!(n3.look().asked > asked && !ran.out.contains("n1"), "{ran:?}");
+    // One that is silent is told of as the one that was named.
+    let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "status", "n2"]).await;
+    assert!(ran.code == 3 && ran.out.contains("n2 could not be reached"), "{ran:?}");
+}
+
+#[tokio::test]
 async fn explain_walks_from_host_to_host_and_asks_no_others() {
     let folder = tempfile::tempdir().expect("a folder");
     let n1 = Daemon::tcp("n1", 7, vec![failed("n1/db")]).await;
