@@ -1,5 +1,6 @@
 //! `cobctl outcomes`: what came of switches, from the histories of all hosts.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -101,28 +102,45 @@ async fn parts(
         async move {
             let history = match only {
                 Some(generation) => match told(&client, &target, generation).await? {
-                    Some(OutcomeOf { host, outcome }) => return Ok((host, vec![outcome])),
+                    Some(OutcomeOf { host, outcome }) => {
+                        return Ok((whose(&target, [&host].into_iter())?, vec![outcome]));
+                    }
                     None => since_go(&client, &target, generation).await?,
                 },
                 None => history(&client, &target).await?,
             };
-            // Its own name, where it was asked by its address.
-            let host = history.first().map_or_else(|| target.stand_in(), |e| e.host.clone());
+            let host = whose(&target, history.iter().map(|entry| &entry.host))?;
             Ok::<_, AskError>((host, of_host(&history)))
         }
     })
     .await;
-    let (mut hosts, mut silent) = (BTreeMap::new(), BTreeSet::new());
+    let (mut hosts, mut silent) = (Parts::new(), BTreeSet::new());
     for (target, answer) in answers {
-        match answer {
-            Ok((host, outcomes)) => drop(hosts.insert(host, outcomes)),
-            Err(error) => {
-                silent.insert(target.stand_in());
-                screen.problem("warning", &format!("{}: {}", target.stand_in(), error.in_a_line()));
+        let kept = answer.map_err(|error| error.in_a_line()).and_then(|(host, outcomes)| match hosts.entry(host) {
+            Entry::Vacant(place) => {
+                place.insert(outcomes);
+                Ok(())
             }
+            Entry::Occupied(other) => Err(format!("two daemons answer as {}", other.key())),
+        });
+        if let Err(why) = kept {
+            silent.insert(target.stand_in());
+            screen.problem("warning", &format!("{}: {why}", target.stand_in()));
         }
     }
     (hosts, silent)
+}
+
+/// The host that tells of these: the one that was asked, or where it was asked by its address, the one it says it is.
+fn whose<'e>(target: &Target, mut hosts: impl Iterator<Item = &'e HostName>) -> Result<HostName, AskError> {
+    let Some(host) = target.name.clone().or_else(|| hosts.next().cloned()) else { return Ok(target.stand_in()) };
+    match hosts.find(|other| **other != host) {
+        None => Ok(host),
+        Some(other) => {
+            let what = format!("it tells what {other} has done, not {host}");
+            Err(AskError::NotUnderstood { endpoint: target.endpoint.clone(), what })
+        }
+    }
 }
 
 /// Adds the parts of hosts that the newest generation does not have any more, and that were there in these switches. Those

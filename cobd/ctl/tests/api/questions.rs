@@ -4,6 +4,7 @@ use crate::fake::{
     Daemon, NOW, cobctl, cobctl_while, entry, failed, id, lock, publish, settled, state, until, waiting,
 };
 use cob_types::GenerationNumber;
+use cob_types::history::HistoryEntry;
 use cob_types::status::{ClusterStatus, Holder, Lapse, LapseCause};
 
 #[tokio::test]
@@ -71,6 +72,18 @@ async fn a_daemon_under_a_false_name_is_not_believed() {
     publish(folder.path(), 7, &[("n1", &n2.address, 0), ("n2", &n2.address, 0)]);
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
     assert!(ran.code == 3 && ran.out.contains("answers as n2, not as n1"), "{ran:?}");
+
+    // Nor for what came of a switch, which is not recorded as if all had been heard.
+    let go =
+        HistoryEntry { event: "go".to_owned(), detail: "to generation 7".to_owned(), cob: None, ..entry("n2", 1, 1) };
+    n2.look().history = vec![go];
+    let outcomes = ["--depot", folder.path().to_str().expect("text"), "outcomes", "--record", "--json"];
+    let ran = cobctl(&outcomes).await;
+    assert!(ran.code == 3 && ran.err.contains("n1: ") && ran.err.contains("what n2 has done, not n1"), "{ran:?}");
+    let newest = ran.json()["outcomes"][0].clone();
+    assert_eq!((&newest["silent"], newest["hosts"].get("n1")), (&serde_json::json!(["n1"]), None), "{newest}");
+    let ran = cobctl(&["--host", &n2.address, "--host", &n2.address, "outcomes"]).await;
+    assert!(ran.code == 3 && ran.err.contains("two daemons answer as n2"), "{ran:?}");
 }
 
 #[tokio::test]
