@@ -123,8 +123,8 @@ pub fn refusing(status: &ClusterStatus) -> Vec<String> {
     status.hosts.iter().filter_map(|h| Some(format!("{} refuses: {}", h.name, refusal(h)?))).collect()
 }
 
-/// Why a host is not where it should be.
-fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
+/// Why a host is not where it should be, in the generation that is wanted and with so many change objects.
+pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
     let name = &host.name;
     if let Some(switch) = host.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Stopped) {
         return Some(format!("{name}: the return has stopped: {}", clean(&switch.why)));

@@ -15,6 +15,7 @@ use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_l
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
+use crate::verdict::why_not;
 use crate::words::{clean, count, lapse, list};
 
 /// So many change objects are explained of a host that waits for more.
@@ -134,7 +135,8 @@ fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
             let more = if others == 0 { String::new() } else { format!("; {} {more}", count(others, "other")) };
             format!("{name} goes on to generation {next} when {these} {have} left for good: {}{more}", list(cobs, 8))
         }
-        _ if cobs.is_empty() => format!("{name} waits for nothing: it has converged in {active}"),
+        _ if cobs.is_empty() => why_not(host, host.generation, None)
+            .unwrap_or_else(|| format!("{name} waits for nothing: it has converged in {active}")),
         _ => format!(
             "{name}, in {active}: {} not where it should be: {}",
             count(cobs.len(), "change object"),
@@ -274,7 +276,8 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::status::SwitchWait;
+    use cob_types::status::{SwitchStage, SwitchStatus, SwitchWait};
+    use cob_types::switch::OnFailure;
 
     use super::*;
     use crate::testing::{failed, host, id, settled};
@@ -300,6 +303,31 @@ mod tests {
         assert_eq!(told, "n1 goes on to generation 8 when this has left for good: n1/w; 2 others are where they leave");
         n1.cobs[2] = gone("n1/w");
         assert_eq!(there(&n1).len(), 3, "all, when there is nobody else");
+    }
+
+    #[test]
+    fn a_host_where_nothing_waits_has_not_always_converged() {
+        let told = |change: fn(&mut HostStatus)| {
+            let mut n1 = host("n1", 7, vec![settled("n1/db", "up")]);
+            change(&mut n1);
+            answer(&n1, &[], None)
+        };
+        assert_eq!(told(|_| ()), "n1 waits for nothing: it has converged in generation 7");
+        assert_eq!(told(|n1| n1.generation = None), "n1 has no active generation");
+        assert_eq!(told(|n1| n1.converged = false), "n1 has not finished");
+        let stopped = |n1: &mut HostStatus| {
+            n1.switch = Some(SwitchStatus {
+                to: GenerationNumber(6),
+                stage: SwitchStage::Stopped,
+                left: Some(GenerationNumber(7)),
+                why: "n1/db failed".to_owned(),
+                on_failure: OnFailure::Rollback,
+                guard_left_ms: None,
+                unreached: Vec::new(),
+                remains: Vec::new(),
+            });
+        };
+        assert_eq!(told(stopped), "n1: the return has stopped: n1/db failed");
     }
 
     #[test]
