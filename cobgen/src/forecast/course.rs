@@ -193,13 +193,14 @@ impl Pace for Paced<'_> {
     }
 }
 
-/// How long a transition takes. What waits by itself says it in its content, what does nothing takes no time.
+/// How long a transition takes. What waits by itself says it in its content, what does nothing takes no time: others of
+/// its kind say nothing of it.
 fn looked(sides: Both<'_>, durations: &Durations, cob: &CobId, from: &StateName, to: &StateName) -> Looked {
     let known = sides.find(cob);
     let kind = known.map(|known| &known.cob.kind);
     let looked = durations.hop(cob, kind, from.as_str(), to.as_str());
     match known {
-        Some(known) if !looked.known => by_itself(known, to).unwrap_or(looked),
+        Some(known) if !looked.known || looked.of_others => by_itself(known, to).unwrap_or(looked),
         Some(_) | None => looked,
     }
 }
@@ -216,7 +217,7 @@ fn by_itself(Known { cob, kind }: Known<'_>, to: &StateName) -> Option<Looked> {
         }
         _ => return None,
     };
-    Some(Looked { spread: Spread::always(us), known: true })
+    Some(Looked::known(Spread::always(us)))
 }
 
 fn run(parts: &[Switch], sides: Both<'_>, durations: &Durations, random: Option<Random>) -> Course {
@@ -254,7 +255,7 @@ fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Dur
     let acts = acts(course, sides, order);
     let whys = reasons::whys(&acts, sides, order);
     let planned = |(id, act): (usize, &Act<'_>)| {
-        let Looked { spread, known } = looked(sides.both(), durations, &act.step.cob, act.from, act.to);
+        let Looked { spread, known, .. } = looked(sides.both(), durations, &act.step.cob, act.from, act.to);
         let caused = act.cause.map_or(0, |cause| acts[cause].step.end.0);
         Planned {
             id,

@@ -84,6 +84,8 @@ impl Move {
 pub struct Durations {
     /// By `HOST/NAME`, `*/NAME`, kind, or `*`.
     of: BTreeMap<String, BTreeMap<Move, Spread>>,
+    /// What the others of a kind take, where nobody has said it of the kind.
+    gathered: BTreeMap<KindName, BTreeMap<Move, Spread>>,
     message: Option<Spread>,
 }
 
@@ -93,6 +95,15 @@ pub(super) struct Looked {
     pub(super) spread: Spread,
     /// Somebody has said or recorded it.
     pub(super) known: bool,
+    /// It is that of others of its kind.
+    pub(super) of_others: bool,
+}
+
+impl Looked {
+    /// Known by itself.
+    pub(super) fn known(spread: Spread) -> Self {
+        Self { spread, known: true, of_others: false }
+    }
 }
 
 /// Reads a file of durations, or with `-` the standard input; the error says what is wrong with it.
@@ -168,7 +179,9 @@ impl Durations {
             })
             .collect();
         for (kind, of, spread) in summed {
-            self.of.entry(kind.as_str().to_owned()).or_default().entry(of).or_insert(spread);
+            if !self.of.get(kind.as_str()).is_some_and(|said| said.contains_key(&of)) {
+                self.gathered.entry(kind).or_default().insert(of, spread);
+            }
         }
     }
 
@@ -181,13 +194,14 @@ impl Durations {
     /// How long a move takes.
     pub(super) fn hop(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
         let hop = Move::Hop(from.to_owned(), to.to_owned());
-        let found = self.find(cob, kind, &hop).or_else(|| self.of.get("*")?.get(&Move::Any));
-        found.map_or(Looked { spread: UNKNOWN, known: false }, |spread| Looked { spread: *spread, known: true })
+        let any = || Some(Looked::known(*self.of.get("*")?.get(&Move::Any)?));
+        let unknown = Looked { spread: UNKNOWN, known: false, of_others: false };
+        self.find(cob, kind, &hop).or_else(any).unwrap_or(unknown)
     }
 
     /// How long a check takes.
     pub(super) fn check(&self, cob: &CobId, kind: Option<&KindName>) -> Spread {
-        self.find(cob, kind, &Move::Check).copied().unwrap_or(CHECK)
+        self.find(cob, kind, &Move::Check).map_or(CHECK, |looked| looked.spread)
     }
 
     /// How long a message takes.
@@ -195,13 +209,18 @@ impl Durations {
         self.message.unwrap_or(MESSAGE)
     }
 
-    fn find(&self, cob: &CobId, kind: Option<&KindName>, of: &Move) -> Option<&Spread> {
+    fn find(&self, cob: &CobId, kind: Option<&KindName>, of: &Move) -> Option<Looked> {
         if self.of.is_empty() {
             return None;
         }
+        let said = |who: &str| Some(Looked::known(*self.of.get(who)?.get(of)?));
         let anywhere = format!("*/{}", cob.name());
-        let whose = [Some(cob.as_str()), Some(anywhere.as_str()), kind.map(KindName::as_str), Some("*")];
-        whose.into_iter().flatten().find_map(|who| self.of.get(who)?.get(of))
+        let whose = [Some(cob.as_str()), Some(anywhere.as_str()), kind.map(KindName::as_str)];
+        let of_others = || {
+            let spread = *self.gathered.get(kind?)?.get(of)?;
+            Some(Looked { of_others: true, ..Looked::known(spread) })
+        };
+        whose.into_iter().flatten().find_map(said).or_else(of_others).or_else(|| said("*"))
     }
 }
 
@@ -270,7 +289,8 @@ mod tests {
         for (cob, hop, seconds) in cases {
             assert_eq!(median(&durations, cob, hop), seconds * 1_000_000, "{cob} {hop}");
         }
-        assert_eq!(Durations::default().hop(&id("n/a"), None, "x", "y"), Looked { spread: UNKNOWN, known: false });
+        let unknown = Looked { spread: UNKNOWN, known: false, of_others: false };
+        assert_eq!(Durations::default().hop(&id("n/a"), None, "x", "y"), unknown);
     }
 
     #[test]

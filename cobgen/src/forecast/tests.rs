@@ -487,6 +487,28 @@ fn a_duration_that_nobody_knows_is_marked() {
 }
 
 #[test]
+fn what_waits_says_its_own_time_whatever_others_took() {
+    let mut before = Sketch::new();
+    before.kind("pause", &["down", "up"], &["down>up", "up>down"]);
+    let pause = &mut before.draft.kinds.get_mut("pause").expect("made above").value;
+    pause.backend = "wait".to_owned();
+    pause.check.run = None;
+    pause.transitions.iter_mut().for_each(|hop| hop.run = None);
+    before.cob_of("pause", "n1/old", "up").content("n1/old", json!({"seconds": 10}));
+    let mut after = before.clone();
+    after.cob_of("pause", "n1/long", "up").content("n1/long", json!({"seconds": 20}));
+    after.cob_of("pause", "n1/short", "up").content("n1/short", json!({"ms": 1000}));
+    let (before, after) = (generation(&before, 1), generation(&after, 2));
+    let took = |durations: &str| {
+        let plan = planned(&before, &after, durations).plan;
+        let of = |cob: &str| plan.transitions.iter().find(|step| step.cob == id(cob)).expect("planned").duration.median;
+        [of("n1/long") / 1000, of("n1/short") / 1000]
+    };
+    assert_eq!(took("n1/old down>up: 10s"), [20_000, 1000]);
+    assert_eq!(took("n1/old down>up: 10s\npause down>up: 3s\nn1/short down>up: 2s"), [3000, 2000], "as was said");
+}
+
+#[test]
 fn the_plan_of_the_shop_in_all_forms() {
     let (before, after) = changed();
     let Forecasted { plan, difference, .. } = planned(&before, &after, SHOP);
