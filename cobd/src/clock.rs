@@ -22,8 +22,7 @@ impl Clock {
     /// Starts now; not before `not_before`, the last time on record.
     #[must_use]
     pub fn start(not_before: Time) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+        let wall = wall_ns();
         let began_ns = wall.max(not_before.0);
         Self { began: Instant::now(), began_ns, ahead: Duration::from_nanos(began_ns - wall) }
     }
@@ -49,9 +48,36 @@ impl Clock {
         Time(self.began_ns.saturating_add(since))
     }
 
+    /// When something was by this clock that the wall clock has stamped with `wall_ns` a while ago.
+    #[must_use]
+    pub fn of_wall(&self, wall_ns: u64) -> Time {
+        Time(self.now().0.saturating_sub(self::wall_ns().saturating_sub(wall_ns)))
+    }
+
     /// How long until `at`.
     #[must_use]
     pub fn until(&self, at: Time) -> Duration {
         Duration::from_nanos(at.0.saturating_sub(self.now().0))
+    }
+}
+
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_wall_clock_has_stamped_has_its_time_by_this_one() {
+        let ahead = Duration::from_hours(2).as_nanos() as u64;
+        let clock = Clock::start(Time(wall_ns() + ahead));
+        let (before, stamped, after) = (clock.now(), wall_ns(), clock.now());
+        let found = clock.of_wall(stamped).0;
+        let second = Duration::from_secs(1).as_nanos() as u64;
+        assert!(found + second > before.0 && found < after.0 + second, "{found} is not about {before:?}");
+        assert!(clock.of_wall(stamped + ahead) <= clock.now(), "the wall clock was put back since: it is heard of now");
     }
 }

@@ -56,7 +56,7 @@ pub enum Event {
         job: Number,
         /// How.
         outcome: ActionOutcome,
-        /// When the action itself began and ended, in nanoseconds; zero: not known.
+        /// When the action itself began and ended, by the clock of these events, in nanoseconds; zero: not known.
         span: (u64, u64),
     },
     /// Something says that this change object may not be as recorded: look.

@@ -315,6 +315,16 @@ impl Daemon {
         }
     }
 
+    /// When an action began and ended, by the daemon's clock; its runner goes by the wall clock. Zero: not known.
+    fn span(&self, began_ns: u64, ended_ns: u64) -> (u64, u64) {
+        if ended_ns == 0 {
+            return (0, 0);
+        }
+        let end = self.clock.of_wall(ended_ns).0;
+        let took = ended_ns.checked_sub(began_ns).filter(|_| began_ns > 0);
+        (took.map_or(0, |took| end.saturating_sub(took)), end)
+    }
+
     fn job_ended(&mut self, ended: JobEnded) {
         let Some(ended) = self.ahead.ended(ended, self.clock.now()) else { return };
         let JobEnded { job, cob, end, last_lines, began_ns, ended_ns } = ended;
@@ -343,7 +353,7 @@ impl Daemon {
                     kinds::Outcome::Cancelled => ActionOutcome::Cancelled,
                     kinds::Outcome::Lost => ActionOutcome::Lost,
                 };
-                let span = (began_ns, ended_ns);
+                let span = self.span(began_ns, ended_ns);
                 self.feed(Event::ActionEnded { cob, job: number, outcome, span });
                 self.turn.finished.extend(leaves_a_folder.then_some(job));
             }

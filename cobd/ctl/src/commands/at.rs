@@ -2,18 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use cobd::web::StatusOf;
 use serde_json::json;
 
 use super::Context;
 use super::history::Following;
 use crate::args::Which;
 use crate::failure::{Exit, Failure};
+use crate::gather;
 use crate::past::moment::Moment;
 use crate::past::picture::{Change, Folding, PastHost, Picture, changes};
 use crate::screen::Screen;
 use crate::words::{ago, clean, utc};
 
-/// So much later than this machine's clock a moment may be: the clock of a host may be ahead of it.
+/// So much later than the clocks that are known a moment may be: they are not exactly the same.
 const AHEAD_NS: u64 = 60 * 1_000_000_000;
 
 /// Arguments of `at`.
@@ -36,11 +38,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
     context.targets.all = context.only(&hosts).await?;
     let now = now_ns();
     for moment in [Some(args.time), args.diff].into_iter().flatten() {
-        if moment.ns(now) > now.saturating_add(AHEAD_NS) {
-            let (asked, now) = (utc(moment.ns(now)), utc(now));
-            let what = anyhow::anyhow!("{asked} is still to come: it is {now} here, and nobody knows what will be");
-            return Err(Failure::usage(what).hint("`cobgen plan --from N --to M` forecasts a switch"));
-        }
+        refuse_future(&context, moment.ns(now), now).await?;
     }
     let names: Vec<_> = context.targets.all.iter().filter_map(|target| target.name.clone()).collect();
     let mut folding = Folding::new(args.time.ns(now), &names);
@@ -90,6 +88,21 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
         }
     }
     Ok(if lost.is_empty() { exit } else { Exit::Unreached })
+}
+
+/// A moment that no clock has shown yet is none to ask about: not this machine's, nor that of a host, which may be ahead.
+async fn refuse_future(context: &Context, asked: u64, now: u64) -> Result<(), Failure> {
+    if asked <= now.saturating_add(AHEAD_NS) {
+        return Ok(());
+    }
+    let hosts = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await.hosts;
+    let latest = hosts.iter().filter(|host| host.reachable).map(|host| host.now_ns).max().unwrap_or_default();
+    if asked <= latest.saturating_add(AHEAD_NS) {
+        return Ok(());
+    }
+    let (asked, now) = (utc(asked), utc(now.max(latest)));
+    let what = anyhow::anyhow!("{asked} is still to come: it is {now}, and nobody knows what will be");
+    Err(Failure::usage(what).hint("`cobgen plan --from N --to M` forecasts a switch"))
 }
 
 /// This machine's clock, as `-5m` and `14:03` are meant.

@@ -79,6 +79,22 @@ async fn everything_is_shown_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_host_whose_clock_is_ahead_is_asked_about_its_own_times() {
+    let n1 = Daemon::tcp("n1", 7, vec![]).await;
+    // The 1st of January 2099.
+    let ahead = 4_070_908_800_000_000_000;
+    n1.look().history = vec![told("n1", 1, ahead - NOW, "daemon", "", "start 1 of the daemon")];
+    let at = |time: &'static str| cobctl(&["--host", &n1.address, "at", time]);
+    let ran = at("2099-01-01T00:00:00Z").await;
+    assert!(ran.code == 2 && ran.err.contains("is still to come"), "{ran:?}");
+    n1.change(|status| status.now_ns = ahead);
+    let ran = at("2099-01-01T00:00:00Z").await;
+    assert!(ran.code != 2 && ran.out.starts_with("2099-01-01 00:00:00.000Z, by each host's clock"), "{ran:?}");
+    let ran = at("2099-01-01T00:02:00Z").await;
+    assert!(ran.code == 2 && ran.err.contains("still to come: it is 2099-01-01 00:00:00.000Z"), "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_switch_is_replayed() {
     let (n1, n2) = two().await;
     let hosts = ["--host", &n1.address, "--host", &n2.address, "replay"];

@@ -264,6 +264,7 @@ impl Object {
         if std::mem::take(&mut self.suspect) {
             self.state = None;
         }
+        let span = within(self.since, cx.now, span);
         self.since = cx.now;
         self.check_at = if self.state.is_none() { Time(0) } else { Time::NEVER };
         if self.is_back() {
@@ -353,5 +354,31 @@ impl Object {
         }
         let cob = cx.names.cob_id(self.me).clone();
         cx.record(Body::Unknown { cob, from_nothing });
+    }
+}
+
+/// When an action began and ended, within what is on record of it: since when it was to be made, and when its end is heard
+/// of. Zero: not known.
+fn within(since: Time, now: Time, (began, ended): (u64, u64)) -> (u64, u64) {
+    if ended == 0 {
+        return (began, ended);
+    }
+    let took = if began == 0 { 0 } else { ended.saturating_sub(began) };
+    let end = ended.max(since.0.saturating_add(took)).min(now.0);
+    (if began == 0 { 0 } else { end.saturating_sub(took) }, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_ends_after_it_was_to_be_made_and_before_it_is_heard_of() {
+        let within = |span| within(Time(100), Time(200), span);
+        assert_eq!(within((110, 150)), (110, 150));
+        assert_eq!(within((10, 50)), (100, 140), "a clock that was behind");
+        assert_eq!(within((910, 950)), (160, 200), "one that was ahead");
+        assert_eq!(within((0, 50)), (0, 100), "what is not known stays so");
+        assert_eq!(within((0, 0)), (0, 0));
     }
 }
