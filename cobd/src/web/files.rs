@@ -10,9 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Who;
 use super::api::Api;
-use super::routes::{body, cob_id};
+use super::routes::{body, body_of, cob_id};
 use super::wire::{Done, Refusal, RefusalKind};
 use crate::kinds::{FilesAnswer, FilesQuery};
+
+/// The longest body of `files/resolve`: a whole file may be in it.
+const MAX_EDITED: usize = 1 << 20;
 
 /// Body of `files/resolve`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +117,7 @@ async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
 type Ordered = Result<Json<Done>, Refusal>;
 
 async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
-    let ResolveOrder { cob, path, conflict, choice, who } = body(&api, request).await?;
+    let ResolveOrder { cob, path, conflict, choice, who } = body_of(&api, request, MAX_EDITED).await?;
     let choice = match choice {
         ChoiceWord::Ours => Choice::Ours,
         ChoiceWord::Theirs => Choice::Theirs,

@@ -393,8 +393,13 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 ///
 /// A body may be long in coming: whether its author still may order is looked at again when it is there.
 pub(super) async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Refusal> {
+    body_of(api, request, MAX_BODY).await
+}
+
+/// The same, of at most so many bytes.
+pub(super) async fn body_of<T: DeserializeOwned>(api: &Api, request: Request, most: usize) -> Result<T, Refusal> {
     let standing = request.extensions().get::<Standing>().cloned();
-    let bytes = tokio::time::timeout(BODY, collect(request.into_body())).await.map_err(|_| {
+    let bytes = tokio::time::timeout(BODY, collect(request.into_body(), most)).await.map_err(|_| {
         Refusal::new(RefusalKind::Invalid, format!("the body did not arrive within {} s", BODY.as_secs()), "")
     })??;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
@@ -410,11 +415,11 @@ pub(super) async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Re
     })
 }
 
-async fn collect(body: Body) -> Result<bytes::Bytes, Refusal> {
-    to_bytes(body, MAX_BODY).await.map_err(|e| {
+async fn collect(body: Body, most: usize) -> Result<bytes::Bytes, Refusal> {
+    to_bytes(body, most).await.map_err(|e| {
         let too_long = std::error::Error::source(&e).is_some_and(|s| s.is::<http_body_util::LengthLimitError>());
         if too_long {
-            Refusal::new(RefusalKind::TooLong, format!("the body is longer than {MAX_BODY} bytes"), "")
+            Refusal::new(RefusalKind::TooLong, format!("the body is longer than {most} bytes"), "")
         } else {
             Refusal::new(RefusalKind::Invalid, format!("the body broke off: {e}"), "")
         }

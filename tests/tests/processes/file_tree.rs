@@ -194,6 +194,33 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
 }
 
 #[test]
+fn what_was_edited_in_vain_can_be_decided_by_later() {
+    let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
+    let mut cluster = with_tree(&content(1));
+    let path = cluster.path("host/x.conf");
+    fs::write(&path, "port 77\n").expect("edited");
+    let model = write(&cluster, &content(2));
+    let generation = cluster.generate(&model);
+    cluster.switch_all(generation);
+    let in_conflict = || cluster.cob("n1/files").is_some_and(|c| c.state.is_some_and(|s| s == *"conflict"));
+    cluster.until(PATIENCE, in_conflict, "it is in conflict");
+    let edit = |editor: &str| ctl(&cluster, &["resolve", "n1/files", "--edit"], Some(editor));
+    let (code, told) = edit("sed -i s/77/78/");
+    assert!(code == 2 && told.contains("still has marks"), "{told}");
+    let (_, kept) = told.split_once("what was edited is kept in ").expect("a hint");
+    let kept = kept.split(';').next().expect("a path").to_owned();
+    assert!(fs::read_to_string(&kept).is_ok_and(|text| text.contains("port 78\n") && text.contains("port 2\n")));
+    // A file may be longer than other orders.
+    let text = "port 4711\n".repeat(20_000);
+    fs::write(&kept, &text).expect("edited");
+    let (code, told) = edit(&format!("cp {kept}"));
+    assert_eq!(code, 0, "{told}");
+    fs::remove_file(kept).expect("there");
+    cluster.wait_converged(generation, PATIENCE);
+    assert_eq!(fs::read_to_string(&path).ok(), Some(text));
+}
+
+#[test]
 fn what_could_never_be_brought_about_does_not_keep_its_host() {
     let content = |file: &str| format!("files: {{{file}: {{content: \"y\\n\"}}}}");
     let mut cluster = cluster(&["n1"]);

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::Command;
 
 use cob_types::CobId;
-use cobd::web::{ChoiceWord, CobOrder, FilesAnswer, ResolveOrder, RestoreOrder};
+use cobd::web::{ChoiceWord, CobOrder, Done, FilesAnswer, ResolveOrder, RestoreOrder};
+use tempfile::NamedTempFile;
 
 use super::Context;
 use crate::args::{FilesArgs, FilesCommand, ResolveArgs};
@@ -21,22 +23,14 @@ const DIGITS: usize = 12;
 
 pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> Result<Exit, Failure> {
     let target = context.locate(&args.cob.host()).await?;
-    let (mut path, mut conflict) = (args.path.clone(), None);
-    let choice = if args.edit {
-        let query: Vec<_> = path.iter().map(|p| ("path", p.as_str())).collect();
-        let answer = ask_at(context, &target, &args.cob, "hunks", &query).await?;
-        (path, conflict) = (answer.path.clone().or(path), answer.conflict.clone());
-        ChoiceWord::Edited(edit(&answer.text)?)
-    } else if args.ours {
-        ChoiceWord::Ours
+    let done = if args.edit {
+        edited(context, &target, args).await?
     } else {
-        ChoiceWord::Theirs
+        let choice = if args.ours { ChoiceWord::Ours } else { ChoiceWord::Theirs };
+        decide(context, &target, args, args.path.clone(), None, choice).await?
     };
-    let who = context.client.who();
-    let order = ResolveOrder { cob: args.cob.clone(), path, conflict, choice, who: who.clone() };
-    let done = context.client.order(&target.endpoint, "/v1/files/resolve", &order).await?;
     // One that has given up over it tries again.
-    let again = CobOrder { cob: args.cob.clone(), who };
+    let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
     context.client.order(&target.endpoint, "/v1/retry", &again).await?;
     if context.json {
         screen.json(&done)?;
@@ -44,6 +38,34 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
         screen.line(&format!("{}: {}", args.cob, clean(&done.detail)))?;
     }
     Ok(Exit::Yes)
+}
+
+/// Decides by what somebody makes of both sides.
+async fn edited(context: &Context, target: &Target, args: &ResolveArgs) -> Result<Done, Failure> {
+    let query: Vec<_> = args.path.iter().map(|p| ("path", p.as_str())).collect();
+    let answer = ask_at(context, target, &args.cob, "hunks", &query).await?;
+    let editor = editor()?;
+    let file = written(&answer.text)?;
+    let decided = match edit(&editor, file.path()) {
+        Ok(text) => {
+            let path = answer.path.or_else(|| args.path.clone());
+            decide(context, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await
+        }
+        Err(failure) => Err(failure),
+    };
+    decided.map_err(|failure| keep(file, &answer.text, failure))
+}
+
+async fn decide(
+    context: &Context,
+    target: &Target,
+    args: &ResolveArgs,
+    path: Option<String>,
+    conflict: Option<String>,
+    choice: ChoiceWord,
+) -> Result<Done, Failure> {
+    let order = ResolveOrder { cob: args.cob.clone(), path, conflict, choice, who: context.client.who() };
+    Ok(context.client.order(&target.endpoint, "/v1/files/resolve", &order).await?)
 }
 
 pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArgs) -> Result<Exit, Failure> {
@@ -131,28 +153,52 @@ pub(super) fn shown(screen: &Screen, text: &str) -> String {
     if screen.is_live() { clean_lines(text) } else { text.to_owned() }
 }
 
-/// Lets a person edit a text.
-fn edit(text: &str) -> Result<String, Failure> {
-    let failed = |what: String| Failure::usage(anyhow::anyhow!("nothing was decided: {what}"));
+fn undecided(what: impl std::fmt::Display) -> Failure {
+    Failure::usage(anyhow::anyhow!("nothing was decided: {what}"))
+}
+
+/// With what somebody edits.
+fn editor() -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() && std::env::var_os("EDITOR").is_none() && std::env::var_os("VISUAL").is_none() {
-        return Err(failed("there is nobody to edit it".to_owned()).hint("set EDITOR, or take --ours or --theirs"));
+        return Err(undecided("there is nobody to edit it").hint("set EDITOR, or take --ours or --theirs"));
     }
-    let mut file = tempfile::NamedTempFile::new().map_err(|e| failed(e.to_string()))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(|e| failed(e.to_string()))?;
     let set = |name: &str| std::env::var(name).ok().filter(|e| !e.trim().is_empty());
-    let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned());
+    Ok(set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned()))
+}
+
+/// A file with this text, to be edited.
+fn written(text: &str) -> Result<NamedTempFile, Failure> {
+    let mut file = NamedTempFile::new().map_err(undecided)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(undecided)?;
+    Ok(file)
+}
+
+/// Lets a person edit a file; what is in it then.
+fn edit(editor: &str, file: &Path) -> Result<String, Failure> {
     // As git does it: the variable may have arguments.
-    let ended = Command::new("/bin/sh").args(["-c", &format!("{editor} \"$1\""), "edit"]).arg(file.path()).status();
+    let ended = Command::new("/bin/sh").args(["-c", &format!("{editor} \"$1\""), "edit"]).arg(file).status();
     match ended {
         Ok(status) if status.success() => {}
-        Ok(status) => return Err(failed(format!("the editor {editor} ended with {status}"))),
-        Err(error) => return Err(failed(format!("the editor {editor}: {error}"))),
+        Ok(status) => return Err(undecided(format!("the editor {editor} ended with {status}"))),
+        Err(error) => return Err(undecided(format!("the editor {editor}: {error}"))),
     }
-    let edited = fs::read_to_string(file.path()).map_err(|e| failed(e.to_string()))?;
+    let edited =
+        String::from_utf8(fs::read(file).map_err(undecided)?).map_err(|_| undecided("the text is not UTF-8"))?;
     if edited.lines().any(|line| MARKS.iter().any(|mark| line.starts_with(mark))) {
-        return Err(failed("the text still has marks of the conflict in it".to_owned()).hint("edit it again"));
+        return Err(undecided("the text still has marks of the conflict in it"));
     }
     Ok(edited)
+}
+
+/// What somebody has written stays where it is, also where nothing could be decided by it.
+fn keep(file: NamedTempFile, given: &str, failure: Failure) -> Failure {
+    if fs::read(file.path()).is_ok_and(|text| text == given.as_bytes()) {
+        return failure;
+    }
+    let Ok((_, path)) = file.keep() else { return failure };
+    let path = path.display();
+    failure
+        .hint(format!("what was edited is kept in {path}; `VISUAL='cp {path}' cobctl resolve … --edit` decides by it"))
 }
 
 fn time(seconds: u64) -> String {
@@ -162,6 +208,31 @@ fn time(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_edited_is_kept_where_nothing_is_decided() {
+        let given = "<<<<<<< here\na\n";
+        let folder = tempfile::tempdir().expect("a folder");
+        let edited = |editor: &str| {
+            let file = tempfile::Builder::new().tempfile_in(folder.path()).expect("a file");
+            fs::write(file.path(), given).expect("written");
+            let failure = edit(editor, file.path()).expect_err("undecided");
+            let (mut screen, written) = Screen::memory();
+            let path = file.path().to_owned();
+            keep(file, given, failure).print(&mut screen);
+            let told = written.err();
+            assert_eq!(path.exists(), told.contains(&format!("is kept in {}", path.display())), "{told}");
+            (told, fs::read(path).ok())
+        };
+        let (told, kept) = edited("sed -i s/a/b/");
+        assert!(told.contains("still has marks") && kept.as_deref() == Some(b"<<<<<<< here\nb\n"), "{told}");
+        let (told, kept) = edited("printf '\\344' >");
+        assert!(told.contains("is not UTF-8") && kept.as_deref() == Some(b"\xe4"), "{told}");
+        let (told, kept) = edited("f() { echo b >\"$1\"; false; }; f");
+        assert!(told.contains("ended with exit status: 1") && kept.as_deref() == Some(b"b\n"), "{told}");
+        let (told, kept) = edited("true");
+        assert!(told.contains("still has marks") && kept.is_none(), "nothing was edited: {told}");
+    }
 
     #[test]
     fn a_path_stands_in_a_query_as_it_is() {
