@@ -45,7 +45,7 @@ Examples:
   cobctl explain n3/lb
 
 Exit status: 0 done, or the answer is yes; 1 the answer is no (not converged, refused); \
-2 bad usage; 3 a host could not be reached.";
+2 bad usage; 3 a host could not be reached, or the depot not be read.";
 
 /// Options of every command.
 #[derive(Debug, Clone, ClapArgs)]

@@ -40,7 +40,7 @@ pub enum Blame {
     Refused,
     /// The user: an argument, a depot that is none.
     Usage,
-    /// The network, a daemon that is not there.
+    /// The network, a daemon that is not there, a depot that is damaged.
     Environment,
 }
 
@@ -133,10 +133,10 @@ impl From<AskError> for Failure {
     }
 }
 
-/// A depot that can't be read is for whoever named it to mend.
+/// What is wrong with a depot that was named is nothing that its user can name better.
 impl From<DepotError> for Failure {
     fn from(error: DepotError) -> Self {
-        Self::usage(error)
+        if error.is_mistake() { Self::usage(error) } else { Self::environment(error) }
     }
 }
 

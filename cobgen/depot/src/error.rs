@@ -198,6 +198,28 @@ pub enum PublishError {
 }
 
 impl DepotError {
+    /// Whether whoever named the depot, or something in it, has to name another; else it is the depot that is not as it
+    /// should be, or can't be reached.
+    #[must_use]
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            Self::Missing { .. }
+            | Self::NotADepot { .. }
+            | Self::Newer { .. }
+            | Self::NoGeneration { .. }
+            | Self::NoHost { .. } => true,
+            Self::Incomplete { .. }
+            | Self::Damaged { .. }
+            | Self::Lost { .. }
+            | Self::LostTrace { .. }
+            | Self::DamagedFile { .. }
+            | Self::TooLarge { .. }
+            | Self::Enrolments { .. }
+            | Self::Git { .. }
+            | Self::Io { .. } => false,
+        }
+    }
+
     pub(crate) fn git(what: impl Into<String>) -> impl FnOnce(git2::Error) -> Self {
         let what = what.into();
         move |source| Self::Git { what, source: with_home(source) }

@@ -224,29 +224,14 @@ fn refuse(fault: Diagnostic, answer: Answer, as_json: bool, terminal: &mut Termi
 /// Prints why a depot could not be read.
 fn tell_depot(error: &DepotError, path: &Path, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let mut fault = Diagnostic::error("depot", error.to_string());
-    let answer = match error {
-        DepotError::NoGeneration { .. } => {
-            let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
-            let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
-            if !numbers.is_empty() {
-                fault = fault.help(format!("it has {}; `cobgen log` lists them", ranges(&numbers)));
-            }
-            Answer::Bad
+    if let DepotError::NoGeneration { .. } = error {
+        let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
+        let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
+        if !numbers.is_empty() {
+            fault = fault.help(format!("it has {}; `cobgen log` lists them", ranges(&numbers)));
         }
-        DepotError::Missing { .. }
-        | DepotError::NotADepot { .. }
-        | DepotError::Newer { .. }
-        | DepotError::NoHost { .. } => Answer::Bad,
-        DepotError::Incomplete { .. }
-        | DepotError::Damaged { .. }
-        | DepotError::Lost { .. }
-        | DepotError::LostTrace { .. }
-        | DepotError::DamagedFile { .. }
-        | DepotError::TooLarge { .. }
-        | DepotError::Enrolments { .. }
-        | DepotError::Git { .. }
-        | DepotError::Io { .. } => Answer::NotReached,
-    };
+    }
+    let answer = if error.is_mistake() { Answer::Bad } else { Answer::NotReached };
     refuse(fault, answer, as_json, terminal)
 }
 

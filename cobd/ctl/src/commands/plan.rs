@@ -210,7 +210,7 @@ fn print(
 
 fn draw(file: &Path, planned: &Forecasted) -> Result<(), Failure> {
     let written = std::fs::write(file, show::to_svg(&planned.plan));
-    written.map_err(|error| Failure::usage(anyhow::anyhow!("can't write {}: {error}", file.display())))
+    written.map_err(|error| Failure::environment(anyhow::anyhow!("can't write {}: {error}", file.display())))
 }
 
 #[cfg(test)]

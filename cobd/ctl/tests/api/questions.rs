@@ -1,5 +1,7 @@
 //! `status`, `watch`, `explain`, `history`, `output` against daemons on real sockets.
 
+use std::path::Path;
+
 use crate::fake::{
     Daemon, NOW, cobctl, cobctl_while, entry, failed, id, lock, publish, settled, state, until, waiting,
 };
@@ -63,6 +65,27 @@ async fn a_depot_that_is_none_or_empty_is_told_with_a_way_out() {
     assert!(ran.code == 2 && ran.err.contains("holds no generation"), "{ran:?}");
     let ran = cobctl(&["--host", "n1", "status"]).await;
     assert!(ran.code == 2 && ran.err.contains("where is the host n1?"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_depot_that_is_damaged_is_not_a_slip_of_the_pen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    publish(folder.path(), 7, &[("n1", "tcp://127.0.0.1:1", 0)]);
+    let inside = |folder: &Path| std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path());
+    let folders = inside(&folder.path().join("objects"));
+    let objects: Vec<_> = folders.flat_map(|folder| inside(&folder)).filter(|path| path.is_file()).collect();
+    assert!(!objects.is_empty());
+    for object in objects {
+        std::fs::remove_file(&object).expect("removed");
+        std::fs::write(&object, "x").expect("written");
+    }
+    let depot = folder.path().to_str().expect("text");
+    for question in [&["status"][..], &["plan", "7"]] {
+        let ran = cobctl(&[&["--depot", depot], question].concat()).await;
+        assert!(ran.code == 3 && ran.err.contains("damaged"), "{question:?}: {ran:?}");
+    }
+    let ran = cobctl(&["--depot", "/nonexistent", "status"]).await;
+    assert_eq!(ran.code, 2, "{ran:?}");
 }
 
 #[tokio::test]
