@@ -3,12 +3,15 @@
 use std::io;
 
 use cob_depot::DepotError;
+use tokio::signal::unix::SignalKind;
 
 use crate::client::AskError;
 use crate::screen::Screen;
 
-/// The exit status of a command that has ended because nobody reads what it prints: as if the signal had ended it.
-const UNREAD: u8 = 128 + 13;
+/// What shells add to the number of a signal that has ended a command.
+const SIGNALLED: u8 = 128;
+/// The signal of a command that has ended because nobody reads what it prints.
+const UNREAD: u8 = 13;
 
 /// How a command that did its work ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,24 +53,32 @@ pub struct Failure {
     blame: Blame,
     source: anyhow::Error,
     hints: Vec<String>,
-    /// Nobody reads any more: end without a word.
-    quiet: bool,
+    /// This signal has ended the command, or as good as that: there is not a word to say.
+    signal: Option<u8>,
 }
 
 impl Failure {
     /// The user has to act.
     pub fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self { blame: Blame::Usage, source: error.into(), hints: Vec::new(), quiet: false }
+        Self { blame: Blame::Usage, source: error.into(), hints: Vec::new(), signal: None }
     }
 
     /// It is not done as things are.
     pub fn refused(error: impl Into<anyhow::Error>) -> Self {
-        Self { blame: Blame::Refused, source: error.into(), hints: Vec::new(), quiet: false }
+        Self { blame: Blame::Refused, source: error.into(), hints: Vec::new(), signal: None }
     }
 
     /// The network or a daemon is not as needed.
     pub fn environment(error: impl Into<anyhow::Error>) -> Self {
-        Self { blame: Blame::Environment, source: error.into(), hints: Vec::new(), quiet: false }
+        Self { blame: Blame::Environment, source: error.into(), hints: Vec::new(), signal: None }
+    }
+
+    /// A signal ends the command.
+    #[must_use]
+    pub fn ended_by(signal: SignalKind) -> Self {
+        let number = signal.as_raw_value();
+        let signal = u8::try_from(number).ok().filter(|number| *number < SIGNALLED);
+        Self { signal, ..Self::environment(anyhow::anyhow!("ended by signal {number}")) }
     }
 
     /// The same, with something that helps.
@@ -83,11 +94,11 @@ impl Failure {
     /// The exit status.
     #[must_use]
     pub fn code(&self) -> u8 {
-        match self.blame {
-            _ if self.quiet => UNREAD,
-            Blame::Refused => 1,
-            Blame::Usage => 2,
-            Blame::Environment => 3,
+        match (self.signal, self.blame) {
+            (Some(signal), _) => SIGNALLED + signal,
+            (None, Blame::Refused) => 1,
+            (None, Blame::Usage) => 2,
+            (None, Blame::Environment) => 3,
         }
     }
 
@@ -99,7 +110,7 @@ impl Failure {
 
     /// Says what went wrong, why, and what to do.
     pub fn print(&self, screen: &mut Screen) {
-        if self.quiet {
+        if self.signal.is_some() {
             return;
         }
         screen.problem("error", &self.source.to_string());
@@ -129,7 +140,7 @@ impl From<AskError> for Failure {
             | AskError::TooLong { .. }
             | AskError::NotUnderstood { .. } => Blame::Environment,
         };
-        Self { blame, source: error.into(), hints: Vec::new(), quiet: false }.hint(hint)
+        Self { blame, source: error.into(), hints: Vec::new(), signal: None }.hint(hint)
     }
 }
 
@@ -144,8 +155,8 @@ impl From<DepotError> for Failure {
 /// (`cobctl watch | head`), and says nothing of it.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        let quiet = error.kind() == io::ErrorKind::BrokenPipe;
+        let signal = (error.kind() == io::ErrorKind::BrokenPipe).then_some(UNREAD);
         let source = anyhow::Error::from(error).context("the output can't be written");
-        Self { blame: Blame::Environment, source, hints: Vec::new(), quiet }
+        Self { blame: Blame::Environment, source, hints: Vec::new(), signal }
     }
 }

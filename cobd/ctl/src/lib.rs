@@ -26,6 +26,7 @@ pub mod merge;
 pub mod past;
 pub mod screen;
 pub mod settings;
+mod signals;
 pub mod targets;
 #[cfg(test)]
 mod testing;

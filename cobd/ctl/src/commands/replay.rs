@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use cob_types::GenerationNumber;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use tokio::sync::oneshot;
 
 use super::Context;
 use super::history::{self, Following};
 use crate::failure::{Exit, Failure};
 use crate::past::replay::{Replay, Step};
 use crate::screen::Screen;
+use crate::signals::Ends;
 use crate::words::{clean, count, span};
 
 /// What was waited for less than this is not worth a word.
@@ -90,7 +92,7 @@ async fn play(
         if nth + 1 < steps.len()
             && let Some(open) = &mut keys
         {
-            match open.next()? {
+            match open.next().await? {
                 Key::Next => {}
                 Key::All => keys = None,
                 Key::Quit => return Ok(()),
@@ -127,6 +129,7 @@ enum Key {
 /// The keyboard, read key by key; as it was again when this goes.
 struct Keys {
     before: Termios,
+    ends: Ends,
 }
 
 impl Keys {
@@ -140,33 +143,49 @@ impl Keys {
             }
             return Ok(None);
         }
-        let before = tcgetattr(std::io::stdin()).map_err(std::io::Error::from)?;
+        let (before, ends) = (tcgetattr(std::io::stdin()).map_err(std::io::Error::from)?, Ends::open()?);
         let mut keys = before.clone();
         keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         keys.special_codes[SpecialCodeIndex::VMIN] = 1;
         keys.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(std::io::stdin(), OptionalActions::Now, &keys).map_err(std::io::Error::from)?;
-        Ok(Some(Self { before }))
+        Ok(Some(Self { before, ends }))
     }
 
     /// Waits for a key that says something.
-    fn next(&mut self) -> Result<Key, Failure> {
+    async fn next(&mut self) -> Result<Key, Failure> {
         loop {
-            let mut key = [0];
-            match std::io::stdin().read(&mut key) {
-                Ok(0) => return Ok(Key::Quit),
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
-            }
-            match key[0] {
-                b'\n' | b'\r' | b' ' => return Ok(Key::Next),
-                b'a' => return Ok(Key::All),
-                b'q' | CTRL_C => return Ok(Key::Quit),
-                _ => {}
+            let key = tokio::select! {
+                key = key() => key?,
+                failure = self.ends.next() => return Err(failure),
+            };
+            match key {
+                None => return Ok(Key::Quit),
+                Some(b'\n' | b'\r' | b' ') => return Ok(Key::Next),
+                Some(b'a') => return Ok(Key::All),
+                Some(b'q' | CTRL_C) => return Ok(Key::Quit),
+                Some(_) => {}
             }
         }
     }
+}
+
+/// Waits for the next key; none: the keyboard has gone. Reading can't be interrupted: a thread does it, which may stay
+/// behind when the program ends.
+async fn key() -> std::io::Result<Option<u8>> {
+    let (tell, told) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut key = [0];
+        let read = loop {
+            match std::io::stdin().read(&mut key) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        // Without a receiver a signal has ended the program.
+        let _ = tell.send(read.map(|read| (read > 0).then_some(key[0])));
+    });
+    told.await.unwrap_or(Ok(None))
 }
 
 impl Drop for Keys {

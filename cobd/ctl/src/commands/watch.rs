@@ -19,6 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::gather::{self, refusal};
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
+use crate::signals::Ends;
 use crate::verdict::{Expected, Verdict};
 use crate::words::{clean, count, heading, phase, reasons, utc};
 
@@ -39,6 +40,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
         }
         None => None,
     };
+    let mut ends = if drawn { Some(Ends::open()?) } else { None };
     if drawn {
         screen.raw(ENTER)?;
     }
@@ -48,6 +50,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
             () = live.changed() => false,
             () = tokio::time::sleep(REDRAW), if drawn || forecast.is_some() => false,
             pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+            failure = ended_from_outside(&mut ends) => break Err(failure),
             error = &mut abandoned => break Err(error.into()),
         };
         if !drawn && !stopped && !live.is_complete() {
@@ -89,16 +92,23 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
             }
         }
     };
-    if drawn {
-        screen.raw(LEAVE)?;
-    }
+    let left = if drawn { screen.raw(LEAVE) } else { Ok(()) };
     let verdict = ended?;
+    left?;
     if !context.json {
         for line in view::conclusion(screen, &seen, &verdict) {
             screen.line(&line)?;
         }
     }
     Ok(if args.until_converged { verdict.exit() } else { Exit::Yes })
+}
+
+/// Waits for a signal that ends the program, where it is to tidy up before.
+async fn ended_from_outside(ends: &mut Option<Ends>) -> Failure {
+    match ends {
+        Some(ends) => ends.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// To the terminal's other page, without a cursor.
