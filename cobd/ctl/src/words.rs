@@ -139,6 +139,14 @@ fn is_hostile(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// How much of a host may be moved at a time, where an operator has limited it.
+#[must_use]
+pub fn limits(host: &HostStatus) -> Vec<String> {
+    let all = host.limit.map(|limit| format!("{limit} at a time"));
+    let of_budget = |(budget, tokens): (&cob_types::CobId, &u32)| format!("{}: {tokens} at a time", budget.name());
+    all.into_iter().chain(host.limits.iter().map(of_budget)).collect()
+}
+
 /// What there is to say of a host's switch, a line each.
 #[must_use]
 pub fn switch(host: &HostStatus) -> Vec<String> {

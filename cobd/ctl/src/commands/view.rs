@@ -10,7 +10,7 @@ use crate::args::Which;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, judge_named};
-use crate::words::{ago, clean, count, heading, lapse, list, phase, reasons, span, switch};
+use crate::words::{ago, clean, count, heading, lapse, limits, list, phase, reasons, span, switch};
 
 /// So many change objects are shown in full; of more, only those that are not settled.
 const MANY: usize = 60;
@@ -61,6 +61,13 @@ pub(super) fn lines(
     shown: Shown,
     verdict: &Verdict,
 ) -> Vec<String> {
+    let mut lines = body(screen, cluster, only, shown);
+    lines.extend(conclusion(screen, cluster, verdict));
+    lines
+}
+
+/// The same without the answer.
+pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], shown: Shown) -> Vec<String> {
     let mut lines = screen.lines(&hosts(screen, cluster));
     let named = !only.is_empty();
     let total: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
@@ -85,7 +92,6 @@ pub(super) fn lines(
     lines.push(String::new());
     lines.extend(cluster.hosts.iter().filter_map(refused));
     lines.extend(refused_tokens(&cluster.refused_tokens));
-    lines.extend(conclusion(screen, cluster, verdict));
     lines
 }
 
@@ -204,10 +210,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     } else if host.paused {
         parts.push("paused".to_owned());
     }
-    if let Some(limit) = host.limit {
-        parts.push(format!("{limit} at a time"));
-    }
-    parts.extend(host.limits.iter().map(|(budget, tokens)| format!("{}: {tokens} at a time", budget.name())));
+    parts.extend(limits(host));
     if !host.prepared.is_empty() {
         parts.push(format!("{} prepared", list(host.prepared.iter(), 3)));
     }
@@ -235,6 +238,11 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
         _ => Mark::Busy,
     };
     (mark, parts.join(", "))
+}
+
+/// Whether nothing of a host has to be told: it is shown as it should be.
+pub(super) fn is_well(host: &HostStatus) -> bool {
+    host_state(host).0 == Mark::Good
 }
 
 fn needs_a_hand(cob: &CobStatus) -> bool {

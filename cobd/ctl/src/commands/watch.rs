@@ -21,7 +21,7 @@ use crate::live::Live;
 use crate::screen::{Paint, Screen};
 use crate::signals::Ends;
 use crate::verdict::{Expected, Verdict};
-use crate::words::{clean, count, heading, phase, reasons, utc};
+use crate::words::{clean, count, heading, limits, phase, reasons, utc};
 
 /// The view is drawn anew at least this often: what it says of elapsed time goes on.
 const REDRAW: Duration = Duration::from_millis(500);
@@ -166,22 +166,41 @@ fn draw(
     more: &[String],
 ) -> std::io::Result<()> {
     screen.measure();
-    let mut lines = more.to_vec();
-    lines.extend(more.first().map(|_| String::new()));
-    lines.extend(view::lines(screen, cluster, &args.only, Shown::Fitting, verdict));
     let height = screen.height().saturating_sub(1).max(4);
-    if lines.len() > height {
-        let cut = lines.len() - (height - 1);
-        lines.truncate(height - 1);
-        lines.push(screen.paint(Paint::Dim, &format!("{}; name hosts to see less", count(cut, "more line"))));
-    }
     let mut page = String::from("\u{1b}[H");
-    for line in lines {
+    for line in fitting(screen, cluster, &args.only, verdict, more, height) {
         page.push_str(&line);
         page.push_str("\u{1b}[K\r\n");
     }
     page.push_str("\u{1b}[J");
     screen.raw(&page)
+}
+
+/// The view in so many lines. What has no place in them is the end: where not everything has, the answer and the hosts
+/// that are not well come first.
+fn fitting(
+    screen: &Screen,
+    cluster: &ClusterStatus,
+    only: &[Which],
+    verdict: &Verdict,
+    more: &[String],
+    height: usize,
+) -> Vec<String> {
+    let mut first = more.to_vec();
+    first.extend(more.first().map(|_| String::new()));
+    let all = view::lines(screen, cluster, only, Shown::Fitting, verdict);
+    if first.len() + all.len() <= height {
+        return [first, all].concat();
+    }
+    let mut cluster = cluster.clone();
+    cluster.hosts.sort_by_key(view::is_well);
+    first.extend(view::conclusion(screen, &cluster, verdict));
+    first.push(String::new());
+    first.extend(view::body(screen, &cluster, only, Shown::Fitting));
+    let cut = first.len().saturating_sub(height - 1);
+    first.truncate(height - 1);
+    first.push(screen.paint(Paint::Dim, &format!("{}; name hosts to see less", count(cut, "more line"))));
+    first
 }
 
 fn compact(cluster: &ClusterStatus) -> Result<String, Failure> {
@@ -240,6 +259,9 @@ fn host_words(host: &HostStatus) -> String {
     } else if host.paused {
         text.push_str(", paused");
     }
+    for limit in limits(host) {
+        text.push_str(&format!(", {limit}"));
+    }
     text
 }
 
@@ -255,7 +277,7 @@ fn differs(a: &CobStatus, b: &CobStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cluster, host, lock, moving, settled, waiting};
+    use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
 
     #[test]
     fn each_change_is_a_line() {
@@ -276,5 +298,25 @@ mod tests {
         let mut later = busy.clone();
         later.hosts[0].now_ns += 5_000_000_000;
         assert!(changes(&busy, &later).is_empty(), "time alone is no change");
+        let mut limited = busy.clone();
+        limited.hosts[0].limit = Some(2);
+        assert!(changes(&busy, &limited).concat().ends_with("n1: generation 7, converged, 2 at a time"));
+    }
+
+    #[test]
+    fn of_what_has_no_place_the_answer_and_who_is_not_well_are_shown() {
+        let mut hosts: Vec<_> = (10..40).map(|n| host(&format!("n{n}"), 7, Vec::new())).collect();
+        hosts[20].cobs = vec![failed("n30/db", "down", "up")];
+        let cluster = cluster(hosts);
+        let verdict = view::answer(&cluster, &[], &Expected::default());
+        let (screen, _) = Screen::memory();
+        let shown = |height| fitting(&screen, &cluster, &[], &verdict, &["the forecast".to_owned()], height);
+        let lines = shown(10);
+        assert_eq!((lines.len(), lines[0].as_str()), (10, "the forecast"));
+        assert!(lines[2].starts_with("not converged: n30: 1 change object"), "{lines:?}");
+        assert!(lines[5].starts_with("✗ n30") && lines[6].starts_with("✓ n10"), "{lines:?}");
+        assert!(lines[9].ends_with("more lines; name hosts to see less"), "{lines:?}");
+        let whole = shown(100);
+        assert!(whole.len() > 30 && whole.last() == Some(&lines[2]), "{whole:?}");
     }
 }
