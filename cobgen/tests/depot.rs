@@ -398,6 +398,8 @@ fn what_others_can_read_is_no_key_to_sign_with() {
     assert!(status == 2 && err.contains("chmod 600"), "{err}");
     let (status, _, err) = desk.run("sign 1 --key no/such/file --depot DEPOT");
     assert!(status == 2 && err.contains("`cobgen key FILE` makes one"), "{err}");
+    let (status, _, err) = desk.run("key no/such/file");
+    assert!(status == 2 && err.contains("there is no folder no/such: make it first"), "{err}");
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Settings {
         if let Some(folder) = path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| unreadable(folder, e))?;
         }
-        Ok((SecretKey::load_or_create(path).map_err(bad_key)?, path))
+        Ok((SecretKey::load_or_create(path).map_err(Failure::usage)?, path))
     }
 }
 

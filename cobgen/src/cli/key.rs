@@ -37,6 +37,9 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
     let (key, new) = match load_or_make(args) {
         Ok(found) => found,
+        Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return tell_unmade(args, &source, terminal);
+        }
         Err(error) => return tell_key(&error, false, terminal),
     };
     if args.json {
@@ -56,6 +59,16 @@ fn load_or_make(args: &Args) -> Result<(SecretKey, bool), KeyFileError> {
         }
         loaded => loaded.map(|key| (key, false)),
     }
+}
+
+/// Prints why a key can't be made where it was to be.
+fn tell_unmade(args: &Args, error: &io::Error, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    let mut fault = Diagnostic::error("key", format!("the key can't be made: {}: {error}", args.file.display()));
+    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        fault = fault.help(format!("there is no folder {}: make it first", folder.display()));
+    }
+    refuse(fault, Answer::Bad, args.json, terminal)
 }
 
 /// Prints why a key can't be used.
