@@ -535,3 +535,17 @@ fn a_label_in_another_spelling_is_warned_of() {
     let (status, _, err) = with("one", "rack=01");
     assert!(status == 2 && err.contains("did you mean `rack=1`?"), "{err}");
 }
+
+#[test]
+fn what_a_terminal_would_obey_is_spelled_out() {
+    let work = Work::new();
+    work.write(
+        "more\u{1b}[2J.yaml",
+        "hosts: {h: {}}\ncobs:\n  h/a: {kind: \"no\\e[31mop\"}\n  h/b: {kind: \"\\u202eb\"}\n",
+    );
+    let (status, _, err) = cobgen(&["check", &work.path("")]);
+    assert!(status == 2 && !err.contains('\u{1b}') && !err.contains('\u{202e}'), "{err:?}");
+    for told in ["no\\u{1b}[31mop", "\\u{202e}b", "more\\u{1b}[2J.yaml:"] {
+        assert!(err.contains(told), "{told}: {err}");
+    }
+}
