@@ -204,6 +204,72 @@ says "could not be found" on h1 systemctl status own || says "not-found" on h1 s
 [ "$(etc)" = "$before" ] || { diff <(echo "$before") <(etc) >&2; false; }
 [ "$(demo MainPID)" = "$main" ]
 
+step "links of units are put back as they were found, whatever they are"
+sleeps='[Service]\nExecStart=/bin/sleep infinity\n'
+installs='[Install]\nWantedBy=multi-user.target\n'
+# NAME TEXT [FOLDER]: a unit file of somebody else's.
+other_unit() { printf '%b' "$2" | put h1 "${3:-/usr/lib/systemd/system}/$1.service"; }
+run_links() { on h1 sh -c 'cd /run/systemd/system && find . -type l -printf "%p %l\n" | sort'; }
+other_unit l-linked "$sleeps$installs" /opt
+other_unit l-by-path "$sleeps$installs" /opt
+for other in l-masked l-plain l-later l-wanted l-runtime l-run-mask; do
+    other_unit "$other" "$sleeps$installs"
+done
+other_unit l-also "$sleeps${installs}Also=l-also.socket\n"
+other_unit l-bare "$sleeps"
+printf '[Socket]\nListenStream=/run/l-also.sock\n[Install]\nWantedBy=sockets.target\n' | put h1 /usr/lib/systemd/system/l-also.socket
+on h1 systemctl daemon-reload
+on h1 sh -c '
+    systemctl link /opt/l-linked.service
+    systemctl enable /opt/l-by-path.service
+    systemctl enable l-masked l-also.socket
+    systemctl mask l-masked
+    systemctl add-wants graphical.target l-wanted.service
+    systemctl add-wants multi-user.target l-bare.service
+    systemctl enable --runtime l-runtime
+    systemctl mask --runtime l-run-mask
+    systemctl start l-linked l-by-path l-bare' 2>/dev/null
+links=$(etc) at_run=$(run_links)
+switch <<'MODEL'
+  h1/linked: {kind: service, content: {unit: l-linked, enabled: true, drop_ins: {a.conf: "[Service]\nNice=1\n"}}}
+  h1/by-path: {kind: service, content: {unit: l-by-path, enabled: false, drop_ins: {a.conf: "[Service]\nNice=1\n"}}}
+  h1/masked: {kind: service, content: {unit: l-masked, mask: false}}
+  h1/plain: {kind: service, content: {unit: l-plain, enabled: true}}
+  h1/later: {kind: service, content: {unit: l-later, drop_ins: {a.conf: "[Service]\nNice=1\n"}}}
+  h1/wanted: {kind: service, content: {unit: l-wanted, enabled: false}}
+  h1/runtime: {kind: service, content: {unit: l-runtime, enabled: true}}
+  h1/run-mask: {kind: service, content: {unit: l-run-mask, mask: false}}
+  h1/also: {kind: service, content: {unit: l-also, enabled: true}}
+  h1/bare: {kind: service, content: {unit: l-bare, enabled: false}}
+MODEL
+is_enabled() { [ "$(on h1 systemctl is-enabled "$1" 2>/dev/null)" = "$2" ]; }
+on h1 systemctl is-active l-linked l-by-path l-bare >/dev/null
+is_enabled l-linked enabled
+is_enabled l-by-path linked
+is_enabled l-runtime enabled
+is_enabled l-wanted disabled
+switch <<'MODEL'
+  h1/plain: {kind: service, preferred: down, content: {unit: l-plain, mask: true}}
+  h1/later: {kind: service, content: {unit: l-later, drop_ins: {a.conf: "[Service]\nNice=1\n"}}}
+MODEL
+on h1 systemctl enable l-later 2>/dev/null
+switch <<< ""
+soon on h1 systemctl is-active l-linked l-by-path l-bare
+is_enabled l-later enabled
+on h1 systemctl disable l-later 2>/dev/null
+[ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
+[ "$(run_links)" = "$at_run" ] || { diff <(echo "$at_run") <(run_links) >&2; false; }
+on h1 sh -c '
+    systemctl unmask l-masked
+    systemctl unmask --runtime l-run-mask
+    systemctl stop l-bare
+    rm /etc/systemd/system/*.wants/l-bare.service /etc/systemd/system/*.wants/l-wanted.service
+    systemctl disable --runtime l-runtime
+    systemctl disable --now l-linked l-by-path l-masked l-also.socket
+    rm /etc/systemd/system/*.wants/l-* /etc/systemd/system/l-*' >/dev/null 2>&1 || true
+on h1 systemctl daemon-reload
+before=$(etc)
+
 step "a host without a bus says what to do"
 generate <<'MODEL'
   h1/demo: {kind: service, content: {unit: demo}}

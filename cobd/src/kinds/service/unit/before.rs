@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bus::Systemd;
 use super::files::{Found, find};
+use super::links::Links;
 use crate::durable::{self, Sync};
 use crate::run::read_capped;
 
@@ -35,6 +36,9 @@ pub(in crate::kinds::service) struct Before {
     pub(super) files: BTreeMap<String, Found>,
     /// The folder for its drop-ins was there.
     pub(super) had_folder: bool,
+    /// What was changed of links. None where a daemon began that went by `file_state` alone: that ends as it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) links: Option<Links>,
     /// Files and enablement are as they were; only its run is missing.
     pub(super) restored: bool,
 }
@@ -63,6 +67,7 @@ impl Before {
             others_ran: BTreeSet::new(),
             files: BTreeMap::new(),
             had_folder,
+            links: Some(Links::default()),
             restored: false,
         }
     }
@@ -106,6 +111,11 @@ impl Before {
         all
     }
 
+    /// It was enabled, in systemd's word.
+    pub(super) fn was_enabled(&self) -> bool {
+        self.file_state.starts_with("enabled")
+    }
+
     /// Notes what is in further places, and makes all of it durable.
     ///
     /// # Errors
@@ -116,6 +126,22 @@ impl Before {
             self.files.insert(name.to_owned(), find(&path).map_err(|e| format!("{}: {e}", path.display()))?);
         }
         self.write(folder)
+    }
+
+    /// The places of all files that are noted.
+    pub(super) fn places(&self) -> BTreeSet<String> {
+        let paths = self.files.keys().map(|name| self.systemd.units.join(name));
+        paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
+    }
+
+    /// Notes what was changed of links by a call that was cut short, if there was one.
+    ///
+    /// # Errors
+    /// What the file system says, with the place.
+    pub(super) fn settle_links(&mut self, folder: &Path) -> Result<(), String> {
+        let files = self.places();
+        let Some(links) = &mut self.links else { return Ok(()) };
+        if links.settle(&self.systemd, &[&self.unit], &files)? { self.write(folder) } else { Ok(()) }
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), String> {

@@ -32,6 +32,13 @@ pub(in crate::kinds) struct Systemd {
     pub(in crate::kinds) address: Option<String>,
     /// Where administrators put unit files.
     pub(in crate::kinds) units: PathBuf,
+    /// Where they stand until the machine starts again.
+    #[serde(default = "runtime_units")]
+    pub(in crate::kinds) runtime: PathBuf,
+}
+
+fn runtime_units() -> PathBuf {
+    "/run/systemd/system".into()
 }
 
 /// A connection to systemd.
@@ -86,7 +93,11 @@ impl Change {
 
 impl Default for Systemd {
     fn default() -> Self {
-        Self { address: std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok(), units: "/etc/systemd/system".into() }
+        Self {
+            address: std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok(),
+            units: "/etc/systemd/system".into(),
+            runtime: runtime_units(),
+        }
     }
 }
 
@@ -178,24 +189,15 @@ impl Bus {
         self.manager("Reload", &()).await.map_err(|e| format!("daemon-reload: {e}"))
     }
 
-    pub(super) async fn enable(&self, unit: &str, runtime: bool) -> Result<(), String> {
+    /// Enables it; false: it says nothing of how.
+    pub(super) async fn enable(&self, unit: &str, runtime: bool) -> Result<(bool, Changes), String> {
         let body = (vec![unit], runtime, true);
-        let (installs, _): (bool, Changes) =
-            self.manager("EnableUnitFiles", &body).await.map_err(|e| format!("enabling {unit}: {e}"))?;
-        if installs {
-            Ok(())
-        } else {
-            Err(format!("{unit} can't be enabled: it has no section [Install]; leave `enabled` away"))
-        }
+        self.manager("EnableUnitFiles", &body).await.map_err(|e| format!("enabling {unit}: {e}"))
     }
 
-    pub(super) async fn disable(&self, unit: &str) -> Result<(), String> {
-        for runtime in [false, true] {
-            let body = (vec![unit], runtime);
-            let _: Changes =
-                self.manager("DisableUnitFiles", &body).await.map_err(|e| format!("disabling {unit}: {e}"))?;
-        }
-        Ok(())
+    pub(super) async fn disable(&self, unit: &str, runtime: bool) -> Result<Changes, String> {
+        let body = (vec![unit], runtime);
+        self.manager("DisableUnitFiles", &body).await.map_err(|e| format!("disabling {unit}: {e}"))
     }
 
     pub(super) async fn mask(&self, unit: &str) -> Result<(), String> {
@@ -204,13 +206,9 @@ impl Bus {
         self.reload().await
     }
 
-    pub(super) async fn unmask(&self, unit: &str) -> Result<(), String> {
-        for runtime in [false, true] {
-            let body = (vec![unit], runtime);
-            let _: Changes =
-                self.manager("UnmaskUnitFiles", &body).await.map_err(|e| format!("unmasking {unit}: {e}"))?;
-        }
-        self.reload().await
+    pub(super) async fn unmask(&self, unit: &str, runtime: bool) -> Result<Changes, String> {
+        let body = (vec![unit], runtime);
+        self.manager("UnmaskUnitFiles", &body).await.map_err(|e| format!("unmasking {unit}: {e}"))
     }
 
     /// Forgets that it has failed, and how often it was started.
@@ -239,7 +237,7 @@ impl Bus {
 }
 
 /// What was done to links: type, file, target.
-type Changes = Vec<(String, String, String)>;
+pub(super) type Changes = Vec<(String, String, String)>;
 
 impl UnitState {
     fn of(mut all: BTreeMap<String, OwnedVariant>) -> Self {

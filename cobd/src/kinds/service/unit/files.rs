@@ -78,6 +78,7 @@ pub(super) fn put_back(path: &Path, found: &Found) -> io::Result<bool> {
             fs::set_permissions(path, fs::Permissions::from_mode(*mode))?;
         }
         Found::Link(target) => {
+            make_folder_of(path)?;
             let temp = path.with_extension("cob-new");
             match fs::remove_file(&temp) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -107,13 +108,21 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Err(io::Error::other("it is no place for a file"));
     };
-    if !folder.is_dir() {
-        fs::create_dir_all(folder)?;
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
-    }
+    make_folder_of(path)?;
     durable::write_file(folder, name, mode, bytes, Sync::Now)?;
     // The mask for new files of whoever runs this says nothing about what systemd has to read.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+fn make_folder_of(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) else { return Ok(()) };
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+}
+
+/// What is in a file of a unit; nothing where it can't be read.
+pub(super) fn read_unit_file(path: &Path) -> Vec<u8> {
+    read_capped(path, MAX).unwrap_or_default()
 }
 
 /// A regular file with this text.
@@ -171,7 +180,7 @@ pub(super) fn configuration(state: &UnitState) -> (String, u64) {
     let (mut parts, mut newest): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
     for path in std::iter::once(&state.fragment).chain(&state.drop_ins).filter(|p| !p.as_os_str().is_empty()) {
         parts.push(path.as_os_str().as_encoded_bytes().to_vec());
-        parts.push(read_capped(path, MAX).unwrap_or_default());
+        parts.push(read_unit_file(path));
         if let Ok(meta) = fs::metadata(path) {
             let micros = u64::try_from(meta.mtime()).unwrap_or(0) * 1_000_000;
             newest = newest.max(micros + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1000);

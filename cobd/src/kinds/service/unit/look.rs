@@ -118,7 +118,11 @@ fn at_rest(content: &UnitContent, look: &Look) -> (&'static str, String) {
 fn enablement_differs(content: &UnitContent, state: &UnitState) -> Option<String> {
     let enabled = state.file_state.starts_with("enabled");
     match content.enabled {
-        Some(true) if state.file_state == "disabled" => Some("it is not enabled".to_owned()),
+        Some(true)
+            if ["disabled", "linked", "linked-runtime", "enabled-runtime"].contains(&state.file_state.as_str()) =>
+        {
+            Some("it is not enabled".to_owned())
+        }
         Some(false) if enabled => Some("it is enabled".to_owned()),
         Some(_) | None => None,
     }
@@ -159,7 +163,7 @@ mod tests {
     fn question(keys: &str) -> Question {
         Question {
             content: UnitContent::read(&format!("{{\"unit\":\"x\"{keys}}}")).expect("read"),
-            systemd: Systemd { address: None, units: "/nowhere".into() },
+            systemd: Systemd { address: None, units: "/nowhere".into(), runtime: "/nowhere".into() },
             folder: "/nowhere".into(),
             payload: "/nowhere".into(),
             rests_on: None,
@@ -260,6 +264,9 @@ mod tests {
             "stale"
         );
         assert_eq!(judged(&question(",\"enabled\":true"), |l| l.state.file_state = "static".into()).0, "up");
+        for linked in ["linked", "linked-runtime", "enabled-runtime"] {
+            assert_eq!(judged(&question(",\"enabled\":true"), |l| l.state.file_state = linked.into()).0, "stale");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod bus;
 mod content;
 mod files;
 mod journal;
+mod links;
 mod look;
 mod mover;
 #[cfg(test)]

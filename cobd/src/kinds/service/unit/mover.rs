@@ -12,10 +12,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use super::before::{Before, Started};
-use super::bus::{Bus, UnitState};
+use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::files::{Found, configuration, put_back, write_text};
 use super::journal::last_words;
+use super::links::{Links, all_links, keep_linked, places};
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, end_commands};
@@ -113,6 +114,9 @@ impl Mover<'_> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
         let work = async {
             self.end_former().await?;
+            if let Some(mut before) = Before::read(&self.wish.folder)?.filter(|before| !before.restored) {
+                before.settle_links(&self.wish.folder)?;
+            }
             match self.wish.goal {
                 Goal::Start => self.start().await,
                 Goal::Reload => self.reload().await,
@@ -247,7 +251,10 @@ impl Mover<'_> {
             ));
         }
         self.note(found, [self.unit.as_str()].into_iter())?;
-        self.bus.unmask(&self.unit).await
+        for runtime in [false, true] {
+            self.changing_links(self.bus.unmask(&self.unit, runtime)).await?;
+        }
+        self.bus.reload().await
     }
 
     /// What was found in the place of its mask was none.
@@ -283,11 +290,45 @@ impl Mover<'_> {
     async fn set_enablement(&self, state: &UnitState) -> Result<(), String> {
         let enabled = state.file_state.starts_with("enabled");
         match self.content.enabled {
-            Some(true) if state.file_state != "enabled" => self.bus.enable(&self.unit, false).await?,
-            Some(false) if enabled => self.bus.disable(&self.unit).await?,
+            Some(true) if state.file_state != "enabled" => self.enable().await?,
+            Some(false) if enabled => {
+                for runtime in [false, true] {
+                    self.changing_links(self.bus.disable(&self.unit, runtime)).await?;
+                }
+            }
             Some(_) | None => return Ok(()),
         }
         self.bus.reload().await
+    }
+
+    async fn enable(&self) -> Result<(), String> {
+        let mut installs = false;
+        self.changing_links(async {
+            let (says_how, changes) = self.bus.enable(&self.unit, false).await?;
+            installs = says_how;
+            Ok(changes)
+        })
+        .await?;
+        if installs { Ok(()) } else { Err(no_section(&self.unit)) }
+    }
+
+    /// Has systemd change links, and notes how they were. What has been found is noted already.
+    async fn changing_links(&self, call: impl Future<Output = Result<Changes, String>>) -> Result<(), String> {
+        let (folder, systemd) = (&self.wish.folder, &self.wish.systemd);
+        let mut before = Before::read(folder)?.ok_or_else(|| "what was there before is not noted".to_owned())?;
+        let all = all_links(systemd);
+        if let Some(links) = &mut before.links {
+            links.pending = Some(all.clone());
+            before.write(folder)?;
+        }
+        let changed = places(&call.await?);
+        keep_linked(systemd, &all, &changed)?;
+        let files = before.places();
+        if let Some(links) = &mut before.links {
+            links.note(&all, &changed, &files);
+            before.write(folder)?;
+        }
+        Ok(())
     }
 
     /// Notes what was there before, once and for all, and what is in places that are about to be written.
@@ -412,27 +453,53 @@ async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(
     if before.restored {
         return Ok(());
     }
-    let unit = before.unit.clone();
-    let was_enabled = before.file_state.starts_with("enabled");
-    let state = bus.look(&unit).await?;
-    // As long as the file with its section [Install] is there.
-    if state.file_state.starts_with("enabled") && !was_enabled {
-        bus.disable(&unit).await?;
+    before.settle_links(folder)?;
+    if before.links.is_none() {
+        take_enablement_back(bus, before).await?;
     }
     for (name, found) in &before.files {
         put_back(&before.systemd.units.join(name), found).map_err(|e| format!("{name}: {e}"))?;
     }
     if !before.had_folder {
         // One that has something else in it stays.
-        let _ = std::fs::remove_dir(before.systemd.units.join(format!("{unit}.d")));
+        let _ = std::fs::remove_dir(before.systemd.units.join(format!("{}.d", before.unit)));
     }
     bus.reload().await?;
-    let state = bus.look(&unit).await?;
-    if was_enabled && state.is_there() && !state.file_state.starts_with("enabled") {
-        bus.enable(&unit, before.file_state == "enabled-runtime").await?;
+    let there = bus.look(&before.unit).await?.is_there();
+    let changed = match &before.links {
+        Some(links) => links.put_back(there)?,
+        None => there && give_enablement_back(bus, before).await?,
+    };
+    if changed {
         bus.reload().await?;
     }
     before.restored = true;
     before.files.clear();
+    before.links = Some(Links::default());
     before.write(folder)
+}
+
+/// Disables what was not enabled, going by systemd's word for that alone.
+async fn take_enablement_back(bus: &Bus, before: &Before) -> Result<(), String> {
+    // As long as the file with its section [Install] is there.
+    if before.was_enabled() || !bus.look(&before.unit).await?.file_state.starts_with("enabled") {
+        return Ok(());
+    }
+    for runtime in [false, true] {
+        bus.disable(&before.unit, runtime).await?;
+    }
+    Ok(())
+}
+
+/// Enables what was enabled, going by systemd's word for that alone; true when that changed something.
+async fn give_enablement_back(bus: &Bus, before: &Before) -> Result<bool, String> {
+    if !before.was_enabled() || bus.look(&before.unit).await?.file_state.starts_with("enabled") {
+        return Ok(false);
+    }
+    let (installs, _) = bus.enable(&before.unit, before.file_state == "enabled-runtime").await?;
+    if installs { Ok(true) } else { Err(no_section(&before.unit)) }
+}
+
+fn no_section(unit: &str) -> String {
+    format!("{unit} can't be enabled: it has no section [Install]; leave `enabled` away")
 }

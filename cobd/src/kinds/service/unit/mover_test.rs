@@ -1,11 +1,13 @@
 //! Moves of units, with a systemd of the test's own.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::before::Before;
 use super::bus::{Bus, Systemd};
 use super::content::UnitContent;
+use super::links::{AllLinks, all_links};
 use super::look::{Question, check};
 use super::mover::{make_move, restore};
 use super::testing::FakeSystemd;
@@ -28,7 +30,7 @@ impl Bench {
     }
 
     fn place(&self) -> Systemd {
-        Systemd { address: Some(self.systemd.address()), units: self.systemd.units() }
+        Systemd { address: Some(self.systemd.address()), units: self.systemd.units(), runtime: self.systemd.runtime() }
     }
 
     async fn move_it(&self, goal: Goal, leaving: bool, content: &str) {
@@ -48,6 +50,10 @@ impl Bench {
         let content = UnitContent::read(content).expect("a content");
         let moved = tokio::task::spawn_blocking(move || make_move(&wish, content));
         moved.await.expect("not broken").expect("moved");
+    }
+
+    fn links(&self) -> AllLinks {
+        all_links(&self.place())
     }
 
     async fn look(&self, content: &str) -> (&'static str, String) {
@@ -109,4 +115,63 @@ async fn there_and_back_nothing_is_forgotten() {
     bench.move_it(Goal::Stop, true, A).await;
     bench.restore().await;
     assert_eq!(bench.systemd.running(), ["a.service"]);
+}
+
+const ENABLED: &str = r#"{"unit":"a.service","settle":0,"enabled":true}"#;
+const DISABLED: &str = r#"{"unit":"a.service","settle":0,"enabled":false}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_are_put_back_as_they_were_found() {
+    let Some(bench) = Bench::new().await else { return };
+    let (units, runtime) = (bench.systemd.units(), bench.systemd.runtime());
+    let file = bench.folder().join("a.service");
+    fs::write(&file, "").expect("written");
+    let wants = |folder: &Path| folder.join("multi-user.target.wants/a.service");
+    let link = |place: &Path, target: &Path| {
+        fs::create_dir_all(place.parent().expect("a folder")).expect("made");
+        symlink(target, place).expect("linked");
+    };
+    let found: [(&str, &dyn Fn()); 4] = [
+        ("nothing", &|| ()),
+        ("linked", &|| link(&units.join("a.service"), &file)),
+        ("linked and enabled", &|| link(&wants(&units), &file)),
+        ("for this run of the machine as well", &|| link(&wants(&runtime), &file)),
+    ];
+    for (what, prepare) in found {
+        prepare();
+        let before = bench.links();
+        for contents in [[ENABLED, DISABLED], [DISABLED, ENABLED]] {
+            for content in contents {
+                bench.move_it(Goal::Start, false, content).await;
+                assert_eq!(bench.look(content).await, ("up", String::new()), "{what}");
+                assert_eq!(units.join("a.service").exists(), what != "nothing", "its file stays where it is linked");
+            }
+            bench.move_it(Goal::Stop, true, contents[1]).await;
+            assert_eq!(bench.links(), before, "{what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_person_enables_meanwhile_stays() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.move_it(Goal::Start, false, A).await;
+    let bus = Bus::connect(&bench.place()).await.expect("a bus");
+    bus.enable("a.service", false).await.expect("enabled");
+    let enabled = bench.links();
+    bench.move_it(Goal::Stop, true, A).await;
+    assert_eq!(bench.links(), enabled);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_daemon_of_before_has_noted_is_put_back_by_its_word() {
+    let Some(bench) = Bench::new().await else { return };
+    for (word, enabled) in [("enabled", true), ("disabled", false)] {
+        bench.move_it(Goal::Start, false, if enabled { DISABLED } else { ENABLED }).await;
+        let mut before = Before::read(bench.folder()).expect("read").expect("there");
+        (before.file_state, before.links) = (word.to_owned(), None);
+        before.write(bench.folder()).expect("written");
+        bench.move_it(Goal::Stop, true, ENABLED).await;
+        assert_eq!(!bench.links().is_empty(), enabled, "{word}");
+    }
 }

@@ -1,7 +1,9 @@
-//! For tests: systemd as far as starts and stops go, on a bus of its own.
+//! For tests: systemd as far as starts, stops and the links of units go, on a bus of its own.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +12,7 @@ use tokio::task::JoinHandle;
 use zbus::message::Type;
 use zbus::{Connection, MessageStream, OwnedObjectPath, Variant};
 
-use super::bus::{MANAGER, MANAGER_PATH, NAME, UNITS_PATH};
+use super::bus::{Changes, MANAGER, MANAGER_PATH, NAME, UNITS_PATH};
 use crate::run::testing::wait_for;
 
 /// The units that run, with the number of that run.
@@ -46,7 +48,7 @@ impl FakeSystemd {
         let bus = zbus::connection::Builder::address(address.as_str()).build().await.expect("a connection");
         bus.request_name(NAME).await.expect("nobody has it");
         let runs = Runs::default();
-        let served = tokio::spawn(serve(bus, Arc::clone(&runs)));
+        let served = tokio::spawn(serve(bus, Arc::clone(&runs), folder.path().to_owned()));
         Some(Self { folder, daemon, runs, served })
     }
 
@@ -57,6 +59,11 @@ impl FakeSystemd {
     /// Where its administrators put unit files.
     pub(super) fn units(&self) -> PathBuf {
         self.folder.path().join("units")
+    }
+
+    /// Where they stand until the machine starts again.
+    pub(super) fn runtime(&self) -> PathBuf {
+        self.folder.path().join("runtime")
     }
 
     /// The units that run.
@@ -78,8 +85,8 @@ impl Drop for FakeSystemd {
     }
 }
 
-/// Every unit is loaded; jobs are done as soon as they are asked for.
-async fn serve(bus: Connection, runs: Runs) {
+/// Every unit is loaded, and wanted by the same target; jobs are done as soon as they are asked for.
+async fn serve(bus: Connection, runs: Runs, base: PathBuf) {
     let mut calls = MessageStream::from(bus.clone());
     let (mut names, mut jobs) = (Vec::<String>::new(), 0_u8);
     while let Some(Ok(call)) = calls.next().await {
@@ -91,6 +98,7 @@ async fn serve(bus: Connection, runs: Runs) {
         let answered = match method.as_str() {
             "LoadUnit" => {
                 let unit: String = call.body().deserialize().expect("a name");
+                let unit = main_name(&base, unit);
                 let known = names.iter().position(|name| *name == unit);
                 let at = known.unwrap_or_else(|| {
                     names.push(unit);
@@ -102,7 +110,7 @@ async fn serve(bus: Connection, runs: Runs) {
                 let path = header.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
                 let at = path.rsplit_once('u').and_then(|(_, at)| at.parse::<usize>().ok()).expect("a unit");
                 let run = runs.lock().expect("not poisoned").get(&names[at]).copied();
-                bus.reply(&header, &properties(run)).await
+                bus.reply(&header, &properties(&base, &names[at], run)).await
             }
             "StartUnit" | "RestartUnit" | "StopUnit" => {
                 let (unit, _): (String, String) = call.body().deserialize().expect("a name and a mode");
@@ -116,6 +124,14 @@ async fn serve(bus: Connection, runs: Runs) {
                 let body = (u32::from(jobs), job, unit, "done");
                 bus.emit_signal(None::<&str>, MANAGER_PATH, MANAGER, "JobRemoved", &body).await
             }
+            "EnableUnitFiles" => {
+                let (units, runtime, _): (Vec<String>, bool, bool) = call.body().deserialize().expect("units");
+                bus.reply(&header, &(true, enable(&folder_of(&base, runtime), &units[0]))).await
+            }
+            "DisableUnitFiles" | "UnmaskUnitFiles" => {
+                let (units, runtime): (Vec<String>, bool) = call.body().deserialize().expect("units");
+                bus.reply(&header, &unlink(&folder_of(&base, runtime), &units[0])).await
+            }
             _ => bus.reply(&header, &()).await,
         };
         answered.expect("answered");
@@ -126,10 +142,49 @@ fn object(path: &str) -> OwnedObjectPath {
     OwnedObjectPath::try_from(path).expect("a path")
 }
 
-fn properties(run: Option<u8>) -> BTreeMap<&'static str, Variant<'static>> {
+fn folder_of(base: &Path, runtime: bool) -> PathBuf {
+    base.join(if runtime { "runtime" } else { "units" })
+}
+
+/// A link of another name leads to the unit itself.
+fn main_name(base: &Path, unit: String) -> String {
+    let target = fs::read_link(base.join("units").join(&unit)).ok();
+    target.and_then(|target| target.file_name()?.to_str().map(str::to_owned)).unwrap_or(unit)
+}
+
+fn wants(folder: &Path, unit: &str) -> PathBuf {
+    folder.join("multi-user.target.wants").join(unit)
+}
+
+fn enable(folder: &Path, unit: &str) -> Changes {
+    let place = wants(folder, unit);
+    fs::create_dir_all(place.parent().expect("a folder")).expect("made");
+    let made = symlink("/", &place).is_ok();
+    Changes::from_iter(made.then(|| ("symlink".to_owned(), place.display().to_string(), String::new())))
+}
+
+/// Its links go: also that to its file, and those of other names.
+fn unlink(folder: &Path, unit: &str) -> Changes {
+    let links = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named = |path: &PathBuf| {
+        let target = fs::read_link(path).ok();
+        target.is_some_and(|target| path.ends_with(unit) || target.ends_with(unit))
+    };
+    let gone = links.filter(named).chain([wants(folder, unit)]).filter(|place| fs::remove_file(place).is_ok());
+    gone.map(|place| ("unlink".to_owned(), place.display().to_string(), String::new())).collect()
+}
+
+fn properties(base: &Path, unit: &str, run: Option<u8>) -> BTreeMap<&'static str, Variant<'static>> {
     let (active, sub) = if run.is_some() { ("active", "running") } else { ("inactive", "dead") };
-    let words = [("LoadState", "loaded"), ("UnitFileState", "disabled"), ("ActiveState", active), ("SubState", sub)];
+    let linked = |runtime| wants(&folder_of(base, runtime), unit).is_symlink();
+    let file_state = match (linked(false), linked(true)) {
+        (true, _) => "enabled",
+        (false, true) => "enabled-runtime",
+        (false, false) => "disabled",
+    };
+    let words = [("LoadState", "loaded"), ("UnitFileState", file_state), ("ActiveState", active), ("SubState", sub)];
     let mut all: BTreeMap<_, _> = words.into_iter().map(|(name, word)| (name, Variant::from(word))).collect();
+    all.insert("Id", Variant::from(unit.to_owned()));
     all.insert("InvocationID", Variant::from(run.into_iter().collect::<Vec<u8>>()));
     all
 }
