@@ -270,6 +270,23 @@ on h1 sh -c '
 on h1 systemctl daemon-reload
 before=$(etc)
 
+step "what can't be put back holds the leave up, and says why"
+on h1 systemctl enable --now l-plain 2>/dev/null
+links=$(etc)
+switch <<< '  h1/plain: {kind: service, content: {unit: l-plain, enabled: false}}'
+on h1 mkdir -p /etc/systemd/system/multi-user.target.wants/l-plain.service
+generate <<< ""
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "gave up"
+status_says "putting back what was there before"
+fails on h1 systemctl is-active l-plain
+on h1 rmdir /etc/systemd/system/multi-user.target.wants/l-plain.service
+on h1 cobctl retry h1/plain >/dev/null
+soon on h1 systemctl is-active l-plain
+soon on h1 cobctl status
+[ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
+on h1 systemctl disable --now l-plain 2>/dev/null
+
 step "a host without a bus says what to do"
 generate <<'MODEL'
   h1/demo: {kind: service, content: {unit: demo}}

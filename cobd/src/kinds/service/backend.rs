@@ -264,6 +264,7 @@ impl Service {
             payload: context.folder.clone(),
             rests_on: rests_on(context),
             rests_down: rests_down(context),
+            leaving: context.leaving,
             content: content.clone(),
         };
         let (link, states) = (self.link.clone(), context.kind.states.clone());

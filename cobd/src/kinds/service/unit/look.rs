@@ -24,6 +24,8 @@ pub(in crate::kinds::service) struct Question {
     pub(in crate::kinds::service) rests_on: Option<String>,
     /// It is to be down.
     pub(in crate::kinds::service) rests_down: bool,
+    /// It is about to leave: what was there before comes back.
+    pub(in crate::kinds::service) leaving: bool,
 }
 
 /// All that a judgement is made of.
@@ -39,6 +41,8 @@ struct Look {
     newest_us: u64,
     /// See [`identity`].
     identity: String,
+    /// What was there before is noted, and not put back.
+    changed: bool,
     /// How it ended, and how often systemd has started it again, where it is a service.
     result: String,
 }
@@ -69,7 +73,8 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, question: Question) -> J
         let (configuration, newest_us) = configuration(&state);
         let started = Started::read(&question.folder);
         let identity = identity(&question.content, &wanted, question.rests_on.as_deref());
-        let look = Look { state, files, started, configuration, newest_us, identity, result };
+        let changed = before.is_some();
+        let look = Look { state, files, started, configuration, newest_us, identity, changed, result };
         judge(&question, &look)
     });
     looked.await.map_err(|e| e.to_string())?
@@ -89,6 +94,9 @@ fn judge(question: &Question, look: &Look) -> Judged {
         return Err(format!("the unit is {} ({})", state.active, state.sub));
     }
     if !state.runs() {
+        if question.leaving && look.changed {
+            return Ok(("outdated", "what was there before is not put back yet".to_owned()));
+        }
         return Ok(if question.rests_down { at_rest(content, look) } else { ("down", String::new()) });
     }
     if let Some(why) = older_than_wanted(question, look) {
@@ -168,6 +176,7 @@ mod tests {
             payload: "/nowhere".into(),
             rests_on: None,
             rests_down: false,
+            leaving: false,
         }
     }
 
@@ -267,6 +276,21 @@ mod tests {
         for linked in ["linked", "linked-runtime", "enabled-runtime"] {
             assert_eq!(judged(&question(",\"enabled\":true"), |l| l.state.file_state = linked.into()).0, "stale");
         }
+    }
+
+    #[test]
+    fn one_that_leaves_is_down_when_what_was_before_is_back() {
+        let down = |leaving: bool, changed: bool| {
+            let q = Question { leaving, ..question("") };
+            judged(&q, |l| {
+                l.state.active = "inactive".into();
+                l.changed = changed;
+            })
+            .0
+        };
+        assert_eq!(down(true, true), "outdated");
+        assert_eq!(down(true, false), "down");
+        assert_eq!(down(false, true), "down");
     }
 
     #[test]

@@ -217,7 +217,8 @@ impl Mover<'_> {
         }
         if leaves {
             let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
-            put_all_back(&self.bus, &self.wish.folder, &mut before).await?;
+            let back = put_all_back(&self.bus, &self.wish.folder, &mut before).await;
+            back.map_err(|why| format!("putting back what was there before: {why}"))?;
             return if before.that_ran().is_empty() { Before::remove(&self.wish.folder) } else { Ok(()) };
         }
         if self.wish.rests_down {

@@ -34,6 +34,10 @@ impl Bench {
     }
 
     async fn move_it(&self, goal: Goal, leaving: bool, content: &str) {
+        self.try_to_move(goal, leaving, content).await.expect("moved");
+    }
+
+    async fn try_to_move(&self, goal: Goal, leaving: bool, content: &str) -> Result<(), String> {
         let wish = Wish {
             goal,
             folder: self.folder().to_owned(),
@@ -49,7 +53,7 @@ impl Bench {
         };
         let content = UnitContent::read(content).expect("a content");
         let moved = tokio::task::spawn_blocking(move || make_move(&wish, content));
-        moved.await.expect("not broken").expect("moved");
+        moved.await.expect("not broken")
     }
 
     fn links(&self) -> AllLinks {
@@ -57,6 +61,10 @@ impl Bench {
     }
 
     async fn look(&self, content: &str) -> (&'static str, String) {
+        self.look_at(content, false).await
+    }
+
+    async fn look_at(&self, content: &str, leaving: bool) -> (&'static str, String) {
         let question = Question {
             content: UnitContent::read(content).expect("a content"),
             systemd: self.place(),
@@ -64,6 +72,7 @@ impl Bench {
             payload: self.folder().to_owned(),
             rests_on: None,
             rests_down: false,
+            leaving,
         };
         let bus = Bus::connect(&question.systemd).await.expect("a bus");
         check(&bus, question).await.expect("known")
@@ -174,4 +183,22 @@ async fn what_a_daemon_of_before_has_noted_is_put_back_by_its_word() {
         bench.move_it(Goal::Stop, true, ENABLED).await;
         assert_eq!(!bench.links().is_empty(), enabled, "{word}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_leaves_is_not_down_as_long_as_it_is_not_put_back() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.start("a.service");
+    bench.move_it(Goal::Start, false, A).await;
+    let drop_in = bench.systemd.units().join("a.service.d/10.conf");
+    fs::remove_file(&drop_in).expect("removed");
+    fs::create_dir_all(drop_in.join("in the way")).expect("made");
+    let why = bench.try_to_move(Goal::Stop, true, A).await.expect_err("it can't be put back");
+    assert!(why.starts_with("putting back what was there before: a.service.d/10.conf"), "{why}");
+    assert!(bench.systemd.running().is_empty());
+    assert_eq!(bench.look_at(A, true).await.0, "outdated");
+    assert_eq!(bench.look(A).await.0, "down");
+    fs::remove_dir_all(&drop_in).expect("removed");
+    bench.move_it(Goal::Stop, true, A).await;
+    assert_eq!(bench.look_at(A, true).await, ("down", String::new()));
 }
