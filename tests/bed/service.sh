@@ -287,6 +287,21 @@ soon on h1 cobctl status
 [ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
 on h1 systemctl disable --now l-plain 2>/dev/null
 
+step "the daemon does nothing to its own unit, whatever that is called"
+printf 'hosts:\n  h1: {}\ncobs:\n  h1/cobd: {kind: service, content: {unit: cobd}}\n' | put h1 /srv/own/model.yaml
+fails_with "this is the daemon itself" on h1 cobgen check /srv/own
+on h1 sh -c 'ln -s /usr/lib/systemd/system/cobd.service /etc/systemd/system/by-another-name.service; systemctl daemon-reload'
+generate <<'MODEL'
+  h1/cobd: {kind: service, content: {unit: by-another-name, drop_ins: {a.conf: "[Service]\nWatchdogSec=90\n"}}}
+MODEL
+main=$(unit h1 MainPID)
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "is the daemon's own"
+switch <<< ""
+on h1 cobctl status >/dev/null
+[ "$(unit h1 MainPID)" = "$main" ]
+on h1 sh -c 'rm /etc/systemd/system/by-another-name.service; systemctl daemon-reload'
+
 step "a host without a bus says what to do"
 generate <<'MODEL'
   h1/demo: {kind: service, content: {unit: demo}}

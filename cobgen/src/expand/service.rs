@@ -27,6 +27,10 @@ const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount
 const MAX_UNIT_NAME: usize = 255;
 /// The most bytes of a unit file or drop-in.
 const MAX_UNIT_FILE: usize = 1 << 20;
+/// The unit of the daemon, as it is installed. One of another name it knows itself.
+const OWN_UNIT: &str = "cobd.service";
+/// The units of the system bus, over which the daemon speaks with systemd.
+const BUS_UNITS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service"];
 
 /// The content of `service`: a unit of systemd, or commands for machines without it and other inits.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -183,6 +187,16 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
     if let Err(why) = unit_name(&unit.value) {
         let fault = Diagnostic::error("bad-content", format!("{:?} is no unit: {why}", unit.value));
         report.push(unit.mark, fault.help("write it as systemd does: `etcd.service`, `getty@tty1.service`"));
+    }
+    let full = if unit.value.contains('.') { unit.value.clone() } else { format!("{}.service", unit.value) };
+    if full == OWN_UNIT {
+        let fault =
+            Diagnostic::error("own-unit", "this is the daemon itself: when it is stopped, nobody starts it again");
+        report.push(unit.mark, fault.help("give its drop-ins with a `file-tree`, and restart it by hand"));
+    } else if BUS_UNITS.contains(&full.as_str()) {
+        let what = "when this is restarted, systemd can't be spoken to, and much of the host has lost its connection";
+        let fault = Diagnostic::warning("bus-unit", what);
+        report.push(unit.mark, fault.help("give its files with a `file-tree`, for the next start of the machine"));
     }
     let of_commands = [
         ("start", service.start.as_ref().map(|r| r.at.mark)),

@@ -48,6 +48,8 @@ pub(in crate::kinds::service) struct Bus(Connection);
 /// A unit as systemd sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::kinds::service) struct UnitState {
+    /// Its main name.
+    pub(super) id: String,
     pub(super) load: String,
     pub(super) load_error: String,
     pub(super) active: String,
@@ -246,6 +248,7 @@ impl UnitState {
         }
         let mut text = |name: &str| take::<String>(&mut all, name).unwrap_or_default();
         let mut state = Self {
+            id: text("Id"),
             load: text("LoadState"),
             active: text("ActiveState"),
             sub: text("SubState"),

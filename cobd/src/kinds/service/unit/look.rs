@@ -8,6 +8,7 @@ use super::before::{Before, Started};
 use super::bus::{Bus, Systemd, UnitState};
 use super::content::{UnitContent, identity};
 use super::files::{configuration, differences};
+use super::own::{is_own, refusal};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, left};
 
@@ -54,6 +55,10 @@ pub(in crate::kinds::service) type Judged = Result<(&'static str, String), Strin
 pub(in crate::kinds::service) async fn check(bus: &Bus, question: Question) -> Judged {
     let name = question.content.name();
     let state = bus.look(&name).await?;
+    if is_own(&state.id) {
+        // One that leaves has nothing to wait for: what an earlier daemon has found is put back beside it, as it runs.
+        return if question.leaving { Ok(("down", String::new())) } else { Err(refusal(&state.id)) };
+    }
     let mut result = String::new();
     if state.active == "failed" || state.restarts() {
         result = bus.of_service(&name, "Result").await.unwrap_or_default();

@@ -22,6 +22,7 @@ mod look;
 mod mover;
 #[cfg(test)]
 mod mover_test;
+mod own;
 #[cfg(test)]
 pub(super) mod testing;
 

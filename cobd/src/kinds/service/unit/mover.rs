@@ -17,6 +17,7 @@ use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::files::{Found, configuration, put_back, write_text};
 use super::journal::last_words;
 use super::links::{Links, all_links, keep_linked, places};
+use super::own::{is_own, refusal};
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, end_commands};
@@ -114,6 +115,10 @@ impl Mover<'_> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
         let work = async {
             self.end_former().await?;
+            let unit = self.bus.look(&self.unit).await?.id;
+            if is_own(&unit) {
+                return Err(refusal(&unit));
+            }
             if let Some(mut before) = Before::read(&self.wish.folder)?.filter(|before| !before.restored) {
                 before.settle_links(&self.wish.folder)?;
             }
@@ -440,7 +445,7 @@ fn of_former(before: &Before) -> impl FnOnce(String) -> String + use<> {
 /// object has left: until then it is another one that is to run in its place.
 async fn put_other_back(bus: &Bus, folder: &Path, mut before: Before, limit: Instant) -> Result<(), String> {
     let state = bus.look(&before.unit).await?;
-    if state.runs() || state.moves() {
+    if (state.runs() || state.moves()) && !is_own(&state.id) {
         bus.job("StopUnit", &before.unit, limit).await.map_err(|why| format!("stop: {why}"))?;
     }
     Started::remove(folder);

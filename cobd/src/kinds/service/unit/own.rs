@@ -1,0 +1,52 @@
+//! The unit in which this very program runs: whoever stops that is nobody who could start it again.
+
+use std::sync::LazyLock;
+
+static OWN: LazyLock<Option<String>> = LazyLock::new(|| {
+    // Without control groups nothing runs in a unit.
+    unit_in(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
+});
+
+/// Whether that is this one, by its main name.
+pub(super) fn is_own(unit: &str) -> bool {
+    OWN.as_deref() == Some(unit)
+}
+
+/// Why nothing is done to it.
+pub(super) fn refusal(unit: &str) -> String {
+    format!(
+        "{unit} is the daemon's own: whoever stops it is nobody who could start it again; give its drop-ins with a \
+         `file-tree`, and restart it by hand"
+    )
+}
+
+/// The unit that a process is in, by what the kernel says of its control groups (`number:controllers:path`).
+fn unit_in(groups: &str) -> Option<String> {
+    let of_systemd = groups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        ["", "name=systemd"].contains(&controllers).then_some(path)
+    });
+    // Below a service's group there may be groups of its own.
+    of_systemd.flat_map(|path| path.split('/')).find(|part| part.ends_with(".service")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_is_named_by_the_control_group() {
+        let unit = |groups: &str| unit_in(groups);
+        assert_eq!(unit("0::/system.slice/cobd.service\n").as_deref(), Some("cobd.service"));
+        assert_eq!(
+            unit("4:memory:/x.service\n1:name=systemd:/system.slice/my-cobd.service/payload\n0::/\n").as_deref(),
+            Some("my-cobd.service")
+        );
+        let users = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/cobd.service\n";
+        assert_eq!(unit(users).as_deref(), Some("user@1000.service"));
+        for none in ["", "0::/\n", "0::/user.slice/user-0.slice/session-1.scope\n", "nonsense"] {
+            assert_eq!(unit(none), None, "{none}");
+        }
+    }
+}
