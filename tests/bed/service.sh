@@ -270,6 +270,24 @@ on h1 sh -c '
 on h1 systemctl daemon-reload
 before=$(etc)
 
+step "a unit file and a mask that are taken out of the content go"
+on h1 systemctl stop demo
+switch <<'MODEL'
+  h1/demo: {kind: service, content: {unit: demo, unit_file: "[Service]\nExecStart=/bin/sleep infinity\n"}}
+MODEL
+is_demo FragmentPath /etc/systemd/system/demo.service
+switch <<< '  h1/demo: {kind: service, content: {unit: demo}}'
+is_demo ActiveState active
+case $(demo FragmentPath) in */lib/systemd/system/demo.service) ;; *) false ;; esac
+switch <<< '  h1/demo: {kind: service, preferred: down, content: {unit: demo, mask: true}}'
+is_demo LoadState masked
+switch <<< '  h1/demo: {kind: service, preferred: down, content: {unit: demo}}'
+is_demo LoadState loaded
+is_demo ActiveState inactive
+switch <<< ""
+on h1 systemctl start demo
+[ "$(etc)" = "$before" ] || { diff <(echo "$before") <(etc) >&2; false; }
+
 step "what can't be put back holds the leave up, and says why"
 on h1 systemctl enable --now l-plain 2>/dev/null
 links=$(etc)

@@ -8,7 +8,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::bus::Systemd;
-use super::files::{Found, find};
+use super::content::UnitContent;
+use super::files::{Found, find, is_mask};
 use super::links::Links;
 use crate::durable::{self, Sync};
 use crate::run::read_capped;
@@ -109,6 +110,22 @@ impl Before {
         let mut all = self.others_ran.clone();
         all.extend(self.ran.then(|| self.unit.clone()));
         all
+    }
+
+    /// The places that were written, and that are the content's to write: where it wants nothing there, what was found is put
+    /// back.
+    pub(super) fn once_ours<'a>(&'a self, content: &'a UnitContent) -> impl Iterator<Item = (&'a String, &'a Found)> {
+        let own = content.name();
+        self.files.iter().filter(move |(name, was)| **name != own || !self.own_place_stays(name, was, content))
+    }
+
+    /// In the place of the unit file: a mask that is wanted, or none where one was found that was to be taken away.
+    fn own_place_stays(&self, name: &str, was: &Found, content: &UnitContent) -> bool {
+        match find(&self.systemd.units.join(name)) {
+            Ok(Found::Absent) => is_mask(was),
+            Ok(is) => is_mask(&is) && content.mask == Some(true),
+            Err(_) => false,
+        }
     }
 
     /// It was enabled, in systemd's word.

@@ -34,8 +34,13 @@ pub(super) enum Found {
         /// What is in it.
         bytes: Vec<u8>,
     },
-    /// A symbolic link; `/dev/null` is how systemd writes that a unit is masked.
+    /// A symbolic link.
     Link(PathBuf),
+}
+
+/// It is how systemd writes that a unit is masked.
+pub(super) fn is_mask(found: &Found) -> bool {
+    *found == Found::Link("/dev/null".into())
 }
 
 /// What is in a place.

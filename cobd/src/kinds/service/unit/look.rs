@@ -73,7 +73,7 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, question: Question) -> J
         }
         let wanted = question.content.files(&question.payload)?;
         let before = Before::read(&question.folder)?.filter(|b| !b.restored);
-        let ours = before.iter().flat_map(|b| &b.files).filter(|(file, _)| **file != question.content.name());
+        let ours = before.iter().flat_map(|before| before.once_ours(&question.content));
         let files = differences(&question.systemd.units, &wanted, ours);
         let (configuration, newest_us) = configuration(&state);
         let started = Started::read(&question.folder);

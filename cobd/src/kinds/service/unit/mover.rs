@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::before::{Before, Started};
 use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
-use super::files::{Found, configuration, put_back, write_text};
+use super::files::{configuration, is_mask, put_back, write_text};
 use super::journal::last_words;
 use super::links::{Links, all_links, keep_linked, places};
 use super::own::{is_own, refusal};
@@ -267,7 +267,7 @@ impl Mover<'_> {
     fn masked_by_us(&self) -> Result<bool, String> {
         let before = Before::read(&self.wish.folder)?.filter(|before| !before.restored);
         let was = before.and_then(|mut before| before.files.remove(&self.unit));
-        Ok(was.is_some_and(|was| was != Found::Link("/dev/null".into())))
+        Ok(was.is_some_and(|was| !is_mask(&was)))
     }
 
     /// Brings files and enablement into the wanted form; returns what systemd makes of it.
@@ -275,7 +275,7 @@ impl Mover<'_> {
         let before = self.note(found, files.keys().map(String::as_str))?;
         let units = &self.wish.systemd.units;
         let mut changed = false;
-        for (name, was) in before.files.iter().filter(|(name, _)| !files.contains_key(*name) && **name != self.unit) {
+        for (name, was) in before.once_ours(&self.content).filter(|(name, _)| !files.contains_key(*name)) {
             changed |= put_back(&units.join(name), was).map_err(|e| format!("{name}: {e}"))?;
         }
         for (name, text) in files {

@@ -202,3 +202,45 @@ async fn one_that_leaves_is_not_down_as_long_as_it_is_not_put_back() {
     bench.move_it(Goal::Stop, true, A).await;
     assert_eq!(bench.look_at(A, true).await, ("down", String::new()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_file_that_is_taken_out_of_the_content_goes() {
+    let Some(bench) = Bench::new().await else { return };
+    let place = bench.systemd.units().join("a.service");
+    fs::write(&place, "theirs").expect("written");
+    bench.move_it(Goal::Start, false, r#"{"unit":"a.service","settle":0,"unit_file":"[Service]\n"}"#).await;
+    let without = r#"{"unit":"a.service","settle":0}"#;
+    let (state, why) = bench.look(without).await;
+    assert!(state == "outdated" && why.contains("a.service is no longer wanted"), "{state}: {why}");
+    bench.move_it(Goal::Start, false, without).await;
+    assert_eq!(fs::read_to_string(&place).expect("there"), "theirs");
+    assert_eq!(bench.look(without).await.0, "up");
+}
+
+#[test]
+fn a_mask_stays_as_long_as_it_is_wanted() {
+    let folder = tempfile::tempdir().expect("folder");
+    let units = folder.path().join("units");
+    fs::create_dir(&units).expect("made");
+    let systemd = Systemd { address: None, units: units.clone(), runtime: units.clone() };
+    let unwanted = |was: Option<&str>, is: Option<&str>, mask: &str| {
+        let put = |target: Option<&str>| {
+            let _ = fs::remove_file(units.join("a.service"));
+            target.into_iter().for_each(|target| symlink(target, units.join("a.service")).expect("linked"));
+        };
+        put(was);
+        let mut before = Before::new("a.service", &systemd, "disabled", false);
+        before.note(folder.path(), ["a.service"].into_iter()).expect("noted");
+        put(is);
+        let content = UnitContent::read(&format!(r#"{{"unit":"a"{mask}}}"#)).expect("a content");
+        before.once_ours(&content).count() == 1
+    };
+    let null = Some("/dev/null");
+    assert!(!unwanted(None, null, r#","mask":true"#));
+    assert!(unwanted(None, null, ""), "it was taken out of the content");
+    assert!(unwanted(None, null, r#","mask":false"#));
+    assert!(!unwanted(null, None, r#","mask":false"#), "it was to be taken away");
+    assert!(!unwanted(null, None, ""), "nobody has put it back");
+    assert!(unwanted(null, Some("/opt/a.service"), ""), "a unit file that was given");
+    assert!(unwanted(Some("/opt/a.service"), None, r#","mask":true"#), "the file comes back from below the mask");
+}
