@@ -288,6 +288,19 @@ switch <<< ""
 on h1 systemctl start demo
 [ "$(etc)" = "$before" ] || { diff <(echo "$before") <(etc) >&2; false; }
 
+step "a unit that is named by an alias is the one that it leads to"
+other_unit l-main "$sleeps${installs}Alias=l-alias.service\n"
+on h1 sh -c 'systemctl daemon-reload; systemctl enable --now l-main' 2>/dev/null
+links=$(etc)
+switch <<< '  h1/alias: {kind: service, content: {unit: l-alias, enabled: false, drop_ins: {a.conf: "[Service]\nNice=1\n"}}}'
+on h1 cobctl status >/dev/null
+is_enabled l-main disabled
+[ "$(on h1 systemctl show --value --property Nice l-main)" = 1 ]
+switch <<< ""
+soon on h1 systemctl is-active l-alias
+[ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
+on h1 systemctl disable --now l-main 2>/dev/null
+
 step "what can't be put back holds the leave up, and says why"
 on h1 systemctl enable --now l-plain 2>/dev/null
 links=$(etc)

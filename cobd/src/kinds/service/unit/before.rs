@@ -24,6 +24,9 @@ const MAX: usize = 64 << 20;
 pub(in crate::kinds::service) struct Before {
     format: u32,
     pub(super) unit: String,
+    /// The alias by which the content named it: that may go with its enablement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) called: Option<String>,
     /// Where systemd is; the names of `files` are below its folder.
     pub(super) systemd: Systemd,
     /// Whether it was enabled, in systemd's word.
@@ -62,6 +65,7 @@ impl Before {
         Self {
             format: FORMAT,
             unit: unit.to_owned(),
+            called: None,
             systemd: systemd.clone(),
             file_state: file_state.to_owned(),
             ran,
@@ -98,6 +102,16 @@ impl Before {
     /// As [`Self::read`].
     pub(in crate::kinds::service) fn of_former(folder: &Path, present: Option<&str>) -> Result<Option<Self>, String> {
         Ok(Self::read(folder)?.filter(|before| !before.restored && Some(&*before.unit) != present))
+    }
+
+    /// The unit that is meant by this name, where it is noted.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn main_name(folder: &Path, name: &str) -> Result<Option<String>, String> {
+        let before = Self::read(folder)?.filter(|before| !before.restored);
+        let meant = before.filter(|before| before.unit == name || before.called.as_deref() == Some(name));
+        Ok(meant.map(|before| before.unit))
     }
 
     /// Which unit it is about.

@@ -151,7 +151,11 @@ impl Bus {
         let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await?;
         let all: BTreeMap<String, OwnedVariant> =
             self.call(path.as_str(), "org.freedesktop.DBus.Properties", "GetAll", &UNIT).await?;
-        Ok(UnitState::of(all))
+        let mut state = UnitState::of(all);
+        if state.id.is_empty() {
+            unit.clone_into(&mut state.id);
+        }
+        Ok(state)
     }
 
     /// A property of a service; none where the unit is of another type.

@@ -81,6 +81,11 @@ impl UnitContent {
         if self.unit.contains('.') { self.unit.clone() } else { format!("{}.service", self.unit) }
     }
 
+    /// It says itself what the unit of this name is, whatever has that name already.
+    pub(super) fn gives_unit(&self) -> bool {
+        self.unit_file.is_some()
+    }
+
     /// The unit file and drop-ins that are given; `folder` holds the files that travel.
     ///
     /// # Errors

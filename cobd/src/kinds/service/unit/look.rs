@@ -1,6 +1,6 @@
 //! The state of a unit, by a look at systemd and at the files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cob_types::words::count;
 
@@ -51,8 +51,23 @@ struct Look {
 /// A state and in what it differs from the wanted one; or why nobody knows.
 pub(in crate::kinds::service) type Judged = Result<(&'static str, String), String>;
 
+/// Has a content name its unit as systemd does, where it has an alias: that leads nowhere as soon as it is disabled.
+pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut UnitContent) -> Result<(), String> {
+    if content.gives_unit() {
+        return Ok(());
+    }
+    let (name, place) = (content.name(), folder.to_owned());
+    let noted = tokio::task::spawn_blocking(move || Before::main_name(&place, &name));
+    content.unit = match noted.await.map_err(|e| e.to_string())?? {
+        Some(unit) => unit,
+        None => bus.look(&content.name()).await?.id,
+    };
+    Ok(())
+}
+
 /// Looks at a unit, and changes nothing.
-pub(in crate::kinds::service) async fn check(bus: &Bus, question: Question) -> Judged {
+pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) -> Judged {
+    name_as_systemd_does(bus, &question.folder, &mut question.content).await?;
     let name = question.content.name();
     let state = bus.look(&name).await?;
     if is_own(&state.id) {

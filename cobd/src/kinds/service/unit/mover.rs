@@ -17,6 +17,7 @@ use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::files::{configuration, is_mask, put_back, write_text};
 use super::journal::last_words;
 use super::links::{Links, all_links, keep_linked, places};
+use super::look::name_as_systemd_does;
 use super::own::{is_own, refusal};
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
@@ -32,7 +33,7 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Why it could not be done, in words.
-pub(in crate::kinds::service) fn make_move(wish: &Wish, content: UnitContent) -> Result<(), String> {
+pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: UnitContent) -> Result<(), String> {
     let runtime = runtime()?;
     let time = Duration::from_millis(wish.timeout_ms);
     // The rest is for stopping again what did not become ready.
@@ -51,7 +52,9 @@ pub(in crate::kinds::service) fn make_move(wish: &Wish, content: UnitContent) ->
         end_commands(&folder, Form::Unit(&content.name()), &commands, limit.into_std())?;
         // What was put back by a daemon that went on without waiting for it.
         let _lock = folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
-        Mover { bus, unit: content.name(), content, wish, commands: Arc::new(commands), limit }.go().await
+        let called = content.name();
+        name_as_systemd_does(&bus, &wish.folder, &mut content).await?;
+        Mover { bus, unit: content.name(), called, content, wish, commands: Arc::new(commands), limit }.go().await
     });
     // A command that is still asked whether it is ready is ended with this process.
     runtime.shutdown_background();
@@ -102,6 +105,8 @@ pub(in crate::kinds::service) fn end_former(folder: &ServiceFolder, limit: std::
 struct Mover<'a> {
     bus: Bus,
     unit: String,
+    /// As the content has it, which may be an alias.
+    called: String,
     content: UnitContent,
     wish: &'a Wish,
     /// Runs `ready`.
@@ -346,6 +351,7 @@ impl Mover<'_> {
             let ran_before = ran.remove(&self.unit);
             let mut before = Before::new(&self.unit, &self.wish.systemd, &found.file_state, runs || ran_before);
             before.others_ran = ran;
+            before.called = Some(self.called.clone()).filter(|called| *called != self.unit);
             before
         });
         before.note(&self.wish.folder, names)?;

@@ -244,3 +244,26 @@ fn a_mask_stays_as_long_as_it_is_wanted() {
     assert!(unwanted(null, Some("/opt/a.service"), ""), "a unit file that was given");
     assert!(unwanted(Some("/opt/a.service"), None, r#","mask":true"#), "the file comes back from below the mask");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_is_named_by_an_alias_is_the_one_that_it_leads_to() {
+    let Some(bench) = Bench::new().await else { return };
+    let units = bench.systemd.units();
+    symlink("/lib/a.service", units.join("alias.service")).expect("linked");
+    let bus = Bus::connect(&bench.place()).await.expect("a bus");
+    bus.enable("a.service", false).await.expect("enabled");
+    bench.systemd.start("a.service");
+    let before = bench.links();
+    let alias = r#"{"unit":"alias","settle":0,"enabled":false,"drop_ins":{"10.conf":"[Service]\n"}}"#;
+    for _ in 0..2 {
+        bench.move_it(Goal::Start, false, alias).await;
+        assert_eq!(bench.look(alias).await, ("up", String::new()));
+        assert_eq!(bench.systemd.running(), ["a.service"]);
+        assert_eq!(bench.links().len(), 0, "the alias is gone with the rest");
+        assert!(units.join("a.service.d/10.conf").exists());
+    }
+    bench.move_it(Goal::Stop, true, alias).await;
+    bench.restore().await;
+    assert_eq!(bench.links(), before);
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+}
