@@ -301,6 +301,29 @@ soon on h1 systemctl is-active l-alias
 [ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
 on h1 systemctl disable --now l-main 2>/dev/null
 
+step "what a generator has written anew is no reason for a restart"
+put h1 /etc/init.d/l-script <<'SCRIPT'
+#!/bin/sh
+### BEGIN INIT INFO
+# Provides: l-script
+# Default-Start: 2 3 4 5
+# Default-Stop: 0 1 6
+### END INIT INFO
+case $1 in
+start) setsid sleep 77777 > /dev/null 2>&1 < /dev/null & ;;
+stop) pkill -f 'sleep 77777' ;;
+esac
+SCRIPT
+on h1 sh -c 'chmod 755 /etc/init.d/l-script; systemctl daemon-reload; systemctl start l-script; sleep 1; systemctl daemon-reload'
+main=$(on h1 pgrep -f 'sleep 77777')
+switch <<< '  h1/script: {kind: service, content: {unit: l-script}}'
+on h1 systemctl daemon-reload
+on h1 cobctl check >/dev/null 2>&1 || true
+soon on h1 cobctl status
+[ "$(on h1 pgrep -f 'sleep 77777')" = "$main" ]
+switch <<< ""
+on h1 sh -c 'systemctl stop l-script; rm /etc/init.d/l-script; systemctl daemon-reload'
+
 step "what can't be put back holds the leave up, and says why"
 on h1 systemctl enable --now l-plain 2>/dev/null
 links=$(etc)

@@ -58,6 +58,8 @@ pub(in crate::kinds::service) struct UnitState {
     /// The unit file; empty when there is none.
     pub(super) fragment: PathBuf,
     pub(super) drop_ins: Vec<PathBuf>,
+    /// What the unit file was generated from; empty when it was not.
+    pub(super) source: PathBuf,
     /// Files have changed since systemd has read them.
     pub(super) needs_reload: bool,
     pub(super) can_reload: bool,
@@ -258,6 +260,7 @@ impl UnitState {
             sub: text("SubState"),
             file_state: text("UnitFileState"),
             fragment: text("FragmentPath").into(),
+            source: text("SourcePath").into(),
             ..Self::default()
         };
         if let Some(error) = all.remove("LoadError")

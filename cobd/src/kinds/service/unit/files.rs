@@ -18,6 +18,8 @@ const MAX: usize = 4 << 20;
 /// The most bytes of a difference that are shown.
 const SHOWN: usize = 2 << 10;
 const MODE: u32 = 0o644;
+/// How the folders of generators begin.
+const GENERATED: &str = "/run/systemd/generator";
 
 /// What was found in a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,18 +183,35 @@ fn lines_apart(found: &str, wanted: &str) -> String {
 }
 
 /// A fingerprint of all files that make the unit, and when the last of them changed, in microseconds since 1970.
+///
+/// Generators write theirs anew at every daemon-reload. What they write them from counts in their place, where that is about
+/// this unit alone: an init script, but not a table such as `/etc/fstab`.
 pub(super) fn configuration(state: &UnitState) -> (String, u64) {
     let (mut parts, mut newest): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
     for path in std::iter::once(&state.fragment).chain(&state.drop_ins).filter(|p| !p.as_os_str().is_empty()) {
         parts.push(path.as_os_str().as_encoded_bytes().to_vec());
         parts.push(read_unit_file(path));
-        if let Ok(meta) = fs::metadata(path) {
-            let micros = u64::try_from(meta.mtime()).unwrap_or(0) * 1_000_000;
-            newest = newest.max(micros + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1000);
+        if !is_generated(path) {
+            newest = newest.max(changed_us(path));
         }
+    }
+    if state.source.file_stem().is_some_and(|name| Path::new(&state.id).file_stem() == Some(name)) {
+        newest = newest.max(changed_us(&state.source));
     }
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
     (canonical::fingerprint(&parts).to_string(), newest)
+}
+
+/// Below one of `generator`, `generator.early` and `generator.late`.
+fn is_generated(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.starts_with(GENERATED))
+}
+
+/// Never, when it can't be told.
+fn changed_us(path: &Path) -> u64 {
+    let Ok(meta) = fs::metadata(path) else { return 0 };
+    let micros = u64::try_from(meta.mtime()).unwrap_or(0) * 1_000_000;
+    micros + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1000
 }
 
 #[cfg(test)]
@@ -239,5 +258,28 @@ mod tests {
         write_text(&folder.path().join("x.service.d/b.conf"), "").expect("written");
         let ours = std::collections::BTreeMap::from([("x.service.d/b.conf".to_owned(), Found::Absent)]);
         assert_eq!(said(&ours), "x.service.d/b.conf is no longer wanted\n");
+    }
+
+    #[test]
+    fn what_was_generated_is_as_old_as_what_it_was_made_from() {
+        let folder = tempfile::tempdir().expect("folder");
+        let script = folder.path().join("x.sh");
+        fs::write(&script, "").expect("written");
+        let newest = |fragment: &str, source: &Path| {
+            let state = UnitState {
+                id: "x.service".into(),
+                fragment: fragment.into(),
+                source: source.to_owned(),
+                ..UnitState::default()
+            };
+            configuration(&state).1
+        };
+        let unit_file = folder.path().join("y.service");
+        fs::write(&unit_file, "").expect("written");
+        assert_eq!(newest(unit_file.to_str().expect("text"), Path::new("")), changed_us(&unit_file));
+        let generated = "/run/systemd/generator.late/x.service";
+        assert_eq!(newest(generated, &script), changed_us(&script));
+        assert_eq!(newest(generated, &unit_file), 0, "a table of many");
+        assert!(is_generated(Path::new(generated)) && !is_generated(Path::new("/run/systemd/system/x.service")));
     }
 }
