@@ -324,6 +324,15 @@ soon on h1 cobctl status
 switch <<< ""
 on h1 sh -c 'systemctl stop l-script; rm /etc/init.d/l-script; systemctl daemon-reload'
 
+step "a change object that gets another name does not forget that its unit ran"
+content='{unit: demo, drop_ins: {a.conf: "[Service]\nNice=1\n"}}'
+for _ in 1 2 3 4; do
+    switch <<< "  h1/old: {kind: service, content: $content}"
+    switch <<< "  h1/new: {kind: service, content: $content}"
+    switch <<< ""
+    soon is_demo ActiveState active
+done
+
 step "what can't be put back holds the leave up, and says why"
 on h1 systemctl enable --now l-plain 2>/dev/null
 links=$(etc)

@@ -126,6 +126,16 @@ impl Before {
         all
     }
 
+    /// Somebody else sees to it that this one runs again. Gone when there is nothing else to be put back.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(super) fn hand_over(mut self, folder: &Path, unit: &str) -> Result<(), String> {
+        self.ran &= self.unit != unit;
+        self.others_ran.remove(unit);
+        if self.restored && self.that_ran().is_empty() { Self::remove(folder) } else { self.write(folder) }
+    }
+
     /// The places that were written, and that are the content's to write: where it wants nothing there, what was found is put
     /// back.
     pub(super) fn once_ours<'a>(&'a self, content: &'a UnitContent) -> impl Iterator<Item = (&'a String, &'a Found)> {

@@ -124,8 +124,9 @@ impl Mover<'_> {
             if is_own(&unit) {
                 return Err(refusal(&unit));
             }
-            if let Some(mut before) = Before::read(&self.wish.folder)?.filter(|before| !before.restored) {
-                before.settle_links(&self.wish.folder)?;
+            match Before::read(&self.wish.folder)?.filter(|before| !before.restored) {
+                Some(mut before) => before.settle_links(&self.wish.folder)?,
+                None => self.take_over().await?,
             }
             match self.wish.goal {
                 Goal::Start => self.start().await,
@@ -151,6 +152,42 @@ impl Mover<'_> {
         let Some(before) = Before::of_former(&self.wish.folder, Some(&self.unit))? else { return Ok(()) };
         let why = of_former(&before);
         put_other_back(&self.bus, &self.wish.folder, before, self.limit).await.map_err(why)
+    }
+
+    /// Where another change object of this unit has just left, and the unit is still to be started again for it, that is from
+    /// here on to be done when this one leaves.
+    async fn take_over(&self) -> Result<(), String> {
+        let own = &self.wish.folder;
+        let entries =
+            own.parent().and_then(|services| std::fs::read_dir(services).ok()).into_iter().flatten().flatten();
+        for folder in entries.map(|entry| entry.path()).filter(|folder| folder != own) {
+            // What can't be read is told of by whoever it belongs to.
+            let theirs =
+                || Before::read(&folder).ok().flatten().filter(|b| b.restored && b.that_ran().contains(&self.unit));
+            if theirs().is_none() {
+                continue;
+            }
+            let service = ServiceFolder::new(folder.clone());
+            // Whoever is about to start it holds the lock.
+            let _lock = loop {
+                match service.take_lock() {
+                    Ok(lock) => break lock,
+                    Err(error) if Instant::now() >= self.limit => return Err(format!("{}: {error}", folder.display())),
+                    Err(_) => sleep(LOOK).await,
+                }
+            };
+            let Some(theirs) = theirs() else { continue };
+            let before = match Before::read(own)? {
+                Some(mut before) => {
+                    before.others_ran.insert(self.unit.clone());
+                    before
+                }
+                None => self.before(&self.bus.look(&self.unit).await?, true),
+            };
+            before.write(own)?;
+            theirs.hand_over(&folder, &self.unit)?;
+        }
+        Ok(())
     }
 
     async fn start(&self) -> Result<(), String> {
@@ -349,13 +386,18 @@ impl Mover<'_> {
         let mut before = before.filter(|b| !b.restored && b.unit == self.unit).unwrap_or_else(|| {
             let runs = found.runs() || found.active == "activating";
             let ran_before = ran.remove(&self.unit);
-            let mut before = Before::new(&self.unit, &self.wish.systemd, &found.file_state, runs || ran_before);
+            let mut before = self.before(found, runs || ran_before);
             before.others_ran = ran;
-            before.called = Some(self.called.clone()).filter(|called| *called != self.unit);
             before
         });
         before.note(&self.wish.folder, names)?;
         Ok(before)
+    }
+
+    fn before(&self, found: &UnitState, ran: bool) -> Before {
+        let mut before = Before::new(&self.unit, &self.wish.systemd, &found.file_state, ran);
+        before.called = Some(self.called.clone()).filter(|called| *called != self.unit);
+        before
     }
 
     fn can_start(&self, state: &UnitState) -> Result<(), String> {

@@ -38,9 +38,13 @@ impl Bench {
     }
 
     async fn try_to_move(&self, goal: Goal, leaving: bool, content: &str) -> Result<(), String> {
+        self.move_in(self.folder(), goal, leaving, content).await
+    }
+
+    async fn move_in(&self, folder: &Path, goal: Goal, leaving: bool, content: &str) -> Result<(), String> {
         let wish = Wish {
             goal,
-            folder: self.folder().to_owned(),
+            folder: folder.to_owned(),
             identity: String::new(),
             working_folder: self.folder().to_owned(),
             private: None,
@@ -79,7 +83,11 @@ impl Bench {
     }
 
     async fn restore(&self) {
-        let folder = self.folder().to_owned();
+        self.restore_in(self.folder()).await;
+    }
+
+    async fn restore_in(&self, folder: &Path) {
+        let folder = folder.to_owned();
         tokio::task::spawn_blocking(move || restore(&folder)).await.expect("not broken").expect("restored");
     }
 }
@@ -265,5 +273,24 @@ async fn a_unit_that_is_named_by_an_alias_is_the_one_that_it_leads_to() {
     bench.move_it(Goal::Stop, true, alias).await;
     bench.restore().await;
     assert_eq!(bench.links(), before);
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_another_name_it_is_not_forgotten_that_a_unit_ran() {
+    let Some(bench) = Bench::new().await else { return };
+    let [old, new] = ["old", "new"].map(|name| bench.folder().join(name));
+    for folder in [&old, &new] {
+        fs::create_dir(folder).expect("made");
+    }
+    bench.systemd.start("a.service");
+    bench.move_in(&old, Goal::Start, false, A).await.expect("moved");
+    bench.move_in(&old, Goal::Stop, true, A).await.expect("moved");
+    // The daemon begins to start it again for the old one, and comes too late.
+    bench.move_in(&new, Goal::Start, false, A).await.expect("moved");
+    assert_eq!(Before::read(&old), Ok(None));
+    bench.move_in(&new, Goal::Stop, true, A).await.expect("moved");
+    assert!(bench.systemd.running().is_empty());
+    bench.restore_in(&new).await;
     assert_eq!(bench.systemd.running(), ["a.service"]);
 }
