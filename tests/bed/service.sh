@@ -333,6 +333,15 @@ for _ in 1 2 3 4; do
     soon is_demo ActiveState active
 done
 
+step "a section [Install] that changes enables the unit as it says"
+for target in multi-user graphical; do
+    switch <<MODEL
+  h1/install: {kind: service, content: {unit: l-install, enabled: true, unit_file: "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=$target.target\n"}}
+MODEL
+    [ "$(on h1 sh -c 'cd /etc/systemd/system && echo *.wants/l-install.service')" = "$target.target.wants/l-install.service" ]
+done
+switch <<< ""
+
 step "what can't be put back holds the leave up, and says why"
 on h1 systemctl enable --now l-plain 2>/dev/null
 links=$(etc)

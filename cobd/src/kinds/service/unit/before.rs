@@ -7,10 +7,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::bus::Systemd;
+use super::bus::{Systemd, UnitState};
 use super::content::UnitContent;
 use super::files::{Found, find, is_mask};
-use super::links::Links;
+use super::links::{Links, install_section};
 use crate::durable::{self, Sync};
 use crate::run::read_capped;
 
@@ -150,6 +150,12 @@ impl Before {
             Ok(is) => is_mask(&is) && content.mask == Some(true),
             Err(_) => false,
         }
+    }
+
+    /// Its files say otherwise how it is enabled than when it was enabled from here.
+    pub(super) fn is_enabled_otherwise(&self, state: &UnitState) -> bool {
+        let with = self.links.as_ref().and_then(|links| links.enabled_with.as_ref());
+        state.is_there() && with.is_some_and(|with| *with != install_section(state))
     }
 
     /// It was enabled, in systemd's word.

@@ -44,6 +44,8 @@ struct Look {
     identity: String,
     /// What was there before is noted, and not put back.
     changed: bool,
+    /// Its files say otherwise how it is enabled than when it was enabled from here.
+    otherwise: bool,
     /// How it ended, and how often systemd has started it again, where it is a service.
     result: String,
 }
@@ -94,7 +96,8 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) 
         let started = Started::read(&question.folder);
         let identity = identity(&question.content, &wanted, question.rests_on.as_deref());
         let changed = before.is_some();
-        let look = Look { state, files, started, configuration, newest_us, identity, changed, result };
+        let otherwise = before.is_some_and(|before| before.is_enabled_otherwise(&state));
+        let look = Look { state, files, started, configuration, newest_us, identity, changed, otherwise, result };
         judge(&question, &look)
     });
     looked.await.map_err(|e| e.to_string())?
@@ -122,7 +125,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
     if let Some(why) = older_than_wanted(question, look) {
         return Ok(("outdated", why));
     }
-    if let Some(why) = enablement_differs(content, state) {
+    if let Some(why) = enablement_differs(content, look) {
         return Ok(("stale", why));
     }
     Ok(("up", String::new()))
@@ -138,18 +141,22 @@ fn at_rest(content: &UnitContent, look: &Look) -> (&'static str, String) {
         Some(_) | None => {}
     }
     if !state.is_masked() && state.is_there() {
-        differs.extend(enablement_differs(content, state));
+        differs.extend(enablement_differs(content, look));
     }
     if differs.is_empty() { ("down", differs) } else { ("outdated", differs) }
 }
 
-fn enablement_differs(content: &UnitContent, state: &UnitState) -> Option<String> {
+fn enablement_differs(content: &UnitContent, look: &Look) -> Option<String> {
+    let state = &look.state;
     let enabled = state.file_state.starts_with("enabled");
     match content.enabled {
         Some(true)
             if ["disabled", "linked", "linked-runtime", "enabled-runtime"].contains(&state.file_state.as_str()) =>
         {
             Some("it is not enabled".to_owned())
+        }
+        Some(true) if enabled && look.otherwise => {
+            Some("its section [Install] has changed since it was enabled".to_owned())
         }
         Some(false) if enabled => Some("it is enabled".to_owned()),
         Some(_) | None => None,
@@ -293,6 +300,13 @@ mod tests {
             "stale"
         );
         assert_eq!(judged(&question(",\"enabled\":true"), |l| l.state.file_state = "static".into()).0, "up");
+        assert_eq!(judged(&question(",\"enabled\":true"), |l| l.state.file_state = "enabled".into()).0, "up");
+        let otherwise = |l: &mut Look| {
+            l.state.file_state = "enabled".into();
+            l.otherwise = true;
+        };
+        assert_eq!(judged(&question(",\"enabled\":true"), otherwise).0, "stale");
+        assert_eq!(judged(&question(""), otherwise).0, "up");
         for linked in ["linked", "linked-runtime", "enabled-runtime"] {
             assert_eq!(judged(&question(",\"enabled\":true"), |l| l.state.file_state = linked.into()).0, "stale");
         }

@@ -16,7 +16,7 @@ use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::files::{configuration, is_mask, put_back, write_text};
 use super::journal::last_words;
-use super::links::{Links, all_links, keep_linked, places};
+use super::links::{Links, all_links, install_section, keep_linked, places};
 use super::look::name_as_systemd_does;
 use super::own::{is_own, refusal};
 use crate::kinds::service::commands::{Commands, environment, last_line};
@@ -337,8 +337,15 @@ impl Mover<'_> {
 
     async fn set_enablement(&self, state: &UnitState) -> Result<(), String> {
         let enabled = state.file_state.starts_with("enabled");
+        let before = Before::read(&self.wish.folder)?;
+        let otherwise = before.as_ref().is_some_and(|before| before.is_enabled_otherwise(state));
         match self.content.enabled {
-            Some(true) if state.file_state != "enabled" => self.enable().await?,
+            Some(true) if state.file_state != "enabled" || otherwise => {
+                if let Some(links) = before.filter(|_| otherwise).and_then(|before| before.links) {
+                    links.remove_made()?;
+                }
+                self.enable(state).await?;
+            }
             Some(false) if enabled => {
                 for runtime in [false, true] {
                     self.changing_links(self.bus.disable(&self.unit, runtime)).await?;
@@ -349,7 +356,7 @@ impl Mover<'_> {
         self.bus.reload().await
     }
 
-    async fn enable(&self) -> Result<(), String> {
+    async fn enable(&self, state: &UnitState) -> Result<(), String> {
         let mut installs = false;
         self.changing_links(async {
             let (says_how, changes) = self.bus.enable(&self.unit, false).await?;
@@ -357,7 +364,14 @@ impl Mover<'_> {
             Ok(changes)
         })
         .await?;
-        if installs { Ok(()) } else { Err(no_section(&self.unit)) }
+        if !installs {
+            return Err(no_section(&self.unit));
+        }
+        let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
+        if let Some(links) = &mut before.links {
+            links.enabled_with = Some(install_section(state));
+        }
+        before.write(&self.wish.folder)
     }
 
     /// Has systemd change links, and notes how they were. What has been found is noted already.

@@ -294,3 +294,26 @@ async fn under_another_name_it_is_not_forgotten_that_a_unit_ran() {
     bench.restore_in(&new).await;
     assert_eq!(bench.systemd.running(), ["a.service"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_section_enables_anew() {
+    let Some(bench) = Bench::new().await else { return };
+    let content = |target: &str| {
+        format!(r#"{{"unit":"a.service","settle":0,"enabled":true,"unit_file":"[Install]\nWantedBy={target}\n"}}"#)
+    };
+    let links = |bench: &Bench| {
+        let names = bench.links().into_keys().map(|place| place.rsplit('/').nth(1).expect("a folder").to_owned());
+        names.collect::<Vec<_>>()
+    };
+    bench.move_it(Goal::Start, false, &content("a.target")).await;
+    assert_eq!(links(&bench), ["a.target.wants"]);
+    bench.move_it(Goal::Start, false, &content("b.target")).await;
+    assert_eq!(links(&bench), ["b.target.wants"]);
+    // By a package, say.
+    let plain = r#"{"unit":"a.service","settle":0,"enabled":true}"#;
+    fs::write(bench.systemd.units().join("a.service"), "[Install]\nWantedBy=c.target\n").expect("written");
+    bench.move_it(Goal::Adjust, false, plain).await;
+    assert_eq!(links(&bench), ["c.target.wants"]);
+    bench.move_it(Goal::Stop, true, plain).await;
+    assert_eq!(bench.links().len(), 0);
+}

@@ -152,12 +152,21 @@ fn main_name(base: &Path, unit: String) -> String {
     target.and_then(|target| target.file_name()?.to_str().map(str::to_owned)).unwrap_or(unit)
 }
 
-fn wants(folder: &Path, unit: &str) -> PathBuf {
-    folder.join("multi-user.target.wants").join(unit)
+/// The place of the link that its section `[Install]` asks for.
+fn wanted(folder: &Path, unit: &str) -> PathBuf {
+    let text = fs::read_to_string(folder.join(unit)).unwrap_or_default();
+    let target = text.lines().find_map(|line| line.strip_prefix("WantedBy=")).unwrap_or("multi-user.target");
+    folder.join(format!("{target}.wants")).join(unit)
+}
+
+/// The links by which it is enabled.
+fn wants(folder: &Path, unit: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path().join(unit));
+    entries.filter(|place| place.is_symlink()).collect()
 }
 
 fn enable(folder: &Path, unit: &str) -> Changes {
-    let place = wants(folder, unit);
+    let place = wanted(folder, unit);
     fs::create_dir_all(place.parent().expect("a folder")).expect("made");
     let made = symlink("/", &place).is_ok();
     Changes::from_iter(made.then(|| ("symlink".to_owned(), place.display().to_string(), String::new())))
@@ -170,13 +179,13 @@ fn unlink(folder: &Path, unit: &str) -> Changes {
         let target = fs::read_link(path).ok();
         target.is_some_and(|target| path.ends_with(unit) || target.ends_with(unit))
     };
-    let gone = links.filter(named).chain([wants(folder, unit)]).filter(|place| fs::remove_file(place).is_ok());
+    let gone = links.filter(named).chain(wants(folder, unit)).filter(|place| fs::remove_file(place).is_ok());
     gone.map(|place| ("unlink".to_owned(), place.display().to_string(), String::new())).collect()
 }
 
 fn properties(base: &Path, unit: &str, run: Option<u8>) -> BTreeMap<&'static str, Variant<'static>> {
     let (active, sub) = if run.is_some() { ("active", "running") } else { ("inactive", "dead") };
-    let linked = |runtime| wants(&folder_of(base, runtime), unit).is_symlink();
+    let linked = |runtime| !wants(&folder_of(base, runtime), unit).is_empty();
     let file_state = match (linked(false), linked(true)) {
         (true, _) => "enabled",
         (false, true) => "enabled-runtime",
@@ -184,6 +193,10 @@ fn properties(base: &Path, unit: &str, run: Option<u8>) -> BTreeMap<&'static str
     };
     let words = [("LoadState", "loaded"), ("UnitFileState", file_state), ("ActiveState", active), ("SubState", sub)];
     let mut all: BTreeMap<_, _> = words.into_iter().map(|(name, word)| (name, Variant::from(word))).collect();
+    let fragment = base.join("units").join(unit);
+    if fragment.is_file() {
+        all.insert("FragmentPath", Variant::from(fragment.display().to_string()));
+    }
     all.insert("Id", Variant::from(unit.to_owned()));
     all.insert("InvocationID", Variant::from(run.into_iter().collect::<Vec<u8>>()));
     all
