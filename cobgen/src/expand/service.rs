@@ -186,7 +186,12 @@ fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>
 fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<'_>) {
     if let Err(why) = unit_name(&unit.value) {
         let fault = Diagnostic::error("bad-content", format!("{:?} is no unit: {why}", unit.value));
-        report.push(unit.mark, fault.help("write it as systemd does: `etcd.service`, `getty@tty1.service`"));
+        let with_ending = format!("{}.service", unit.value);
+        let help = match unit_name(&with_ending) {
+            Ok(()) => format!("of a service whose name has a dot write the ending, too: `{with_ending}`"),
+            Err(_) => "write it as systemd does: `etcd.service`, `getty@tty1.service`".to_owned(),
+        };
+        report.push(unit.mark, fault.help(help));
     }
     let full = if unit.value.contains('.') { unit.value.clone() } else { format!("{}.service", unit.value) };
     if full == OWN_UNIT {
