@@ -54,6 +54,10 @@ if [ "$1" = configure ]; then
         touch /run/greeter-is-configured
         sleep 3
     fi
+    if [ "$(cat /var/lib/greeter-fails 2>/dev/null)" = @VERSION@ ]; then
+        echo "no voice for @VERSION@" >&2
+        exit 1
+    fi
     deb-systemd-helper unmask greeter.service >/dev/null || true
     if deb-systemd-helper --quiet was-enabled greeter.service; then
         deb-systemd-helper enable greeter.service >/dev/null || true
@@ -76,6 +80,7 @@ set -e
 [ "$1" != remove ] || systemctl --system daemon-reload >/dev/null || true
 [ "$1" != purge ] || deb-systemd-helper purge greeter.service >/dev/null || true
 SCRIPT
+    sed -i "s/@VERSION@/$version/" "$tree/DEBIAN/postinst"
     chmod 755 "$tree"/DEBIAN/p* "$tree/usr/sbin/greeter"
     local deb=greeter_${version}_all.deb
     dpkg-deb --build --root-owner-group -Zgzip "$tree" "$folder/$deb" >/dev/null
@@ -266,8 +271,28 @@ h2/greeter/config absent→present
 h2/greeter/server down→up
 MOVES
 
-step "all of it goes, and the hosts are as before"
+step "another version, whose own script fails on h3: it says so, and goes back to the one before"
+make_greeter 1.2 "$repository"
+to_site "$repository" .
+on h3 sh -c 'echo 1.2 > /var/lib/greeter-fails'
+for_all 'version: "1.2", greeting: good morning'
+publish_cluster
+ctl switch $cluster_generation >/dev/null 2>&1
+soon says "no voice for 1.2" ctl history --since-generation $cluster_generation h3/greeter/package
+for_all 'version: "1.1", greeting: good morning'
+switch_cluster
+for host in h2 h3; do
+    [ "$(version_on $host)" = "1.1 installed" ]
+    [ "$(on $host systemctl is-active greeter)" = active ]
+done
+
+step "it fails again, and all of it goes; the hosts are as before"
+for_all 'version: "1.2", greeting: good morning'
+publish_cluster
+ctl switch $cluster_generation >/dev/null 2>&1
+soon says "no voice for 1.2" ctl history --since-generation $cluster_generation h3/greeter/package
 on h1 rm -r $site/greeter.yaml $site/greeter.conf $site/serve.pl $site/repository
 switch_cluster
+on h3 rm /var/lib/greeter-fails
 soon is_as_before
 rm -rf "$repository"

@@ -115,10 +115,14 @@ impl<'a> Apt<'a> {
         lock::wait_until_free(&self.host, self.content.patience(Duration::from_secs(LOCK_SECONDS)))
     }
 
+    fn is_interrupted(&self) -> bool {
+        let updates = self.host.path("/var/lib/dpkg/updates");
+        fs::read_dir(&updates).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
     /// What is interrupted or half-done, by whomever.
     fn unfinished(&self) -> Result<Option<String>, String> {
-        let updates = self.host.path("/var/lib/dpkg/updates");
-        if fs::read_dir(&updates).is_ok_and(|mut entries| entries.next().is_some()) {
+        if self.is_interrupted() {
             return Ok(Some("dpkg was interrupted".to_owned()));
         }
         let half = self.half_done()?;
@@ -146,8 +150,9 @@ impl<'a> Apt<'a> {
 
     /// What came along goes along, also when apt was killed before it had noted that, or it was named above.
     fn mark_companions(&self) -> Result<(), String> {
-        let installed = self.all()?;
-        let companions: Vec<_> = self.own.came_along().into_iter().filter(|name| installed.contains(name)).collect();
+        let mut there = self.all()?;
+        there.extend(self.half_done()?.into_iter().map(|(name, _)| name));
+        let companions: Vec<_> = self.own.came_along().into_iter().filter(|name| there.contains(name)).collect();
         if companions.is_empty() {
             return Ok(());
         }
@@ -177,9 +182,20 @@ impl<'a> Apt<'a> {
         Ok(names.filter(|name| *name != self.content.name).map(str::to_owned).collect())
     }
 
+    fn remove_these(&self, verb: &str, names: &[String]) -> Result<(), String> {
+        let names = names.iter().map(String::as_str);
+        let arguments: Vec<&str> = ["-y", "--allow-change-held-packages", verb].into_iter().chain(names).collect();
+        done(self.get(&arguments)?).map(|_| ())
+    }
+
     /// What nobody needs any more.
     fn needless(&self) -> Result<BTreeSet<String>, String> {
-        let told = self.get(&["-s", "-y", "autoremove"])?.ok()?;
+        self.would_remove(&["autoremove"])
+    }
+
+    /// What would be removed by this.
+    fn would_remove(&self, arguments: &[&str]) -> Result<BTreeSet<String>, String> {
+        let told = self.get(&[&["-s", "-y"], arguments].concat())?.ok()?;
         let names = told.lines().filter_map(|line| {
             line.strip_prefix("Remv ").or_else(|| line.strip_prefix("Purg "))?.split_whitespace().next()
         });
@@ -187,13 +203,28 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// What it printed, when it succeeded; else why not, with what is missing.
+/// Whether not even its files are all there, by what dpkg says of a package that is half-done.
+fn is_in_half(status: &str) -> bool {
+    status.get(1..2) == Some("H") || status.ends_with('R')
+}
+
+/// What it printed, when it succeeded; else why not, with what is missing, or what a package's own script said.
 fn done(ran: Ran) -> Result<String, String> {
+    let said = of_a_script(&ran.err).map(|said| format!("; {said}")).unwrap_or_default();
     let missing = ran.out.split_once("unmet dependencies:").map(|(_, rest)| {
         let lines = rest.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
         format!("; {}", lines.collect::<Vec<_>>().join("; "))
     });
-    ran.ok().map_err(|why| why + &missing.unwrap_or_default())
+    ran.ok().map_err(|why| why + &missing.unwrap_or_default() + &said)
+}
+
+/// Which script of a package failed, and its last words: dpkg's line below its first error, and what stands above.
+fn of_a_script(err: &str) -> Option<String> {
+    let lines: Vec<&str> = err.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let at = lines.iter().position(|line| line.starts_with("dpkg: error processing "))?;
+    let what = lines.get(at + 1)?;
+    let words = at.checked_sub(1).map(|above| lines[above]).filter(|line| !line.starts_with("dpkg"));
+    Some(words.map_or_else(|| (*what).to_owned(), |words| format!("{what}: {words}")))
 }
 
 impl Manager for Apt<'_> {
@@ -259,15 +290,24 @@ impl Manager for Apt<'_> {
             self.refresh()?;
         }
         let mut fixed = self.get(&["-y", "-f", "--no-install-recommends", "install"])?;
-        let half: Vec<_> = self.half_done()?.into_iter().map(|(name, _)| name).collect();
+        // One that is unpacked in half has to be unpacked again before it can even be removed. One whose script fails
+        // would only fail again.
+        let half: Vec<_> = self.half_done()?.into_iter().filter(|(_, status)| is_in_half(status)).collect();
         if !half.is_empty() {
-            // One that is unpacked in half has to be unpacked again before it can even be removed.
             let options = ["-y", "-f", "--no-install-recommends", "--reinstall", "--allow-downgrades", "install"];
-            let names = half.iter().map(String::as_str);
+            let names = half.iter().map(|(name, _)| name.as_str());
             fixed = self.get(&options.into_iter().chain(names).collect::<Vec<_>>())?;
         }
         self.mark_companions()?;
-        self.repaired(&fixed)
+        self.repaired(done(fixed).map(|_| ()))
+    }
+
+    fn is_own_alone(&self) -> Result<bool, String> {
+        // What another program is at may still be put right.
+        let others = self.is_interrupted() || lock::holder(&self.host)?.is_some();
+        let came_along = self.own.came_along();
+        let is_own = |name: &String| *name == self.content.name || came_along.contains(name);
+        Ok(!others && self.half_done()?.iter().all(|(name, _)| is_own(name)))
     }
 
     fn refresh(&self) -> Result<(), String> {
@@ -279,14 +319,33 @@ impl Manager for Apt<'_> {
         let wanted = format!("{}={version}", self.content.name);
         let there = self.all()?;
         self.own.note_coming(self.would_bring(&wanted)?, &there)?;
-        let options =
-            ["-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", "--reinstall"];
-        done(self.get(&[&options[..], &["install", &wanted]].concat())?).map(|_| ())
+        // Where its script alone is missing apt finds no file to install again.
+        let is_unpacked = |(name, status): &(String, String)| *name == self.content.name && !is_in_half(status);
+        let again = if self.half_done()?.iter().any(is_unpacked) { &[][..] } else { &["--reinstall"] };
+        let options = ["-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"];
+        done(self.get(&[&options[..], again, &["install", &wanted]].concat())?).map(|_| ())
     }
 
     fn remove(&self, purge: bool) -> Result<(), String> {
         let verb = if purge { "purge" } else { "remove" };
-        done(self.get(&["-y", "--allow-change-held-packages", verb, &self.content.name])?).map(|_| ())
+        let mut names = vec![self.content.name.clone()];
+        let removed = self.remove_these(verb, &names);
+        let came_along = self.own.came_along();
+        let half = self.half_done()?.into_iter().map(|(name, _)| name);
+        names.extend(half.filter(|name| came_along.contains(name)));
+        // What came along and has no script that succeeds is not to be configured on the way: it goes, too.
+        match removed {
+            Err(_) if names.len() > 1 => {
+                let arguments: Vec<&str> = std::iter::once(verb).chain(names.iter().map(String::as_str)).collect();
+                let is_ours = |name: &String| *name == self.content.name || came_along.contains(name);
+                if self.would_remove(&arguments)?.iter().all(is_ours) {
+                    self.remove_these(verb, &names)
+                } else {
+                    removed
+                }
+            }
+            Ok(()) | Err(_) => removed,
+        }
     }
 
     fn remove_companions(&self, purge: bool) -> Result<(), String> {

@@ -211,7 +211,7 @@ impl Manager for Dnf<'_> {
             let names = came_along.iter().map(String::as_str);
             self.dnf(&["mark", "remove"].into_iter().chain(names).collect::<Vec<_>>())?;
         }
-        self.repaired(&done_again)
+        self.repaired(done(done_again))
     }
 
     fn refresh(&self) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The kind back end `package`: a package of the host's package manager, in a wanted version.
 //!
 //! What a manager can do is the trait [`Manager`]; [`apt`] and [`dnf`] are those that there are. A move looks first and does only
-//! what is missing, so that it may be made twice; one that was killed half-way is known by a mark in the change
+//! what is missing, so that it may be made twice; one that was killed or failed half-way is known by a mark in the change
 //! object's own folder, and the manager's database is repaired before anything else.
 
 mod apt;
@@ -17,6 +17,7 @@ mod tests;
 mod version;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use cob_types::message::Values;
@@ -24,7 +25,7 @@ use serde_json::json;
 
 use self::content::{Content, Version};
 use super::backend::Hop;
-use super::native::{Call, Found, Host, Native, Ran, Turn};
+use super::native::{Call, Found, Host, Native, Turn};
 use crate::durable::{self, Sync};
 
 /// The states that it knows.
@@ -50,11 +51,17 @@ trait Manager {
     /// Finishes what was interrupted.
     fn repair(&self) -> Result<(), String>;
 
-    /// Whether that has helped; `last` is what was executed last for it.
-    fn repaired(&self, last: &Ran) -> Result<(), String> {
+    /// Whether that has helped; `last` is what came of the last step to it.
+    fn repaired(&self, last: Result<(), String>) -> Result<(), String> {
         let Some(what) = self.broken()? else { return Ok(()) };
-        let why = if last.code == Some(0) { what } else { format!("{what}; {}", last.complaint()) };
-        Err(format!("what an earlier attempt has left can't be repaired: {why}"))
+        let why = last.err().map(|why| format!("; {why}")).unwrap_or_default();
+        Err(format!("what an earlier attempt has left can't be repaired: {what}{why}"))
+    }
+
+    /// Whether nothing but this package and what came along with it is half-done, and can be removed or exchanged as it
+    /// is.
+    fn is_own_alone(&self) -> Result<bool, String> {
+        Ok(false)
     }
 
     /// Learns what its repositories have.
@@ -144,8 +151,10 @@ impl Native for Package {
         let manager = manager(&content, &call.own)?;
         // Whoever was killed half-way has something to finish, whatever the package itself looks like. Nothing is asked
         // then: a manager that comes upon what it has left itself puts that in order.
-        if Mark::of(call).is_set() {
-            return Ok(Found::differing("outdated", "a move of it was killed half-way"));
+        match Mark::of(call).read().as_deref() {
+            None => {}
+            Some("") => return Ok(Found::differing("outdated", "a move of it was killed half-way")),
+            Some(why) => return Ok(Found::differing("outdated", format!("a move of it has failed half-way: {why}"))),
         }
         let installed = manager.installed()?;
         // Without a repository's list nothing is known of what it has, and nothing is looked up: that would change it.
@@ -159,7 +168,7 @@ impl Native for Package {
         let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
         let mark = Mark::of(call);
         repair(manager.as_ref(), &mark)?;
-        mark.set()?;
+        mark.set("")?;
         let moved = match hop.to.as_str() {
             "present" => present(manager.as_ref(), &content),
             "absent" => absent(manager.as_ref(), &content),
@@ -169,9 +178,11 @@ impl Native for Package {
         if matches!(installed, Installed::No | Installed::Configuration) {
             manager.forget()?;
         }
-        // A failure that has left all in order is no half-done move.
-        if moved.is_ok() || manager.broken()?.is_none() {
-            mark.clear()?;
+        match &moved {
+            // What it has left is repaired by the next one, which may be told nothing of the cause any more.
+            Err(why) if manager.broken()?.is_some() => mark.set(why)?,
+            // A failure that has left all in order is no half-done move.
+            Ok(()) | Err(_) => mark.clear()?,
         }
         moved?;
         let found = judge(&content, &installed, &manager.available().unwrap_or_default());
@@ -210,10 +221,16 @@ fn judge(content: &Content, installed: &Installed, available: &[String]) -> Foun
     }
 }
 
-/// Whoever was killed half-way is repaired; what others have left is for a person to look at.
+/// Whoever was killed or has failed half-way is repaired; what others have left is for a person to look at.
 fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
-    if mark.is_set() {
-        return manager.repair();
+    if let Some(earlier) = mark.read() {
+        let repaired = manager.repair();
+        // A script that fails again is no reason to keep its package, nor this version of it.
+        if repaired.is_err() && manager.is_own_alone()? {
+            return Ok(());
+        }
+        let first = if earlier.is_empty() { earlier } else { format!("; the move that left it so failed with {earlier}") };
+        return repaired.map_err(|why| why + &first);
     }
     match manager.broken()? {
         Some(what) => Err(format!(
@@ -291,7 +308,8 @@ fn absent(manager: &dyn Manager, content: &Content) -> Result<(), String> {
     manager.remove_companions(content.purge)
 }
 
-/// Says, in the own folder, that a move is under way: whoever finds it afterwards was killed.
+/// Says, in the own folder, that a move is under way: whoever finds it afterwards was killed, or has failed with what
+/// stands in it.
 struct Mark(PathBuf);
 
 impl Mark {
@@ -299,12 +317,16 @@ impl Mark {
         Self(call.own.clone())
     }
 
-    fn is_set(&self) -> bool {
-        self.0.join(UNDER_WAY).exists()
+    /// None: it is not set.
+    fn read(&self) -> Option<String> {
+        match fs::read(self.0.join(UNDER_WAY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            text => Some(String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()),
+        }
     }
 
-    fn set(&self) -> Result<(), String> {
-        let written = durable::write_file(&self.0, UNDER_WAY, 0o600, b"", Sync::Now);
+    fn set(&self, why: &str) -> Result<(), String> {
+        let written = durable::write_file(&self.0, UNDER_WAY, 0o600, why.as_bytes(), Sync::Now);
         written.map_err(|error| format!("{}: {error}", self.0.display()))
     }
 

@@ -1,6 +1,7 @@
 //! Packages on a real dpkg and apt, in a root folder of the test: the machine's own packages are never touched.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,8 +61,24 @@ impl World {
         self.folder.path().join("repository")
     }
 
+    /// A shell in the root folder, for scripts of packages.
+    fn has_a_shell(&self) {
+        let told = Command::new("ldd").arg("/bin/sh").output().expect("ldd");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        for file in told.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/sh"]) {
+            let to = self.root().join(file.trim_start_matches('/'));
+            fs::create_dir_all(to.parent().expect("below")).expect("made");
+            fs::copy(file, to).expect("copied");
+        }
+    }
+
     /// Builds a package into the repository.
     fn add(&self, name: &str, version: &str, more: &str) {
+        self.add_with(name, version, more, None);
+    }
+
+    /// Builds a package into the repository, perhaps with a script that configures it.
+    fn add_with(&self, name: &str, version: &str, more: &str, script: Option<&str>) {
         let build = self.folder.path().join("build");
         let _ = fs::remove_dir_all(&build);
         let share = build.join("usr/share").join(name);
@@ -76,6 +93,11 @@ impl World {
             "Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: T <t@example.invalid>\n{more}Description: a test\n"
         );
         fs::write(build.join("DEBIAN/control"), &control).expect("written");
+        if let Some(script) = script {
+            let path = build.join("DEBIAN/postinst");
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        }
         let file = format!("{name}_{version}_all.deb");
         let path = self.repository().join(&file);
         let built =
@@ -252,6 +274,46 @@ async fn a_broken_database_of_others_is_left_for_a_person() {
     // Left by ourselves, it is repaired.
     fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
     moved(&mut bench, &context, "outdated", "present").await;
+}
+
+#[tokio::test]
+async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
+    let Some(world) = World::new() else { return };
+    world.has_a_shell();
+    world.add_with("cobdep", "1.0", "", Some("[ ! -e /no-port ] || { echo no port >&2; exit 1; }"));
+    world.add("cobtest", "1.0", "Depends: cobdep\n");
+    world.add_with("cobtest", "2.0", "Depends: cobdep\n", Some("echo no disk >&2; exit 1"));
+    let mut bench = Bench::new();
+    let [old, new] =
+        ["1.0", "2.0"].map(|v| bench.context(&package(), &world.content(&format!(r#","version":"{v}""#))));
+    for (from, attempt) in [("absent", "first"), ("outdated", "second")] {
+        let why = reason(bench.transition(&new, from, "present").await);
+        assert!(why.contains("post-installation script") && why.contains("no disk"), "{attempt}: {why}");
+        let (state, difference) = found(&mut bench, &new).await;
+        assert!(state == "outdated" && difference.contains("failed half-way"), "{state}: {difference}");
+        assert!(difference.contains("no disk"), "{difference}");
+    }
+    moved(&mut bench, &new, "outdated", "absent").await;
+    assert_eq!(world.installed(), "rc cobdep 1.0\nrc cobtest 2.0\n");
+    // Down to the version that was there.
+    moved(&mut bench, &old, "absent", "present").await;
+    assert!(reason(bench.transition(&new, "outdated", "present").await).contains("no disk"));
+    moved(&mut bench, &old, "outdated", "present").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 1.0\n");
+    moved(&mut bench, &old, "present", "absent").await;
+    // What comes along fails: both go.
+    fs::write(world.root().join("no-port"), "").expect("written");
+    let why = reason(bench.transition(&old, "absent", "present").await);
+    assert!(why.contains("no port"), "{why}");
+    moved(&mut bench, &old, "outdated", "absent").await;
+    assert_eq!(world.installed(), "rc cobdep 1.0\nrc cobtest 1.0\n");
+    // Others are half-done, too: that is for a person.
+    fs::remove_file(world.root().join("no-port")).expect("removed");
+    assert!(reason(bench.transition(&new, "absent", "present").await).contains("no disk"));
+    world.add_with("other", "1", "", Some("echo no way >&2; exit 1"));
+    world.dpkg(&["--install", world.repository().join("other_1_all.deb").to_str().expect("text")]);
+    let why = reason(bench.transition(&new, "outdated", "absent").await);
+    assert!(why.contains("can't be repaired") && why.contains("other (iF)") && why.contains("no disk"), "{why}");
 }
 
 #[tokio::test]
