@@ -21,6 +21,8 @@ mod host_entry;
 mod kernel_module;
 mod mount;
 mod mounted;
+#[cfg(test)]
+mod mounts_test;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]

@@ -183,7 +183,13 @@ impl Place {
         let device = mounted::device(&self.source);
         trimmed(&found.source) == trimmed(&self.source)
             || device.is_some_and(|device| mounted::device(&found.source) == Some(device))
-            || mounted::backing_file(&found.source).is_some_and(|file| file == Path::new(&self.source))
+            || mounted::backing_file(&found.source).is_some_and(|file| self.is_source(&file))
+    }
+
+    /// Whether the source is this file, by whatever way.
+    fn is_source(&self, file: &Path) -> bool {
+        let source = self.host.path(&self.source);
+        file == source || mounted::is_same_place(file, &source)
     }
 
     fn wanted_flags(&self) -> Vec<&'static str> {
@@ -335,8 +341,9 @@ impl Wish for Place {
         if self.is_live() {
             let (was, is) = (&before["mounted"], self.live()?);
             match is {
-                Some(is) if was.is_null() => {
-                    if is["source"] == self.source && is["type"] == self.kind {
+                // Also one above the other, as earlier attempts may have left them.
+                Some(_) if was.is_null() => {
+                    while self.live()?.is_some_and(|is| is["source"] == self.source && is["type"] == self.kind) {
                         self.unmount()?;
                     }
                 }

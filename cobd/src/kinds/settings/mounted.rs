@@ -60,23 +60,39 @@ pub(super) fn sets(option: &str, flag: &str) -> Option<bool> {
 /// # Errors
 /// When the kernel's list can't be read.
 pub(super) fn at(host: &Host, path: &str) -> Result<Option<Mounted>, String> {
-    let all = host.read("/proc/self/mountinfo")?;
-    Ok(all.lines().filter_map(|line| read(line, path)).next_back())
+    let (all, path) = (host.read("/proc/self/mountinfo")?, resolved(host, path));
+    Ok(all.lines().filter_map(read).filter(|line| line.on == path).next_back().map(|line| line.mounted))
+}
+
+/// A path as the kernel tells it: without links, as far as it is there.
+fn resolved(host: &Host, path: &str) -> String {
+    let (whole, root) = (host.path(path), host.path("/"));
+    let real = whole.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let found = real.and_then(|(above, real)| {
+        let inside = real.join(whole.strip_prefix(above).ok()?);
+        let inside = inside.strip_prefix(root.canonicalize().ok()?).ok()?.to_str()?.to_owned();
+        Some(format!("/{}", inside.trim_end_matches('/')))
+    });
+    found.unwrap_or_else(|| path.to_owned())
+}
+
+/// A line of the kernel's list.
+struct Line {
+    on: String,
+    mounted: Mounted,
 }
 
 /// `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`
-fn read(line: &str, path: &str) -> Option<Mounted> {
+fn read(line: &str) -> Option<Line> {
     let (front, back) = line.split_once(" - ")?;
     let front: Vec<&str> = front.split(' ').collect();
-    if unescaped(front.get(4)?) != path {
-        return None;
-    }
     let mut back = back.split(' ');
     let (kind, source) = (back.next()?.to_owned(), unescaped(back.next()?));
     let of_file_system = back.next().unwrap_or_default();
     // Read-only are both: this mount, and the whole file system.
     let options = front.get(5)?.split(',').chain(of_file_system.split(',').filter(|option| *option == "ro"));
-    Some(Mounted { source, kind, options: options.map(str::to_owned).collect() })
+    let mounted = Mounted { source, kind, options: options.map(str::to_owned).collect() };
+    Some(Line { on: unescaped(front.get(4)?), mounted })
 }
 
 /// As the kernel and `/etc/fstab` write names: blanks and backslashes as octal numbers.
@@ -154,6 +170,14 @@ mod tests {
         let found = at(&host, "/srv/my data").expect("read").expect("mounted");
         assert_eq!((found.source.as_str(), found.kind.as_str()), ("/dev/sdb1", "ext4"), "the topmost one");
         assert_eq!(at(&host, "/srv").expect("read"), None);
+        // The kernel knows no links, whether they lead to what is mounted or to a folder above.
+        fs::create_dir_all(root.path().join("srv/my data")).expect("made");
+        std::os::unix::fs::symlink("srv", root.path().join("link")).expect("made");
+        std::os::unix::fs::symlink("srv/my data", root.path().join("data")).expect("made");
+        for path in ["/link/my data", "/data"] {
+            assert_eq!(at(&host, path).expect("read").expect("mounted").kind, "ext4", "{path}");
+        }
+        assert_eq!(at(&host, "/link/missing").expect("read"), None);
     }
 
     #[test]

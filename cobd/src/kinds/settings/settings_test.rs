@@ -21,7 +21,7 @@ fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-fn setting(backend: &str) -> Kind {
+pub(super) fn setting(backend: &str) -> Kind {
     let mut kind = kind(backend, &["absent", "present", "outdated"], |_, _| None);
     let plain = crate::kinds::testing::plain_kind(backend).transitions.remove(0);
     let moves = [("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")];
@@ -36,12 +36,12 @@ fn content(host: &Path, keys: &str) -> String {
     format!(r#"{{"root":"{}",{keys}}}"#, host.display())
 }
 
-async fn moved(bench: &mut Bench, context: &Context, from: &str, to: &str) {
+pub(super) async fn moved(bench: &mut Bench, context: &Context, from: &str, to: &str) {
     assert_eq!(bench.transition(context, from, to).await, Outcome::done(), "{from} -> {to}");
     assert_eq!(bench.state(context).await, to);
 }
 
-fn read(path: PathBuf) -> String {
+pub(super) fn read(path: PathBuf) -> String {
     fs::read_to_string(path).expect("read")
 }
 
@@ -504,7 +504,7 @@ fn contents_that_would_do_harm_are_refused() {
 }
 
 /// Runs one test of this program again where nothing of what it mounts is seen by others; none where that can't be done.
-fn in_a_namespace(test: &str) -> Option<bool> {
+pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
     if std::env::var_os("COB_TEST_NAMESPACE").is_some() {
         return None;
     }
@@ -528,20 +528,20 @@ fn in_a_namespace(test: &str) -> Option<bool> {
 }
 
 /// Runs a program that has to succeed; what it prints.
-fn run(line: &str) -> String {
+pub(super) fn run(line: &str) -> String {
     let ran = std::process::Command::new("sh").args(["-c", line]).output().expect("run");
     assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8_lossy(&ran.stdout).trim().to_owned()
 }
 
 /// In a namespace of its own: `/etc` is a copy, with this table.
-fn own_fstab(folder: &Path, table: &str) {
+pub(super) fn own_fstab(folder: &Path, table: &str) {
     let copy = folder.join("etc");
     run(&format!("cp -a /etc {copy} && mount --bind {copy} /etc", copy = copy.display()));
     fs::write("/etc/fstab", table).expect("written");
 }
 
-fn mount(path: &Path, source: &str, keys: &str) -> String {
+pub(super) fn mount(path: &Path, source: &str, keys: &str) -> String {
     format!(r#"{{"path":{path:?},"source":{source:?},{keys}}}"#)
 }
 
@@ -549,7 +549,7 @@ fn flags(path: &Path) -> String {
     run(&format!("findmnt -n -o OPTIONS --mountpoint {}", path.display()))
 }
 
-fn is_mounted(path: &Path) -> bool {
+pub(super) fn is_mounted(path: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").expect("read").contains(&format!(" {} ", path.display()))
 }
 
