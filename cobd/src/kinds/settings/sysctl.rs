@@ -4,8 +4,10 @@
 //! the machine that it is made on.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -97,19 +99,50 @@ impl Parameter {
         format!("# Written by cobd.\n{} = {}\n", self.key, self.value)
     }
 
-    /// What the kernel has now.
-    fn read_live(&self) -> Result<String, String> {
-        let live = self.host.read_if_there(&self.live_file())?.ok_or_else(|| {
-            format!("the kernel has no parameter {}; does a module have to be loaded first?", self.key)
-        })?;
-        Ok(plain(&live))
+    /// What the kernel has now; none: it does not know the parameter.
+    fn read_live(&self) -> Result<Option<String>, String> {
+        Ok(self.host.read_if_there(&self.live_file())?.map(|live| plain(&live)))
+    }
+
+    fn unknown(&self) -> String {
+        format!("the kernel has no parameter {}; does a module have to be loaded first?", self.key)
     }
 
     /// Written as it stands: the kernel takes no other file in its place.
-    fn write_live(&self, value: &str) -> Result<(), String> {
-        let path = self.host.path(&self.live_file());
-        fs::write(&path, format!("{value}\n")).map_err(|error| format!("{}: {error}", path.display()))
+    fn write_live(&self, value: &str) -> io::Result<()> {
+        fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(self.host.path(&self.live_file()))
+            .and_then(|mut file| file.write_all(format!("{value}\n").as_bytes()))
     }
+
+    /// Gives the kernel a value that it had. One that it does not take from anybody, as the 0 of `vm.dirty_bytes`, is no
+    /// reason to stay.
+    fn restore_live(&self, value: &str) -> Result<(), String> {
+        match self.write_live(value) {
+            Ok(()) => Ok(()),
+            // What is gone, as the interface that it was about, has nothing to be put back.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if is_refusal(&error) => {
+                let (key, found) = (&self.key, self.read_live()?.unwrap_or_default());
+                let told = format!("{key} can't be set back to {value}: {error}; it stays {found} until the next start\n");
+                // For people, and nobody may be reading.
+                let _ = io::stderr().write_all(told.as_bytes());
+                Ok(())
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.host.path(&self.live_file()).display())
+    }
+}
+
+/// Whether the kernel does not take the value, whoever gives it.
+fn is_refusal(error: &io::Error) -> bool {
+    [Errno::INVAL, Errno::RANGE, Errno::PERM].iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
 }
 
 impl Wish for Parameter {
@@ -121,10 +154,15 @@ impl Wish for Parameter {
         if self.persist { format!("{} with its file", self.key) } else { self.key.clone() }
     }
 
-    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+    fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
         let mut found = json!({});
         if self.live {
-            found["value"] = json!(self.read_live()?);
+            let value = self.read_live()?;
+            // One that was set and has gone since differs, and can be left; of another one nothing is known.
+            if value.is_none() && before.is_none() {
+                return Err(self.unknown());
+            }
+            found["value"] = json!(value);
         }
         if self.persist {
             found["file"] = json!(self.host.read_if_there(&self.file())?);
@@ -147,20 +185,25 @@ impl Wish for Parameter {
         if self.persist {
             self.host.write(&self.file(), &self.line(), 0o644)?;
         }
-        if self.live { self.write_live(&self.value) } else { Ok(()) }
+        if !self.live {
+            return Ok(());
+        }
+        let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        let written = self.write_live(&self.value);
+        written.map_err(|error| if is_gone(&error) { self.unknown() } else { self.failed(&error) })
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         let Some(before) = before else { return Ok(()) };
-        // An earlier cobd has set it below a `root`, too: that is put back as long as it can be reached.
-        let reached = self.live || self.host.path(&self.live_file()).exists();
-        if let Some(value) = before["value"].as_str().filter(|_| reached) {
-            self.write_live(value)?;
-        }
         match (self.persist, before["file"].as_str()) {
-            (false, _) => Ok(()),
-            (true, Some(text)) => self.host.write(&self.file(), text, 0o644),
-            (true, None) => self.host.remove(&self.file()),
+            (false, _) => {}
+            (true, Some(text)) => self.host.write(&self.file(), text, 0o644)?,
+            (true, None) => self.host.remove(&self.file())?,
+        }
+        // An earlier cobd has set it below a `root`, too: that is put back as long as it can be reached.
+        match before["value"].as_str() {
+            Some(value) if self.read_live()?.is_some_and(|found| found != value) => self.restore_live(value),
+            Some(_) | None => Ok(()),
         }
     }
 }
@@ -216,6 +259,25 @@ mod tests {
         assert_eq!(read("proc/sys/kernel/pid_max"), "9\n");
         let why = parameter(&host, "net.x.y", "1", true).before().expect_err("missing");
         assert!(why.contains("no parameter net.x.y; does a module have to be loaded"), "{why}");
+    }
+
+    #[test]
+    fn what_can_not_be_put_back_is_left() {
+        let host = host(&[("net/ipv4/conf/tt0/forwarding", "0\n")]);
+        let gone = parameter(&host, "net.ipv4.conf.tt0.forwarding", "1", true);
+        let before = gone.before().expect("seen");
+        gone.apply(before.as_ref()).expect("applied");
+        fs::remove_dir_all(host.path().join("proc/sys/net")).expect("removed");
+        // Shown as something else than what is wanted, so that it can leave.
+        assert_eq!(gone.look(before.as_ref()).expect("seen").expect("there")["value"], Value::Null);
+        let why = gone.apply(before.as_ref()).expect_err("gone");
+        assert!(why.contains("the kernel has no parameter net.ipv4.conf.tt0.forwarding"), "{why}");
+        gone.restore(before.as_ref()).expect("left");
+        assert!(!host.path().join("proc/sys/net").exists(), "nothing is made in its place");
+        assert_eq!(fs::read_dir(host.path().join("etc/sysctl.d")).expect("there").count(), 0);
+        for (error, refusal) in [(Errno::INVAL, true), (Errno::PERM, true), (Errno::IO, false), (Errno::ROFS, false)] {
+            assert_eq!(is_refusal(&error.into()), refusal, "{error}");
+        }
     }
 
     #[test]
