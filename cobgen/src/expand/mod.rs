@@ -22,6 +22,7 @@ pub(crate) mod hosts;
 mod kinds;
 pub(crate) mod macros;
 mod objects;
+mod owners;
 mod plugin;
 mod scope;
 mod secrets;

@@ -22,6 +22,7 @@ use super::files::{Files, Payload};
 use super::hosts::Host;
 use super::kinds::{Found, Kinds, Known};
 use super::macros::{self, Member};
+use super::owners;
 use super::scope::{Scope, World, host_of};
 use super::spread::Spread;
 use super::{ByCob, Report};
@@ -124,6 +125,7 @@ impl Objects {
         let Maker { mut objects, made, .. } = maker;
         objects.all = unique(made, report);
         file_tree::report_overlaps(&objects.all, report);
+        owners::report_two(&objects.all, report);
         objects
     }
 

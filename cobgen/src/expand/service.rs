@@ -22,7 +22,7 @@ use crate::model::{self, Duration, Label, Marked, Named, Node, Run};
 /// The state of a unit that runs as it should, but is not, say, enabled.
 const STALE: &str = "stale";
 /// What units end with.
-const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount", "path", "target", "swap"];
+pub(super) const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount", "path", "target", "swap"];
 /// The longest name that systemd takes.
 const MAX_UNIT_NAME: usize = 255;
 /// The most bytes of a unit file or drop-in.
