@@ -96,6 +96,22 @@ impl Host {
         // Where a link stands, what it leads to is the file.
         let path = self.path(absolute);
         let path = path.canonicalize().unwrap_or(path);
+        let mode = fs::metadata(&path).map_or(mode, |meta| meta.permissions().mode() & 0o7777);
+        self.put(absolute, &path, text, mode)
+    }
+
+    /// Puts a file durably in the place of whatever file or link stands there: ours, and with this mode.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub(in crate::kinds) fn replace(&self, absolute: &str, text: &str, mode: u32) -> Result<(), String> {
+        let path = self.path(absolute);
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        let path = folder.zip(path.file_name()).map(|(folder, name)| folder.join(name)).unwrap_or(path);
+        self.put(absolute, &path, text, mode)
+    }
+
+    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32) -> Result<(), String> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if !path.starts_with(&root) {
             return Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()));
@@ -108,8 +124,20 @@ impl Host {
             return Err(format!("{}: no file can be there", path.display()));
         };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
-        let mode = fs::metadata(&path).map_or(mode, |meta| meta.permissions().mode() & 0o7777);
         durable::write_file(folder, name, mode, text.as_bytes(), Sync::Now).map_err(failed)
+    }
+
+    /// What stands there, a link as itself.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub(in crate::kinds) fn inspect(&self, absolute: &str) -> Result<Option<fs::Metadata>, String> {
+        let path = self.path(absolute);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
     }
 
     /// Takes a file away durably, if it is there.

@@ -1,6 +1,9 @@
 //! The kind back end `cron`: one command at certain times, as a file of its own below `/etc/cron.d`.
 
 use std::collections::BTreeMap;
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -99,6 +102,22 @@ impl Table {
     }
 }
 
+/// What cron skips a file for, be it Debian's or cronie: others may have written it.
+fn faults(meta: &Metadata) -> Option<String> {
+    let mode = meta.mode() & 0o7777;
+    if !meta.is_file() {
+        return Some("it is no regular file".to_owned());
+    }
+    // As root it is root's.
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Some(format!("its owner is {}", meta.uid()));
+    }
+    if mode & 0o7533 != 0o400 {
+        return Some(format!("its mode is {mode:04o}"));
+    }
+    (meta.nlink() > 1).then(|| "it has another name besides".to_owned())
+}
+
 impl Wish for Table {
     fn host(&self) -> &Host {
         &self.host
@@ -109,7 +128,31 @@ impl Wish for Table {
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
-        Ok(self.host.read_if_there(&self.file)?.map(Value::from))
+        let Some(meta) = self.host.inspect(&self.file)? else { return Ok(None) };
+        let text = if meta.is_file() { self.host.read_if_there(&self.file)? } else { None };
+        Ok(match faults(&meta) {
+            None => text.map(Value::from),
+            Some(fault) => Some(json!({ "text": text, "cron would skip it": fault })),
+        })
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        let Some(meta) = self.host.inspect(&self.file)? else { return Ok(None) };
+        let path = self.host.path(&self.file);
+        if meta.is_symlink() {
+            let target = fs::read_link(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            return Ok(Some(json!({ "link": target })));
+        }
+        if !meta.is_file() {
+            return Err(format!("{}: something else than a file stands there", path.display()));
+        }
+        let text = self.host.read_if_there(&self.file)?;
+        Ok(match faults(&meta) {
+            None => text.map(Value::from),
+            Some(_) => {
+                Some(json!({ "text": text, "mode": meta.mode() & 0o7777, "uid": meta.uid(), "gid": meta.gid() }))
+            }
+        })
     }
 
     fn wanted(&self) -> Value {
@@ -130,13 +173,102 @@ impl Wish for Table {
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        self.host.write(&self.file, &self.text, 0o644)
+        match self.host.inspect(&self.file)?.as_ref().and_then(faults) {
+            Some(_) => self.host.replace(&self.file, &self.text, 0o644),
+            None => self.host.write(&self.file, &self.text, 0o644),
+        }
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        match before.and_then(Value::as_str) {
-            Some(text) => self.host.write(&self.file, text, 0o644),
-            None => self.host.remove(&self.file),
+        let path = self.host.path(&self.file);
+        let failed = |error: io::Error| format!("{}: {error}", path.display());
+        match before {
+            None | Some(Value::Null) => self.host.remove(&self.file),
+            Some(Value::String(text)) => self.host.write(&self.file, text, 0o644),
+            // As somebody had it, though cron skipped it.
+            Some(before) if before["link"].is_string() => {
+                self.host.remove(&self.file)?;
+                symlink(before["link"].as_str().unwrap_or_default(), &path).map_err(failed)
+            }
+            Some(before) => {
+                let number = |key: &str| before[key].as_u64().and_then(|number| u32::try_from(number).ok());
+                let text = before["text"].as_str().unwrap_or_default();
+                let mode = number("mode").unwrap_or(0o644);
+                self.host.replace(&self.file, text, mode)?;
+                fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
+                lchown(&path, number("uid"), number("gid")).map_err(failed)
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn table(root: &Path) -> Box<dyn Wish> {
+        let content = format!(r#"{{"root":{root:?},"name":"mine","schedule":"@daily","command":"true"}}"#);
+        Setting::read(&Cron, &content, "n1/mine").expect("good")
+    }
+
+    #[test]
+    fn a_file_that_cron_would_skip_is_not_as_wanted_and_is_made_anew() {
+        let root = tempfile::tempdir().expect("a folder");
+        let wish = table(root.path());
+        let file = root.path().join("etc/cron.d/mine");
+        let found = || wish.look(None).expect("seen").expect("there");
+        wish.apply(None).expect("applied");
+        assert_eq!(found(), wish.wanted());
+        let mode = |mode: u32| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
+        let elsewhere = root.path().join("elsewhere");
+        let odd: [(&str, &dyn Fn()); 5] = [
+            ("its mode is 0664", &|| mode(0o664)),
+            ("its mode is 0755", &|| mode(0o755)),
+            ("it has another name", &|| fs::hard_link(&file, &elsewhere).expect("linked")),
+            ("no regular file", &|| {
+                fs::rename(&file, &elsewhere).expect("moved");
+                symlink(&elsewhere, &file).expect("linked");
+            }),
+            ("its owner is 65534", &|| _ = lchown(&file, Some(65534), None)),
+        ];
+        let is_root = rustix::process::geteuid().is_root();
+        for (fault, make) in odd.into_iter().take(if is_root { 5 } else { 4 }) {
+            make();
+            let told = found()["cron would skip it"].as_str().unwrap_or_default().to_owned();
+            assert!(told.contains(fault), "{fault}: {told}");
+            wish.apply(None).expect("applied");
+            assert_eq!(found(), wish.wanted(), "{fault}");
+        }
+        mode(0o600);
+        assert_eq!(found(), wish.wanted(), "who may read it is nothing to cron");
+    }
+
+    #[test]
+    fn what_cron_skipped_before_is_put_back_as_it_was() {
+        let root = tempfile::tempdir().expect("a folder");
+        let wish = table(root.path());
+        let file = root.path().join("etc/cron.d/mine");
+        fs::create_dir_all(file.parent().expect("below")).expect("made");
+        let there_and_back = || {
+            let before = wish.before().expect("seen");
+            wish.apply(before.as_ref()).expect("applied");
+            assert_eq!(wish.look(None).expect("seen"), Some(wish.wanted()));
+            for _ in 0..2 {
+                wish.restore(before.as_ref()).expect("restored");
+            }
+        };
+        fs::write(&file, "theirs\n").expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("set");
+        there_and_back();
+        assert_eq!(fs::read_to_string(&file).expect("read"), "theirs\n");
+        assert_eq!(fs::metadata(&file).expect("there").mode() & 0o7777, 0o666);
+        let other = root.path().join("other");
+        fs::rename(&file, &other).expect("moved");
+        symlink("../../other", &file).expect("linked");
+        there_and_back();
+        assert_eq!(fs::read_link(&file).expect("a link"), Path::new("../../other"));
+        assert_eq!(fs::read_to_string(&other).expect("read"), "theirs\n");
     }
 }
