@@ -229,7 +229,8 @@ fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
         if repaired.is_err() && manager.is_own_alone()? {
             return Ok(());
         }
-        let first = if earlier.is_empty() { earlier } else { format!("; the move that left it so failed with {earlier}") };
+        let first =
+            if earlier.is_empty() { earlier } else { format!("; the move that left it so failed with {earlier}") };
         return repaired.map_err(|why| why + &first);
     }
     match manager.broken()? {

@@ -284,8 +284,7 @@ async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
     world.add("cobtest", "1.0", "Depends: cobdep\n");
     world.add_with("cobtest", "2.0", "Depends: cobdep\n", Some("echo no disk >&2; exit 1"));
     let mut bench = Bench::new();
-    let [old, new] =
-        ["1.0", "2.0"].map(|v| bench.context(&package(), &world.content(&format!(r#","version":"{v}""#))));
+    let [old, new] = ["1.0", "2.0"].map(|v| bench.context(&package(), &world.content(&format!(r#","version":"{v}""#))));
     for (from, attempt) in [("absent", "first"), ("outdated", "second")] {
         let why = reason(bench.transition(&new, from, "present").await);
         assert!(why.contains("post-installation script") && why.contains("no disk"), "{attempt}: {why}");

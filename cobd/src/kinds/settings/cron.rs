@@ -11,9 +11,12 @@ use cob_types::schedule;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish, accounts};
+use super::{Setting, Wish, accounts, conf};
 use crate::kinds::content;
 use crate::kinds::native::{Host, run_bounded};
+
+/// Where tables are that cron reads by itself.
+const FOLDER: &str = "/etc/cron.d";
 
 /// The back end `cron`.
 #[derive(Debug)]
@@ -33,6 +36,11 @@ struct Content {
     env: BTreeMap<String, String>,
     #[serde(default)]
     root: Option<PathBuf>,
+}
+
+/// cron skips files with any other character in their names.
+fn is_read(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
 fn root_user() -> String {
@@ -60,10 +68,9 @@ impl Setting for Cron {
         if content.schedule.contains('\n') {
             return Err(format!("content: {:?} is no schedule: it has more than one line", content.schedule));
         }
-        // cron skips files with any other character in their names.
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
+        let plain = |c: char| if is_read(c.encode_utf8(&mut [0; 4])) { c } else { '-' };
         let name = content.name.unwrap_or_else(|| format!("cob-{}", cob.chars().map(plain).collect::<String>()));
-        if name.is_empty() || name.chars().any(|c| plain(c) != c) {
+        if !is_read(&name) {
             return Err(format!("content: cron reads no file {name:?}; it may have letters, digits, - and _"));
         }
         let is_word = |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
@@ -83,11 +90,37 @@ impl Setting for Cron {
         text.push_str(&format!("{} {} {}\n", content.schedule.trim(), content.user, content.command.trim()));
         let host = Host::below(content.root.as_deref())?;
         let Content { schedule, user, .. } = content;
-        Ok(Box::new(Table { host, file: format!("/etc/cron.d/{name}"), text, schedule, user }))
+        Ok(Box::new(Table { host, file: format!("{FOLDER}/{name}"), text, schedule, user }))
     }
 }
 
+/// Variables of a table.
+type Variables = BTreeMap<String, String>;
+
 impl Table {
+    /// Whether some table of the host has the effect of ours.
+    fn is_run_for_others(&self) -> Result<bool, String> {
+        let folder = fs::read_dir(self.host.path(FOLDER)).into_iter().flatten().flatten();
+        let names = folder.filter_map(|entry| entry.file_name().into_string().ok());
+        let read = names.filter(|name| is_read(name)).map(|name| format!("{FOLDER}/{name}"));
+        let ours = jobs(&self.text);
+        for file in read.chain(["/etc/crontab".to_owned()]) {
+            if self.host.inspect(&file)?.is_some_and(|meta| faults(&meta).is_none()) {
+                let theirs = jobs(&self.host.read(&file)?);
+                let does = |(variables, job): &(Variables, String)| {
+                    let has = |(has, does): &(Variables, String)| {
+                        does == job && variables.iter().all(|(name, value)| has.get(name) == Some(value))
+                    };
+                    theirs.iter().any(has)
+                };
+                if ours.iter().all(does) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether the host knows who is to run it. One that is only becoming a host may have no accounts yet.
     fn has_user(&self) -> Result<bool, String> {
         if accounts::account(&self.host, &self.user)?.is_some() {
@@ -100,6 +133,21 @@ impl Table {
         let asked = run_bounded(Command::new("getent").args(["passwd", "--", &self.user]), b"");
         Ok(asked.is_ok_and(|ran| ran.code == Some(0)))
     }
+}
+
+/// The lines of a table that run something, with the variables that hold for them.
+fn jobs(text: &str) -> Vec<(Variables, String)> {
+    let (mut variables, mut jobs) = (Variables::new(), Vec::new());
+    for line in conf::of(text) {
+        let assigned = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+        match assigned.filter(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')) {
+            Some((name, value)) => {
+                variables.insert(name.to_owned(), value.trim_matches(['"', '\'']).to_owned());
+            }
+            None => jobs.push((variables.clone(), line.split_whitespace().collect::<Vec<_>>().join(" "))),
+        }
+    }
+    jobs
 }
 
 /// What cron skips a file for, be it Debian's or cronie: others may have written it.
@@ -134,6 +182,13 @@ impl Wish for Table {
             None => text.map(Value::from),
             Some(fault) => Some(json!({ "text": text, "cron would skip it": fault })),
         })
+    }
+
+    fn seen(&self) -> Result<Option<Value>, String> {
+        match self.is_run_for_others()? {
+            true => Ok(Some(self.wanted())),
+            false => self.look(None),
+        }
     }
 
     fn before(&self) -> Result<Option<Value>, String> {

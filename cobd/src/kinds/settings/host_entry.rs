@@ -78,6 +78,15 @@ impl Entry {
         is_rival && said.any(is_name) && !self.is_of_another(line)
     }
 
+    /// What is answered when this name is asked for with the same sort of address, whoever has written it.
+    fn answer(&self, text: &str, name: &str) -> Option<IpAddr> {
+        text.lines().find_map(|line| {
+            let mut said = line.split('#').next().unwrap_or_default().split_whitespace();
+            let address = said.next()?.parse().ok().filter(|address| is_same_sort(self.address, *address))?;
+            said.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
+        })
+    }
+
     /// Whether another change object of this host has written a line.
     fn is_of_another(&self, line: &str) -> bool {
         let cob = |text: &str| CobId::new(text.trim_end().rsplit_once(MARK)?.1).ok();
@@ -123,6 +132,14 @@ impl Wish for Entry {
             [line] if first == Some(line) => Some(json!(line)),
             _ => Some(json!({ "lines": ours, "first": first })),
         })
+    }
+
+    fn seen(&self) -> Result<Option<Value>, String> {
+        let text = self.host.read(FILE)?;
+        match self.names.iter().all(|name| self.answer(&text, name) == Some(self.address)) {
+            true => Ok(Some(self.wanted())),
+            false => self.look(None),
+        }
     }
 
     fn wanted(&self) -> Value {

@@ -3,14 +3,14 @@
 //! What is built into the kernel counts as loaded. Files alone are looked at in a folder that is to become a host: it
 //! has no kernel yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish};
+use super::{Setting, Wish, conf};
 use crate::kinds::content;
 use crate::kinds::native::{Host, run_bounded};
 
@@ -154,6 +154,33 @@ impl Module {
         Ok(list.lines().any(is_it))
     }
 
+    fn is_it(&self, name: &str) -> bool {
+        name.replace('-', "_") == self.kernel_name()
+    }
+
+    /// Whether files of whomever have it loaded at the start, or nothing has to.
+    fn is_loaded_at_start(&self) -> Result<bool, String> {
+        let mut named = conf::lines(&self.host, "modules-load.d")?;
+        named.extend(conf::of(&self.host.read("/etc/modules")?));
+        let is_named = named.iter().any(|line| line.split_whitespace().next().is_some_and(|name| self.is_it(name)));
+        Ok(is_named || (self.live && self.is_built_in()?))
+    }
+
+    /// Whether files of whomever give modprobe what ours would: the options, or that it is kept out.
+    fn has_its_words(&self) -> Result<bool, String> {
+        let verb = if self.blacklist { "blacklist" } else { "options" };
+        let mut said = BTreeSet::new();
+        let mut is_named = false;
+        for line in conf::lines(&self.host, "modprobe.d")? {
+            let mut words = line.split_whitespace();
+            if words.next() == Some(verb) && words.next().is_some_and(|name| self.is_it(name)) {
+                is_named = true;
+                said.extend(words.map(str::to_owned));
+            }
+        }
+        Ok(is_named && self.options.split_whitespace().all(|option| said.contains(option)))
+    }
+
     fn load(&self) -> Result<(), String> {
         let ran = run_bounded(Command::new(&self.modprobe).args(["--", &self.name]), b"")?;
         ran.ok().map(|_| ()).map_err(|why| format!("{} can't be loaded: {why}", self.name))
@@ -204,6 +231,23 @@ impl Wish for Module {
             }
         }
         Ok(Some(found))
+    }
+
+    fn seen(&self) -> Result<Option<Value>, String> {
+        let mut found = self.look(None)?;
+        let [(load_file, load), (options_file, options)] = self.files();
+        if let Some(found) = found.as_mut().filter(|_| self.persist) {
+            let is_loaded = self.is_loaded_at_start()?;
+            if is_loaded != self.blacklist {
+                found[&load_file] = json!(load);
+            } else if is_loaded {
+                found[&load_file] = json!("others load it");
+            }
+            if options.is_some() && self.has_its_words()? {
+                found[&options_file] = json!(options);
+            }
+        }
+        Ok(found)
     }
 
     fn wanted(&self) -> Value {

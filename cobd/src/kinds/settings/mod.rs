@@ -15,6 +15,7 @@
 //! the note is written first and deleted last, and looking decides what is left to do.
 
 mod accounts;
+mod conf;
 mod cron;
 mod group;
 mod host_entry;
@@ -23,6 +24,8 @@ mod mount;
 mod mounted;
 #[cfg(test)]
 mod mounts_test;
+#[cfg(test)]
+mod observed_test;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]
@@ -80,6 +83,12 @@ trait Wish {
     /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
     /// half-done, what was there is as its owners have it.
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String>;
+
+    /// How it is now in the same words, where its effect alone counts: what others have written otherwise, and does the
+    /// same, is as wanted.
+    fn seen(&self) -> Result<Option<Value>, String> {
+        self.look(None)
+    }
 
     /// What the way back has to know, before anything is changed.
     fn before(&self) -> Result<Option<Value>, String> {
@@ -207,9 +216,12 @@ impl<S: Setting> Native for S {
 
 /// What is observed is present when it is as wanted, whoever has made it so.
 fn seen(wish: &dyn Wish) -> Result<Found, String> {
-    let (found, wanted) = (wish.look(None)?, wish.wanted());
+    let (found, wanted) = (wish.seen()?, wish.wanted());
     Ok(match found {
-        Some(found) if found == wanted => Found::state("present"),
+        Some(found) if found == wanted => match wish.of_use() {
+            Ok(()) => Found::state("present"),
+            Err(why) => Found::differing("absent", why),
+        },
         Some(found) => Found::differing("absent", format!("wanted {wanted}, found {found}")),
         None => Found::differing("absent", format!("wanted {wanted}, found nothing")),
     })

@@ -3,6 +3,7 @@
 //! The line is written last: as long as it is not there, with these very options, a move is not over. In a folder that
 //! is to become a host nothing is mounted; the line alone is looked at.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -128,6 +129,21 @@ impl Place {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let on = fields.get(1).map(|path| mounted::unescaped(path));
         !line.trim_start().starts_with('#') && on.is_some_and(|on| on.trim_end_matches('/') == self.path)
+    }
+
+    /// Whether a line about this path has the effect of ours, however it is written.
+    fn does_the_same(&self, line: &str) -> bool {
+        let (theirs, ours) = (line.split_whitespace().collect::<Vec<_>>(), self.line());
+        let ours: Vec<&str> = ours.split_whitespace().collect();
+        let options = |fields: &[&str]| {
+            let all = fields.get(3).copied().unwrap_or_default().split(',').map(str::to_owned);
+            all.filter(|option| !["", "defaults"].contains(&option.as_str())).collect::<BTreeSet<_>>()
+        };
+        let turn = |fields: &[&str]| fields.get(5).copied().unwrap_or("0").to_owned();
+        let device = mounted::device(&self.source);
+        let is_source = theirs.first() == ours.first()
+            || device.is_some() && theirs.first().is_some_and(|source| mounted::device(source) == device);
+        is_source && theirs.get(2) == ours.get(2) && options(&theirs) == options(&ours) && turn(&theirs) == turn(&ours)
     }
 
     /// The lines of the table that are about this path.
@@ -293,6 +309,16 @@ impl Wish for Place {
             found["mounted"] = self.live()?.unwrap_or(Value::Null);
         }
         Ok(Some(found))
+    }
+
+    fn seen(&self) -> Result<Option<Value>, String> {
+        let mut found = self.look(None)?;
+        if let (Some(found), [line]) = (&mut found, self.lines()?.as_slice())
+            && self.does_the_same(line)
+        {
+            found["fstab"] = json!([self.line()]);
+        }
+        Ok(found)
     }
 
     fn before(&self) -> Result<Option<Value>, String> {

@@ -11,7 +11,7 @@ use crate::kinds::testing::{Bench, cob_id, kind, reason, state};
 use crate::kinds::{Context, Outcome};
 
 /// A folder with these files.
-fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(super) fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("folder");
     for (name, text) in files {
         let path = folder.path().join(name);
@@ -32,7 +32,7 @@ pub(super) fn setting(backend: &str) -> Kind {
 }
 
 /// A content with the host's folder in it.
-fn content(host: &Path, keys: &str) -> String {
+pub(super) fn content(host: &Path, keys: &str) -> String {
     format!(r#"{{"root":"{}",{keys}}}"#, host.display())
 }
 

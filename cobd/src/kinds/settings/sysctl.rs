@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish};
+use super::{Setting, Wish, conf};
 use crate::kinds::content;
 use crate::kinds::native::Host;
 
@@ -80,15 +80,27 @@ fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// A key of which whatever stands first, dot or slash, is between its parts, as one with dots there.
+fn in_dots(key: &str) -> String {
+    match key.find(['.', '/']).filter(|at| key[*at..].starts_with('/')) {
+        Some(_) => swapped(key),
+        None => key.to_owned(),
+    }
+}
+
+fn swapped(key: &str) -> String {
+    let other = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    key.chars().map(other).collect()
+}
+
 impl Parameter {
     /// Names of interfaces hold dots, which are written as slashes then.
     fn live_file(&self) -> String {
-        let swapped = self.key.chars().map(|c| match c {
-            '.' => '/',
-            '/' => '.',
-            other => other,
-        });
-        format!("/proc/sys/{}", swapped.collect::<String>())
+        format!("/proc/sys/{}", swapped(&self.key))
     }
 
     fn file(&self) -> String {
@@ -102,6 +114,16 @@ impl Parameter {
     /// What the kernel has now; none: it does not know the parameter.
     fn read_live(&self) -> Result<Option<String>, String> {
         Ok(self.host.read_if_there(&self.live_file())?.map(|live| plain(&live)))
+    }
+
+    /// What files of whomever set it to at the start: the last word counts.
+    fn set_at_start(&self) -> Result<Option<String>, String> {
+        let ours = in_dots(&self.key);
+        let value = |line: String| {
+            let (key, value) = line.split_once('=')?;
+            (in_dots(key.trim().trim_start_matches('-')) == ours).then(|| plain(value))
+        };
+        Ok(conf::lines(&self.host, "sysctl.d")?.into_iter().filter_map(value).next_back())
     }
 
     fn unknown(&self) -> String {
@@ -126,7 +148,8 @@ impl Parameter {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) if is_refusal(&error) => {
                 let (key, found) = (&self.key, self.read_live()?.unwrap_or_default());
-                let told = format!("{key} can't be set back to {value}: {error}; it stays {found} until the next start\n");
+                let told =
+                    format!("{key} can't be set back to {value}: {error}; it stays {found} until the next start\n");
                 // For people, and nobody may be reading.
                 let _ = io::stderr().write_all(told.as_bytes());
                 Ok(())
@@ -168,6 +191,16 @@ impl Wish for Parameter {
             found["file"] = json!(self.host.read_if_there(&self.file())?);
         }
         Ok(Some(found))
+    }
+
+    fn seen(&self) -> Result<Option<Value>, String> {
+        let mut found = self.look(None)?;
+        if let Some(found) = found.as_mut().filter(|_| self.persist)
+            && self.set_at_start()?.as_ref() == Some(&self.value)
+        {
+            found["file"] = json!(self.line());
+        }
+        Ok(found)
     }
 
     fn wanted(&self) -> Value {

@@ -1,0 +1,61 @@
+//! What others have set in folders of configuration files (`sysctl.d` and its like).
+//!
+//! Of files with one name the first folder's counts; they are read in the order of their names.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::kinds::native::Host;
+
+/// Where such folders are, the one that counts most first.
+const PLACES: [&str; 5] = ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"];
+
+/// The lines of all files in the folders of this name, but for blanks and comments.
+///
+/// # Errors
+/// In words, with the file that can't be read.
+pub(super) fn lines(host: &Host, folder: &str) -> Result<Vec<String>, String> {
+    let mut files = BTreeMap::new();
+    for place in PLACES {
+        let folder = format!("{place}/{folder}");
+        let entries = fs::read_dir(host.path(&folder)).into_iter().flatten().flatten();
+        for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
+            if name.ends_with(".conf") {
+                files.entry(name.clone()).or_insert(format!("{folder}/{name}"));
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    for file in files.values() {
+        lines.extend(of(&host.read(file)?));
+    }
+    Ok(lines)
+}
+
+/// The lines of a file, but for blanks and comments.
+pub(super) fn of(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';'])).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_one_name_one_file_counts_and_names_are_in_order() {
+        let root = tempfile::tempdir().expect("a folder");
+        for (file, text) in [
+            ("etc/x.d/20-b.conf", "# none\n\n b = 1\n; none\n"),
+            ("usr/lib/x.d/20-b.conf", "hidden = 1\n"),
+            ("usr/lib/x.d/10-a.conf", "a = 1"),
+            ("run/x.d/30-c", "no.conf = 1\n"),
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().expect("below")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        let host = Host::below(Some(root.path())).expect("absolute");
+        assert_eq!(lines(&host, "x.d").expect("read"), ["a = 1", "b = 1"]);
+        assert!(lines(&host, "y.d").expect("none").is_empty());
+    }
+}
