@@ -144,6 +144,7 @@ fn draft(
     words::short(&links, &objects, &mut arrows, report);
     let mut arrows = arrows.checked(&world.hosts, &mut no_address, report);
     no_address.report(report);
+    owners::report_nested(&objects.all, &arrows, report);
     let restarts_on = words::restarts_on(&links);
 
     let hosts = world.hosts.0.values().map(|host| {

@@ -3,7 +3,8 @@
 //!
 //! Of paths of file trees `file_tree` says it. A name in `/etc/hosts` may have several addresses, so entries are shared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use cob_types::CobId;
 
@@ -11,6 +12,10 @@ use super::objects::Object;
 use super::service::UNIT_TYPES;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
+use crate::draft::Arrow;
+
+/// What mounts are called here.
+const MOUNT: &str = "mount on";
 
 /// Reports what two change objects of a host would set. Who is observed sets nothing.
 pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
@@ -27,6 +32,42 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
     }
 }
 
+/// Warns of mounts in a folder of another mount that do not wait for it: whichever comes later hides the other one.
+pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arrow>>, report: &mut Report<'_>) {
+    let mut mounts: BTreeMap<(&str, String), (&CobId, &Object)> = BTreeMap::new();
+    for (id, object) in objects {
+        let is_set = !object.observe && object.content["root"].is_null();
+        if let Some(Thing { sort: MOUNT, name }) = thing(id, object).filter(|_| is_set) {
+            mounts.insert((id.host_str(), name), (id, object));
+        }
+    }
+    for ((host, path), (id, object)) in &mounts {
+        let above = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
+        let outer = above.filter_map(|above| Some((above, mounts.get(&(*host, above.to_owned()))?)));
+        for (above, (first, other)) in outer.filter(|(_, (first, _))| !leads(arrows, id, first)) {
+            let what = format!("{id} mounts {path} in {above}, which {first} mounts, and does not wait for that");
+            let fault = Diagnostic::warning("nested-mounts", what)
+                .note(Some(report.place(other.mark)), "the mount around it")
+                .help(format!("what is mounted later on {above} hides {path}: let {id} require {first}"));
+            report.push(object.mark, fault);
+        }
+    }
+}
+
+/// Whether one depends on the other, however many stand between.
+fn leads(arrows: &ByCob<Vec<Arrow>>, from: &CobId, to: &CobId) -> bool {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(at) = open.pop() {
+        if at == to {
+            return true;
+        }
+        if seen.insert(at) {
+            open.extend(arrows.get(at).into_iter().flatten().map(|arrow| &arrow.on));
+        }
+    }
+    false
+}
+
 /// What a change object sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing {
@@ -40,7 +81,7 @@ fn thing(id: &CobId, object: &Object) -> Option<Thing> {
     let (sort, name) = match object.kind.as_ref()?.kind.backend.as_str() {
         "service" => ("unit", unit(word("unit")?)),
         "sysctl" => ("parameter", parameter(word("key")?)),
-        "mount" => ("mount on", word("path")?.trim_end_matches('/').to_owned()),
+        "mount" => (MOUNT, word("path")?.trim_end_matches('/').to_owned()),
         "kernel-module" => ("kernel module", word("name")?.replace('-', "_")),
         "cron" => ("file", format!("/etc/cron.d/{}", word("name").map_or_else(|| table_of(id), str::to_owned))),
         "package" => ("package", word("name")?.to_owned()),

@@ -181,7 +181,7 @@ impl Place {
 
     /// What is mounted there, in the words of what is wanted where it is the same.
     fn live(&self) -> Result<Option<Value>, String> {
-        let Some(found) = mounted::at(&self.host, &self.path)? else { return Ok(None) };
+        let Some(found) = mounted::at(&self.host, &self.path)?.seen else { return Ok(None) };
         let same_source = self.is_same_source(&found);
         let is_kind = self.kind == "auto" || self.kind == found.kind || (self.kind == "nfs" && found.kind == "nfs4");
         // A bind mount has the type of the file system that it shows a part of.
@@ -285,13 +285,18 @@ impl Place {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // What others have put there is theirs.
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(()),
+                Err(error) if is_of_others(error.kind()) => return Ok(()),
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
             folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
         }
         Ok(())
     }
+}
+
+/// A folder that can't be removed for that has something of others in it, or on it.
+fn is_of_others(error: io::ErrorKind) -> bool {
+    matches!(error, io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy)
 }
 
 impl Wish for Place {
@@ -306,7 +311,9 @@ impl Wish for Place {
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         let mut found = json!({ "fstab": self.lines()? });
         if self.is_live() {
-            found["mounted"] = self.live()?.unwrap_or(Value::Null);
+            let mounted::On { hidden, cover, .. } = mounted::at(&self.host, &self.path)?;
+            let hidden = (hidden > 0).then(|| json!(format!("hidden by what was mounted on {cover} later")));
+            found["mounted"] = self.live()?.or(hidden).unwrap_or(Value::Null);
         }
         Ok(Some(found))
     }
@@ -325,6 +332,8 @@ impl Wish for Place {
         let mut found = self.look(None)?.unwrap_or_default();
         if self.is_live() {
             found["folder"] = json!(self.missing_folder());
+            found["mounted"] = self.live()?.unwrap_or(Value::Null);
+            found["hidden"] = json!(mounted::at(&self.host, &self.path)?.hidden);
         }
         Ok(Some(found))
     }
@@ -380,8 +389,16 @@ impl Wish for Place {
                 }
                 Some(_) | None => {}
             }
+            let mounted::On { seen, hidden, cover } = mounted::at(&self.host, &self.path)?;
+            if was.is_null() && hidden as u64 > before["hidden"].as_u64().unwrap_or_default() {
+                return Err(format!(
+                    "an earlier mount on {} is hidden by what was mounted on {cover} later, and can be unmounted when that \
+                     has gone: let this one come `after` that one",
+                    self.path
+                ));
+            }
             if let Some(first) = before["folder"].as_str()
-                && mounted::at(&self.host, &self.path)?.is_none()
+                && seen.is_none()
             {
                 self.remove_folders(first)?;
             }

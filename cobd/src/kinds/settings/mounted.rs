@@ -55,13 +55,50 @@ pub(super) fn sets(option: &str, flag: &str) -> Option<bool> {
     is_opposite.then_some(false)
 }
 
-/// What is mounted on this path, the topmost one.
+/// What is mounted on a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct On {
+    /// What whoever goes there sees, the topmost one.
+    pub(super) seen: Option<Mounted>,
+    /// How many are there besides that nobody sees any more.
+    pub(super) hidden: usize,
+    /// What hides them is mounted here: on a folder above, and was so later.
+    pub(super) cover: String,
+}
+
+/// What is mounted on this path.
 ///
 /// # Errors
 /// When the kernel's list can't be read.
-pub(super) fn at(host: &Host, path: &str) -> Result<Option<Mounted>, String> {
+pub(super) fn at(host: &Host, path: &str) -> Result<On, String> {
     let (all, path) = (host.read("/proc/self/mountinfo")?, resolved(host, path));
-    Ok(all.lines().filter_map(read).filter(|line| line.on == path).next_back().map(|line| line.mounted))
+    let lines: Vec<Line> = all.lines().filter_map(read).collect();
+    let here = || lines.iter().filter(|line| line.on == path);
+    let way = way_to(&lines, &path);
+    let Some((last, above)) = way.split_last() else {
+        // A list without a root tells nothing of what hides what.
+        let seen = here().next_back().map(|line| line.mounted.clone());
+        return Ok(On { seen, hidden: 0, cover: String::new() });
+    };
+    let seen = (last.on == path).then(|| last.mounted.clone());
+    let hidden = here().filter(|line| !way.iter().any(|on_it| on_it.id == line.id)).count();
+    let cover = way.iter().rfind(|line| line.on != path).or(above.last()).map(|line| line.on.clone());
+    Ok(On { seen, hidden, cover: cover.unwrap_or_default() })
+}
+
+/// The mounts that a path leads through, from the root on.
+fn way_to<'a>(lines: &'a [Line], path: &str) -> Vec<&'a Line> {
+    let is_below = |line: &Line, other: &Line| line.below == other.id && line.id != other.id;
+    let root = lines.iter().find(|line| line.on == "/" && !lines.iter().any(|other| is_below(line, other)));
+    let mut way = Vec::from_iter(root);
+    let ends = path.match_indices('/').map(|(at, _)| at.max(1)).chain([path.len()]);
+    for folder in ends.map(|end| &path[..end]) {
+        let next = |at: &Line| lines.iter().rfind(|line| line.on == folder && is_below(line, at));
+        while let Some(line) = way.last().and_then(|at| next(at)) {
+            way.push(line);
+        }
+    }
+    way
 }
 
 /// A path as the kernel tells it: without links, as far as it is there.
@@ -78,6 +115,9 @@ fn resolved(host: &Host, path: &str) -> String {
 
 /// A line of the kernel's list.
 struct Line {
+    id: u64,
+    /// The mount that it is in.
+    below: u64,
     on: String,
     mounted: Mounted,
 }
@@ -92,7 +132,8 @@ fn read(line: &str) -> Option<Line> {
     // Read-only are both: this mount, and the whole file system.
     let options = front.get(5)?.split(',').chain(of_file_system.split(',').filter(|option| *option == "ro"));
     let mounted = Mounted { source, kind, options: options.map(str::to_owned).collect() };
-    Some(Line { on: unescaped(front.get(4)?), mounted })
+    let number = |at: usize| front.get(at)?.parse().ok();
+    Some(Line { id: number(0)?, below: number(1)?, on: unescaped(front.get(4)?), mounted })
 }
 
 /// As the kernel and `/etc/fstab` write names: blanks and backslashes as octal numbers.
@@ -165,19 +206,43 @@ mod tests {
         fs::create_dir_all(root.path().join("proc/self")).expect("made");
         fs::write(root.path().join("proc/self/mountinfo"), lines.join("\n")).expect("written");
         let host = Host::below(Some(root.path())).expect("absolute");
-        let found = at(&host, "/").expect("read").expect("mounted");
+        let seen = |path: &str| at(&host, path).expect("read").seen;
+        let found = seen("/").expect("mounted");
         assert!(found.has("ro") && found.has("relatime") && !found.has("errors=remount-ro"), "{found:?}");
-        let found = at(&host, "/srv/my data").expect("read").expect("mounted");
+        let found = seen("/srv/my data").expect("mounted");
         assert_eq!((found.source.as_str(), found.kind.as_str()), ("/dev/sdb1", "ext4"), "the topmost one");
-        assert_eq!(at(&host, "/srv").expect("read"), None);
+        assert_eq!(seen("/srv"), None);
         // The kernel knows no links, whether they lead to what is mounted or to a folder above.
         fs::create_dir_all(root.path().join("srv/my data")).expect("made");
         std::os::unix::fs::symlink("srv", root.path().join("link")).expect("made");
         std::os::unix::fs::symlink("srv/my data", root.path().join("data")).expect("made");
         for path in ["/link/my data", "/data"] {
-            assert_eq!(at(&host, path).expect("read").expect("mounted").kind, "ext4", "{path}");
+            assert_eq!(seen(path).expect("mounted").kind, "ext4", "{path}");
         }
-        assert_eq!(at(&host, "/link/missing").expect("read"), None);
+        assert_eq!(seen("/link/missing"), None);
+    }
+
+    #[test]
+    fn what_is_mounted_above_later_hides_what_is_below() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(root.path().join("proc/self")).expect("made");
+        let host = Host::below(Some(root.path())).expect("absolute");
+        let look = |lines: &[&str]| {
+            fs::write(root.path().join("proc/self/mountinfo"), lines.join("\n")).expect("written");
+            let On { seen, hidden, cover } = at(&host, "/srv/nest/data").expect("read");
+            (seen.map(|seen| seen.source), hidden, cover)
+        };
+        let (first, system) = ("1 1 0:2 / / rw - rootfs none rw", "22 1 8:1 / / rw - ext4 /dev/sda1 rw");
+        let (early, late) =
+            ("40 22 0:50 / /srv/nest/data rw - tmpfs early rw", "42 41 0:52 / /srv/nest/data rw - tmpfs late rw");
+        let nest = "41 22 0:51 / /srv/nest rw - tmpfs nest rw";
+        let other = "43 22 0:53 / /srv/nest/dat rw - tmpfs other rw";
+        let source = |name: &str| Some(name.to_owned());
+        assert_eq!(look(&[first, system, nest, other, late]), (source("late"), 0, "/srv/nest".to_owned()));
+        assert_eq!(look(&[first, system, early, nest]), (None, 1, "/srv/nest".to_owned()));
+        assert_eq!(look(&[first, system, early, nest, late]), (source("late"), 1, "/srv/nest".to_owned()));
+        assert_eq!(look(&[first, system]), (None, 0, "/".to_owned()));
+        assert_eq!(look(&[nest, late]), (source("late"), 0, String::new()), "without a root");
     }
 
     #[test]
