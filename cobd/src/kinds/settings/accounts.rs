@@ -4,6 +4,9 @@ use std::process::Command;
 
 use crate::kinds::native::{Host, run_bounded};
 
+/// The turn of all that changes accounts.
+pub(super) const TURN: &str = "accounts";
+
 /// A line of `/etc/passwd`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Account {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::accounts::{check_name, groups, run};
+use super::accounts::{TURN, check_name, groups, run};
 use super::{Setting, Wish};
 use crate::kinds::content;
 use crate::kinds::native::Host;
@@ -67,6 +67,10 @@ impl Wish for Entry {
 
     fn target(&self) -> String {
         self.content.name.clone()
+    }
+
+    fn turn(&self) -> Option<&'static str> {
+        Some(TURN)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

@@ -123,6 +123,10 @@ impl Wish for Entry {
         FILE.to_owned()
     }
 
+    fn turn(&self) -> Option<&'static str> {
+        Some("hosts")
+    }
+
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         let text = self.host.read(FILE)?;
         let ours: Vec<_> = text.lines().filter(|line| self.is_ours(line)).collect();

@@ -36,6 +36,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,15 @@ trait Wish {
 
     /// What is set there, by a name that no other thing of the kind has.
     fn target(&self) -> String;
+
+    /// What others of its kinds work on as well, so that one works after the other; none: what it works on all the time is
+    /// its own.
+    fn turn(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Where turns are taken, and how long they are waited for, by those that take one only when they have come to it.
+    fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
 
     /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
     /// half-done, what was there is as its owners have it.
@@ -200,8 +210,9 @@ impl<S: Setting> Native for S {
     }
 
     fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String> {
-        let wish = self.read(&call.content, &call.cob)?;
-        let _turn = Turn::wait(&call.own, "settings", call.timeout() / 2)?;
+        let wish = wish(self, &call.content, call)?;
+        // Who hangs, as a mount from a server that is away, must not keep from its work what has nothing to do with it.
+        let _turn = wish.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
         match hop.to.as_str() {
             "present" => {
                 wish.of_use()?;
@@ -212,6 +223,18 @@ impl<S: Setting> Native for S {
         }
         Ok(Values::new())
     }
+}
+
+/// What a content asks for, ready to be worked on.
+fn wish(setting: &impl Setting, content: &str, call: &Call) -> Result<Box<dyn Wish>, String> {
+    let mut wish = setting.read(content, &call.cob)?;
+    wish.take_turns_at(&call.own, longest(call));
+    Ok(wish)
+}
+
+/// How long others are waited for.
+fn longest(call: &Call) -> Duration {
+    call.timeout() / 2
 }
 
 /// What is observed is present when it is as wanted, whoever has made it so.
@@ -284,7 +307,7 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
 
 fn undo(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), String> {
     let Some(note) = Note::read(&call.own)? else { return Ok(()) };
-    let noted = setting.read(&note.content, &call.cob)?;
+    let noted = self::wish(setting, &note.content, call)?;
     // A content that changes nothing but the way back needs no move, and leaves the note as it was.
     let wish = if is_one_thing(noted.as_ref(), wish) { wish } else { noted.as_ref() };
     wish.restore(note.before.as_ref())?;

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use super::mounted::{self, Mounted};
 use super::{Setting, Wish};
 use crate::kinds::content;
-use crate::kinds::native::{Host, run_bounded};
+use crate::kinds::native::{Host, Turn, run_bounded};
 
 const FSTAB: &str = "/etc/fstab";
 /// What stands before our line, which has no room for a word of its own.
@@ -52,6 +53,9 @@ struct Place {
     kind: String,
     options: Vec<String>,
     pass: u8,
+    /// Where those who change the table take turns, and how long these are waited for. To mount may take as long as it
+    /// likes.
+    turns: Option<(PathBuf, Duration)>,
 }
 
 impl Setting for Mount {
@@ -98,6 +102,7 @@ impl Setting for Mount {
             kind,
             options,
             pass: content.pass,
+            turns: None,
         }))
     }
 }
@@ -154,6 +159,8 @@ impl Place {
 
     /// Puts these lines in the place of those about this path, ours with its mark.
     fn set_lines(&self, ours: bool, new: &[String]) -> Result<(), String> {
+        let turns = self.turns.as_ref();
+        let _turn = turns.map(|(own, longest)| Turn::wait(own, "fstab", *longest)).transpose()?;
         let text = self.host.read(FSTAB)?;
         let mut out: Vec<&str> = Vec::new();
         let mut at = None;
@@ -306,6 +313,10 @@ impl Wish for Place {
 
     fn target(&self) -> String {
         format!("{} from {} ({})", self.path, self.source, self.kind)
+    }
+
+    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
+        self.turns = Some((own.to_owned(), longest));
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
-use super::tests::{in_a_namespace, is_mounted, mount, moved, own_fstab, read, run, setting};
+use super::tests::{content, host, in_a_namespace, is_mounted, mount, moved, own_fstab, read, run, setting};
+use crate::kinds::native::Turn;
 use crate::kinds::testing::{Bench, reason};
 
 #[tokio::test]
@@ -55,4 +57,31 @@ async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
     moved(&mut bench, &context, "outdated", "absent").await;
     assert!(!is_mounted(&data) && !nest.exists());
     assert_eq!(read("/etc/fstab".into()), "");
+}
+
+#[tokio::test]
+async fn who_waits_keeps_only_those_from_their_work_that_change_the_same() {
+    let host = host(&[("etc/hosts", ""), ("etc/fstab", "")]);
+    let mut bench = Bench::new();
+    fs::create_dir_all(bench.path("cobs/n1+a+b")).expect("made");
+    let held = ["settings", "accounts", "fstab"]
+        .map(|what| Turn::wait(&bench.path("cobs/other"), what, Duration::ZERO).expect("free"));
+    for (kind, keys) in [
+        ("sysctl", r#""key":"kernel.pid_max","value":9"#),
+        ("cron", r#""schedule":"@daily","command":"true""#),
+        ("host-entry", r#""address":"10.0.0.1","names":["db"]"#),
+        ("kernel-module", r#""name":"loop""#),
+    ] {
+        let context = bench.context(&setting(kind), &content(host.path(), keys));
+        moved(&mut bench, &context, "absent", "present").await;
+        moved(&mut bench, &context, "present", "absent").await;
+    }
+    let mut kind = setting("mount");
+    kind.transitions.iter_mut().for_each(|transition| transition.timeout_ms = 1000);
+    let keys = r#""path":"/srv/x","source":"t","type":"tmpfs""#;
+    let context = bench.context(&kind, &content(host.path(), keys));
+    let why = reason(bench.transition(&context, "absent", "present").await);
+    assert!(why.contains("worked on fstab for all of 500ms"), "{why}");
+    drop(held);
+    moved(&mut bench, &context, "outdated", "present").await;
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::accounts::{Account, account, check_name, groups, has_shadow, run};
+use super::accounts::{Account, TURN, account, check_name, groups, has_shadow, run};
 use super::{Setting, Wish};
 use crate::kinds::content;
 use crate::kinds::native::Host;
@@ -174,6 +174,10 @@ impl Wish for Entry {
 
     fn target(&self) -> String {
         self.content.name.clone()
+    }
+
+    fn turn(&self) -> Option<&'static str> {
+        Some(TURN)
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
