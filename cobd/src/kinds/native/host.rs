@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::bytes::{bytes_of, text_of};
 use crate::durable::{self, Sync};
 use crate::run::{Stream, exchange};
 
@@ -65,7 +66,7 @@ impl Host {
         self.read_if_there(absolute).map(Option::unwrap_or_default)
     }
 
-    /// A file's text, if it is there.
+    /// A file's text, if it is there; bytes that are none come back when it is written.
     ///
     /// # Errors
     /// In words, with the file.
@@ -73,13 +74,13 @@ impl Host {
         let path = self.path(absolute);
         let read = || -> io::Result<String> {
             let file = fs::File::open(&path)?;
-            let mut text = String::new();
-            let read = file.take(MAX_FILE + 1).read_to_string(&mut text)?;
+            let mut bytes = Vec::new();
+            let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
             // Who reads a part would write it back as the whole.
             if read as u64 > MAX_FILE {
                 return Err(too_long());
             }
-            Ok(text)
+            Ok(text_of(bytes))
         };
         match read() {
             Ok(text) => Ok(Some(text)),
@@ -117,14 +118,15 @@ impl Host {
             return Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()));
         }
         let failed = |error: io::Error| format!("{}: {error}", path.display());
-        if text.len() as u64 > MAX_FILE {
+        let bytes = bytes_of(text);
+        if bytes.len() as u64 > MAX_FILE {
             return Err(failed(too_long()));
         }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
             return Err(format!("{}: no file can be there", path.display()));
         };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
-        durable::write_file(folder, name, mode, text.as_bytes(), Sync::Now).map_err(failed)
+        durable::write_file(folder, name, mode, &bytes, Sync::Now).map_err(failed)
     }
 
     /// What stands there, a link as itself.

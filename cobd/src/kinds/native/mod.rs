@@ -10,6 +10,7 @@
 //! ```
 
 mod backend;
+mod bytes;
 mod host;
 mod turn;
 
@@ -28,6 +29,7 @@ use super::backend::Hop;
 use super::registry;
 
 pub(super) use backend::NativeKind;
+pub(super) use bytes::bytes_of;
 pub(super) use host::{Host, Ran, run_bounded};
 pub(super) use turn::Turn;
 

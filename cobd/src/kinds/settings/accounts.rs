@@ -1,8 +1,10 @@
 //! The files of accounts, and the programs that change them.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::process::Command;
 
-use crate::kinds::native::{Host, run_bounded};
+use crate::kinds::native::{Host, bytes_of, run_bounded};
 
 /// The turn of all that changes accounts.
 pub(super) const TURN: &str = "accounts";
@@ -73,5 +75,7 @@ pub(super) fn run(host: &Host, program: &str, arguments: &[String]) -> Result<()
     if let Some(root) = host.root() {
         command.arg("--prefix").arg(root);
     }
+    // What somebody has written of an account need not be text.
+    let arguments = arguments.iter().map(|argument| OsString::from_vec(bytes_of(argument).into_owned()));
     run_bounded(command.args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok().map(|_| ())
 }

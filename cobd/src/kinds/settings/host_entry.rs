@@ -163,3 +163,26 @@ impl Wish for Entry {
         if text.lines().any(|line| self.is_ours(line)) { self.write(&self.without_ours(&text)) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_others_have_written_stays_byte_for_byte() {
+        let root = tempfile::tempdir().expect("a folder");
+        let file = root.path().join("etc/hosts");
+        let theirs = b"10.0.0.9 db # b\xFCro\n".as_slice();
+        fs::create_dir(root.path().join("etc")).expect("made");
+        fs::write(&file, theirs).expect("written");
+        let content = format!(r#"{{"root":{:?},"address":"10.0.0.1","names":["db"]}}"#, root.path());
+        let wish = HostEntry.read(&content, "n1/db").expect("good");
+        wish.apply(None).expect("applied");
+        assert_eq!(wish.look(None).expect("seen"), Some(wish.wanted()));
+        assert_eq!(fs::read(&file).expect("read"), [b"10.0.0.1 db # cob n1/db\n", theirs].concat());
+        wish.restore(None).expect("restored");
+        assert_eq!(fs::read(&file).expect("read"), theirs);
+    }
+}
