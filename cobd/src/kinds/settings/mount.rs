@@ -189,6 +189,9 @@ impl Place {
     /// What is mounted there, in the words of what is wanted where it is the same.
     fn live(&self) -> Result<Option<Value>, String> {
         let Some(found) = mounted::at(&self.host, &self.path)?.seen else { return Ok(None) };
+        if self.is_awaited(&found) {
+            return Ok(Some(self.live_wanted()));
+        }
         let same_source = self.is_same_source(&found);
         let is_kind = self.kind == "auto" || self.kind == found.kind || (self.kind == "nfs" && found.kind == "nfs4");
         // A bind mount has the type of the file system that it shows a part of.
@@ -196,6 +199,11 @@ impl Place {
         let source = if same_source { &self.source } else { &found.source };
         let kind = if same_kind { &self.kind } else { &found.kind };
         Ok(Some(json!({ "source": source, "type": kind, "flags": found.flags() })))
+    }
+
+    /// Whether systemd stands in its place until somebody comes: as wanted, and others are not to be the first.
+    fn is_awaited(&self, found: &Mounted) -> bool {
+        found.kind == "autofs" && self.has("x-systemd.automount")
     }
 
     fn is_same_source(&self, found: &Mounted) -> bool {
@@ -372,6 +380,8 @@ impl Wish for Place {
                         self.kind
                     ));
                 }
+                // It is mounted with its options when somebody comes.
+                Some(_) if mounted::at(&self.host, &self.path)?.seen.is_some_and(|seen| self.is_awaited(&seen)) => {}
                 // Of most options nothing is told; the line says whether these have been applied.
                 Some(found) if found != self.live_wanted() || self.lines()? != [self.line()] => {
                     self.remount(&self.wanted_flags(), &self.options)?;
@@ -442,5 +452,26 @@ mod tests {
             let wish = Mount.read(&content, "n1/x").expect("good");
             assert_eq!(wish.wanted()["mounted"]["flags"], flags, "{options}");
         }
+    }
+
+    #[test]
+    fn what_systemd_waits_to_mount_is_mounted() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(root.path().join("proc/self")).expect("made");
+        let list = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 22 0:50 / /srv/x rw - autofs systemd-1 rw,direct\n";
+        fs::write(root.path().join("proc/self/mountinfo"), list).expect("written");
+        let place = |option: &str| Place {
+            host: Host::below(Some(root.path())).expect("absolute"),
+            cob: "n1/x".to_owned(),
+            path: "/srv/x".to_owned(),
+            source: "srv:/x".to_owned(),
+            kind: "nfs".to_owned(),
+            options: vec![option.to_owned(), "ro".to_owned()],
+            pass: 0,
+            turns: None,
+        };
+        let awaited = place("x-systemd.automount");
+        assert_eq!(awaited.live().expect("seen"), Some(awaited.live_wanted()));
+        assert_eq!(place("noatime").live().expect("seen").expect("there")["source"], "systemd-1");
     }
 }
