@@ -278,7 +278,7 @@ on h3 sh -c 'echo 1.2 > /var/lib/greeter-fails'
 for_all 'version: "1.2", greeting: good morning'
 publish_cluster
 ctl switch $cluster_generation >/dev/null 2>&1
-soon says "no voice for 1.2" ctl history --since-generation $cluster_generation h3/greeter/package
+soon says "no voice for 1.2" ctl history --since-generation $cluster_generation --cob h3/greeter/package
 for_all 'version: "1.1", greeting: good morning'
 switch_cluster
 for host in h2 h3; do
@@ -290,7 +290,7 @@ step "it fails again, and all of it goes; the hosts are as before"
 for_all 'version: "1.2", greeting: good morning'
 publish_cluster
 ctl switch $cluster_generation >/dev/null 2>&1
-soon says "no voice for 1.2" ctl history --since-generation $cluster_generation h3/greeter/package
+soon says "no voice for 1.2" ctl history --since-generation $cluster_generation --cob h3/greeter/package
 on h1 rm -r $site/greeter.yaml $site/greeter.conf $site/serve.pl $site/repository
 switch_cluster
 on h3 rm /var/lib/greeter-fails

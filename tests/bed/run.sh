@@ -126,6 +126,10 @@ if wanted packages; then
     # shellcheck source=tests/bed/packages.sh
     source "$here/packages.sh"
 fi
+if wanted settings; then
+    # shellcheck source=tests/bed/settings.sh
+    source "$here/settings.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"
