@@ -22,6 +22,7 @@
 //! cause), then `object/decide.rs`, which is the protocol.
 
 mod adopt;
+mod bounds;
 mod bundle;
 pub mod canonical;
 pub mod effect;

@@ -339,7 +339,7 @@ fn num(number: Number) -> String {
     format!("#{}.{}", number.start, number.counter)
 }
 
-fn read(text: &str, here: Incarnation) -> Item {
+pub(crate) fn read(text: &str, here: Incarnation) -> Item {
     let words: Vec<&str> = text.split_whitespace().collect();
     let after = |word: &str| words.iter().position(|w| *w == word).map(|at| words[at + 1]);
     let about =

@@ -149,6 +149,11 @@ impl Daemon {
                 "the last time on record lies so far ahead of this machine's clock, which was wrong then or is now: times go on from there"
             );
         }
+        if durable.keep_possible(clock.now()) {
+            warn!(
+                "numbers on record are higher than any daemon can have come to: another host lied. They are cut down"
+            );
+        }
         let life = next_life(durable.life);
         // Before anybody can hear of it: links say it in their first words.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
@@ -343,7 +348,7 @@ fn next_life(last: Option<Incarnation>) -> Incarnation {
 /// Makes a new life durable.
 fn note_life(journal: &mut FileJournal, durable: &mut Durable, life: Incarnation, at: Time) -> Result<(), StartError> {
     let body = Body::Life(life);
-    let record = Record { at, lamport: durable.lamport + 1, generation: durable.active, body, by: None };
+    let record = Record { at, lamport: durable.lamport.saturating_add(1), generation: durable.active, body, by: None };
     let bytes = codec::encode_packed(&record)
         .map_err(|e| StartError::Record { seq: journal.last_seq() + 1, what: e.to_string() })?;
     journal.append(&bytes)?;

@@ -99,6 +99,13 @@ impl Daemon {
                 warn!(%host, items = foreign, "words in the name of other hosts' change objects are dropped{more}");
             });
         }
+        let impossible = self.engine.keep_possible(&mut received.batch, self.clock.now());
+        if impossible > 0 {
+            (0..impossible).for_each(|_| self.refused.add(Reason::Broken));
+            quiet.say(Topic::Numbers, Some(host), |more| {
+                warn!(%host, "a number that no daemon can have come to is not taken over{more}");
+            });
+        }
         let all = received.batch.items.len();
         let of_switches = received.batch.items.extract_if(.., |i| i.is_of_switches());
         // A host that is met ahead of its generation says nothing yet of where this one is to go.

@@ -38,6 +38,8 @@ pub(crate) enum Topic {
     Items,
     /// Items that came in speak for change objects of other hosts.
     ForeignItems,
+    /// Numbers that came in can't be.
+    Numbers,
     /// A generation has this host listen elsewhere.
     Moved,
     /// This host can't prove who it is.
@@ -57,6 +59,7 @@ impl Topic {
             | Topic::Name
             | Topic::Items
             | Topic::ForeignItems
+            | Topic::Numbers
             | Topic::Identity
             | Topic::Moved => Duration::from_secs(60),
         }

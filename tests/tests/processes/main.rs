@@ -20,6 +20,7 @@ mod hostile;
 mod kills;
 mod kinds;
 mod left_behind;
+mod liars;
 mod observed;
 mod orders;
 mod reach;

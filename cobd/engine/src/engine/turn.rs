@@ -35,7 +35,8 @@ impl Engine {
             Event::Back { generation, bundle, in_process, order } => {
                 self.back(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
             }
-            Event::Received(batch) => {
+            Event::Received(mut batch) => {
+                self.keep_possible(&mut batch, now);
                 self.lamport = self.lamport.max(batch.lamport);
                 self.received(batch, now);
             }
@@ -100,7 +101,7 @@ impl Engine {
         self.came_from = None;
         let send = std::mem::take(&mut self.send);
         if !send.is_empty() {
-            self.lamport += 1;
+            self.lamport = self.lamport.saturating_add(1);
         }
         Effects {
             persist,
@@ -116,7 +117,7 @@ impl Engine {
         let mut records = std::mem::take(&mut self.out.records);
         let mut generation = self.came_from.unwrap_or(self.generation);
         for record in &mut records {
-            self.lamport += 1;
+            self.lamport = self.lamport.saturating_add(1);
             if let Body::Activated(activated) = record.body {
                 generation = activated;
             }
