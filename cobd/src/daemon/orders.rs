@@ -286,6 +286,9 @@ impl Daemon {
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
         let Fetched { generation, result, aim, terms, fetch, asked } = fetched;
+        if let Aim::Go(Start::Told) = aim {
+            self.switch.told_was_fetched();
+        }
         let called_off = self.fetches.is_void(generation, fetch);
         if called_off && !matches!(aim, Aim::Go(Start::Return { .. } | Start::Onward)) {
             return self.was_called_off(generation, result.is_ok(), asked);
@@ -402,7 +405,7 @@ impl Daemon {
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
         // A way in steps is known by this, whoever wants it.
         let in_steps = goal.generation != generation;
-        let by = who.map(ToOwned::to_owned).or_else(|| self.switch.teller(start)).filter(|_| in_steps);
+        let by = who.map(ToOwned::to_owned).or_else(|| self.switch.teller(goal.generation, start)).filter(|_| in_steps);
         self.begin(&goal, start, left, who, by.as_deref());
         self.part_for(&prepared.manifest);
         self.coming = Some(prepared);

@@ -267,7 +267,7 @@ impl Daemon {
     /// A fetch has ended whose switch was called off meanwhile: it leaves no trace.
     pub(super) fn was_called_off(&mut self, generation: GenerationNumber, kept: bool, asked: Option<Asked>) {
         info!(%generation, "called off while it was fetched");
-        self.switch.not_told(generation);
+        self.switch.forget_told(|told| told == generation);
         if kept
             && self.prepared().contains(&generation)
             && let Err(error) = self.generations.forget(generation)

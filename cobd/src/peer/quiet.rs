@@ -40,6 +40,10 @@ pub(crate) enum Topic {
     ForeignItems,
     /// Numbers that came in can't be.
     Numbers,
+    /// A generation that was told of can't be gone to.
+    Told,
+    /// A withdrawal that was told of is not followed.
+    Withdrawal,
     /// A generation has this host listen elsewhere.
     Moved,
     /// This host can't prove who it is.
@@ -60,6 +64,8 @@ impl Topic {
             | Topic::Items
             | Topic::ForeignItems
             | Topic::Numbers
+            | Topic::Told
+            | Topic::Withdrawal
             | Topic::Identity
             | Topic::Moved => Duration::from_secs(60),
         }

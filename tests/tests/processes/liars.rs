@@ -5,9 +5,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use cob_tests::cluster::{Cluster, host};
+use cob_tests::processes;
 use cob_tests::stranger::{handshake, message};
 use cob_types::link::{Frame, Hello as LinkHello};
-use cob_types::message::{Hello, Incarnation, PROTOCOL};
+use cob_types::message::{Going, Hello, Incarnation, PROTOCOL};
+use cob_types::switch::SwitchPolicy;
 use cob_types::{Batch, GenerationNumber, Item};
 
 use crate::{CHECK, PATIENCE, VERSIONED, cluster};
@@ -117,4 +119,45 @@ fn a_lamport_number_from_the_end_of_all_numbers_ends_no_daemon() {
     cluster.wait_converged(two, PATIENCE);
     assert!(cluster.merged_history().iter().all(|entry| entry.lamport < 1 << 20), "{:#?}", cluster.merged_history());
     assert_eq!(cluster.log("n1").matches("no daemon can have come to").count(), 1);
+}
+
+fn going(generation: u64, round: u32) -> Item {
+    Item::Going(Going { generation: GenerationNumber(generation), policy: SwitchPolicy::default(), round })
+}
+
+#[test]
+fn a_lie_of_where_one_goes_hides_no_word_that_is_true() {
+    let (mut cluster, _) = converged();
+    cluster.kill("n2");
+    let two = publish(&mut cluster, 2);
+    cluster.switch("n1", two);
+    let is_in_two = |cluster: &Cluster, name: &str| cluster.status(name).is_some_and(|s| s.generation == Some(two));
+    cluster.until(PATIENCE, || is_in_two(&cluster, "n1"), "n1 is there");
+    cluster.kill("n1");
+    cluster.start("n2");
+    cluster.wait_answers("n2");
+    let mut liar = Liar::new(&cluster, "n2");
+    liar.say(1, vec![going(u64::MAX, 0)]);
+    cluster.until(PATIENCE, || cluster.log("n2").contains("can't be gone to yet"), "the lie is heard first");
+    cluster.start("n1");
+    cluster.wait_converged(two, PATIENCE);
+}
+
+#[test]
+fn words_of_ever_newer_generations_are_followed_up_now_and_then() {
+    let (mut cluster, _) = converged();
+    let mut liar = Liar::new(&cluster, "n1");
+    let pid = cluster.pid("n1").expect("runs");
+    let before = processes::resident_kib(pid);
+    for batch in 0..50 {
+        liar.say(1, (0..2000).map(|n| going(1_000_000 + batch * 2000 + n, 0)).collect());
+    }
+    liar.say(u64::MAX, Vec::new());
+    cluster.until(PATIENCE, || broken(&cluster, "n1") > 0, "all of it is heard");
+    let grown = processes::resident_kib(pid).saturating_sub(before);
+    assert!(grown < 24 << 10, "it has grown by {grown} KiB over {before}");
+    assert!(cluster.log("n1").len() < 20_000, "{}", cluster.log("n1").len());
+    let two = publish(&mut cluster, 2);
+    cluster.switch_all(two);
+    cluster.wait_converged(two, PATIENCE);
 }

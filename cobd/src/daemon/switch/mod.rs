@@ -10,6 +10,7 @@
 //! ```
 
 mod parting;
+mod tellers;
 mod told;
 mod watch;
 
@@ -28,8 +29,10 @@ use tracing::{error, warn};
 
 use super::{Asked, Daemon};
 use crate::generations::FetchError;
-use crate::peer::Transport as _;
+use crate::peer::{Topic, Transport as _};
 use crate::web::{RefusalKind, SwitchHow};
+
+use tellers::Tellers;
 
 /// What a generation names that can't be left.
 pub(in crate::daemon) const NO_WAY_BACK: &str = "no way back to a generation that was not withdrawn";
@@ -77,8 +80,8 @@ pub(in crate::daemon) struct SwitchWatch {
     fetching: Option<GenerationNumber>,
     /// Since when a return that the guard of this host has begun was seen to have hosts out of reach, in this life.
     cut_off: Option<Time>,
-    /// What another host has told of and is not here yet.
-    told: Option<Told>,
+    /// What other hosts have told of and is not here yet.
+    told: Tellers,
     /// When all hosts are told that this one has set out, and not only the first of them.
     tell_rest: Time,
     /// Who has asked something in this turn, in the switch that this host has settled in.
@@ -95,16 +98,6 @@ pub(in crate::daemon) struct SwitchWatch {
     failed: Vec<CobId>,
     /// Moves that were made in this turn: whose, from where, to where.
     made: Vec<(CobId, StateName, StateName)>,
-}
-
-#[derive(Debug, Clone)]
-struct Told {
-    by: HostName,
-    generation: GenerationNumber,
-    terms: Terms,
-    /// When it is tried again; never: it is being fetched.
-    at: Time,
-    pause: Span,
 }
 
 impl SwitchWatch {
@@ -134,7 +127,7 @@ impl SwitchWatch {
             due: Time(0),
             fetching: None,
             cut_off: None,
-            told: None,
+            told: Tellers::default(),
             tell_rest: Time::NEVER,
             asked_by: None,
             through: BTreeSet::new(),
@@ -171,14 +164,14 @@ impl SwitchWatch {
         self.state.withdrawn.keys().copied().collect()
     }
 
-    /// What another host has told of this generation is not followed any more.
-    pub(in crate::daemon) fn not_told(&mut self, generation: GenerationNumber) {
-        self.told = self.told.take().filter(|told| told.generation != generation);
+    /// Nothing is followed that other hosts have told of these generations; whether anything was about to be.
+    pub(in crate::daemon) fn forget_told(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
+        self.told.forget(which)
     }
 
-    /// Nothing is followed that another host has told of these generations; whether anything was about to be.
-    pub(in crate::daemon) fn forget_told(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
-        self.told.take_if(|told| which(told.generation)).is_some()
+    /// What other hosts have told of was fetched, or could not be: the next one may be.
+    pub(in crate::daemon) fn told_was_fetched(&mut self) {
+        self.told.fetched();
     }
 
     /// The generation that the host came from in the switch that it is in, or was in last.
@@ -187,9 +180,9 @@ impl SwitchWatch {
     }
 
     /// Whose word it is that a host goes by, when it is not an operator's.
-    pub(in crate::daemon) fn teller(&self, start: Start) -> Option<String> {
+    pub(in crate::daemon) fn teller(&self, goal: GenerationNumber, start: Start) -> Option<String> {
         match start {
-            Start::Told => self.told.as_ref().map(|told| format!("host {}", told.by)),
+            Start::Told => self.told.of(goal).map(|(by, _)| format!("host {by}")),
             Start::Followed => Some("its depot".to_owned()),
             Start::Return { .. } | Start::Ordered(_) | Start::Onward => None,
         }
@@ -232,8 +225,12 @@ impl Daemon {
             Start::Followed if self.switch.state.withdrawn.contains_key(&goal) => false,
             Start::Ordered(_) | Start::Followed => goal != self.goal(),
             Start::Told => {
-                let told = self.switch.told.as_ref().filter(|t| t.generation == goal);
-                told.is_some_and(|t| self.goes_when_told(goal, t.terms.round))
+                let goes = |(_, terms): (_, Terms)| self.goes_when_told(goal, terms.round);
+                let wanted = self.switch.told.of(goal).is_some_and(goes);
+                if !wanted {
+                    self.switch.told.forget(|generation| generation == goal);
+                }
+                wanted
             }
             Start::Return { left } => {
                 self.switch.fetching = None;
@@ -263,8 +260,8 @@ impl Daemon {
             Start::Onward => return,
             Start::Return { left } => (Some(left), before),
             Start::Told => {
-                let told = self.switch.told.take();
-                (None, told.map_or(Terms { policy: goal.policy, round, alone: false }, |t| t.terms))
+                let told = self.switch.told.of(to).map(|(_, terms)| terms);
+                (None, told.unwrap_or(Terms { policy: goal.policy, round, alone: false }))
             }
             Start::Followed => (None, Terms { policy: goal.policy, round, alone: false }),
             Start::Ordered(how) => {
@@ -284,6 +281,7 @@ impl Daemon {
         let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
         self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, by);
+        self.switch.told.forget(|generation| generation <= to);
         self.switch.by = who.map(ToOwned::to_owned);
         self.switch.guard = None;
         if left.is_none() {
@@ -325,14 +323,12 @@ impl Daemon {
                 warn!(%generation, %error, "the next generation on the way can't be had yet");
             }
             Start::Told => {
-                if let Some(told) = self.switch.told.as_mut().filter(|t| t.generation == generation) {
-                    if told.pause == AGAIN[0] {
-                        warn!(%generation, %error, by = %told.by, "told of a generation that can't be gone to yet");
-                    }
-                    told.at = now + told.pause;
-                    told.pause = told.pause.doubled(1, AGAIN[1]);
-                    self.switch.due = self.switch.due.min(told.at);
+                if let Some(by) = self.switch.told.failed(generation, now) {
+                    self.quiet.say(Topic::Told, Some(&by), |more| {
+                        warn!(%generation, %error, %by, "told of a generation that can't be gone to yet{more}");
+                    });
                 }
+                self.switch.due = self.switch.due.min(self.switch.told.due());
             }
         }
         if let Some(Asked { reply, .. }) = asked {

@@ -9,9 +9,10 @@ use cob_types::status::{MadeMove, SwitchStage, SwitchStatus};
 use cob_types::{Batch, GenerationNumber, HostName, Item};
 use tracing::{info, warn};
 
-use super::{AGAIN, Aim, SETTLED_AFTER, Start, Told, told_withdrawal};
+use super::tellers::Next;
+use super::{Aim, SETTLED_AFTER, Start, told_withdrawal};
 use crate::daemon::Daemon;
-use crate::peer::Transport as _;
+use crate::peer::{Topic, Transport as _};
 
 /// The shortest guard that another host's word may set.
 const TOLD_GUARD_MS: u64 = 5000;
@@ -94,16 +95,28 @@ impl Daemon {
             }
             return;
         }
-        let known = self.switch.told.as_ref().is_some_and(|t| t.generation >= generation && t.terms.round >= round);
-        if known || !self.goes_when_told(generation, round) {
-            return;
+        // Whether it is gone to is looked at when its turn comes: that reads files.
+        let is_ahead = self.engine.generation() != GenerationNumber(0) && generation > self.furthest();
+        if is_ahead {
+            policy.guard_ms = policy.guard_ms.map(|ms| ms.max(TOLD_GUARD_MS));
+            let terms = Terms { policy, round, alone: false };
+            self.switch.told.hear(host, generation, terms, self.clock.now());
         }
-        policy.guard_ms = policy.guard_ms.map(|ms| ms.max(TOLD_GUARD_MS));
-        info!(%generation, by = %host, "told of a switch");
-        let terms = Terms { policy, round, alone: false };
-        let told = Told { by: host.clone(), generation, terms, at: Time::NEVER, pause: AGAIN[0] };
-        self.switch.told = Some(told);
-        self.fetch(generation, Aim::Go(Start::Told), None);
+    }
+
+    /// Fetches what another host has told of, if it is time and this host goes there.
+    pub(super) fn follow_told(&mut self, now: Time) {
+        while let Some(Next { by, generation, round, is_news }) = self.switch.told.next(now) {
+            if self.goes_when_told(generation, round) {
+                if is_news {
+                    info!(%generation, %by, "told of a switch");
+                }
+                self.switch.told.fetches(now);
+                self.fetch(generation, Aim::Go(Start::Told), None);
+                return;
+            }
+            self.switch.told.forget(|other| other == generation);
+        }
     }
 
     /// What another host has said in the switch that it is under way in; `greets`: together with where it goes, which is
@@ -139,8 +152,9 @@ impl Daemon {
             return;
         }
         if !self.names_way_back(generation, to) {
-            warn!(%generation, %to, by = %host, "a withdrawal is not followed: no such way back is named");
-            return;
+            return self.quiet.say(Topic::Withdrawal, Some(host), |more| {
+                warn!(%generation, %to, by = %host, "a withdrawal is not followed: no such way back is named{more}");
+            });
         }
         let why = if why.contains(" (told by ") { why } else { format!("{why} (told by {host})") };
         self.withdraw(generation, to, ordered, why, None);

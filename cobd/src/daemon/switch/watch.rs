@@ -45,12 +45,7 @@ impl Daemon {
         self.hear_of_the_turn();
         self.look_at_guard(now);
         self.let_lapse(now);
-        let told = self.switch.told.as_mut().filter(|t| t.at <= now);
-        if let Some(told) = told {
-            told.at = Time::NEVER;
-            let generation = told.generation;
-            self.fetch(generation, Aim::Go(Start::Told), None);
-        }
+        self.follow_told(now);
         if self.switch.tell_rest <= now {
             self.tell_all_of_switch();
         }
@@ -98,7 +93,7 @@ impl Daemon {
     fn next_look(&self, now: Time) -> Time {
         let looks = self.switch.guard.is_some() || self.switch.cut_off.is_some();
         let guard = if looks { now + LOOK } else { Time::NEVER };
-        let told = self.switch.told.as_ref().map_or(Time::NEVER, |told| told.at);
+        let told = self.switch.told.due();
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
         told.min(guard).min(self.switch.tell_rest).min(if settles > now { settles } else { Time::NEVER })

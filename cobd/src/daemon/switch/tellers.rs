@@ -1,0 +1,208 @@
+//! What other hosts have said of where they go, until this host goes there.
+//!
+//! Of each host its last word is kept: one that lies hides no word of another. One word at a time is followed up, as that reads
+//! the depot; what can't be had is tried again with growing pauses, however often its host says something else.
+
+use std::collections::BTreeMap;
+
+use cob_engine::Time;
+use cob_engine::switch::Terms;
+use cob_engine::time::Span;
+use cob_types::{GenerationNumber, HostName};
+
+use super::AGAIN;
+
+/// A fetch that has not ended by then keeps the others from theirs no longer.
+const LONGEST: Span = Span::secs(600);
+
+/// The last words of the hosts that go somewhere.
+#[derive(Debug, Default)]
+pub(super) struct Tellers {
+    words: BTreeMap<HostName, Word>,
+    /// Words so far.
+    heard: u64,
+    /// Something is being fetched, and how long it is waited for.
+    fetching: Option<Time>,
+}
+
+#[derive(Debug, Clone)]
+struct Word {
+    generation: GenerationNumber,
+    terms: Terms,
+    /// Which word it is, of all hosts.
+    number: u64,
+    /// When it is tried.
+    at: Time,
+    pause: Span,
+    /// This one has been tried and could not be had; or one of the host before it.
+    failed: bool,
+    host_failed: bool,
+}
+
+/// A word to be followed up.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    pub(super) by: HostName,
+    pub(super) generation: GenerationNumber,
+    pub(super) round: u32,
+    /// Nobody who has said it has failed with it, or with another word, before.
+    pub(super) is_news: bool,
+}
+
+impl Tellers {
+    /// A host says where it goes, on which terms.
+    pub(super) fn hear(&mut self, host: &HostName, generation: GenerationNumber, terms: Terms, now: Time) {
+        let last = self.words.get(host);
+        if last.is_some_and(|last| (last.generation, last.terms.round) == (generation, terms.round)) {
+            return;
+        }
+        self.heard += 1;
+        // What others have failed with is not tried sooner because one more says it; nor is the next word of one that has.
+        let same = self.words.values().find(|word| word.generation == generation && word.failed);
+        let host_failed = last.is_some_and(|last| last.host_failed);
+        let (at, pause) = match (same, last.filter(|_| host_failed)) {
+            (Some(same), _) => (same.at, same.pause),
+            (None, Some(last)) => (last.at.min(now + AGAIN[0]), AGAIN[0]),
+            (None, None) => (now, AGAIN[0]),
+        };
+        let failed = same.is_some();
+        let word = Word { generation, terms, number: self.heard, at, pause, failed, host_failed };
+        self.words.insert(host.clone(), word);
+    }
+
+    /// When a word is followed up next.
+    pub(super) fn due(&self) -> Time {
+        let first = self.words.values().map(|word| word.at).min();
+        first.map_or(Time::NEVER, |first| first.max(self.fetching.unwrap_or_default()))
+    }
+
+    /// The word that is followed up now, if one is due: one that nobody has tried before those that failed, the newest
+    /// generation first.
+    pub(super) fn next(&self, now: Time) -> Option<Next> {
+        if now < self.due() {
+            return None;
+        }
+        let due = self.words.iter().filter(|(_, word)| word.at <= now);
+        let (_, word) = due.min_by_key(|(_, word)| (word.failed, std::cmp::Reverse(word.generation)))?;
+        let (by, Word { generation, terms, host_failed, failed, .. }) = self.word_of(word.generation)?;
+        let is_news = !(*failed || *host_failed);
+        Some(Next { by: by.clone(), generation: *generation, round: terms.round, is_news })
+    }
+
+    /// What was [next](Self::next) is being fetched.
+    pub(super) fn fetches(&mut self, now: Time) {
+        self.fetching = Some(now + LONGEST);
+    }
+
+    /// The fetch has ended.
+    pub(super) fn fetched(&mut self) {
+        self.fetching = None;
+    }
+
+    /// It could not be had, or not gone to. Who said it first, where that was its first try.
+    pub(super) fn failed(&mut self, generation: GenerationNumber, now: Time) -> Option<HostName> {
+        let first = self.word_of(generation).filter(|(_, word)| !word.failed).map(|(by, _)| by.clone());
+        for word in self.words.values_mut().filter(|word| word.generation == generation) {
+            (word.failed, word.host_failed) = (true, true);
+            word.at = now + word.pause;
+            word.pause = word.pause.doubled(1, AGAIN[1]);
+        }
+        first
+    }
+
+    /// Whose word it is to go to a generation, and on which terms: of those of the last round, the first who has said it.
+    pub(super) fn of(&self, generation: GenerationNumber) -> Option<(&HostName, Terms)> {
+        self.word_of(generation).map(|(host, word)| (host, word.terms))
+    }
+
+    fn word_of(&self, generation: GenerationNumber) -> Option<(&HostName, &Word)> {
+        let all = self.words.iter().filter(|(_, word)| word.generation == generation);
+        all.min_by_key(|(_, word)| (std::cmp::Reverse(word.terms.round), word.number))
+    }
+
+    /// These are not followed any more; whether there was any.
+    pub(super) fn forget(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
+        let all = self.words.len();
+        self.words.retain(|_, word| !which(word.generation));
+        self.words.len() < all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str) -> HostName {
+        HostName::new(name).expect("a name")
+    }
+
+    fn hear(tellers: &mut Tellers, name: &str, generation: u64, now: u64) {
+        tellers.hear(&host(name), GenerationNumber(generation), Terms::default(), at(now));
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time(0) + Span::secs(seconds)
+    }
+
+    /// Tries what is due, in vain: who has said it, and which.
+    fn tries(tellers: &mut Tellers, now: u64) -> Option<(String, u64)> {
+        let next = tellers.next(at(now))?;
+        tellers.fetches(at(now));
+        assert_eq!((tellers.next(at(now)), tellers.due()), (None, at(now) + LONGEST), "one at a time");
+        tellers.fetched();
+        tellers.failed(next.generation, at(now));
+        Some((next.by.to_string(), next.generation.0))
+    }
+
+    #[test]
+    fn a_word_that_leads_nowhere_hides_no_other() {
+        let mut tellers = Tellers::default();
+        hear(&mut tellers, "a0", u64::MAX, 0);
+        assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), u64::MAX)));
+        hear(&mut tellers, "n1", 2, 1);
+        assert_eq!(tellers.next(at(1)).map(|next| (next.generation.0, next.is_news)), Some((2, true)));
+        assert_eq!(tellers.of(GenerationNumber(2)), Some((&host("n1"), Terms::default())));
+    }
+
+    #[test]
+    fn who_says_ever_more_that_can_not_be_had_is_followed_up_now_and_then() {
+        let mut tellers = Tellers::default();
+        let mut tried = 0;
+        for second in 0..100 {
+            for word in 0..1000 {
+                hear(&mut tellers, "a0", 1_000_000 + second * 1000 + word, second);
+            }
+            tried += usize::from(tries(&mut tellers, second).is_some());
+        }
+        assert_eq!((tried, tellers.words.len()), (50, 1));
+    }
+
+    #[test]
+    fn what_many_say_is_tried_once_and_again_with_growing_pauses() {
+        let mut tellers = Tellers::default();
+        for number in 0..1000 {
+            hear(&mut tellers, &format!("n{number}"), 5, 0);
+        }
+        let mut tried = Vec::new();
+        for second in 0..100 {
+            hear(&mut tellers, &format!("m{second}"), 5, second);
+            while tries(&mut tellers, second).is_some() {
+                tried.push(second);
+            }
+        }
+        assert_eq!(tried, [0, 2, 6, 14, 30, 60, 90]);
+        assert_eq!(tellers.of(GenerationNumber(5)).map(|(by, _)| by.as_str()), Some("n0"), "who said it first");
+        assert!(tellers.forget(|g| g.0 <= 5) && !tellers.forget(|_| true) && tellers.due() == Time::NEVER);
+    }
+
+    #[test]
+    fn the_newest_comes_first_and_a_later_round_counts() {
+        let mut tellers = Tellers::default();
+        hear(&mut tellers, "n1", 5, 0);
+        hear(&mut tellers, "n2", 6, 0);
+        assert_eq!(tellers.next(at(0)).map(|next| next.generation.0), Some(6));
+        let again = Terms { round: 1, ..Terms::default() };
+        tellers.hear(&host("n3"), GenerationNumber(6), again, at(0));
+        assert_eq!(tellers.of(GenerationNumber(6)), Some((&host("n3"), again)));
+    }
+}
