@@ -87,6 +87,8 @@ pub struct Engine {
     pub(crate) faults: Faults,
     unsettled: usize,
     pub(crate) probing: Probing,
+    /// Words of other hosts that there was no room for.
+    pub(crate) left_out: u64,
     activated: bool,
     /// In a turn that activates a generation, the one before: what is on record before that is of this one. Where records
     /// were handed over meanwhile, the one of the last of them.
@@ -219,6 +221,7 @@ impl Engine {
             faults: Faults::default(),
             unsettled: 0,
             probing: Probing::default(),
+            left_out: 0,
             activated: false,
             came_from: None,
             runs_first: Vec::new(),
@@ -264,6 +267,12 @@ impl Engine {
     #[must_use]
     pub fn life(&self) -> Incarnation {
         self.life
+    }
+
+    /// How many switches are known to have been left before their end.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.turn
     }
 
     /// The Lamport number that what is said now carries.

@@ -91,6 +91,11 @@ impl Left {
         self.repeat.at.is_some()
     }
 
+    /// Whether somebody holds a promise of one of them.
+    pub(crate) fn knows(&self, cob: CobRef, asker: CobRef) -> bool {
+        self.find(cob, asker).is_some()
+    }
+
     fn add(&mut self, cob: CobRef, request: Request) {
         self.promised.entry(cob).or_default().insert(request.asker, request);
     }

@@ -40,6 +40,7 @@ pub mod record;
 mod recover;
 mod report;
 mod rest;
+mod room;
 pub mod route;
 pub mod sim;
 mod spec;

@@ -24,6 +24,9 @@ pub(crate) struct HostRef(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StateId(pub(crate) u32);
 
+/// What a name takes beside its letters, about.
+const AROUND: usize = 64;
+
 /// Everything mentioned.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
@@ -34,6 +37,8 @@ pub(crate) struct Names {
     host_refs: HashMap<HostName, HostRef>,
     states: Vec<StateName>,
     state_ids: HashMap<StateName, StateId>,
+    /// What all of them take, about.
+    weight: usize,
 }
 
 impl Names {
@@ -43,6 +48,7 @@ impl Names {
         }
         let host = self.host_str(id.host_str(), id);
         let r = CobRef(self.cobs.len() as u32);
+        self.weight += id.as_str().len() + AROUND;
         self.cobs.push((id.clone(), host));
         let Self { cobs, cob_refs, host_refs, .. } = self;
         let hasher = host_refs.hasher();
@@ -64,6 +70,7 @@ impl Names {
             return *r;
         }
         let r = HostRef(self.hosts.len() as u32);
+        self.weight += host.as_str().len() + AROUND;
         self.hosts.push(host.clone());
         self.host_refs.insert(host.clone(), r);
         r
@@ -81,6 +88,7 @@ impl Names {
             return *s;
         }
         let s = StateId(self.states.len() as u32);
+        self.weight += state.as_str().len() + AROUND;
         self.states.push(state.clone());
         self.state_ids.insert(state.clone(), s);
         s
@@ -108,6 +116,11 @@ impl Names {
 
     pub(crate) fn state_names(&self, set: &[StateId]) -> Vec<StateName> {
         set.iter().map(|s| self.state_name(*s).clone()).collect()
+    }
+
+    /// What the names take, in bytes, about.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight
     }
 
     pub(crate) fn cob_count(&self) -> usize {

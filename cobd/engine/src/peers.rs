@@ -9,12 +9,13 @@ use std::collections::BTreeSet;
 
 use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Refused, Request};
 use cob_types::status::Unheard;
-use cob_types::{Batch, HostName, Incarnation, Item, Number};
+use cob_types::{Batch, CobId, HostName, Incarnation, Item, Number};
 
 use crate::engine::Engine;
 use crate::names::{CobRef, HostRef};
 use crate::object::{Mail, Msg, Object, shared};
 use crate::record::{Body, OrderRecord};
+use crate::room::Room;
 use crate::time::{Span, Time};
 
 const HELLO: Span = Span::secs(1);
@@ -48,6 +49,7 @@ pub(crate) struct Peer {
     pub(crate) asked: BTreeSet<CobRef>,
     /// Words of this life and older ones are refused: an operator's word.
     pub(crate) fenced: Option<Incarnation>,
+    pub(crate) room: Room,
 }
 
 impl Peer {
@@ -163,7 +165,7 @@ impl Engine {
                 | Item::Lapsed(_)
                 | Item::Probe(_)
                 | Item::Refused(_) => {
-                    if let Some(mail) = self.as_mail(host, item) {
+                    if let Some(mail) = self.take_in(host, item, now) {
                         self.out.mail.push_back(mail);
                     }
                 }
@@ -487,13 +489,14 @@ impl Engine {
 
     /// A message of another host in small names; none when it is not one that this host may send to a
     /// change object of ours, or when it makes no sense.
-    fn as_mail(&mut self, host: HostRef, item: Item) -> Option<Mail> {
+    pub(crate) fn as_mail(&mut self, host: HostRef, item: Item) -> Option<Mail> {
+        let here = self.here;
         let names = &mut self.names;
-        // The speaker must be a change object of the sender, the listener one of ours.
-        let mut pair = |speaker: &cob_types::CobId, listener: &cob_types::CobId| {
-            let (from, to) = (names.cob(speaker), names.cob(listener));
-            let right = names.host_of(from) == host && names.host_of(to) == self.here;
-            right.then_some((from, to))
+        // The speaker must be a change object of the sender, the listener one of ours. What is not is not even remembered.
+        let mut pair = |speaker: &CobId, listener: &CobId| {
+            let is_of = |cob: &CobId, host| cob.host_str() == names.host_name(host).as_str();
+            let right = is_of(speaker, host) && is_of(listener, here);
+            right.then(|| (names.cob(speaker), names.cob(listener)))
         };
         let (from, to, msg) = match item {
             Item::Request(r) => {
@@ -546,11 +549,7 @@ impl Engine {
                 if p.path.len() > cob_types::message::MAX_PROBE_PATH {
                     return None;
                 }
-                let from = self.names.cob(p.path.last()?);
-                let to = self.names.cob(&p.to);
-                if self.names.host_of(from) != host || self.names.host_of(to) != self.here {
-                    return None;
-                }
+                let (from, to) = pair(p.path.last()?, &p.to)?;
                 let initiator = self.names.cob(&p.initiator);
                 let path = p.path.iter().map(|c| self.names.cob(c)).collect();
                 let msg = Msg::Probe {
@@ -571,9 +570,6 @@ impl Engine {
             | Item::Withdrawn(_)
             | Item::Through(_) => return None,
         };
-        if let Msg::Request { .. } = msg {
-            self.peer(host).asked.insert(to);
-        }
         Some(Mail { from, to, msg })
     }
 }

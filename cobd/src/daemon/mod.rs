@@ -16,6 +16,7 @@
 
 mod ahead;
 mod book;
+mod brakes;
 mod checks;
 mod folders;
 mod follow;
@@ -90,6 +91,8 @@ pub struct Daemon {
     quiet: Quiet,
     /// What peers said that is not theirs to say.
     refused: Refusals,
+    /// How much of what they say may leave something on record.
+    brakes: brakes::Brakes,
     /// Hosts of which nothing counts that they say, as it was told last.
     unheard: BTreeMap<HostName, Unheard>,
     /// The key of this host that is shown, or the newest that it has.

@@ -232,6 +232,7 @@ impl Daemon {
             links,
             quiet: Quiet::default(),
             refused: Refusals::default(),
+            brakes: super::brakes::Brakes::default(),
             unheard: BTreeMap::new(),
             identity: None,
             security: Security::LoopbackOnly,

@@ -106,6 +106,9 @@ impl Daemon {
                 warn!(%host, "a number that no daemon can have come to is not taken over{more}");
             });
         }
+        let (turn, now) = (self.engine.turn(), self.clock.now());
+        let held_back = self.brakes.hold_turns(&mut received.batch, turn, now);
+        self.too_much(host, held_back as u64);
         let all = received.batch.items.len();
         let of_switches = received.batch.items.extract_if(.., |i| i.is_of_switches());
         // A host that is met ahead of its generation says nothing yet of where this one is to go.
@@ -118,9 +121,22 @@ impl Daemon {
         self.asked_in_switch(&mut received.batch, greets);
         // A batch that was of switches alone concerns no change object.
         if all == 0 || !received.batch.items.is_empty() {
+            let left_out = self.engine.left_out();
             self.feed(cob_engine::Event::Received(received.batch));
+            self.too_much(host, self.engine.left_out() - left_out);
             self.note_unheard(host);
         }
+    }
+
+    /// A host says more than one that does as it should: so many of its words are left out.
+    pub(super) fn too_much(&self, host: &HostName, words: u64) {
+        if words == 0 {
+            return;
+        }
+        (0..words).for_each(|_| self.refused.add(Reason::Broken));
+        self.quiet.say(Topic::TooMuch, Some(host), |more| {
+            warn!(%host, words, "it says more than any host has to say: the rest is left out{more}");
+        });
     }
 
     /// Says once that what a host says does not count here.

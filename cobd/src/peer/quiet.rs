@@ -40,6 +40,8 @@ pub(crate) enum Topic {
     ForeignItems,
     /// Numbers that came in can't be.
     Numbers,
+    /// A host says too much.
+    TooMuch,
     /// A generation that was told of can't be gone to.
     Told,
     /// A withdrawal that was told of is not followed.
@@ -64,6 +66,7 @@ impl Topic {
             | Topic::Items
             | Topic::ForeignItems
             | Topic::Numbers
+            | Topic::TooMuch
             | Topic::Told
             | Topic::Withdrawal
             | Topic::Identity

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use cob_tests::cluster::{Cluster, host};
 use cob_tests::processes;
 use cob_tests::stranger::{handshake, message};
+use cob_types::cob::Fingerprint;
 use cob_types::link::{Frame, Hello as LinkHello};
-use cob_types::message::{Going, Hello, Incarnation, PROTOCOL};
+use cob_types::message::{Finals, Going, Hello, Incarnation, PROTOCOL, Request};
 use cob_types::switch::SwitchPolicy;
-use cob_types::{Batch, GenerationNumber, Item};
+use cob_types::{Batch, CobId, GenerationNumber, Item, Number, Rank, StateName};
 
 use crate::{CHECK, PATIENCE, VERSIONED, cluster};
 
@@ -143,6 +144,70 @@ fn a_lie_of_where_one_goes_hides_no_word_that_is_true() {
     cluster.wait_converged(two, PATIENCE);
 }
 
+/// A request of a0/x for a state that there is not.
+fn request(asker: &str, number: u64, state: &str, origin: &str) -> Item {
+    let asker = CobId::new(asker).expect("an id");
+    Item::Request(Request {
+        asker,
+        asked: CobId::new("n1/a").expect("an id"),
+        number: Number { start: 1, counter: number },
+        rev: 0,
+        set: vec![StateName::new(state).expect("a state")],
+        rank: Rank { phase: 1, generation: GenerationNumber(1), rank: 1 },
+        origin: CobId::new(origin).expect("an id"),
+        fingerprint: Some(Fingerprint([7; 16])),
+    })
+}
+
+/// The bytes that a daemon has on record.
+fn journal_bytes(cluster: &Cluster, host: &str) -> u64 {
+    let folder = cluster.path(host).join("journal");
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    files.filter_map(|file| file.ok()?.metadata().ok()).map(|of| of.len()).sum()
+}
+
+/// Has a liar say as many items as make up some mebibytes, and looks at what that leaves.
+fn flood(name: &str, make: impl Fn(u64) -> Item) {
+    let (mut cluster, _) = converged();
+    let mut liar = Liar::new(&cluster, "n1");
+    liar.say(1, vec![going(1, 0)]);
+    let pid = cluster.pid("n1").expect("runs");
+    let say = |liar: &mut Liar, from: u64| {
+        for batch in 0..20 {
+            liar.say(1, (0..2000).map(|n| make(from + batch * 2000 + n)).collect());
+        }
+    };
+    // Its memory is judged once the first have made it grow to its working size.
+    say(&mut liar, 1);
+    cluster.until(PATIENCE, || broken(&cluster, "n1") > 0, "it is counted");
+    let (before, written, log) = (processes::resident_kib(pid), journal_bytes(&cluster, "n1"), cluster.log("n1").len());
+    for more in 1..=3 {
+        say(&mut liar, 1 + more * 40_000);
+    }
+    cluster.until(PATIENCE, || broken(&cluster, "n1") > 100_000, "all of it is counted");
+    let grown = processes::resident_kib(pid).saturating_sub(before);
+    assert!(grown < 16 << 10, "{name}: it has grown by {grown} KiB over {before}");
+    let written = journal_bytes(&cluster, "n1").saturating_sub(written);
+    assert!(written < 64 << 10, "{name}: {written} bytes more on record");
+    assert!(cluster.log("n1").len() < log + 4000, "{name}: {}", &cluster.log("n1")[log..]);
+    let two = publish(&mut cluster, 2);
+    cluster.switch_all(two);
+    cluster.wait_converged(two, PATIENCE);
+}
+
+#[test]
+fn rounds_without_end_leave_little_on_record() {
+    flood("rounds", |n| going(1, u32::try_from(n).expect("a small number")));
+}
+
+#[test]
+fn turns_without_end_leave_little_on_record() {
+    flood("turns", |n| {
+        let (from, to) = (GenerationNumber(1), GenerationNumber(1));
+        Item::AskFinal(Finals { from, to, turn: n, cobs: Vec::new() })
+    });
+}
+
 #[test]
 fn words_of_ever_newer_generations_are_followed_up_now_and_then() {
     let (mut cluster, _) = converged();
@@ -157,6 +222,29 @@ fn words_of_ever_newer_generations_are_followed_up_now_and_then() {
     let grown = processes::resident_kib(pid).saturating_sub(before);
     assert!(grown < 24 << 10, "it has grown by {grown} KiB over {before}");
     assert!(cluster.log("n1").len() < 20_000, "{}", cluster.log("n1").len());
+    let two = publish(&mut cluster, 2);
+    cluster.switch_all(two);
+    cluster.wait_converged(two, PATIENCE);
+}
+
+#[test]
+fn ever_new_names_and_askers_fill_no_memory() {
+    let (mut cluster, _) = converged();
+    let mut liar = Liar::new(&cluster, "n1");
+    let pad = "x".repeat(180);
+    let mut number = 0;
+    // A few batches more than there is room for.
+    for _ in 0..170 {
+        let items = (0..1000).map(|_| {
+            number += 1;
+            request(&format!("a0/z{number}"), number, &format!("s{number}{pad}"), &format!("a0/o{number}{pad}"))
+        });
+        liar.say(1, items.collect());
+    }
+    cluster.until(PATIENCE, || broken(&cluster, "n1") > 0, "there is an end of it");
+    let pid = cluster.pid("n1").expect("runs");
+    let most = processes::resident_kib(pid);
+    assert!(most < 300 << 10, "it has grown to {most} KiB");
     let two = publish(&mut cluster, 2);
     cluster.switch_all(two);
     cluster.wait_converged(two, PATIENCE);

@@ -131,6 +131,7 @@ impl Engine {
 
     pub(crate) fn note_activation(&mut self, before: GenerationNumber) {
         self.activated = true;
+        self.make_room_for_names();
         self.came_from.get_or_insert(before);
         self.runs_first.append(&mut self.out.runs);
     }

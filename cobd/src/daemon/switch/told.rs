@@ -91,6 +91,9 @@ impl Daemon {
         if let Some(current) = current {
             if round > current.terms.round {
                 let terms = Terms { round, ..current.terms };
+                if !self.brakes.allows(host, self.clock.now()) {
+                    return self.too_much(host, 1);
+                }
                 self.note_switch(SwitchRecord::Reterm(terms), None);
             }
             return;

@@ -1,0 +1,136 @@
+//! How much one other host may have this one remember.
+//!
+//! Names are made small and never forgotten, and of each change object that asks for a lock something is kept. Both are for
+//! another host to say, so both are counted by host: what goes beyond is as if it had got lost, and is said again or not. The
+//! bounds are of the largest host that there may be, one of 100,000 change objects, and far above it.
+
+use cob_types::{CobId, Item};
+
+use crate::engine::Engine;
+use crate::names::{CobRef, HostRef};
+use crate::object::{Mail, Msg, Object};
+use crate::time::{Span, Time};
+
+/// The most that names which a host was the first to mention may weigh, in one generation: six times 100,000 of 40 letters.
+#[cfg(not(test))]
+const NAMES: usize = 64 << 20;
+#[cfg(test)]
+pub(crate) const NAMES: usize = 64 << 10;
+/// The most pairs of a change object of a host and one of ours that it has asked: 100,000 that ask ten each.
+#[cfg(not(test))]
+const PAIRS: usize = 1_000_000;
+#[cfg(test)]
+pub(crate) const PAIRS: usize = 1000;
+/// When all places are taken, it is counted at most so often who still has one.
+const COUNT: Span = Span::secs(10);
+
+/// What one host has had this one remember.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Room {
+    /// What the names weigh.
+    names: usize,
+    /// So many pairs at most: some may be gone.
+    pairs: usize,
+    counted: Time,
+}
+
+impl Engine {
+    /// How many words of other hosts were left out because there was no room for them.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Takes a word of a host in, if there is room for it.
+    pub(crate) fn take_in(&mut self, host: HostRef, item: Item, now: Time) -> Option<Mail> {
+        if self.peer(host).room.names >= NAMES && !self.knows_names_of(&item) {
+            self.left_out += 1;
+            return None;
+        }
+        let before = self.names.weight();
+        let mail = self.as_mail(host, item);
+        let more = self.names.weight() - before;
+        self.peer(host).room.names += more;
+        let mail = mail?;
+        let asks = matches!(mail.msg, Msg::Request { .. } | Msg::Release(_));
+        if asks && !self.knows_pair(mail.from, mail.to) && !self.has_place(host, now) {
+            self.left_out += 1;
+            return None;
+        }
+        if let Msg::Request { .. } = mail.msg {
+            self.peer(host).asked.insert(mail.to);
+        }
+        Some(mail)
+    }
+
+    /// A generation has its own names.
+    pub(crate) fn make_room_for_names(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.room.names = 0);
+    }
+
+    fn knows_pair(&self, asker: CobRef, asked: CobRef) -> bool {
+        match self.object(asked) {
+            Some(object) => object.has_heard_of(asker),
+            None => self.left.knows(asked, asker) || self.early.contains_key(&(asked, asker)),
+        }
+    }
+
+    fn has_place(&mut self, host: HostRef, now: Time) -> bool {
+        if self.peer(host).room.pairs >= PAIRS && self.peer(host).room.counted + COUNT <= now {
+            let pairs = self.count_pairs(host);
+            let room = &mut self.peer(host).room;
+            (room.pairs, room.counted) = (pairs, now);
+        }
+        let room = &mut self.peer(host).room;
+        let free = room.pairs < PAIRS;
+        room.pairs += usize::from(free);
+        free
+    }
+
+    fn count_pairs(&self, host: HostRef) -> usize {
+        let of_host = |asker: &CobRef| self.names.host_of(*asker) == host;
+        let here: usize = self.objects().map(|o| o.heard_of().filter(of_host).count()).sum();
+        let left = self.left.iter().filter(|(_, request)| of_host(&request.asker)).count();
+        here + left + self.early.keys().filter(|(_, asker)| of_host(asker)).count()
+    }
+
+    /// Whether everything that it names was named before.
+    fn knows_names_of(&self, item: &Item) -> bool {
+        let cob = |id: &CobId| self.names.find_cob(id).is_some();
+        match item {
+            Item::Request(r) => {
+                let states = r.set.iter().all(|state| self.names.find_state(state).is_some());
+                states && cob(&r.asker) && cob(&r.asked) && cob(&r.origin)
+            }
+            Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => {
+                cob(&a.asker) && cob(&a.asked)
+            }
+            Item::Grant(g) => cob(&g.asker) && cob(&g.asked) && self.names.find_state(&g.state).is_some(),
+            Item::Refused(r) => cob(&r.about.asker) && cob(&r.about.asked),
+            Item::Probe(p) => cob(&p.to) && cob(&p.initiator) && p.path.iter().all(cob),
+            Item::Hello(_)
+            | Item::HelloAck(_)
+            | Item::AskFinal(_)
+            | Item::Final(_)
+            | Item::Going(_)
+            | Item::Withdrawn(_)
+            | Item::Through(_) => true,
+        }
+    }
+}
+
+impl Object {
+    /// Those that ask, and of those that have asked the ones whose numbers are remembered.
+    fn heard_of(&self) -> impl Iterator<Item = CobRef> {
+        let asks = self.requests.iter().map(|r| r.asker);
+        asks.chain(self.returned.iter().map(|r| r.0).filter(|asker| self.request_ix(*asker).is_err()))
+    }
+
+    fn has_heard_of(&self, asker: CobRef) -> bool {
+        self.request_ix(asker).is_ok() || self.returned.binary_search_by_key(&asker, |r| r.0).is_ok()
+    }
+}
+
+#[cfg(test)]
+#[path = "room_test.rs"]
+mod tests;

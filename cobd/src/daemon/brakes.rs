@@ -1,0 +1,86 @@
+//! Words of other hosts that each leave something on record: of one host so many at once, and then one a second.
+//!
+//! No host that does as it should comes near it: these are later rounds and turns of switches, which people bring about. A word
+//! that is left out is as if it had got lost.
+
+use std::collections::BTreeMap;
+
+use cob_engine::Time;
+use cob_engine::time::Span;
+use cob_types::{Batch, HostName, Item};
+
+const AT_ONCE: u64 = 32;
+const EVERY: Span = Span::secs(1);
+
+/// How much each host has said.
+#[derive(Debug, Default)]
+pub(super) struct Brakes(BTreeMap<HostName, Time>);
+
+impl Brakes {
+    /// Whether one more word of a host may leave something on record.
+    pub(super) fn allows(&mut self, host: &HostName, now: Time) -> bool {
+        // When all that it has said would have been said, one after the other.
+        let until = self.0.entry(host.clone()).or_default();
+        let next = (*until).max(now) + EVERY;
+        let free = next <= now + Span(EVERY.0 * AT_ONCE);
+        if free {
+            *until = next;
+        }
+        free
+    }
+
+    /// Takes out of a batch the turns beyond the one that is known, where its host says too many. How many words that are.
+    pub(super) fn hold_turns(&mut self, batch: &mut Batch, mut known: u64, now: Time) -> usize {
+        let all = batch.items.len();
+        let from = &batch.from;
+        batch.items.retain(|item| {
+            let (Item::AskFinal(of) | Item::Final(of)) = item else { return true };
+            let allowed = of.turn <= known || self.allows(from, now);
+            if allowed {
+                known = known.max(of.turn);
+            }
+            allowed
+        });
+        all - batch.items.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::GenerationNumber;
+    use cob_types::message::{Finals, Incarnation};
+
+    use super::*;
+
+    fn host(name: &str) -> HostName {
+        HostName::new(name).expect("a name")
+    }
+
+    #[test]
+    fn some_at_once_and_then_one_a_second_of_each_host() {
+        let mut brakes = Brakes::default();
+        let mut allowed = |name: &str, second: u64| {
+            let now = Time(0) + Span::secs(1_000_000 + second);
+            (0..1000).filter(|_| brakes.allows(&host(name), now)).count() as u64
+        };
+        assert_eq!((allowed("a0", 0), allowed("n1", 0)), (AT_ONCE, AT_ONCE));
+        assert_eq!([allowed("a0", 1), allowed("a0", 1), allowed("a0", 4)], [1, 0, 3]);
+        assert_eq!(allowed("a0", 1000), AT_ONCE);
+    }
+
+    #[test]
+    fn of_turns_only_those_count_that_are_news() {
+        let mut brakes = Brakes::default();
+        let (from, to) = (GenerationNumber(1), GenerationNumber(2));
+        let item = |turn| Item::AskFinal(Finals { from, to, turn, cobs: Vec::new() });
+        let mut batch = |turns: &mut dyn Iterator<Item = u64>| {
+            let incarnation = Incarnation { id: 1, start: 1 };
+            let items = turns.map(item).collect();
+            let mut batch = Batch { from: host("a0"), incarnation, lamport: 0, items, under_way: None };
+            (brakes.hold_turns(&mut batch, 7, Time(1)), batch.items.len())
+        };
+        assert_eq!(batch(&mut (0..10_000).map(|n| n % 8)), (0, 10_000));
+        assert_eq!(batch(&mut (0..10_000).map(|_| 8)), (0, 10_000));
+        assert_eq!(batch(&mut (0..10_000).map(|n| n + 9)), (10_000 - 31, 31));
+    }
+}
