@@ -73,6 +73,7 @@ fn it_waits_for_its_promises_where_what_they_rest_on_is_wanted_back() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, observed, lock 1 <- e/e@1"]);
     b.hears("request a/a of h/x@1 #1.7");
     b.hears("grant e/e@1 to h/x #1.2 rev 0");
+    b.hears("request a/b of h/x@1 #1.8 expects another");
     assert_eq!(b.hears("probe of e/e to h/x #1.9 via e/e"), ["a: probe of e/e to a/a #1.9 via e/e h/x wide"]);
     assert_eq!(b.hears("probe of a/b to h/x #1.9 via a/b"), [""; 0], "it never goes where another wants it");
     let told = b.hears("recall h/x of e/e #1.2");

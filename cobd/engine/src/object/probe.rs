@@ -231,6 +231,11 @@ impl Object {
 
     /// A probe has arrived.
     pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) {
+        // It comes along what somebody waits for. Who has nothing to do with this one could hide the probes of others by
+        // higher numbers in their names.
+        if self.request_ix(from).is_err() && self.lock_ix(from).is_err() {
+            return;
+        }
         if probe.initiator == self.me {
             self.on_probe_home(cx, from, probe.number, &probe.path, probe.more);
             return;

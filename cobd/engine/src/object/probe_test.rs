@@ -33,12 +33,24 @@ fn one_in_conflict_probes_along_all_that_it_waits_for() {
 #[test]
 fn a_probe_is_passed_on_once_by_who_waits() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    b.hears("request a/a of h/c@1 #1.7 rank 9");
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), ["d: probe of a/a to d/d #1.9 via a/a h/c wide"]);
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), [""; 0]);
     assert_eq!(b.hears("probe of a/a to h/c #1.8 via a/a"), [""; 0]);
     b.hears("grant d/d@1 to h/c #1.2");
     // In action: whoever waits for it waits for no circle.
     assert_eq!(b.hears("probe of a/a to h/c #1.10 via a/a"), [""; 0]);
+}
+
+#[test]
+fn who_has_nothing_to_do_with_it_hides_no_probe_of_others() {
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    b.hears("request a/a of h/c@1 #1.7 rank 9");
+    b.meet("e");
+    assert_eq!(b.hears("probe of a/a to h/c #4294967295.18446744073709551615 via e/x"), [""; 0]);
+    assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), ["d: probe of a/a to d/d #1.9 via a/a h/c wide"]);
+    // Those that it waits for have to do with it as well.
+    assert_eq!(b.hears("probe of a/b to h/c #1.9 via a/b d/d"), ["d: probe of a/b to d/d #1.9 via a/b d/d h/c wide"]);
 }
 
 #[test]
@@ -121,6 +133,7 @@ fn a_wish_that_led_to_an_action_is_not_counted() {
 fn the_last_of_a_path_is_its_sender_however_long_it_is() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
     let path = |n: usize| (0..n).map(|i| format!("a/p{i}")).collect::<Vec<_>>().join(" ");
+    b.hears("request a/p31 of h/c@1 #1.7 rank 9");
     let full = format!("probe of a/a to h/c #1.9 via {}", path(32));
     assert_eq!(b.hears(&full), [format!("d: probe of a/a to d/d #1.9 via {} h/c wide", path(31))]);
 }
@@ -129,6 +142,9 @@ fn the_last_of_a_path_is_its_sender_however_long_it_is() {
 fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
     let specs: Vec<String> = (0..200).map(|i| format!("h/c{i:03}: 0 1, prefers 1, hop 0 1 <- d/d@1")).collect();
     let mut b = Bench::new(&specs.iter().map(String::as_str).collect::<Vec<_>>());
+    for i in 0..200 {
+        b.hears(&format!("request a/a of h/c{i:03}@1 #1.7 rank 9"));
+    }
     let initiator = |line: &String| line.strip_prefix("d: probe of ").map(|l| l[..6].to_owned());
     let first: Vec<String> = b.after(Span::millis(200)).iter().filter_map(initiator).collect();
     assert_eq!(first.len(), 4096 / 200, "they would take 200 steps each");
