@@ -235,6 +235,12 @@ impl Client {
         self.timeout
     }
 
+    /// How long each is given to answer an order: the daemon may have to fetch a bundle first.
+    #[must_use]
+    pub fn order_timeout(&self) -> Duration {
+        self.timeout.max(ORDER)
+    }
+
     /// Who gives the orders, as it will stand in the history.
     #[must_use]
     pub fn who(&self) -> Option<String> {
@@ -277,7 +283,7 @@ impl Client {
     /// # Errors
     /// [`AskError`]; a late answer may mean that the order was taken.
     pub async fn order<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Done, AskError> {
-        self.order_within(at, path, body, self.timeout.max(ORDER)).await
+        self.order_within(at, path, body, self.order_timeout()).await
     }
 
     /// Gives an order that may take this long.
@@ -307,7 +313,7 @@ impl Client {
         body: &B,
         limit: Option<Duration>,
     ) -> Result<Done, AskError> {
-        let limit = limit.unwrap_or(self.timeout.max(ORDER));
+        let limit = limit.unwrap_or(self.order_timeout());
         let began = Instant::now();
         if let Some(open) = open {
             let request = self.order_to(at, path, body)?;

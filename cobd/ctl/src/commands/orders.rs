@@ -3,11 +3,13 @@
 //! A daemon answers when the word is durable. Giving it again does no harm.
 
 use std::io::{self, BufRead, IsTerminal};
+use std::time::Duration;
 
 use cob_types::HostName;
 use cob_types::status::ClusterStatus;
 use cobd::web::{CobOrder, Done, HostOrder, PlainOrder, StatusOf};
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use super::{Context, leaving};
 use crate::args::{DeclareFinalArgs, FenceArgs, RetryArgs};
@@ -16,7 +18,7 @@ use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
-use crate::words::{clean, count, list};
+use crate::words::{clean, count, list, span};
 
 /// The holders of promises that are named before a fence.
 const SHOWN: usize = 12;
@@ -59,7 +61,8 @@ impl<T> Answer<T> {
 pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryArgs) -> Result<Exit, Failure> {
     let target = context.locate(&args.cob.host()).await?;
     let order = CobOrder { cob: args.cob.clone(), who: context.client.who() };
-    let done = context.client.order(&target.endpoint, "/v1/retry", &order).await?;
+    let asked = context.client.order(&target.endpoint, "/v1/retry", &order);
+    let done = patiently(context, screen, &target, asked).await?;
     if context.json {
         screen.json(&done)?;
     } else {
@@ -189,12 +192,13 @@ pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
         let found = leaving::find(context, &others, StatusOf::Restless).await?;
         Ok::<_, Failure>(found.into_iter().map(|(target, _)| target).collect())
     };
-    let (mut answers, leave) = tokio::join!(give(&context.client, &context.targets.all, path, order), found);
-    let leave: Vec<Target> = leave?;
+    let (answers, leave) =
+        tokio::join!(give(context, screen, &context.client, &context.targets.all, path, order, words), found);
+    let (mut answers, leave): (Vec<_>, Vec<Target>) = (answers?, leave?);
     // A later generation may have given the address of one of them to another host.
     let client = context.client.clone().meaning(&leave);
-    answers.extend(give(&client, &leave, path, order).await);
-    tell(context, screen, answers, words)
+    answers.extend(give(context, screen, &client, &leave, path, order, words).await?);
+    finish(context, screen, answers)
 }
 
 /// Gives an order to each, and says what each has answered.
@@ -206,53 +210,146 @@ pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     order: &B,
     words: (&str, &str),
 ) -> Result<Exit, Failure> {
-    tell(context, screen, give(&context.client, targets, path, order).await, words)
+    let answers = give(context, screen, &context.client, targets, path, order, words).await?;
+    finish(context, screen, answers)
 }
 
+/// Whom an order was given to, and what it has answered.
+type Answered = (Target, Result<Done, AskError>);
+
+/// Gives an order to each, and says what each has answered while the answers come. An order may take longer than a question:
+/// when a question would have had its answer, it is said who is waited for.
 async fn give<B: Serialize + Clone + Send + Sync + 'static>(
+    context: &Context,
+    screen: &mut Screen,
     client: &Client,
     targets: &[Target],
     path: &'static str,
     order: &B,
-) -> Vec<(Target, Result<Done, AskError>)> {
-    gather::each(targets, |target| {
-        let (client, order) = (client.clone(), order.clone());
-        async move { client.order(&target.endpoint, path, &order).await }
-    })
-    .await
+    words: (&str, &str),
+) -> Result<Vec<Answered>, Failure> {
+    let (tell, mut heard) = mpsc::channel(targets.len().max(1));
+    let places: Vec<(usize, Target)> = targets.iter().cloned().enumerate().collect();
+    let asked = gather::each(&places, |(at, target)| {
+        let (client, order, tell) = (client.clone(), order.clone(), tell.clone());
+        async move {
+            let answer = client.order(&target.endpoint, path, &order).await;
+            // Without a receiver nobody wants to know any more.
+            let _ = tell.send((at, (target, answer))).await;
+        }
+    });
+    let mut coming = Coming { json: context.json, words, answers: targets.iter().map(|_| None).collect(), late: false };
+    let (mut asked, mut patience) = (std::pin::pin!(asked), std::pin::pin!(tokio::time::sleep(client.timeout())));
+    let mut all_asked = false;
+    while coming.answers.iter().any(Option::is_none) {
+        tokio::select! {
+            Some((at, answered)) = heard.recv() => coming.take(screen, at, answered)?,
+            _ = &mut asked, if !all_asked => all_asked = true,
+            () = &mut patience, if !coming.late => coming.is_late(screen, client, targets)?,
+        }
+    }
+    Ok(coming.answers.into_iter().flatten().map(|one| one.answered).collect())
 }
 
-/// Says what each has answered.
-fn tell(
+/// Answers to an order, while they come.
+struct Coming<'w> {
+    json: bool,
+    words: (&'w str, &'w str),
+    /// By the places of the hosts.
+    answers: Vec<Option<One>>,
+    /// Whoever has not answered yet lets nobody else wait any more.
+    late: bool,
+}
+
+struct One {
+    answered: Answered,
+    told: bool,
+}
+
+impl Coming<'_> {
+    fn take(&mut self, screen: &mut Screen, at: usize, answered: Answered) -> Result<(), Failure> {
+        self.answers[at] = Some(One { answered, told: false });
+        self.tell(screen)
+    }
+
+    fn is_late(&mut self, screen: &mut Screen, client: &Client, targets: &[Target]) -> Result<(), Failure> {
+        self.late = true;
+        self.tell(screen)?;
+        let silent = targets.iter().zip(&self.answers).filter(|(_, answer)| answer.is_none());
+        let silent: Vec<_> = silent.map(|(target, _)| target.stand_in()).collect();
+        say_waits(screen, client, &silent.iter().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// Says what was not said yet: in the order of the hosts, as long as nobody is late.
+    fn tell(&mut self, screen: &mut Screen) -> Result<(), Failure> {
+        let (words, late) = (self.words, self.late);
+        let there = self.answers.iter_mut().take_while(|answer| late || answer.is_some()).flatten();
+        for one in there.filter(|one| !self.json && !one.told) {
+            one.told = true;
+            tell(screen, &one.answered, words)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says who has not answered yet.
+fn say_waits(screen: &mut Screen, client: &Client, silent: &[&HostName]) {
+    let after = |time: Duration| span(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let (now, most) = (client.timeout(), client.order_timeout());
+    if most > now {
+        screen.say(&format!(
+            "no answer after {}: waiting for {}, for {} at most",
+            after(now),
+            list(silent, 6),
+            after(most - now)
+        ));
+    }
+}
+
+/// Waits for the answer of one; when a question would have had its answer, that is said.
+async fn patiently<T>(
     context: &Context,
     screen: &mut Screen,
-    answers: Vec<(Target, Result<Done, AskError>)>,
-    (changed, unchanged): (&str, &str),
-) -> Result<Exit, Failure> {
+    target: &Target,
+    asked: impl Future<Output = Result<T, AskError>>,
+) -> Result<T, AskError> {
+    let mut asked = std::pin::pin!(asked);
+    if let Ok(answer) = tokio::time::timeout(context.client.timeout(), &mut asked).await {
+        return answer;
+    }
+    say_waits(screen, &context.client, &[&target.stand_in()]);
+    asked.await
+}
+
+/// Ends with what came of an order.
+fn finish(context: &Context, screen: &mut Screen, answers: Vec<Answered>) -> Result<Exit, Failure> {
     let exit = exit(answers.iter().map(|(_, answer)| answer));
     if context.json {
         screen.json(&Answers {
             hosts: answers.into_iter().map(|(target, answer)| Answer::new(&target, answer)).collect(),
         })?;
-        return Ok(exit);
     }
-    for (target, answer) in answers {
-        let name = match &target.name {
-            Some(name) => name.to_string(),
-            None => target.endpoint.to_string(),
-        };
-        match answer {
-            Ok(done) => screen.line(&format!("{name}: {}", told(&done, changed, unchanged)))?,
-            Err(error) => {
-                screen.problem("error", &format!("{name}: {}", error.in_a_line()));
-                let hint = error.hint();
-                if !hint.is_empty() {
-                    screen.problem("hint", &hint);
-                }
+    Ok(exit)
+}
+
+/// Says what one has answered.
+fn tell(screen: &mut Screen, (target, answer): &Answered, (changed, unchanged): (&str, &str)) -> Result<(), Failure> {
+    let name = match &target.name {
+        Some(name) => name.to_string(),
+        None => target.endpoint.to_string(),
+    };
+    match answer {
+        Ok(done) => screen.line(&format!("{name}: {}", told(done, changed, unchanged)))?,
+        Err(error) => {
+            screen.problem("error", &format!("{name}: {}", error.in_a_line()));
+            let hint = error.hint();
+            if !hint.is_empty() {
+                screen.problem("hint", &hint);
             }
         }
     }
-    Ok(exit)
+    Ok(())
 }
 
 fn exit<'a>(answers: impl Iterator<Item = &'a Result<Done, AskError>>) -> Exit {

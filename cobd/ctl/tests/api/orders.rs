@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::fake::{Daemon, cobctl, entry, failed, id, lock, name, publish, settled, state, waiting};
+use crate::fake::{
+    Daemon, cobctl, cobctl_while, entry, failed, id, lock, name, publish, settled, state, until, waiting,
+};
 use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::{CobOutcome, Ended, OutcomeOf, of_host};
 use cob_types::status::Holder;
 use cob_types::switch::OnFailure;
+use cobctl::screen::Written;
 use cobd::web::{Command, RefusalKind, SwitchHow};
 use tokio::net::TcpListener;
 
@@ -262,6 +265,29 @@ async fn a_switch_waits_no_longer_than_it_was_told() {
     assert_eq!((ran.code, orders(&n1).len()), (3, 2), "the other one went on: {ran:?}");
     assert!(ran.err.contains("waiting for n2") && ran.out.contains("n2 could not be reached"), "{ran:?}");
     assert!(began.elapsed() < limit, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_host_that_hangs_keeps_no_answer_back_and_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().to_str().expect("text");
+    let (_kept, n1) = silent().await;
+    let n2 = Daemon::tcp("n2", 6, vec![]).await;
+    publish(folder.path(), 6, &[("n1", &n1, 0), ("n2", &n2.address, 0)]);
+    for word in ["pause", "resume", "cancel", "rollback"] {
+        let args = ["--depot", depot, "--timeout", "300ms", word];
+        cobctl_while(&args, async |written: Written| {
+            eprintln!("{word}");
+            until(|| written.out().contains("n2: ") && written.err().contains("waiting for n1, for ")).await;
+            assert!(!written.out().contains("n1"), "{word}");
+        })
+        .await;
+    }
+    let args = ["--depot", depot, "--timeout", "300ms", "retry", "n1/db"];
+    cobctl_while(&args, async |written: Written| {
+        until(|| written.err().contains("waiting for n1, for ")).await;
+    })
+    .await;
 }
 
 #[tokio::test]
