@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::acceptance::{Verified, verify};
+use crate::blocking::Lost;
 use crate::config::parse_address;
 use crate::durable;
 use crate::kinds::Kinds;
@@ -124,6 +125,9 @@ pub enum FetchError {
         /// What is wrong.
         what: String,
     },
+    /// Nothing can be read now.
+    #[error("no generation can be read now: the system makes no more threads")]
+    NoThread,
     /// This host's disk.
     #[error("{}: {source}", .path.display())]
     Disk {
@@ -132,6 +136,16 @@ pub enum FetchError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+impl FetchError {
+    /// Why reading one has come to nothing.
+    pub(crate) fn lost(generation: GenerationNumber, lost: Lost) -> Self {
+        match lost {
+            Lost::NoThread => Self::NoThread,
+            Lost::Panicked => Self::Bad { generation, what: "reading it failed in an unexpected way".to_owned() },
+        }
+    }
 }
 
 /// The generations that are kept here.

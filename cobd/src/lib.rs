@@ -7,6 +7,7 @@
 //! [`permissions`] and [`process`] keep others out.
 
 pub mod acceptance;
+mod blocking;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
 
 use super::start::AbortOnDrop;
+use crate::blocking::beside;
 use crate::config::Config;
 use crate::generations::{FetchError, Generations};
 use crate::remote::Remote;
@@ -66,7 +67,7 @@ async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<Ge
     let mut trouble = Trouble::default();
     loop {
         let generations = generations.clone();
-        let newest = beside(move || generations.newest()).await;
+        let newest = read_beside(move || generations.newest()).await;
         if let Some(Some(newest)) = trouble.judge(newest)
             && tell.send(newest).await.is_err()
         {
@@ -84,7 +85,7 @@ async fn listen(remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
     let (mut known, mut rest) = (None, AGAIN[0]);
     while !tell.is_closed() {
         let (remote, after) = (remote.clone(), known);
-        let newest = beside(move || {
+        let newest = read_beside(move || {
             let newest = match after {
                 None => remote.newest(),
                 Some(after) => remote.wait(after, WAIT),
@@ -154,14 +155,11 @@ impl Again {
     }
 }
 
-/// Runs what blocks in a thread of its own.
-async fn beside<T: Send + 'static>(
+/// Looks for the newest one in a thread of its own.
+async fn read_beside<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, FetchError> + Send + 'static,
 ) -> Result<T, FetchError> {
-    let generation = GenerationNumber(0);
-    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| {
-        Err(FetchError::Bad { generation, what: "looking for the newest one failed in an unexpected way".to_owned() })
-    })
+    beside(read).await.unwrap_or_else(|lost| Err(FetchError::lost(GenerationNumber(0), lost)))
 }
 
 /// Trouble with the depot is told when it begins, when it changes, and when it ends.

@@ -13,6 +13,7 @@ use super::switch::{Aim, Start};
 use super::words::Terms;
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
+use crate::blocking::beside;
 use crate::generations::{FetchError, Prepared};
 use crate::journal::index::Query;
 use crate::kinds::{FilesAnswer, FilesQuery};
@@ -258,7 +259,7 @@ impl Daemon {
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
         tokio::spawn(async move {
-            let fetched = tokio::task::spawn_blocking(move || {
+            let fetched = beside(move || {
                 let leaving = active != GenerationNumber(0);
                 let take = |generation| {
                     if let Some(prepared) = at_hand.as_ref().filter(|p| p.manifest.generation == generation)
@@ -276,9 +277,7 @@ impl Daemon {
                 generations.fetch_ways_back(&goal.manifest);
                 Route::to(goal, active, take, |g| withdrawn.contains(&g))
             });
-            let result = fetched.await.unwrap_or_else(|_| {
-                Err(FetchError::Bad { generation, what: "reading it failed in an unexpected way".to_owned() })
-            });
+            let result = fetched.await.unwrap_or_else(|lost| Err(FetchError::lost(generation, lost)));
             // Without a receiver the daemon is ending.
             let _ = done.send(Fetched { generation, result, aim, terms, fetch, asked }).await;
         });
@@ -547,6 +546,9 @@ fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
             (RefusalKind::Conflict, "to go back, make a new generation with the older content and switch to that")
         }
         FetchError::Bad { .. } => (RefusalKind::Conflict, "make the generation again with `cobgen generate`"),
+        FetchError::NoThread => {
+            (RefusalKind::Unavailable, "look at the limits of processes and memory, and give the order again")
+        }
         FetchError::Disk { .. } => (RefusalKind::Unavailable, "look at the state folder's disk"),
     }
 }

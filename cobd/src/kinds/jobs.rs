@@ -19,6 +19,7 @@ use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
 use super::service::{LogsAnswer, LogsQuery};
 use super::{registry, service};
+use crate::blocking::{beside, beside_or_here};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
 /// Processes begun at the same time: more only wait for the same disk and processors.
@@ -572,7 +573,7 @@ impl Hands {
         }
         // Making files and executing takes a third of a millisecond, or longer on a busy disk.
         let (runner, tools, label) = (self.runner.clone(), self.tools.clone(), label.clone());
-        let started = tokio::task::spawn_blocking(move || {
+        let started = beside(move || {
             let folder = tools.own_folder(&label.cob);
             if let Some(hop) = &label.hop {
                 tools.saved().give(&label.cob, hop, &mut spec.environment);
@@ -580,11 +581,12 @@ impl Hands {
             make_folder(&folder).map_err(|source| StartError { path: folder, doing: "making its folder", source })?;
             runner.start(&spec)
         });
-        let started = started.await.expect("starting a process does not panic");
+        let started = started.await;
         drop(permit);
         match started {
-            Ok(started) => until_ended(started, &mut cancelled).await,
-            Err(error) => not_run(Exit::SpawnFailed(error.to_string())),
+            Ok(Ok(started)) => until_ended(started, &mut cancelled).await,
+            Ok(Err(error)) => not_run(Exit::SpawnFailed(error.to_string())),
+            Err(lost) => not_run(Exit::SpawnFailed(lost.to_string())),
         }
     }
 
@@ -598,12 +600,11 @@ impl Hands {
         let (last_lines, times) = (result.last_lines.clone(), (result.began_ns, result.ended_ns));
         let (tools, cob) = (self.tools.clone(), about.label.cob.clone());
         // Waits for the disk where something was saved.
-        let kept = tokio::task::spawn_blocking(move || {
+        let kept = beside_or_here(move || {
             let raw = result.saved.clone().ok().flatten();
             read(result).kept(tools.saved(), &about, raw.as_deref())
         });
-        let end = kept.await.expect("reading an end does not panic");
-        self.report(job, cob, end, last_lines, times).await;
+        self.report(job, cob, kept.await, last_lines, times).await;
     }
 
     async fn report<T: End>(
@@ -666,7 +667,7 @@ async fn asked(cancelled: &mut watch::Receiver<bool>) {
 }
 
 async fn remove(runner: Runner, job: JobId) {
-    let removed = tokio::task::spawn_blocking(move || runner.remove(job)).await;
+    let removed = beside(move || runner.remove(job)).await;
     if let Ok(Err(error)) = removed {
         warn!(%job, %error, "a job's folder could not be deleted");
     }

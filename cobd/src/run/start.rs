@@ -20,6 +20,7 @@ use super::process::{Process, Processes};
 use super::program::Program;
 use super::runner::now_ns;
 use super::secrets::{self, Opener};
+use crate::blocking::beside;
 
 /// Between two looks at the lock of a job that an earlier daemon began.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -328,11 +329,11 @@ async fn result_of(folder: PathBuf) -> JobResult {
     let mut told = false;
     loop {
         let its = folder.clone();
-        let read = tokio::task::spawn_blocking(move || match JobResult::read(&its)? {
+        let read = beside(move || match JobResult::read(&its)? {
             Some(result) => Ok(result),
             None => end_lost(&its),
         });
-        match read.await.expect("reading a result does not panic") {
+        match read.await.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
             Ok(result) => return result,
             // Taken for lost it would be done once more.
             Err(error) if !std::mem::replace(&mut told, true) => {

@@ -311,6 +311,11 @@ impl Daemon {
             Start::Ordered(_) | Start::Followed => {
                 return self.refuse_generation(generation, error, asked.map(|a| a.reply));
             }
+            Start::Return { left } if matches!(error, FetchError::NoThread) => {
+                self.switch.fetching = None;
+                self.switch.due = now + AGAIN[0];
+                warn!(%generation, %error, "the way back from {left} can't be gone yet");
+            }
             Start::Return { left } => {
                 self.switch.fetching = None;
                 error!(%generation, %error, "the way back from {left} can't be gone");

@@ -1,0 +1,93 @@
+//! Work that blocks, in threads of the runtime.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Lost {
+    /// No thread could be made.
+    #[error("the system makes no more threads")]
+    NoThread,
+    /// It has panicked.
+    #[error("it failed in an unexpected way")]
+    Panicked,
+}
+
+/// Does what blocks in a thread of its own. Whoever waits for it has an answer in any case.
+pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Lost> {
+    // Where no thread can be made the call itself panics: so there is a task around it.
+    let task = tokio::spawn(async move { tokio::task::spawn_blocking(work).await });
+    match task.await {
+        Ok(done) => done.map_err(|_| Lost::Panicked),
+        Err(_) => Err(Lost::NoThread),
+    }
+}
+
+/// The same; where no thread can be made it is done here: for what is not to be lost, and does not take long.
+pub(crate) async fn beside_or_here<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let taken = {
+        let work = work.clone();
+        move || {
+            let work = lock(&work).take();
+            work.map(|work| work())
+        }
+    };
+    let done = match beside(taken).await {
+        Ok(done) => done,
+        Err(Lost::NoThread) => {
+            let work = lock(&work).take();
+            work.map(|work| work())
+        }
+        Err(Lost::Panicked) => None,
+    };
+    done.expect("what is done beside does not panic")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    const CHILD: &str = "COB_WITHOUT_THREADS";
+    /// A stack for which there is no room.
+    const STACK: usize = 256 << 20;
+    const ROOM: u64 = 64 << 20;
+
+    #[test]
+    fn that_no_thread_can_be_made_is_an_answer() {
+        // The limit is for a whole process.
+        let child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "blocking::tests::child", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("begun");
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    }
+
+    #[test]
+    fn child() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().thread_stack_size(STACK).build().expect("made");
+        let status = std::fs::read_to_string("/proc/self/status").expect("read");
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+        let size: u64 = size.and_then(|kilobytes| kilobytes.parse().ok()).expect("a number");
+        let Rlimit { maximum, .. } = getrlimit(Resource::As);
+        let limit = |current| setrlimit(Resource::As, Rlimit { current, maximum }).expect("set");
+        limit(Some((size << 10) + ROOM));
+        assert_eq!(runtime.block_on(beside(|| 1)), Err(Lost::NoThread));
+        assert_eq!(runtime.block_on(beside_or_here(|| 3)), 3);
+        limit(maximum);
+        assert_eq!(runtime.block_on(beside(|| 2)), Ok(2));
+        assert_eq!(runtime.block_on(beside(|| panic!("it does"))), Err::<(), _>(Lost::Panicked));
+    }
+}
