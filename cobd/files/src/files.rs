@@ -14,7 +14,8 @@ use crate::attributes::Bytes;
 use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
-use crate::plan::{Past, Plan, Planner};
+use crate::plan::{Aside, Past, Plan, Planner};
+use crate::sides::Live;
 use crate::store::{Begun, Current, Frozen, Kept, KeptNode, Listing, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
 
@@ -228,6 +229,8 @@ impl Files {
         // An owner who has left the host since changes nothing about what is there.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
         let state = match (&current, plan.conflicts.is_empty()) {
+            // When it comes again users' changes of then are in the way.
+            (None, false) if self.store.set_aside(cob)?.is_some() => State::Conflict,
             (None, _) => State::Absent,
             (Some(_), false) => State::Conflict,
             (Some(_), true) if applied && in_place => State::Present,
@@ -303,15 +306,24 @@ impl Files {
     /// # Errors
     /// [`FilesError`]; every file is its old content or the new one then.
     pub fn retire(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
-        again_while_changed(|progress| self.retire_once(job, progress))
+        again_while_changed(|progress| self.retire_once(job, false, progress))
     }
 
-    fn retire_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
+    /// Takes the tree back until it is brought about again: what others have changed is set aside, where it is needed then.
+    /// What excludes what was there before stays in its place.
+    ///
+    /// # Errors
+    /// [`FilesError`]; every file is its old content or the new one then.
+    pub fn put_off(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
+        again_while_changed(|progress| self.retire_once(job, true, progress))
+    }
+
+    fn retire_once(&self, job: &Job<'_>, off: bool, progress: &mut Progress) -> Result<Applied, FilesError> {
         let Some(current) = self.store.managed(job.cob) else {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
         let disk = Disk::to_change()?;
-        let (plan, _alone) = self.plan_to_change(&disk, job, Some(&current), &For::Retiring(progress))?;
+        let (plan, _alone) = self.plan_to_change(&disk, job, Some(&current), &For::Retiring { off, progress })?;
         let aims = self.may_go_on(&plan)?;
         let first = aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty();
         let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
@@ -319,6 +331,8 @@ impl Files {
         let retired = Record {
             before: Part::New(Frozen::default()),
             applied: Part::New(Frozen::default()),
+            found: plan.in_place.clone().into(),
+            begun: plan.aside.clone().freeze(),
             ..record(job, Reason::Retired, &plan)
         };
         self.store.record_over(kept.as_ref(), retired)?;
@@ -348,6 +362,7 @@ impl Files {
         let before = Frozen::from(before);
         let first = Record {
             before: Part::New(before.clone()),
+            applied: plan.inherited.clone().map_or(Part::Same, |applied| Part::New(applied.into())),
             found: plan.found.clone().into(),
             begun: plan.begun.clone().freeze(),
             ..record(job, reason, plan)
@@ -383,9 +398,10 @@ impl Files {
         let (look, retire) = match aim {
             For::Looking { retire } => (true, *retire),
             For::Applying(_) => (false, false),
-            For::Retiring(_) => (false, true),
+            For::Retiring { .. } => (false, true),
             For::Deciding { retire } => (false, *retire),
         };
+        let off = matches!(aim, For::Retiring { off: true, .. });
         let same = look && !retire && current.is_some_and(|c| c.is_of(&wanted.spec));
         let mut past = Past::default();
         if let (Some(current), false) = (current, same) {
@@ -399,13 +415,15 @@ impl Files {
         if !same && !retire {
             self.inherit(disk, cob, wanted, &mut past)?;
         }
-        if let For::Applying(progress) | For::Retiring(progress) = aim {
+        if let For::Applying(progress) | For::Retiring { progress, .. } = aim {
             past.progress = (*progress).clone();
         }
         let choices = self.choices(cob);
         let (store, vault) = (&self.store, &*self.vault);
-        let planner = Planner { disk, store, vault, wanted, past: &past, same, retire, choices: &choices, tell: look };
+        let planner =
+            Planner { disk, store, vault, wanted, past: &past, same, retire, off, choices: &choices, tell: look };
         let mut plan = planner.plan()?;
+        plan.inherited = past.inherited.then_some(past.applied);
         if !look && let Some(error) = plan.blocked.drain(..).next() {
             return Err(error);
         }
@@ -414,15 +432,20 @@ impl Files {
 
     /// What another change object has had until now comes with what was there before it, and with what it has applied.
     fn inherit(&self, disk: &Disk, cob: &str, wanted: &Wanted, past: &mut Past) -> Result<(), FilesError> {
+        let aside = self.store.set_aside(cob)?.unwrap_or_default();
         for (path, _) in wanted.entries.iter().filter(|(_, entry)| !entry.is_implied()) {
             if past.before.contains_key(path) {
                 continue;
             }
             let found = disk.look(path)?;
+            let of_another = if matches!(found, Found::Absent) { None } else { self.store.of_another(cob, path)? };
+            if of_another.is_none() && self.take_up(&Live::new(disk, path, &found), cob, &aside, past)? {
+                continue;
+            }
             if matches!(found, Found::Absent) {
                 continue;
             }
-            let (before, applied) = match self.store.of_another(cob, path)? {
+            let (before, applied) = match of_another {
                 Some(of_another) => of_another,
                 // It is there only because something of another one is below it.
                 None if matches!(found, Found::Folder { .. }) && self.store.was_absent_for_another(path)? => {
@@ -434,7 +457,61 @@ impl Files {
             past.applied.extend(applied.map(|applied| (path.clone(), applied)));
             past.inherited = true;
         }
+        // What stays in its place, and the folders around it, belongs to it also where it is not wanted any more.
+        for (path, before) in &aside.aim {
+            let is_there = Aside::of(&aside, path).is_none_or(|aside| aside.is_in_place());
+            if let (Some(applied), true) = (aside.base.get(path), is_there)
+                && !past.before.contains_key(path)
+                && wanted.entries.get(path).is_none_or(|entry| entry.is_implied())
+                && !self.store.has_another(path, false)?
+            {
+                past.before.insert(path.clone(), before.clone());
+                past.applied.insert(path.clone(), applied.clone());
+                past.inherited = true;
+            }
+        }
         Ok(())
+    }
+
+    /// Takes up what was set aside when the tree went off, or another one that had the path. Whether anything was.
+    fn take_up(&self, live: &Live<'_>, cob: &str, own: &Begun, past: &mut Past) -> Result<bool, FilesError> {
+        let path = live.path;
+        let (aside, before) = match (Aside::of(own, path), own.aim.get(path)) {
+            (Some(aside), Some(before)) => (aside, before.clone()),
+            _ => match self.aside_of_another(live, cob)? {
+                Some(of_another) => of_another,
+                None => return Ok(false),
+            },
+        };
+        let is_gone = matches!(live.found, Found::Absent) && aside.left.node != KeptNode::Absent;
+        // Somebody has brought back what was before.
+        let is_back = aside.is_in_place() && live.is(&before.node)? && !live.is(&aside.left.node)?;
+        if is_back || is_gone && !aside.is_in_place() {
+            return Ok(false);
+        }
+        past.before.insert(path.clone(), before);
+        past.applied.insert(path.clone(), aside.base.clone());
+        if !aside.is_in_place() {
+            past.aside.insert(path.clone(), aside);
+        }
+        past.inherited = true;
+        Ok(true)
+    }
+
+    /// What another one has set aside when it went off, as long as it is what is there.
+    fn aside_of_another(&self, live: &Live<'_>, cob: &str) -> Result<Option<(Aside, Kept)>, FilesError> {
+        if !matches!(live.found, Found::File { .. } | Found::Link { .. }) {
+            return Ok(None);
+        }
+        for other in self.store.with_aside().into_iter().filter(|other| **other != *cob) {
+            let begun = self.store.set_aside(&other)?.unwrap_or_default();
+            if let (Some(aside), Some(before)) = (Aside::of(&begun, live.path), begun.aim.get(live.path))
+                && live.is(&aside.left.node)?
+            {
+                return Ok(Some((aside, before.clone())));
+            }
+        }
+        Ok(None)
     }
 
     /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes effect when the tree is
@@ -533,8 +610,8 @@ enum For<'a> {
     Looking { retire: bool },
     /// Bringing the tree about, with what an attempt before has come to.
     Applying(&'a Progress),
-    /// Taking it back, likewise.
-    Retiring(&'a Progress),
+    /// Taking it back, likewise, for good or until it comes again.
+    Retiring { off: bool, progress: &'a Progress },
     /// Deciding about its conflicts.
     Deciding { retire: bool },
 }

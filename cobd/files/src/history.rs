@@ -91,7 +91,7 @@ impl Files {
             Reason::Before => here.kept_beside(&last),
             Reason::Found => here.found_by_others(),
             Reason::Applied => here.applied_over(&last, &version.info.paths, is_pruned),
-            Reason::Retired => last.given_back(),
+            Reason::Retired => last.given_back(&here),
         };
         let name = word_of(version.info.reason);
         let mut text = String::new();
@@ -351,9 +351,10 @@ impl Parts {
         both.chain(written).chain(named).map(|path| (path, (last.newest(path), is(path)))).collect()
     }
 
-    /// What is as it was before once it has left.
-    fn given_back(&self) -> Changes<'_> {
-        self.before.iter().map(|(path, kept)| (path, (self.newest(path), Some(kept)))).collect()
+    /// What is as it was before once it has left; what is found then stays.
+    fn given_back<'a>(&'a self, here: &Self) -> Changes<'a> {
+        let back = self.before.iter().filter(|(path, _)| !here.found.contains_key(*path));
+        back.map(|(path, kept)| (path, (self.newest(path), Some(kept)))).collect()
     }
 }
 

@@ -28,7 +28,11 @@ use crate::{Choice, Vault};
 /// Differences are told up to so many bytes, all paths together.
 const MAX_TOLD: usize = 16 << 10;
 
+mod aside;
 mod leaving;
+
+pub(crate) use aside::Aside;
+use aside::Mine;
 
 /// What is to be done, and what there is to say.
 #[derive(Default)]
@@ -45,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) before: Listing,
     /// Whether it says more than is kept already.
     pub(crate) before_is_new: bool,
+    /// What was applied by who had the paths until now, where something was taken over.
+    pub(crate) inherited: Option<Listing>,
     /// Something stays as it is, because it is another change object's now: whoever is the last to leave takes it back.
     pub(crate) left_to_others: bool,
     /// What others have changed, to be kept first.
@@ -55,6 +61,11 @@ pub(crate) struct Plan {
     pub(crate) stays: Listing,
     /// What is about to be done, so that the next one knows how far this one came.
     pub(crate) begun: Begun,
+    /// What users have made of a tree that goes off: `from` is that, `base` on what it rests, `result` what is left in its place,
+    /// `aim` what was before.
+    pub(crate) aside: Begun,
+    /// What of it stays in its place.
+    pub(crate) in_place: Listing,
     /// Bytes that are held.
     held: u64,
 }
@@ -93,6 +104,19 @@ pub(crate) struct Past {
     pub(crate) progress: Progress,
     /// Some of it is of a change object that had these paths until now.
     pub(crate) inherited: bool,
+    /// What users had made of paths when the tree went off, where something else is on the disk since.
+    pub(crate) aside: BTreeMap<TreePath, Aside>,
+}
+
+/// How a path comes under the tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    /// For the first time.
+    First,
+    /// With what users had made of it before it went off.
+    Again,
+    /// It was there all the while.
+    On,
 }
 
 /// Attributes to be set, and extended ones to be taken away.
@@ -112,6 +136,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) same: bool,
     /// It leaves.
     pub(crate) retire: bool,
+    /// It does so for a while: nothing that users have made is lost, and there is nothing to decide.
+    pub(crate) off: bool,
     /// Decisions about conflicts, by their ids.
     pub(crate) choices: &'a BTreeMap<String, Choice>,
     /// Texts of differences are made.
@@ -244,16 +270,22 @@ impl Planner<'_> {
     }
 
     fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
-        let live = Live::new(self.disk, path, found);
+        let real = Live::new(self.disk, path, found);
         if let Some(error) = in_the_way(path, target, found) {
             plan.note(path, &format!("{path} is {}, {} is wanted\n", found.word(), target.word()));
             plan.blocked.push(error);
             return Ok(());
         }
-        let (base, interrupted) = self.base(path, &live)?;
+        let was = self.mine(path, target, &real)?;
+        let (base, interrupted) = match &was {
+            Some(was) => (Base::Kept(&was.base), false),
+            None => self.base(path, &real)?,
+        };
+        let mine = was.as_ref().and_then(|was| was.live(&real));
+        let live = mine.as_ref().unwrap_or(&real);
         let is_target = live.is_target(&target.node)?;
-        if !is_target && !target.implied {
-            self.tell(path, target, &live, plan)?;
+        if !real.is_target(&target.node)? && !target.implied {
+            self.tell(path, target, &real, plan)?;
         }
         let first = !self.retire && !self.same && !plan.before.contains_key(path);
         if first {
@@ -263,14 +295,16 @@ impl Planner<'_> {
         }
         // A folder has no content that could be merged; what is in it has paths of its own.
         let folder = matches!(found, Found::Folder { .. }) || target.node == TargetNode::Folder;
-        let content = if is_target || folder {
+        let content = if let Some(clash) = was.as_ref().and_then(Mine::clash) {
+            Err(clash)
+        } else if is_target || folder {
             Ok(Content::Target)
         } else {
-            self.merge_content(target, &base, interrupted, &live)?
+            self.merge_content(target, &base, interrupted, live)?
         };
         let shared = target.shared || target.reported && base.manages(&target.managed);
-        let set = self.set_back(path, target, found);
-        let (attributes, conflicts) = self.sides(path, target, &set, &base, found, shared).merge();
+        let set = self.set_back(path, target, live.found);
+        let (attributes, conflicts) = self.sides(path, target, &set, &base, live.found, shared).merge();
         if !folder || !target.implied {
             let differences = found.attributes().map(|live| target.managed.differences(live)).unwrap_or_default();
             if !differences.is_empty() && target.node != TargetNode::Absent {
@@ -281,14 +315,17 @@ impl Planner<'_> {
         let (content, attributes) = if !is_decided {
             (content.unwrap_or(Content::Live), attributes)
         } else {
-            let id = self.conflict_id(path, target, &base, &live)?;
+            let id = self.conflict_id(path, target, &base, live)?;
             // What only one side has changed is merged as ever.
             let wanted = || match conflicts.is_empty() {
                 true => attributes.clone(),
-                false => self.sides(path, target, &set, &base, found, false).merge().0,
+                false => self.sides(path, target, &set, &base, live.found, false).merge().0,
             };
             let decided = |excluded: Excluded, side| match excluded {
-                (_, Some(_)) => self.merge_for(side, target, &base, &live),
+                (_, Some(_)) => match &was {
+                    Some(was) if was.clash().is_some() => self.decide_clash(side, target, was, &real),
+                    _ => self.merge_for(side, target, &base, live),
+                },
                 (_, None) => Ok(None),
             };
             match (content, self.choices.get(&id)) {
@@ -299,6 +336,7 @@ impl Planner<'_> {
                 (Err(e), Some(Choice::Theirs)) => (decided(e, Side::Theirs)?.unwrap_or(Content::Target), wanted()),
                 (Ok(content), Some(Choice::Edited(_))) => (content, wanted()),
                 (Err(_), Some(Choice::Edited(bytes))) => (Content::Merged(bytes.clone()), wanted()),
+                (_, None) if self.off => return self.put_aside(path, target, &base, live, &real, plan),
                 (content, None) => {
                     let (what, hunks) = content.err().unwrap_or_else(|| (conflicts.join(", "), None));
                     plan.conflicts.push(Conflict { path: path.clone(), what, hunks, id });
@@ -306,10 +344,23 @@ impl Planner<'_> {
                 }
             }
         };
+        let content = match (content, &was) {
+            (Content::Live, Some(was)) if mine.is_some() => Content::Merged(was.content()),
+            (content, _) => content,
+        };
         let before = plan.steps.len();
-        self.add_step(path, target, &live, content, attributes, plan)?;
-        if plan.steps.len() > before {
-            self.keep_what_goes(path, target, &live, &base, first, plan)?;
+        self.add_step(path, target, &real, content, attributes, plan)?;
+        let changes = plan.steps.len() > before;
+        if self.off {
+            self.put_aside(path, target, &base, live, &real, plan)?;
+        }
+        if changes {
+            let comes = match &was {
+                Some(_) => Comes::Again,
+                None if first => Comes::First,
+                None => Comes::On,
+            };
+            self.keep_what_goes(path, target, &real, &base, comes, plan)?;
         } else if is_decided && !is_target && !target.secret && matches!(target.node, TargetNode::File(_)) {
             let kept = self.keep(path, found, false, plan)?;
             plan.stays.insert(path.clone(), kept);
@@ -324,7 +375,7 @@ impl Planner<'_> {
         target: &Target,
         live: &Live<'_>,
         base: &Base<'_>,
-        first: bool,
+        comes: Comes,
         plan: &mut Plan,
     ) -> Result<(), FilesError> {
         if self.same {
@@ -336,7 +387,7 @@ impl Planner<'_> {
             Base::Same | Base::None => false,
         };
         let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret) || held_secret && !target.secret;
-        if changed && !ours && !first && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
+        if changed && !ours && comes != Comes::First && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
             let kept = self.keep(path, live.found, target.secret, plan)?;
             plan.found.insert(path.clone(), kept);
         }
@@ -362,12 +413,20 @@ impl Planner<'_> {
             Found::Link { target } => KeptNode::Link(target.clone()),
             Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
         };
+        // All attributes are there only where something is set aside, or taken up again: that tells it when it is interrupted.
+        let found = live.found.attributes().filter(|_| self.off || comes == Comes::Again).map(Managed::all);
+        let written = match plan.steps.last() {
+            Some((_, Step::File { attributes, .. })) if comes == Comes::Again && !self.retire => {
+                Some(Managed::all(attributes))
+            }
+            _ => None,
+        };
         let begun = &mut plan.begun;
-        begun.from.insert(path.clone(), Kept::found(from, Managed::default()));
-        begun.result.insert(path.clone(), Kept::found(result, Managed::default()));
         if let Base::Kept(base) = base {
             begun.base.insert(path.clone(), (*base).clone());
         }
+        begun.from.insert(path.clone(), Kept::found(from, found.unwrap_or_default()));
+        begun.result.insert(path.clone(), Kept::found(result, written.unwrap_or_default()));
         Ok(())
     }
 

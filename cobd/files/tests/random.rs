@@ -105,6 +105,8 @@ fn no_line_of_a_user_is_lost_without_a_word() {
     let mut generations: Vec<BTreeMap<String, String>> = Vec::new();
     // What was applied last: the first time, what is there is not merged but kept as what was before.
     let mut managed: BTreeSet<PathBuf> = BTreeSet::new();
+    // What was there when the tree went off: it comes again with it.
+    let mut set_aside: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     for round in 0..rounds {
         // Forward to something else, or back to something that was.
         let tree = if random.chance(30) && !generations.is_empty() {
@@ -125,9 +127,13 @@ fn no_line_of_a_user_is_lost_without_a_word() {
         let wanted = wanted(&tree, "merge", folder.path());
         let before = host_files(folder.path());
         let ours = before.keys().filter(|path| managed.contains(*path));
-        let lines: BTreeMap<_, _> = ours.map(|path| (path.clone(), users(path))).collect();
+        let is_off = !set_aside.is_empty();
+        let lines: BTreeMap<_, _> = match is_off {
+            true => std::mem::take(&mut set_aside),
+            false => ours.map(|path| (path.clone(), users(path))).collect(),
+        };
         let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
-        let retire = random.chance(8);
+        let retire = random.chance(8) && !is_off;
         let said = files.check(COB, &wanted).expect("looked").state;
         let moved = if retire { files.retire(&job) } else { files.apply(&job) };
         match moved {
@@ -170,6 +176,10 @@ fn no_line_of_a_user_is_lost_without_a_word() {
                 for _ in 0..random.below(2) {
                     edit(&folder.path().join("host").join(name), &mut mark, &mut random);
                 }
+            }
+            if random.chance(20) {
+                set_aside = managed.iter().map(|path| (path.clone(), users(path))).collect();
+                files.put_off(&job).unwrap_or_else(|e| panic!("seed {seed} round {round}: {e}"));
             }
         }
         if random.chance(10) {
@@ -228,7 +238,12 @@ fn child() {
     for turn in 0.. {
         let wanted = &trees[turn % trees.len()];
         let job = Job { cob: COB, generation: turn as u64, wanted, cancelled: &AtomicBool::new(false) };
-        if turn % 5 == 4 { files.retire(&job) } else { files.apply(&job) }.expect("moved");
+        match turn % 10 {
+            4 => files.retire(&job),
+            6 | 9 => files.put_off(&job),
+            _ => files.apply(&job),
+        }
+        .expect("moved");
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cob_tests::cluster::Cluster;
+use cob_types::history::HistoryEntry;
 
 use crate::words::{cobctl, run};
 use crate::{PATIENCE, cluster};
@@ -102,6 +103,67 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
     cluster.switch_all(last);
     cluster.wait_converged(last, PATIENCE);
     assert_eq!(tree(&cluster.path("host")), before);
+}
+
+#[test]
+fn users_lines_outlive_what_moves_a_tree_off_and_on() {
+    let mut cluster = cluster(&["n1"]);
+    let root = cluster.path("host");
+    fs::create_dir_all(&root).expect("made");
+    fs::write(root.join("old.conf"), "workers 1\nlog warn\ncolour blue\nsize 7\n").expect("written");
+    let model = |cluster: &Cluster, base: u32| {
+        let text = "content: \"workers 4\\nlog warn\\ncolour blue\\nsize 7\\n\"";
+        let model = format!(
+            r#"
+security: loopback-only
+hosts: {{n1: {{address: "tcp://127.0.0.1:1"}}}}
+kinds:
+  server:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    check: {{run: "read -r have < $COB_STATE_DIR/state || have=down; case $have in down) echo down;; {base}) echo up;; *) echo outdated;; esac"}}
+    transitions:
+      - {{from: down, to: up, run: "echo {base} > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+      - {{from: outdated, to: down, run: "echo down > $COB_STATE_DIR/state"}}
+cobs:
+  n1/base: {{kind: server, content: {{version: {base}}}}}
+  n1/files:
+    kind: file-tree
+    requires: [base]
+    content: {{root: {}, manage: merge, files: {{old.conf: {{{text}}}, new.conf: {{{text}}}}}}}
+"#,
+            root.display()
+        );
+        cluster.write_model("model", &[("model.yaml", &model)])
+    };
+    let first = cluster.generate(&model(&cluster, 1));
+    cluster.bring_up(first, PATIENCE);
+    let with_mine = "workers 4\nlog warn\nmine\ncolour blue\nsize 7\n";
+    for name in ["old.conf", "new.conf"] {
+        fs::write(root.join(name), with_mine).expect("edited");
+    }
+    for base in [2, 3] {
+        let generation = cluster.generate(&model(&cluster, base));
+        cluster.switch_all(generation);
+        cluster.wait_converged(generation, PATIENCE);
+        let went_off = |cluster: &Cluster| {
+            let of_the_tree = |e: &&HistoryEntry| e.cob.as_ref().is_some_and(|cob| *cob.as_str() == *"n1/files");
+            let history = cluster.history("n1");
+            history
+                .iter()
+                .filter(of_the_tree)
+                .any(|e| e.generation == generation && e.to.as_ref().is_some_and(|to| *to.as_str() == *"absent"))
+        };
+        assert!(went_off(&cluster), "{base}");
+        for name in ["old.conf", "new.conf"] {
+            assert_eq!(fs::read_to_string(root.join(name)).expect("there"), with_mine, "{name}");
+        }
+        cluster.kill("n1");
+        cluster.start("n1");
+        cluster.wait_answers("n1");
+    }
 }
 
 #[test]

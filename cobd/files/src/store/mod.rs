@@ -87,6 +87,8 @@ struct Shared {
     stale: Mutex<BTreeSet<Vec<u8>>>,
     /// Gathered when somebody asks for the first time.
     claims: Mutex<Option<Claims>>,
+    /// The change objects that went off and have something set aside.
+    aside: Mutex<BTreeSet<Box<str>>>,
     bell: Arc<Bell>,
     /// Versions from before this time are to be forgotten, when nothing else is to be done.
     prune_before: Mutex<Option<u64>>,
@@ -139,6 +141,7 @@ impl Store {
         let writer = Writer::new(path, recorded);
         // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
         let log = Log::open(path, recorded, |numbered, place| note(&mut index, numbered, place)).map_err(io)?;
+        let aside = index.iter().filter(|(_, c)| c.has_aside()).map(|(cob, _)| cob.clone()).collect();
         let (is_left, are_stale) = (!log.waiting.is_empty(), !stale.is_empty());
         let shared = Arc::new(Shared {
             path: path.to_owned(),
@@ -150,6 +153,7 @@ impl Store {
             readers: Mutex::default(),
             stale: Mutex::new(stale),
             claims: Mutex::default(),
+            aside: Mutex::new(aside),
             bell: Arc::default(),
             prune_before: Mutex::default(),
         });
@@ -213,6 +217,7 @@ impl Store {
                             was => Ok(was),
                         };
                         note(&mut shared.index(), numbered, place);
+                        shared.note_aside(&numbered.record);
                         note_claims(&mut claims, &numbered.record, was);
                     }
                     Ok(())
@@ -260,6 +265,20 @@ impl Store {
         let Some(parts) = &current.begun else { return Ok(Begun::default()) };
         let [from, base, aim, result] = parts.each_ref().map(|part| self.listing(part));
         Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
+    }
+
+    /// What was set aside when a change object went off, if it has not come again; as [`crate::plan::Plan`] has it.
+    pub(crate) fn set_aside(&self, cob: &str) -> Result<Option<Begun>, FilesError> {
+        if !lock(&self.shared.aside).contains(cob) {
+            return Ok(None);
+        }
+        let current = self.current(cob).filter(Current::has_aside);
+        current.map(|current| self.begun(&current)).transpose()
+    }
+
+    /// The change objects that have something set aside.
+    pub(crate) fn with_aside(&self) -> Vec<Box<str>> {
+        lock(&self.shared.aside).iter().cloned().collect()
     }
 
     /// Whether nothing was at a path before some other change object came to it, and is there still. Asked on behalf of one
@@ -459,8 +478,19 @@ impl Shared {
         let new = self.write_pack(&mut writer, std::slice::from_ref(&numbered))?;
         let mut claims = lock(&self.claims);
         self.take_up(new);
+        self.note_aside(&numbered.record);
         note_claims(&mut claims, &numbered.record, Ok(was));
         Ok(())
+    }
+
+    /// A change object has something set aside by this record, or has not any more.
+    fn note_aside(&self, record: &Record) {
+        let mut aside = lock(&self.aside);
+        if record.reason == Reason::Retired && record.begun.iter().any(|part| !part.is_empty()) {
+            aside.insert(record.cob.as_str().into());
+        } else {
+            aside.remove(&*record.cob);
+        }
     }
 
     /// What was there before a change object came, as it stands until this record; none: the record says nothing of that.

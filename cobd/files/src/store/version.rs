@@ -143,6 +143,11 @@ impl Current {
         self.spec.as_ref().is_some_and(|own| own.is(spec))
     }
 
+    /// It went off, and something was set aside.
+    pub(super) fn has_aside(&self) -> bool {
+        self.reason == Reason::Retired && self.begun.is_some()
+    }
+
     /// The newest version in the repository.
     pub(super) fn last(&self) -> Option<Last> {
         Last::of(self).or_else(|| self.under.as_deref().copied())

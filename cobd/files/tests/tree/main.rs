@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
 
 mod leaving;
+mod off;
 mod shown;
 
 const COB: &str = "n1/files";
@@ -59,6 +60,14 @@ impl Bench {
 
     fn retire(&self, wanted: &Wanted) -> Result<Applied, FilesError> {
         self.retire_of(COB, wanted)
+    }
+
+    fn off(&self, wanted: &Wanted) -> Result<Applied, FilesError> {
+        self.off_of(COB, wanted)
+    }
+
+    fn off_of(&self, cob: &str, wanted: &Wanted) -> Result<Applied, FilesError> {
+        self.files.put_off(&Job { cob, generation: 2, wanted, cancelled: &AtomicBool::new(false) })
     }
 
     fn apply_to(&self, cob: &str, wanted: &Wanted) -> Result<Applied, FilesError> {

@@ -66,6 +66,8 @@ pub(super) struct Need {
     observed: bool,
     /// It is on its way out.
     leaving: bool,
+    /// It is to be there, and where it is taken back it comes again.
+    stays: bool,
     opener: Option<Opener>,
     state_dir: PathBuf,
     drifts: tokio::sync::mpsc::Sender<CobId>,
@@ -91,6 +93,7 @@ impl FileTree {
             secrets: context.secrets.clone(),
             observed: context.cob.observe,
             leaving: context.leaving,
+            stays: !context.leaving && context.cob.preferred != *"absent",
             opener: tools.opener().cloned(),
             state_dir: tools.state_dir().to_owned(),
             drifts: tools.drifts().clone(),
@@ -399,7 +402,7 @@ impl Need {
             lock(&self.shared.drifted).remove(&self.cob);
             if !up {
                 self.shared.watch.forget(&self.cob);
-                let done = files.retire(&job)?;
+                let done = if self.stays { files.put_off(&job) } else { files.retire(&job) }?;
                 self.forget_patch()?;
                 return Ok(done);
             }

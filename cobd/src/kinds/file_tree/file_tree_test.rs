@@ -91,6 +91,30 @@ async fn a_patch_goes_with_its_tree() {
 }
 
 #[tokio::test]
+async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
+    let mut bench = Bench::new();
+    let path = bench.path("host/x.conf");
+    let text = serde_json::json!({"manage": "merge", "files": {path.to_str().expect("text"): {"content": "one\n"}}});
+    let mut context = bench.context(&file_tree(), &text.to_string());
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    fs::write(&path, "one\nmine\n").expect("edited");
+    assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
+    assert_eq!(bench.state(&context).await, "absent");
+    bench.return_of_the_daemon();
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    assert_eq!(fs::read_to_string(&path).expect("read"), "one\nmine\n");
+    // For good it goes where it leaves the model, and where the model has it absent.
+    for leaving in [true, false] {
+        context.leaving = leaving;
+        let mut cob = (*context.cob).clone();
+        cob.preferred = state(if leaving { "present" } else { "absent" });
+        context.cob = Arc::new(cob);
+        let why = reason(bench.transition(&context, "present", "absent").await);
+        assert!(why.contains("was changed here, and is to go"), "{why}");
+    }
+}
+
+#[tokio::test]
 async fn a_secret_is_in_its_file_and_nowhere_else() {
     let mut bench = Bench::new();
     let key = cob_trust::SecretKey::from_seed(&[7; 32]);

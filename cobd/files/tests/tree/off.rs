@@ -1,0 +1,255 @@
+//! A tree that goes off and comes again, while it stays in the model: what users have made of its files comes with it.
+
+use super::*;
+
+const BEFORE: &str = "workers 1\nlog warn\ncolour blue\nsize 7\n";
+const OURS: &str = "workers 4\nlog warn\ncolour blue\nsize 7\n";
+const WITH_MINE: &str = "workers 4\nlog warn\ncolour blue\nmine\nsize 7\n";
+
+impl Bench {
+    fn shared(&self, text: &str) -> Wanted {
+        self.one(text, r#", "manage": "merge""#)
+    }
+
+    /// The tree is there, over what was before, and a user has made something of it.
+    fn with(&self, before: Option<&str>, mine: &str) -> Wanted {
+        if let Some(text) = before {
+            self.write("x.conf", text);
+        }
+        let wanted = self.shared(OURS);
+        self.apply(&wanted).expect("applied");
+        self.write("x.conf", mine);
+        wanted
+    }
+
+    fn now(&self) -> Option<String> {
+        fs::read_to_string(self.host("x.conf")).ok()
+    }
+}
+
+#[test]
+fn a_user_s_line_is_there_again_when_the_tree_is() {
+    // Merged with what was before; in its place, where there was nothing; where it touches what the model has changed.
+    let touches = "workers 4\nmine\nlog warn\ncolour blue\nsize 7\n";
+    let merged = "workers 1\nlog warn\ncolour blue\nmine\nsize 7\n";
+    for (before, mine, off) in
+        [(Some(BEFORE), WITH_MINE, merged), (None, WITH_MINE, WITH_MINE), (Some(BEFORE), touches, touches)]
+    {
+        let mut bench = Bench::new();
+        let wanted = bench.with(before, mine);
+        for _ in 0..3 {
+            bench.off(&wanted).expect("there is nothing to decide");
+            assert_eq!(bench.now().as_deref(), Some(off));
+            bench.again();
+            assert_eq!(bench.state(&wanted), State::Absent);
+            bench.apply(&wanted).expect("applied");
+            assert_eq!((bench.read("x.conf").as_str(), bench.state(&wanted)), (mine, State::Present));
+        }
+        // And with another text of the model.
+        bench.off(&wanted).expect("off");
+        let next = bench.shared(&OURS.replace("size 7", "size 7\nport 80"));
+        let both = mine.replace("size 7", "size 7\nport 80");
+        if before.is_none() || mine == touches {
+            bench.apply(&next).expect("applied");
+            assert_eq!(bench.read("x.conf"), both);
+        }
+    }
+}
+
+#[test]
+fn what_a_user_has_brought_back_of_before_stays_his() {
+    let mut bench = Bench::new();
+    let wanted = bench.with(Some(BEFORE), BEFORE);
+    bench.off(&wanted).expect("off");
+    bench.again();
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(bench.read("x.conf"), BEFORE);
+    let mine = BEFORE.replace("size 7", "size 8");
+    bench.write("x.conf", &mine);
+    bench.off(&wanted).expect("off");
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(bench.read("x.conf"), mine);
+}
+
+#[test]
+fn what_is_changed_while_the_tree_is_off_is_merged_too() {
+    for before in [Some(BEFORE), None] {
+        let bench = Bench::new();
+        let wanted = bench.with(before, WITH_MINE);
+        bench.off(&wanted).expect("off");
+        bench.write("x.conf", &format!("{}since\n", bench.read("x.conf")));
+        bench.apply(&wanted).expect("applied");
+        assert_eq!(bench.read("x.conf"), format!("{WITH_MINE}since\n"));
+        assert_eq!(bench.state(&wanted), State::Present);
+    }
+}
+
+#[test]
+fn what_excludes_what_was_set_aside_is_a_conflict_to_be_decided() {
+    for (choice, workers) in [(Choice::Ours, 2), (Choice::Theirs, 4)] {
+        let bench = Bench::new();
+        let wanted = bench.with(Some(BEFORE), WITH_MINE);
+        bench.off(&wanted).expect("off");
+        bench.write("x.conf", &bench.read("x.conf").replace("mine", "mine, since").replace("workers 1", "workers 2"));
+        let error = bench.apply(&wanted).map(drop).expect_err("both are a user's");
+        assert!(matches!(error, FilesError::Conflict(_)), "{error}");
+        assert_eq!(bench.state(&wanted), State::Conflict);
+        bench.files.resolve(COB, &wanted, false, None, None, &choice).expect("decided");
+        bench.apply(&wanted).expect("decided");
+        let comes = format!("workers {workers}\nlog warn\ncolour blue\nmine, since\nsize 7\n");
+        assert_eq!(bench.read("x.conf"), comes, "{choice:?}");
+        assert_eq!(bench.state(&wanted), State::Present);
+    }
+}
+
+#[test]
+fn a_tree_that_was_off_leaves_what_was_before() {
+    for before in [Some(BEFORE), None] {
+        let mut bench = Bench::new();
+        let wanted = bench.with(before, WITH_MINE);
+        bench.off(&wanted).expect("off");
+        bench.again();
+        bench.apply(&wanted).expect("applied");
+        if before.is_none() {
+            let error = bench.retire(&wanted).map(drop).expect_err("for good is another thing");
+            assert!(matches!(error, FilesError::Conflict(_)), "{error}");
+        }
+        bench.write("x.conf", OURS);
+        bench.retire(&wanted).expect("retired");
+        assert_eq!(bench.now().as_deref(), before);
+        // It was given back whole: nothing is left over for the next time.
+        bench.apply(&wanted).expect("applied");
+        assert_eq!(bench.read("x.conf"), OURS);
+    }
+}
+
+#[test]
+fn folders_of_what_stays_in_its_place_go_with_it() {
+    let mut bench = Bench::new();
+    let before = snapshot(&bench.host(""));
+    let wanted = |name: &str| {
+        bench.wanted(&format!(r#"{{"files": {{"@/a/b/{name}": {{"content": "ours\n"}}}}, "manage": "merge"}}"#))
+    };
+    let (one, other) = (wanted("x"), wanted("y"));
+    bench.apply(&one).expect("applied");
+    bench.write("a/b/x", "ours\nmine\n");
+    bench.off(&one).expect("off");
+    assert_eq!(bench.read("a/b/x"), "ours\nmine\n");
+    bench.again();
+    // It is the tree's, and can't go while a user's line is in it.
+    let error = bench.apply(&other).map(drop).expect_err("it leaves");
+    assert!(matches!(error, FilesError::Conflict(_)), "{error}");
+    bench.write("a/b/x", "ours\n");
+    bench.apply(&other).expect("applied");
+    assert!(!bench.host("a/b/x").exists());
+    bench.retire(&other).expect("retired");
+    assert_eq!(snapshot(&bench.host("")), before);
+}
+
+#[test]
+fn a_mode_that_a_user_has_set_is_there_again() {
+    let bench = Bench::new();
+    bench.write("x.conf", "before\n");
+    let wanted = bench.wanted(r#"{"files": {"@/x.conf": {"content": "ours\n", "mode": "0640"}}, "manage": "merge"}"#);
+    let mode = || fs::metadata(bench.host("x.conf")).expect("there").permissions().mode() & 0o7777;
+    bench.apply(&wanted).expect("applied");
+    fs::set_permissions(bench.host("x.conf"), fs::Permissions::from_mode(0o600)).expect("set");
+    bench.off(&wanted).expect("off");
+    bench.apply(&wanted).expect("applied");
+    assert_eq!((bench.read("x.conf").as_str(), mode()), ("ours\n", 0o600));
+}
+
+#[test]
+fn a_change_that_is_reported_stays_over_it() {
+    let mut bench = Bench::new();
+    bench.write("x.conf", "before\n");
+    let wanted = bench.one("ours\n", r#", "on_drift": "report""#);
+    bench.apply(&wanted).expect("applied");
+    bench.write("x.conf", "theirs\n");
+    bench.off(&wanted).expect("off");
+    assert_eq!(bench.read("x.conf"), "before\n");
+    bench.again();
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(bench.read("x.conf"), "theirs\n");
+    bench.off(&wanted).expect("off");
+    bench.apply(&bench.one("new\n", r#", "on_drift": "report""#)).expect("the model has changed it");
+    assert_eq!(bench.read("x.conf"), "new\n");
+}
+
+#[test]
+fn a_user_s_lines_stay_in_a_file_of_several_that_go_off() {
+    for a_first in [true, false] {
+        let mut bench = Bench::new();
+        let (a, b) = (bench.shared(OURS), bench.shared(&OURS.replace("size 7", "size 8")));
+        bench.write("x.conf", BEFORE);
+        bench.apply_to("n1/a", &a).expect("applied");
+        bench.write("x.conf", "mine\n\n\nworkers 4\nlog warn\ncolour blue\nsize 7\n");
+        bench.apply_to("n1/b", &b).expect("applied");
+        assert!(bench.read("x.conf").contains("mine") && bench.read("x.conf").contains("size 8"));
+        bench.off_of("n1/a", &a).expect("off");
+        bench.off_of("n1/b", &b).expect("off");
+        bench.again();
+        // Whichever comes, and whether the other one does.
+        let (cob, wanted) = if a_first { ("n1/a", &a) } else { ("n1/b", &b) };
+        bench.apply_to(cob, wanted).expect("applied");
+        let text = bench.read("x.conf");
+        assert!(text.starts_with("mine\n") && text.contains("workers 4"), "{text}");
+    }
+}
+
+/// Bringing about is killed before the file is in its place, and after.
+#[test]
+fn what_was_set_aside_outlives_moves_that_do_not_end() {
+    let obstructed = |bench: &Bench, wanted: &Wanted, off: bool| {
+        let obstacle = bench.host(".zzz.cob-new");
+        fs::create_dir(&obstacle).expect("made");
+        let moved = if off { bench.off(wanted) } else { bench.apply(wanted) };
+        let error = moved.map(drop).expect_err("one can't be written");
+        assert!(matches!(error, FilesError::Disk { .. }), "{error}");
+        fs::remove_dir(obstacle).expect("removed");
+    };
+    // With so many others they are put into their places in several goes, and x.conf is among the first; zz.conf is not.
+    for name in ["x.conf", "zz.conf"] {
+        let mut bench = Bench::new();
+        let many: String = (0..1100).map(|n| format!(r#""@/new/{n:04}": {{"content": "new\n"}}, "#)).collect();
+        let item = |text: &str| format!(r#""@/{name}": {{"content": {}, "manage": "merge"}}"#, serde_json::json!(text));
+        let few = bench.wanted(&format!(r#"{{"files": {{{}}}}}"#, item(OURS)));
+        let all = |text: &str| {
+            let text = format!(r#"{{"files": {{{many}{}, "@/zzz": {{"content": "z\n"}}}}}}"#, item(text));
+            bench.wanted(&text)
+        };
+        let (all, next) = (all(OURS), all(&OURS.replace("workers 4", "workers 5")));
+        bench.write(name, BEFORE);
+        bench.write("zzz", "before\n");
+        bench.apply(&few).expect("applied");
+        bench.write(name, WITH_MINE);
+        bench.off(&few).expect("off");
+        for wanted in [&all, &next] {
+            obstructed(&bench, wanted, false);
+            bench.again();
+        }
+        bench.apply(&next).expect("applied");
+        let mine = WITH_MINE.replace("workers 4", "workers 5");
+        assert_eq!(bench.read(name), mine);
+        // On its way off, and then it comes all the same; or goes on.
+        for goes_on in [false, true] {
+            obstructed(&bench, &next, true);
+            bench.again();
+            if goes_on {
+                bench.off(&next).expect("off");
+            }
+            bench.apply(&next).expect("applied");
+            assert_eq!(bench.read(name), mine);
+        }
+        // It is killed while it comes, and goes off again.
+        bench.off(&next).expect("off");
+        obstructed(&bench, &next, false);
+        bench.again();
+        bench.off(&next).expect("off");
+        bench.apply(&next).expect("applied");
+        assert_eq!(bench.read(name), mine);
+        bench.write(name, &OURS.replace("workers 4", "workers 5"));
+        bench.retire(&next).expect("retired");
+        assert_eq!(bench.read(name), BEFORE);
+    }
+}
