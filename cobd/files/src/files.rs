@@ -438,7 +438,12 @@ impl Files {
                 continue;
             }
             let found = disk.look(path)?;
-            let of_another = if matches!(found, Found::Absent) { None } else { self.store.of_another(cob, path)? };
+            let of_another = match found {
+                Found::Absent => None,
+                Found::File { .. } | Found::Folder { .. } | Found::Link { .. } | Found::Other => {
+                    self.store.of_another(cob, path)?
+                }
+            };
             if of_another.is_none() && self.take_up(&Live::new(disk, path, &found), cob, &aside, past)? {
                 continue;
             }

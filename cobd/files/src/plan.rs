@@ -108,15 +108,15 @@ pub(crate) struct Past {
     pub(crate) aside: BTreeMap<TreePath, Aside>,
 }
 
-/// How a path comes under the tree.
+/// How a path comes to be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comes {
-    /// For the first time.
+    /// Nothing is kept of it.
     First,
-    /// With what users had made of it before it went off.
+    /// With what was set aside when its tree went off.
     Again,
-    /// It was there all the while.
-    On,
+    /// In any other way.
+    Other,
 }
 
 /// Attributes to be set, and extended ones to be taken away.
@@ -355,10 +355,10 @@ impl Planner<'_> {
             self.put_aside(path, target, &base, live, &real, plan)?;
         }
         if changes {
-            let comes = match &was {
-                Some(_) => Comes::Again,
-                None if first => Comes::First,
-                None => Comes::On,
+            let comes = match (first, &was) {
+                (true, _) => Comes::First,
+                (false, Some(_)) => Comes::Again,
+                (false, None) => Comes::Other,
             };
             self.keep_what_goes(path, target, &real, &base, comes, plan)?;
         } else if is_decided && !is_target && !target.secret && matches!(target.node, TargetNode::File(_)) {

@@ -277,7 +277,6 @@ async fn a_host_that_hangs_keeps_no_answer_back_and_is_named() {
     for word in ["pause", "resume", "cancel", "rollback"] {
         let args = ["--depot", depot, "--timeout", "300ms", word];
         cobctl_while(&args, async |written: Written| {
-            eprintln!("{word}");
             until(|| written.out().contains("n2: ") && written.err().contains("waiting for n1, for ")).await;
             assert!(!written.out().contains("n1"), "{word}");
         })
