@@ -78,6 +78,8 @@ pub(in crate::daemon) struct SwitchWatch {
     due: Time,
     /// What is on its way because of a return, or of a step.
     fetching: Option<GenerationNumber>,
+    /// One that could not be had is not asked for again before this time.
+    again: Option<(GenerationNumber, Time)>,
     /// Since when a return that the guard of this host has begun was seen to have hosts out of reach, in this life.
     cut_off: Option<Time>,
     /// What other hosts have told of and is not here yet.
@@ -126,6 +128,7 @@ impl SwitchWatch {
             guard: None,
             due: Time(0),
             fetching: None,
+            again: None,
             cut_off: None,
             told: Tellers::default(),
             tell_rest: Time::NEVER,
@@ -313,7 +316,7 @@ impl Daemon {
             }
             Start::Return { left } if matches!(error, FetchError::NoThread) => {
                 self.switch.fetching = None;
-                self.switch.due = now + AGAIN[0];
+                self.switch.again = Some((generation, now + AGAIN[0]));
                 warn!(%generation, %error, "the way back from {left} can't be gone yet");
             }
             Start::Return { left } => {
@@ -324,7 +327,7 @@ impl Daemon {
             }
             Start::Onward => {
                 self.switch.fetching = None;
-                self.switch.due = now + AGAIN[1];
+                self.switch.again = Some((generation, now + AGAIN[1]));
                 warn!(%generation, %error, "the next generation on the way can't be had yet");
             }
             Start::Told => {

@@ -84,7 +84,9 @@ impl Daemon {
     }
 
     fn get(&mut self, generation: GenerationNumber, start: Start) {
-        if self.switch.fetching != Some(generation) {
+        let now = self.clock.now();
+        let rests = self.switch.again.is_some_and(|(which, at)| which == generation && at > now);
+        if self.switch.fetching != Some(generation) && !rests {
             self.switch.fetching = Some(generation);
             self.fetch(generation, Aim::Go(start), None);
         }
@@ -94,9 +96,10 @@ impl Daemon {
         let looks = self.switch.guard.is_some() || self.switch.cut_off.is_some();
         let guard = if looks { now + LOOK } else { Time::NEVER };
         let told = self.switch.told.due();
+        let again = self.switch.again.map_or(Time::NEVER, |(_, at)| if at > now { at } else { Time::NEVER });
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
-        told.min(guard).min(self.switch.tell_rest).min(if settles > now { settles } else { Time::NEVER })
+        told.min(guard).min(again).min(self.switch.tell_rest).min(if settles > now { settles } else { Time::NEVER })
     }
 
     /// Those that have given up, and moves that can't be taken back.
