@@ -1,6 +1,6 @@
-//! Words that all programs say alike: counts, and what is wrong with the form of a text.
+//! Words that all programs say alike: counts, what is wrong with the form of a text, and texts that are safe to show.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// `1 host`, `2 hosts`, `0 entries`.
 #[must_use]
@@ -43,6 +43,25 @@ pub fn join(parts: &[String], word: &str) -> String {
         [one] => one.clone(),
         [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
     }
+}
+
+/// Several lines of text that are safe to show: what a terminal would obey is spelled out.
+#[must_use]
+pub fn clean_lines(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if is_hostile(c) && c != '\n' && c != '\t' {
+            let _ = write!(shown, "{}", c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
+}
+
+/// Control characters, and those that turn the direction of what follows.
+#[must_use]
+pub fn is_hostile(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What a reader of JSON or TOML says of a text, without the names that types have inside our programs:

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use cob_types::words::count;
+use cob_types::words::{clean_lines, count};
 use serde_json::json;
 
 use crate::draft::Place;
@@ -216,20 +216,20 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, colour: bool) -> St
             Severity::Error => paint.red("error"),
             Severity::Warning => paint.yellow("warning"),
         };
-        let _ = writeln!(out, "{head}: {}", paint.bold(&spelled(&diagnostic.message)));
+        let _ = writeln!(out, "{head}: {}", paint.bold(&clean_lines(&diagnostic.message)));
         if let Some(place) = &diagnostic.place {
-            let _ = writeln!(out, "  {} {}", paint.blue("-->"), spelled(&shown(place)));
+            let _ = writeln!(out, "  {} {}", paint.blue("-->"), clean_lines(&shown(place)));
             excerpt(&mut out, place, sources, &paint);
         }
         for (place, text) in &diagnostic.notes {
-            let _ = writeln!(out, "  {} {}", paint.blue("note:"), spelled(text));
+            let _ = writeln!(out, "  {} {}", paint.blue("note:"), clean_lines(text));
             if let Some(place) = place {
-                let _ = writeln!(out, "  {} {}", paint.blue("-->"), spelled(&shown(place)));
+                let _ = writeln!(out, "  {} {}", paint.blue("-->"), clean_lines(&shown(place)));
                 excerpt(&mut out, place, sources, &paint);
             }
         }
         if let Some(help) = &diagnostic.help {
-            let _ = writeln!(out, "  {} {}", paint.green("help:"), spelled(help));
+            let _ = writeln!(out, "  {} {}", paint.green("help:"), clean_lines(help));
         }
     }
     out
@@ -265,20 +265,6 @@ pub fn to_json(diagnostics: &[Diagnostic]) -> serde_json::Value {
 #[must_use]
 pub fn shown(place: &Place) -> String {
     format!("{}:{}:{}", place.file.display(), place.line, place.column)
-}
-
-/// A text in which what a terminal would obey is spelled out: names of a model and of its files may hold it.
-fn spelled(text: &str) -> String {
-    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().fold(String::with_capacity(text.len()), |mut spelled, c| {
-        if steers(c) || turns(c) {
-            let _ = write!(spelled, "{}", c.escape_unicode());
-        } else {
-            spelled.push(c);
-        }
-        spelled
-    })
 }
 
 /// The line of a place with a caret below the column; of a long line only the part around it.

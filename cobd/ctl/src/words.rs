@@ -11,7 +11,7 @@ use cob_types::status::{
     CobStatus, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
 };
 use cob_types::words::join;
-pub use cob_types::words::{count, list, list_and};
+pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and};
 
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;
@@ -119,24 +119,6 @@ pub fn clean_to(text: &str, longest: usize) -> String {
         }
     }
     shown
-}
-
-/// Several lines of text that are safe to show.
-#[must_use]
-pub fn clean_lines(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
-        if is_hostile(c) && c != '\n' && c != '\t' {
-            let _ = write!(shown, "{}", c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-        shown
-    })
-}
-
-/// Control characters, and those that turn the direction of what follows.
-fn is_hostile(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// How much of a host may be moved at a time, where an operator has limited it.

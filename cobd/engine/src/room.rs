@@ -127,7 +127,7 @@ impl Object {
     }
 
     fn has_heard_of(&self, asker: CobRef) -> bool {
-        self.request_ix(asker).is_ok() || self.returned.binary_search_by_key(&asker, |r| r.0).is_ok()
+        self.request_ix(asker).is_ok() || self.returned_up_to(asker).is_some()
     }
 }
 

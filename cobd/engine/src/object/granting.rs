@@ -112,7 +112,7 @@ impl Object {
         }
     }
 
-    fn returned_up_to(&self, asker: CobRef) -> Option<Number> {
+    pub(crate) fn returned_up_to(&self, asker: CobRef) -> Option<Number> {
         self.returned.binary_search_by_key(&asker, |r| r.0).ok().map(|i| self.returned[i].1)
     }
 
