@@ -75,14 +75,22 @@ pub async fn cluster_of(client: &Client, targets: &[Target], of: StatusOf) -> Cl
 /// The status of one target; if it can't be had, one that says why. Daemons of the version before tell of all change
 /// objects, whichever are asked for.
 pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatus {
+    match ask(client, target, of).await {
+        Ok(status) => own_status(target, status),
+        Err(error) => unreachable(target.stand_in(), why_silent(&error)),
+    }
+}
+
+/// What whoever is at a target tells as its status.
+///
+/// # Errors
+/// [`AskError`].
+pub async fn ask(client: &Client, target: &Target, of: StatusOf) -> Result<HostStatus, AskError> {
     let path = match of {
         StatusOf::All => "/v1/status".to_owned(),
         StatusOf::Restless => format!("/v1/status?cobs=restless&waiting={MOST_WAITING}"),
     };
-    match client.get::<HostStatus>(&target.endpoint, &path).await {
-        Ok(status) => own_status(target, status),
-        Err(error) => unreachable(target.stand_in(), why_silent(&error)),
-    }
+    client.get(&target.endpoint, &path).await
 }
 
 /// What a target has told as its status; if it is not its own, one that says why.

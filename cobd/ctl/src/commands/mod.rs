@@ -8,6 +8,7 @@ use std::ffi::OsString;
 
 use cob_types::HostName;
 use cob_types::status::HostStatus;
+use cobd::web::StatusOf;
 
 use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
 use crate::client::{AskError, Client};
@@ -187,7 +188,7 @@ impl Context {
         let mut met = Met { named, others: Vec::new(), silent: Vec::new() };
         let answers = crate::gather::each(&unnamed, |target| {
             let client = self.client.clone();
-            async move { client.get::<HostStatus>(&target.endpoint, "/v1/status?cobs=restless").await }
+            async move { crate::gather::ask(&client, &target, StatusOf::Restless).await }
         });
         for (target, answer) in answers.await {
             match answer {
