@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -89,25 +89,55 @@ impl Rest {
 #[derive(Default)]
 struct Watched {
     folders: BTreeMap<Arc<Path>, Folder>,
-    /// What is watched for each change object. Most have one path: no room is left for more.
-    of: BTreeMap<CobId, Box<[Spot]>>,
+    /// What is watched for each change object.
+    of: BTreeMap<CobId, Spots>,
     pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
     /// What has led to the looks that are to be made, by paths; empty: everything counts.
     hints: BTreeMap<CobId, BTreeSet<PathBuf>>,
     moving: BTreeMap<CobId, usize>,
 }
 
-/// What is watched for a change object: a name in a folder, or all of the folder.
+/// What is watched for a change object. Most have one path, and there are tens of thousands of them.
+enum Spots {
+    One(Spot),
+    Some(Box<[Spot]>),
+}
+
+impl Spots {
+    fn of(mut all: Vec<Spot>) -> Self {
+        match (all.pop(), all.is_empty()) {
+            (Some(one), true) => Self::One(one),
+            (last, _) => Self::Some(all.into_iter().chain(last).collect()),
+        }
+    }
+
+    fn all(&self) -> &[Spot] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Some(all) => all,
+        }
+    }
+}
+
+/// A name in a folder, or all of the folder.
 struct Spot {
     folder: Arc<Path>,
-    name: Option<Arc<OsStr>>,
+    name: Option<NameKey>,
+}
+
+/// Stands for a name in a folder: its hash. Should two names have one, they are watched as one name that all have who have
+/// either: then somebody is looked at in vain.
+type NameKey = NonZeroU64;
+
+fn name_key(name: &OsStr) -> NameKey {
+    hashed(name)
 }
 
 /// A folder that is watched.
 #[derive(Default)]
 struct Folder {
     /// Who has which names in it.
-    names: BTreeMap<Arc<OsStr>, Box<Named>>,
+    names: BTreeMap<NameKey, Named>,
     /// Whose the whole folder is.
     whole: BTreeSet<CobId>,
     /// What stands there now is not what is watched: it was removed, moved, or put in the place of another.
@@ -178,17 +208,9 @@ impl Watch {
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
             if watched.contains(folder) {
                 let (folder, in_it) = state.folder(folder);
-                let name = match in_it.names.get_key_value(name) {
-                    Some((name, _)) => name.clone(),
-                    None => name.into(),
-                };
-                match in_it.names.get_mut(&name) {
-                    Some(named) => named.add(cob),
-                    None => {
-                        let named = Named { cob: cob.clone(), others: ThinVec::new(), ours: None };
-                        in_it.names.insert(name.clone(), Box::new(named));
-                    }
-                }
+                let name = name_key(name);
+                let new = || Named { cob: cob.clone(), others: ThinVec::new(), ours: None };
+                in_it.names.entry(name).or_insert_with(new).add(cob);
                 of.push(Spot { folder, name: Some(name) });
             }
         }
@@ -197,7 +219,7 @@ impl Watch {
             all_of_it.whole.insert(cob.clone());
             of.push(Spot { folder, name: None });
         }
-        state.of.insert(cob.clone(), of.into());
+        state.of.insert(cob.clone(), Spots::of(of));
     }
 
     /// Watches a folder; whether it is watched now. The state is not locked meanwhile: whoever tells of changes needs it, and
@@ -275,19 +297,20 @@ impl Watch {
         state.pending.remove(cob);
         state.hints.remove(cob);
         let mut gone = Vec::new();
-        for Spot { folder: path, name } in state.of.remove(cob).unwrap_or_default() {
-            let Some(folder) = state.folders.get_mut(&path) else { continue };
+        let spots = state.of.remove(cob);
+        for Spot { folder: path, name } in spots.iter().flat_map(Spots::all) {
+            let Some(folder) = state.folders.get_mut(path) else { continue };
             match name {
                 None => drop(folder.whole.remove(cob)),
                 Some(name) => {
-                    if let Some(left) = folder.names.remove(&name).and_then(|named| named.without(cob)) {
-                        folder.names.insert(name, Box::new(left));
+                    if let Some(left) = folder.names.remove(name).and_then(|named| named.without(cob)) {
+                        folder.names.insert(*name, left);
                     }
                 }
             }
             if folder.names.is_empty() && folder.whole.is_empty() {
-                state.folders.remove(&path);
-                gone.push(path);
+                state.folders.remove(path);
+                gone.push(path.clone());
             }
         }
         drop(state);
@@ -401,7 +424,7 @@ impl Watched {
 
     /// What is known of a path, where somebody has it.
     fn named(&mut self, path: &Path) -> Option<&mut Named> {
-        self.folders.get_mut(path.parent()?)?.names.get_mut(path.file_name()?).map(|named| &mut **named)
+        self.folders.get_mut(path.parent()?)?.names.get_mut(&name_key(path.file_name()?))
     }
 
     /// Notes whom a change of this path concerns; whether anybody.
@@ -412,7 +435,7 @@ impl Watched {
         }
         let mut cobs = BTreeSet::new();
         if let Some(folder) = path.parent().and_then(|parent| self.folders.get(parent)) {
-            cobs.extend(folder.names.get(name).into_iter().flat_map(|named| named.cobs()).cloned());
+            cobs.extend(folder.names.get(&name_key(name)).into_iter().flat_map(|named| named.cobs()).cloned());
             cobs.extend(folder.whole.iter().cloned());
         }
         // The folder itself was moved, removed or given other attributes.
@@ -446,5 +469,9 @@ fn present(path: &Path) -> Option<Mark> {
 type Mark = NonZeroU64;
 
 fn mark(stamp: Stamp) -> Mark {
-    NonZeroU64::MIN | BuildHasherDefault::<DefaultHasher>::default().hash_one(stamp)
+    hashed(stamp)
+}
+
+fn hashed(what: impl Hash) -> NonZeroU64 {
+    NonZeroU64::MIN | BuildHasherDefault::<DefaultHasher>::default().hash_one(what)
 }
