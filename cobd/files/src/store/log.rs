@@ -10,8 +10,10 @@
 //! Only the end of the newest segment can be torn, because each is durable before the next one is begun: a frame that is not
 //! whole there was never promised. Elsewhere it is damage, and an error.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -60,6 +62,56 @@ impl Place {
     }
 }
 
+/// What waits, in its order. There may be tens of thousands of them, whose frames follow each other in a segment: of each only
+/// its end is kept.
+#[derive(Default)]
+pub(super) struct Waiting(VecDeque<Stretch>);
+
+/// Frames that follow each other.
+struct Stretch {
+    file: Arc<File>,
+    /// Where the first of them begins.
+    at: u32,
+    ends: VecDeque<u32>,
+}
+
+impl Waiting {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|stretch| stretch.ends.len()).sum()
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        self.0.iter().flat_map(|Stretch { file, at, ends }| {
+            let begins = iter::once(at).chain(ends);
+            begins.zip(ends).map(|(at, end)| Place { file: file.clone(), at: *at, length: end - at })
+        })
+    }
+
+    fn push(&mut self, Place { file, at, length }: Place) {
+        let end = at + length;
+        match self.0.back_mut() {
+            Some(last) if Arc::ptr_eq(&last.file, &file) && last.ends.back() == Some(&at) => last.ends.push_back(end),
+            _ => self.0.push_back(Stretch { file, at, ends: [end].into() }),
+        }
+    }
+
+    /// The first so many do not wait any more.
+    fn advance(&mut self, mut count: usize) {
+        while let Some(first) = self.0.front_mut() {
+            if count < first.ends.len() {
+                first.at = first.ends.drain(..count).next_back().unwrap_or(first.at);
+                return;
+            }
+            count -= first.ends.len();
+            self.0.pop_front();
+        }
+    }
+}
+
 /// A record, and where it stands.
 pub(super) type Logged = (Numbered, Place);
 
@@ -82,7 +134,7 @@ pub(super) struct Log {
     /// Something was written that is not known to be durable.
     unsynced: bool,
     next: u64,
-    pub(super) waiting: Vec<Place>,
+    pub(super) waiting: Waiting,
     /// The size of what waits.
     pub(super) bytes: usize,
 }
@@ -94,7 +146,7 @@ impl Log {
         let folder = store.join("log");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let segments = segments(&folder)?;
-        let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, recorded + 1);
+        let (mut waiting, mut bytes, mut next) = (Waiting::default(), 0, recorded + 1);
         for (at, segment) in segments.iter().enumerate() {
             let path = folder.join(name(*segment));
             let newest = at + 1 == segments.len();
@@ -150,7 +202,7 @@ impl Log {
         self.unsynced = !durable;
         self.next += logged.len() as u64;
         self.bytes += frames.len();
-        self.waiting.extend(logged.iter().map(|(_, place)| place.clone()));
+        logged.iter().for_each(|(_, place)| self.waiting.push(place.clone()));
         Ok(logged)
     }
 
@@ -170,7 +222,7 @@ impl Log {
 
     /// The first so many of what waits are in the repository: the segments before this one may go.
     pub(super) fn done(&mut self, count: usize, bytes: usize, segment: u64) {
-        self.waiting.drain(..count);
+        self.waiting.advance(count);
         self.bytes -= bytes;
         for old in segments(&self.folder).unwrap_or_default().into_iter().filter(|old| *old < segment) {
             // One that stays is passed over: the repository has what is in it.
@@ -413,6 +465,23 @@ mod tests {
             applied: Part::Same,
             found: Frozen::default(),
             begun: Default::default(),
+        }
+    }
+
+    #[test]
+    fn what_waits_is_told_in_its_order_from_segment_to_segment() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut log = Log::open(folder.path(), 0, |_, _| panic!("nothing was recorded")).expect("opened");
+        let names = |numbers: std::ops::Range<u32>| numbers.map(|n| record(&format!("h/{n}"))).collect::<Vec<_>>();
+        log.append(names(0..2), 7, false).expect("written");
+        log.append(names(2..5), 7, false).expect("written");
+        log.turn().expect("turned");
+        log.append(names(5..7), 7, true).expect("written");
+        for (done, left) in [(0, 0..7), (1, 1..7), (3, 4..7), (1, 5..7), (1, 6..7), (1, 7..7)] {
+            log.waiting.advance(done);
+            let read = log.waiting.places().map(|place| place.read().expect("read").record.cob);
+            assert_eq!(read.collect::<Vec<_>>(), left.clone().map(|n| format!("h/{n}")).collect::<Vec<_>>());
+            assert_eq!((log.waiting.len(), log.waiting.is_empty()), (left.len(), left.is_empty()));
         }
     }
 

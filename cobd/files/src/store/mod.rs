@@ -502,7 +502,7 @@ impl Shared {
 
     /// The first so many of those that wait.
     fn write_waiting(&self, writer: &mut Writer, count: usize) -> Result<(), FilesError> {
-        let places = lock(&self.log).waiting[..count].to_vec();
+        let places: Vec<_> = lock(&self.log).waiting.places().take(count).collect();
         let batch: std::io::Result<Vec<Numbered>> = places.iter().map(|place| place.read()).collect();
         let new = self.write_pack(writer, &batch.map_err(|e| self.failed(format!("its log: {e}")))?)?;
         self.take_up(new);
