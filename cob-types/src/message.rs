@@ -36,8 +36,10 @@ pub struct Incarnation {
     pub start: u32,
 }
 
-/// The number of a request: unique for its requester, growing.
+/// The number of a request: unique for its requester, growing. Without the room that its alignment would cost: it stands in
+/// each lock, request and trace of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(C, packed(4))]
 pub struct Number {
     /// The start of the daemon in which it was made.
     pub start: u32,

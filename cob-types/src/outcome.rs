@@ -228,8 +228,8 @@ pub struct CobOutcome {
     /// It has given up.
     pub failed: bool,
     /// Why the last attempt did not end well.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub error: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub error: Box<str>,
 }
 
 /// The generation that a text begins with.

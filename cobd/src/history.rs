@@ -248,8 +248,8 @@ fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
     }
 }
 
-fn number(n: Number) -> String {
-    format!("{}.{}", n.start, n.counter)
+fn number(Number { start, counter }: Number) -> String {
+    format!("{start}.{counter}")
 }
 
 fn locks(locks: &[cob_engine::record::HeldLock]) -> String {

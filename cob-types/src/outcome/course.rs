@@ -219,6 +219,6 @@ fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, entry: &HistoryEntry) {
         of.failed = false;
     } else {
         of.failures = of.failures.saturating_add(1);
-        of.error.clone_from(&entry.detail);
+        of.error = entry.detail.as_str().into();
     }
 }

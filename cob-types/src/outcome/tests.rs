@@ -121,7 +121,7 @@ fn a_host_tells_how_each_of_its_switches_ended() {
     assert_eq!((all[0].from, all[0].by.as_str(), all[0].activated_ns), (None, "root (unix socket)", Some(2)));
     assert_eq!((all[2].from, all[2].by.as_str()), (Some(GenerationNumber(1)), "ann (operate), for \"x, by y\""));
     let cob = &all[2].cobs[&CobId::new("n1/a").expect("an id")];
-    assert_eq!((cob.moves, cob.failures, cob.failed, cob.error.as_str()), (0, 1, true, "exit status 1"));
+    assert_eq!((cob.moves, cob.failures, cob.failed, &*cob.error), (0, 1, true, "exit status 1"));
 }
 
 #[test]

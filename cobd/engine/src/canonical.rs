@@ -377,9 +377,9 @@ impl Engine {
         let due = |at: Time| [at <= now, at == Time::NEVER];
         let [check_due, check_never] = due(o.check_at);
         let resting = o.resting_until(now).is_some();
-        form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.retry_at > now, resting]);
+        form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
         form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived]);
-        form.word(u64::from(o.failures));
+        form.word(u64::from(o.troubles.failures));
         form.fingerprint(o.applied);
         form.fingerprint(o.rested_on);
         if let Some(next) = &o.next_spec {

@@ -607,6 +607,6 @@ pub(crate) fn is_settled(object: &Object) -> bool {
         && !object.acting()
         && !object.retiring
         && !object.failed
-        && object.check_failures < CHECKS_UNTIL_FAILED
+        && object.troubles.check_failures < CHECKS_UNTIL_FAILED
         && object.next_spec.is_none()
 }

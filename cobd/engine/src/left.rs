@@ -14,7 +14,6 @@ use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
 use crate::record::{Body, DurableCob, KeptGrant};
-use crate::spec::Set;
 use crate::time::Time;
 
 /// The most requests that are kept for change objects which this host does not have yet.
@@ -148,7 +147,7 @@ impl Engine {
                         asker: from,
                         number: *number,
                         rev: *rev,
-                        set: Set::clone(set),
+                        set: set.clone(),
                         rank: *rank,
                         origin: *origin,
                         fingerprint: *fingerprint,

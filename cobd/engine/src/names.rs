@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
+use std::num::NonZeroU32;
 
 use cob_types::{CobId, HostName, StateName};
 use hashbrown::HashTable;
@@ -20,9 +21,19 @@ pub(crate) struct CobRef(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostRef(pub(crate) u32);
 
-/// A state that was mentioned, of whatever kind.
+/// A state that was mentioned, of whatever kind. None of them takes no room of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct StateId(pub(crate) u32);
+pub(crate) struct StateId(NonZeroU32);
+
+impl StateId {
+    fn at(place: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(place as u32))
+    }
+
+    fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// What a name takes beside its letters, about.
 const AROUND: usize = 64;
@@ -87,7 +98,7 @@ impl Names {
         if let Some(s) = self.state_ids.get(state) {
             return *s;
         }
-        let s = StateId(self.states.len() as u32);
+        let s = StateId::at(self.states.len());
         self.weight += state.as_str().len() + AROUND;
         self.states.push(state.clone());
         self.state_ids.insert(state.clone(), s);
@@ -111,7 +122,7 @@ impl Names {
     }
 
     pub(crate) fn state_name(&self, s: StateId) -> &StateName {
-        &self.states[s.0 as usize]
+        &self.states[s.place()]
     }
 
     pub(crate) fn state_names(&self, set: &[StateId]) -> Vec<StateName> {

@@ -162,7 +162,6 @@ impl Engine {
             let known = process && same_boot;
             o.state = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
             o.failed = was.failed;
-            o.failures = was.failures;
             o.values = shared(was.values.iter().map(|(name, value)| (name.clone(), value.clone())).collect());
             o.applied = was.applied;
             o.rested_on = was.rests_on;
@@ -171,7 +170,8 @@ impl Engine {
             }
             o.since = if was.since == Time(0) { now } else { was.since };
             // What could not be told is looked at again, and is not well until then.
-            o.check_failures = if o.state.is_some() { was.unclear } else { 0 };
+            let unclear = if o.state.is_some() { was.unclear } else { 0 };
+            o.trouble(|t| (t.failures, t.check_failures) = (was.failures, unclear));
             o.check_at = if o.state.is_some() && was.unclear == 0 { Time::NEVER } else { Time(0) };
             for request in grants {
                 if let Err(at) = o.request_ix(request.asker) {
@@ -190,7 +190,7 @@ impl Engine {
                 cx.record(Body::Unknown { cob: id, from_nothing: false });
                 // The record forgets these; what was given up stays given up until somebody says otherwise.
                 o.failed = false;
-                o.failures = 0;
+                o.trouble(|t| t.failures = 0);
             }
             if let Some(begun) = begun {
                 o.restore_action(cx, begun, process, now);
@@ -235,7 +235,7 @@ impl Engine {
             rev: u64::from(self.life.start) << 32,
             // Nothing of it is to be said before the first decision revises it.
             rev_known: u64::from(self.life.start) << 32,
-            set: [state].into(),
+            set: [state].into_iter().collect(),
             rank: Rank::LAST,
             origin: me,
             fingerprint: held.fingerprint,
@@ -349,7 +349,7 @@ impl Engine {
         DurableCob {
             state: object.state_id().map(|s| self.names.state_name(s).clone()),
             failed: object.failed,
-            failures: object.failures,
+            failures: object.troubles.failures,
             values: object.values.as_ref().clone().into_iter().collect(),
             applied: object.applied,
             rests_on: object.rested_on,
@@ -358,7 +358,7 @@ impl Engine {
             grants: granted.collect(),
             lapsed: lapsed.collect(),
             since: object.since,
-            unclear: if object.state.is_some() { object.check_failures } else { 0 },
+            unclear: if object.state.is_some() { object.troubles.check_failures } else { 0 },
         }
     }
 }

@@ -135,7 +135,7 @@ impl Engine {
             preferred: name(o.spec.preferred),
             phase,
             since_ns: o.since.0,
-            failed: o.failed || o.check_failures >= CHECKS_UNTIL_FAILED,
+            failed: o.failed || o.troubles.check_failures >= CHECKS_UNTIL_FAILED,
             retiring: o.retiring,
             waits_for,
             action: self.action_status(o),
@@ -151,8 +151,8 @@ impl Engine {
     }
 
     fn action_status(&self, o: &Object) -> Option<ActionStatus> {
-        let error = o.error.as_ref().map(ToString::to_string).unwrap_or_default();
-        if let (Some(last), true) = (&o.last, o.acting() || o.failures > 0) {
+        let error = o.troubles.error.as_ref().map(ToString::to_string).unwrap_or_default();
+        if let (Some(last), true) = (&o.last, o.acting() || o.troubles.failures > 0) {
             return Some(ActionStatus {
                 from: Some(self.state(o, last.from)),
                 to: Some(self.state(o, last.to)),
@@ -164,10 +164,10 @@ impl Engine {
                 last_line: String::new(),
             });
         }
-        (o.check_failures > 0).then(|| ActionStatus {
+        (o.troubles.check_failures > 0).then(|| ActionStatus {
             from: None,
             to: None,
-            attempt: o.check_failures,
+            attempt: o.troubles.check_failures,
             of: 0,
             running: matches!(o.activity, Activity::Checking { .. }),
             since_ns: o.since.0,
@@ -219,9 +219,9 @@ impl Engine {
         }
         if o.failed && away {
             waits.push(Wait::Failed);
-        } else if o.retry_at > now && away {
+        } else if o.troubles.retry_at > now && away {
             let of = o.last.as_ref().map_or(1, |l| self.attempts(o, l.from, l.to));
-            waits.push(Wait::Retry { at_ns: o.retry_at.0, attempt: o.failures + 1, of });
+            waits.push(Wait::Retry { at_ns: o.troubles.retry_at.0, attempt: o.troubles.failures + 1, of });
         }
         if let Some(until) = o.resting_until(now) {
             waits.push(Wait::Rest { until_ns: until.0 });

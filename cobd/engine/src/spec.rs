@@ -1,6 +1,8 @@
 //! A bundle made ready for the rules: dense states, routes computed once a kind, needs sorted.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
@@ -14,8 +16,23 @@ use crate::time::Span;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StateIx(pub(crate) u16);
 
-/// Acceptable states, in order. Shared: sets are copied into locks and requests.
-pub(crate) type Set = Arc<[StateId]>;
+/// Acceptable states, in order. Shared, by a pointer of one word: sets are copied into needs, locks and requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Set(Arc<Box<[StateId]>>);
+
+impl Deref for Set {
+    type Target = [StateId];
+
+    fn deref(&self) -> &[StateId] {
+        &self.0
+    }
+}
+
+impl FromIterator<StateId> for Set {
+    fn from_iter<I: IntoIterator<Item = StateId>>(states: I) -> Self {
+        Self(Arc::new(states.into_iter().collect()))
+    }
+}
 
 const NO_HOP: u16 = u16::MAX;
 
@@ -197,6 +214,9 @@ impl Spec {
         let mut expects: Vec<_> = cob.expects.iter().map(|(id, f)| (names.cob(id), *f)).collect();
         expects.sort_unstable_by_key(|e| e.0);
         let (mut dependencies, mut needs) = (Vec::new(), Vec::new());
+        // What one needs stands within what another needs, where that was put there before.
+        let mut found: Vec<_> = found.into_iter().collect();
+        found.sort_by_key(|(_, own)| Reverse(own.len()));
         for (what, own) in found {
             let begin = stands_in(&needs, &own).unwrap_or(needs.len());
             let end = begin + own.len();
@@ -205,6 +225,7 @@ impl Spec {
             }
             dependencies.push(Needing { what, begin: begin as u32, end: end as u32 });
         }
+        dependencies.sort_unstable();
         Self {
             preferred: ix(names, &cob.preferred),
             fingerprint: cob.fingerprint,
@@ -296,7 +317,7 @@ impl Shared {
         let mut result = Vec::new();
         for need in needs {
             let ids: Vec<_> = need.states.iter().map(|s| names.state(s)).collect();
-            let set = self.sets.entry(ids).or_insert_with_key(|ids| ids.as_slice().into()).clone();
+            let set = self.sets.entry(ids).or_insert_with_key(|ids| ids.iter().copied().collect()).clone();
             merge(&mut result, vec![NeedSpec { cob: names.cob(&need.cob), set }]);
         }
         result

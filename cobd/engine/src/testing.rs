@@ -335,8 +335,8 @@ fn join(set: &[StateName]) -> String {
     set.iter().map(StateName::as_str).collect::<Vec<_>>().join("|")
 }
 
-fn num(number: Number) -> String {
-    format!("#{}.{}", number.start, number.counter)
+fn num(Number { start, counter }: Number) -> String {
+    format!("#{start}.{counter}")
 }
 
 pub(crate) fn read(text: &str, here: Incarnation) -> Item {

@@ -9,7 +9,7 @@ use cob_types::message::Values;
 use crate::effect::Run;
 use crate::event::{ActionOutcome, CheckOutcome};
 use crate::names::StateId;
-use crate::object::{Cx, LastAction, Object, shared};
+use crate::object::{Cx, LastAction, Object, Trouble, shared};
 use crate::record::{Begun, Body};
 use crate::spec::{Spec, StateIx};
 use crate::time::{Span, Time};
@@ -89,7 +89,8 @@ impl Object {
     }
 
     fn found(&mut self, cx: &mut Cx<'_>, found: StateIx, values: Values, detail: String) {
-        let was_unclear = std::mem::take(&mut self.check_failures) > 0;
+        let was_unclear = self.troubles.check_failures > 0;
+        self.trouble(|t| t.check_failures = 0);
         let state = self.judge_content(found);
         let before = self.state;
         let drift = before.is_some_and(|b| b != state);
@@ -97,19 +98,21 @@ impl Object {
         let lifted = self.failed && self.last.as_ref().is_some_and(|last| last.to == state);
         if lifted {
             self.failed = false;
-            self.failures = self.failures.min(self.retries_of_last());
+            let retries = self.retries_of_last();
+            self.trouble(|t| t.failures = t.failures.min(retries));
         }
         // Attempts have nothing to do with what becomes of it so long after.
         let stayed = before == Some(self.home()) && cx.now >= self.since + STAYED;
-        let renewed = drift && stayed && !self.failed && self.failures > 0;
+        let renewed = drift && stayed && !self.failed && self.troubles.failures > 0;
         if renewed {
-            (self.failures, self.retry_at) = (0, Time(0));
+            self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
         }
         // A check that exports nothing takes nothing back of what the action exported: that holds as long
         // as the state does.
         if before == Some(state) && (values.is_empty() || *self.values == values) {
             if lifted || was_unclear {
-                self.error = self.error.take().filter(|_| self.failed);
+                let failed = self.failed;
+                self.trouble(|t| t.error = t.error.take().filter(|_| failed));
                 self.record_check(cx, Found::default(), detail);
             }
             return;
@@ -120,7 +123,7 @@ impl Object {
         self.state = Some(state);
         self.values = shared(values);
         if !self.failed {
-            self.error = None;
+            self.trouble(|t| t.error = None);
         }
         self.record_check(cx, Found { drift, renewed, ..Found::default() }, detail);
         // After an activation the old content is expected to be found: an ordinary recall follows.
@@ -152,10 +155,9 @@ impl Object {
     }
 
     fn check_failed(&mut self, cx: &mut Cx<'_>, reason: String) {
-        let times = self.check_failures;
-        self.check_failures = times.saturating_add(1);
+        let times = self.troubles.check_failures;
         self.check_at = cx.now + CHECK_RETRY.doubled(times.min(16), CHECK_RETRY_CAP);
-        self.error = Some(reason.clone().into());
+        self.trouble(|t| (t.check_failures, t.error) = (times.saturating_add(1), Some(reason.clone().into())));
         // A recheck that could not tell takes nothing back: the state was known.
         self.record_check(cx, Found { unclear: self.state.is_some(), ..Found::default() }, reason);
     }
@@ -178,7 +180,7 @@ impl Object {
     pub(crate) fn start_action(&mut self, cx: &mut Cx<'_>, hop: u16) {
         let job = cx.number();
         let (from, to) = self.ends(hop);
-        let attempt = self.failures + 1;
+        let attempt = self.troubles.failures + 1;
         let cob = cx.names.cob_id(self.me).clone();
         let locks = self.locks_of_hop(cx, hop);
         let imports = locks.iter().map(|l| (l.cob.clone(), l.state.clone(), l.values.clone())).collect();
@@ -230,27 +232,29 @@ impl Object {
                 self.values = shared(values);
                 self.applied = Some(spec.fingerprint);
                 self.rested_on = spec.rests_on;
-                self.failures = 0;
-                self.retry_at = Time(0);
-                self.error = None;
+                self.trouble(|t| *t = Trouble::default());
                 self.brake.acted();
                 (Some(true), String::new())
             }
             ActionOutcome::Failed { error } => {
                 self.state = t.failure;
                 self.values = shared(Values::new());
-                self.failures = self.failures.saturating_add(1);
-                self.failed = self.failures > t.retries;
-                let delay = t.retry_delay.doubled(self.failures.saturating_sub(1).min(16), RETRY_CAP);
-                self.retry_at = if self.failed { Time(0) } else { cx.now + self.jittered(cx, delay) };
-                self.error = Some(error.clone().into());
+                let before = self.troubles.failures;
+                let failures = before.saturating_add(1);
+                self.failed = failures > t.retries;
+                let delay = t.retry_delay.doubled(before.min(16), RETRY_CAP);
+                let retry_at = if self.failed { Time(0) } else { cx.now + self.jittered(cx, failures, delay) };
+                let check_failures = 0;
+                self.trouble(|t| {
+                    *t = Trouble { failures, check_failures, retry_at, error: Some(error.clone().into()) }
+                });
                 (Some(false), error)
             }
             ActionOutcome::Cancelled => {
                 self.state = t.failure;
                 self.values = shared(Values::new());
                 let error = "ended before its time: the switch was cancelled".to_owned();
-                self.error = Some(error.clone().into());
+                self.trouble(|t| t.error = Some(error.clone().into()));
                 (Some(false), error)
             }
             ActionOutcome::Lost => {
@@ -260,7 +264,7 @@ impl Object {
             }
         };
         self.outlived = false;
-        self.check_failures = 0;
+        self.trouble(|t| t.check_failures = 0);
         if std::mem::take(&mut self.suspect) {
             self.state = None;
         }
@@ -272,7 +276,8 @@ impl Object {
         }
         if self.next_spec.is_some() {
             // It was of the generation before that it failed: in this one it begins anew.
-            (self.failed, self.failures, self.retry_at) = (false, 0, Time(0));
+            self.failed = false;
+            self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
         }
         self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
         self.changed();
@@ -302,7 +307,7 @@ impl Object {
             attempt,
             ok,
             state: self.state.map(|s| cx.names.state_name(spec.kind.id(s)).clone()),
-            failures: self.failures,
+            failures: self.troubles.failures,
             failed: self.failed,
             values: self.values.as_ref().clone(),
             applied: self.applied,
@@ -314,13 +319,13 @@ impl Object {
     }
 
     /// A fifth more or less, told by name and attempt: many that fail together do not retry together.
-    fn jittered(&self, cx: &Cx<'_>, delay: Span) -> Span {
+    fn jittered(&self, cx: &Cx<'_>, failures: u32, delay: Span) -> Span {
         let seed = cx
             .names
             .cob_id(self.me)
             .as_str()
             .bytes()
-            .fold(u64::from(self.failures), |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+            .fold(u64::from(failures), |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
         let fifth = delay.0 / 5;
         Span(delay.0 - fifth + (seed >> 16) % (2 * fifth + 1))
     }
@@ -344,9 +349,8 @@ impl Object {
         // Found out by a check; a check that runs is of the old content and counts for nothing.
         self.activity = Activity::Idle;
         self.state = None;
-        self.error = None;
         self.last = None;
-        self.check_failures = 0;
+        self.trouble(|t| (t.check_failures, t.error) = (0, None));
         self.check_at = Time(0);
         self.since = cx.now;
         if from_nothing {

@@ -546,7 +546,7 @@ impl Object {
     }
 
     fn try_start(&mut self, cx: &mut Cx<'_>, state: StateIx, hop: u16) {
-        if !matches!(self.activity, Activity::Idle) || cx.now < self.retry_at {
+        if !matches!(self.activity, Activity::Idle) || cx.now < self.troubles.retry_at {
             return;
         }
         let aim = self.aim(cx, state, None);

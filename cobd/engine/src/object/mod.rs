@@ -13,6 +13,7 @@
 //! * [`brake`] rests for what asks or moves again and again
 //! * [`budget`] tokens: taken to leave, given one at a time
 //! * [`timers`] deadlines, repeats
+//! * [`trouble`] what went wrong
 
 mod activity;
 pub(crate) mod asking;
@@ -23,6 +24,7 @@ pub(crate) mod granting;
 pub(crate) mod probe;
 mod target;
 mod timers;
+mod trouble;
 
 #[cfg(test)]
 mod asking_test;
@@ -53,6 +55,7 @@ pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
 use brake::Brake;
 use budget::Watch;
 use probe::ProbeState;
+use trouble::{Trouble, Troubles};
 
 use crate::effect::Run;
 use crate::engine::Faults;
@@ -101,13 +104,9 @@ pub(crate) struct Object {
     pub(crate) rested_on: Option<Fingerprint>,
     /// The token of its budget under which it left, as it is on record.
     pub(crate) left_under: Option<Box<HeldLock>>,
-    /// Failed attempts in a row, at the hop that it is to make.
-    pub(crate) failures: u32,
-    pub(crate) check_failures: u32,
-    pub(crate) error: Option<Box<str>>,
+    pub(crate) troubles: Troubles,
     /// The last action, for reports.
     pub(crate) last: Option<LastAction>,
-    pub(crate) retry_at: Time,
     /// When the next check is due: at once for an unknown state, at intervals for a settled one.
     pub(crate) check_at: Time,
     pub(crate) resend_at: Time,
@@ -404,11 +403,8 @@ impl Object {
             applied: None,
             rested_on: None,
             left_under: None,
-            failures: 0,
-            check_failures: 0,
-            error: None,
+            troubles: Troubles::default(),
             last: None,
-            retry_at: Time(0),
             check_at: Time(0),
             resend_at: Time::NEVER,
             resends: 0,
@@ -506,11 +502,10 @@ impl Object {
     /// Its lot is a new one (generation, preferred state, operator's word): old counts mean nothing.
     pub(crate) fn renew(&mut self) {
         self.failed = false;
-        self.failures = 0;
-        self.retry_at = Time(0);
-        if std::mem::take(&mut self.check_failures) > 0 {
+        if self.troubles.check_failures > 0 {
             self.check_at = Time(0);
         }
+        self.trouble(|t| *t = Trouble { error: t.error.take(), ..Trouble::default() });
         self.brake = Brake::default();
         self.probe.forget();
         self.changed();

@@ -88,10 +88,10 @@ pub(crate) struct Probed {
 pub(crate) struct ProbeState(Option<Box<Kept>>);
 
 /// What is kept of probes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Kept {
-    /// When the next is sent; none: it does not wait.
-    at: Option<Time>,
+    /// When the next is sent; never: it does not wait.
+    at: Time,
     sent: u32,
     number: Option<Number>,
     /// The current number has come home.
@@ -104,6 +104,22 @@ pub(crate) struct Kept {
     put_off: bool,
     /// It has a turn, whoever else has: it is in a circle.
     first: bool,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            at: Time::NEVER,
+            sent: 0,
+            number: None,
+            home: false,
+            returns: 0,
+            seen: ThinVec::new(),
+            circle: None,
+            put_off: false,
+            first: false,
+        }
+    }
 }
 
 impl Deref for ProbeState {
@@ -134,7 +150,7 @@ impl ProbeState {
     /// It does not wait.
     fn rest(&mut self) {
         if let Some(kept) = &mut self.0 {
-            kept.at = None;
+            kept.at = Time::NEVER;
         }
     }
 
@@ -149,7 +165,7 @@ impl ProbeState {
     /// There is nothing to be forgotten.
     pub(crate) fn is_at_rest(&self) -> bool {
         let Kept { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
-        at.is_none() && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
+        *at == Time::NEVER && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
     }
 
     /// The number that it waits for, and whether that has come home.
@@ -193,12 +209,15 @@ impl Object {
             self.probe.rest();
             return None;
         }
-        let times = self.probe.sent.min(16);
-        Some(*self.probe.at.get_or_insert(cx.now + WAIT.doubled(times, WAIT_CAP)))
+        if self.probe.at == Time::NEVER {
+            let times = self.probe.sent.min(16);
+            self.probe.at = cx.now + WAIT.doubled(times, WAIT_CAP);
+        }
+        Some(self.probe.at)
     }
 
     pub(crate) fn send_probe_if_due(&mut self, cx: &mut Cx<'_>) {
-        if self.probe.at.is_none_or(|at| cx.now < at) || !self.waits() {
+        if cx.now < self.probe.at || !self.waits() {
             return;
         }
         let first = std::mem::take(&mut self.probe.first);
@@ -206,10 +225,10 @@ impl Object {
         // Of one that is drained it is a single step.
         self.probe.put_off = !self.view.drained && !first && !cx.probing.turn(wide, cx.now, cx.unsettled);
         if self.probe.put_off {
-            self.probe.at = Some(cx.now + WAIT);
+            self.probe.at = cx.now + WAIT;
             return;
         }
-        self.probe.at = None;
+        self.probe.at = Time::NEVER;
         self.probe.sent = self.probe.sent.saturating_add(1);
         if !self.probe.home {
             self.probe.returns = 0;
@@ -250,7 +269,7 @@ impl Object {
         if !self.is_news(cx, probe.initiator, probe.number) {
             if std::mem::take(&mut self.probe.put_off) {
                 self.probe.first = true;
-                self.probe.at = Some(cx.now);
+                self.probe.at = cx.now;
             }
             return;
         }
@@ -265,7 +284,7 @@ impl Object {
         if self.view.drained {
             if !self.watched_is_blocked(cx, from) {
                 // The next holder at once: waiting is for those who may still come back.
-                self.probe.at = Some(cx.now);
+                self.probe.at = cx.now;
             }
             return;
         }

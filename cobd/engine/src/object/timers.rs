@@ -27,7 +27,8 @@ impl Object {
         }
         let idle = matches!(self.activity, Activity::Idle);
         let check = if idle { self.check_at } else { Time::NEVER };
-        let retry = if self.retry_at > cx.now && !self.failed { self.retry_at } else { Time::NEVER };
+        let retry_at = self.troubles.retry_at;
+        let retry = if retry_at > cx.now && !self.failed { retry_at } else { Time::NEVER };
         let rest = self.brake.next_end(cx.now).or_else(|| self.brake.forgiven_at()).unwrap_or(Time::NEVER);
         let probe = self.probe_deadline(cx).unwrap_or(Time::NEVER);
         check.min(retry).min(rest).min(probe).min(self.resend_at)

@@ -7,7 +7,7 @@ use crate::record::Note;
 
 /// One message in a line.
 pub(super) fn describe(item: &Item) -> String {
-    let n = |n: Number| format!("#{}.{}", n.start, n.counter);
+    let n = |Number { start, counter }| format!("#{start}.{counter}");
     match item {
         Item::Request(r) => {
             let set: Vec<_> = r.set.iter().map(StateName::as_str).collect();
