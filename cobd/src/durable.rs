@@ -3,9 +3,9 @@
 //! Used wherever something must survive a crash: journal segments, results of actions, payload
 //! files.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 /// The ending of files that are not yet in their place. Whoever finds one may delete it.
@@ -21,7 +21,8 @@ pub enum Sync {
     Later,
 }
 
-/// Writes `bytes` to `folder/name`: a reader sees the whole old content or the whole new one.
+/// Writes `bytes` to `folder/name`: a reader sees the whole old content or the whole new one. Its mode is `mode`, of which
+/// the umask takes nothing.
 ///
 /// # Errors
 /// What the file system says; the old content is untouched then.
@@ -61,8 +62,10 @@ fn make(temp: &Path, mode: u32, sync: Sync, fill: impl FnOnce(&mut File) -> io::
     // `create_new` follows no link that somebody may have put there.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temp)?;
     fill(&mut file)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     match sync {
-        Sync::Now => file.sync_data(),
+        // The mode, too.
+        Sync::Now => file.sync_all(),
         Sync::Later => Ok(()),
     }
 }
@@ -77,8 +80,6 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -86,12 +87,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         fs::write(folder.path().join("x.tmp"), "left over").expect("written");
         for (text, sync) in [("one", Sync::Now), ("two", Sync::Later)] {
-            write_file(folder.path(), "x", 0o640, text.as_bytes(), sync).expect("written");
+            write_file(folder.path(), "x", 0o666, text.as_bytes(), sync).expect("written");
             assert_eq!(fs::read_to_string(folder.path().join("x")).expect("read"), text);
         }
         assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
         let mode = fs::metadata(folder.path().join("x")).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(mode & 0o777, 0o666, "whatever the umask");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -89,7 +89,7 @@ impl Host {
         }
     }
 
-    /// Replaces a file durably, or makes it; it has the old text or the new one, whole. Its mode stays.
+    /// Replaces a file durably, or makes it; it has the old text or the new one, whole. Its owner, group and mode stay.
     ///
     /// # Errors
     /// In words, with the file.
@@ -97,8 +97,9 @@ impl Host {
         // Where a link stands, what it leads to is the file.
         let path = self.path(absolute);
         let path = path.canonicalize().unwrap_or(path);
-        let mode = fs::metadata(&path).map_or(mode, |meta| meta.permissions().mode() & 0o7777);
-        self.put(absolute, &path, text, mode)
+        let is = fs::metadata(&path).ok();
+        let mode = is.as_ref().map_or(mode, |is| is.permissions().mode() & 0o7777);
+        self.put(absolute, &path, text, mode, is.map(|is| (is.uid(), is.gid())))
     }
 
     /// Puts a file durably in the place of whatever file or link stands there: ours, and with this mode.
@@ -109,10 +110,10 @@ impl Host {
         let path = self.path(absolute);
         let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
         let path = folder.zip(path.file_name()).map(|(folder, name)| folder.join(name)).unwrap_or(path);
-        self.put(absolute, &path, text, mode)
+        self.put(absolute, &path, text, mode, None)
     }
 
-    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<(), String> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if !path.starts_with(&root) {
             return Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()));
@@ -126,7 +127,14 @@ impl Host {
             return Err(format!("{}: no file can be there", path.display()));
         };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
-        durable::write_file(folder, name, mode, &bytes, Sync::Now).map_err(failed)
+        let fill = |file: &mut fs::File| {
+            let made = file.metadata()?;
+            if let Some((user, group)) = owner.filter(|owner| *owner != (made.uid(), made.gid())) {
+                fchown(&*file, Some(user), Some(group))?;
+            }
+            file.write_all(&bytes)
+        };
+        durable::write_file_with(folder, name, mode, Sync::Now, fill).map_err(failed)
     }
 
     /// What stands there, a link as itself.
@@ -238,6 +246,21 @@ mod tests {
         let left = ran.out.trim().parse().ok().and_then(Pid::from_raw).expect("its number");
         kill_process(left, Signal::KILL).expect("it lives");
         assert_eq!((ran.code, ran.complaint().as_str()), (Some(3), "sh: exit status 3: why"));
+    }
+
+    #[test]
+    fn a_file_keeps_owner_and_mode() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let host = Host { root: folder.path().to_owned() };
+        let path = folder.path().join("hosts");
+        fs::write(&path, "old").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).expect("set");
+        // Only root can give a file away.
+        let _ = std::os::unix::fs::chown(&path, Some(1), Some(1));
+        let is = || fs::metadata(&path).map(|is| (is.uid(), is.gid(), is.mode())).expect("there");
+        let was = is();
+        host.write("/hosts", "new", 0o644).expect("written");
+        assert_eq!((is(), fs::read_to_string(&path).expect("read").as_str()), (was, "new"));
     }
 
     #[test]
