@@ -32,6 +32,7 @@ use super::wire::{
     API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
     PlainOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
+use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
 
 /// The longest body that is read.
@@ -110,7 +111,7 @@ async fn status(
 /// Read anew each time: nobody asks often.
 async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
     let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, most_waiting: 0, reply }).await?.name;
-    let facts = tokio::task::spawn_blocking(|| crate::facts::collect(std::path::Path::new("/"))).await;
+    let facts = beside(|| crate::facts::collect(std::path::Path::new("/"))).await;
     let facts = facts.map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("facts can't be read: {e}"), ""))?;
     Ok(Json(FactsOf { host, facts }))
 }

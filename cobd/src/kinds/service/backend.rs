@@ -19,6 +19,7 @@ use super::logs::{self, LogsAnswer, LogsQuery};
 use super::mover::{Answer, Goal, Wish};
 use super::unit::{self, OnChange, Question, UnitContent, unit_of};
 use super::watch::Watcher;
+use crate::blocking::beside;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::kinds::content;
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
@@ -231,8 +232,8 @@ impl Backend for Service {
                         .to_owned())
                 }
                 Content::Commands(_) => {
-                    let read = tokio::task::spawn_blocking(move || logs::of_kept(&folder, &query));
-                    read.await.unwrap_or_else(|e| Err(e.to_string()))
+                    let read = beside(move || logs::of_kept(&folder, &query)).await;
+                    read.unwrap_or_else(|lost| Err(lost.to_string()))
                 }
             }
         };
@@ -294,9 +295,7 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
             let left = left(&states, &folder, form, &content);
             left.unwrap_or_else(|| judge(&states, &identity, &folder.look(), &content))
         };
-        let future = async move {
-            tokio::task::spawn_blocking(look).await.unwrap_or_else(|e| CheckOutcome::unknown(e.to_string()))
-        };
+        let future = async move { beside(look).await.unwrap_or_else(|lost| CheckOutcome::unknown(lost.to_string())) };
         return Work::Inside { future: Box::pin(future), timeout: Some(timeout) };
     };
     let read = move |result: JobResult| {

@@ -9,6 +9,7 @@ use super::bus::{Bus, Systemd, UnitState};
 use super::content::{UnitContent, identity};
 use super::files::{configuration, differences};
 use super::own::{is_own, refusal};
+use crate::blocking::beside;
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, left};
 
@@ -59,8 +60,8 @@ pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut
         return Ok(());
     }
     let (name, place) = (content.name(), folder.to_owned());
-    let noted = tokio::task::spawn_blocking(move || Before::main_name(&place, &name));
-    content.unit = match noted.await.map_err(|e| e.to_string())?? {
+    let noted = beside(move || Before::main_name(&place, &name)).await;
+    content.unit = match noted.map_err(|lost| lost.to_string())?? {
         Some(unit) => unit,
         None => bus.look(&content.name()).await?.id,
     };
@@ -84,7 +85,7 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) 
             result += &format!(", with {} by systemd", count(restarts, "restart"));
         }
     }
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = beside(move || {
         if let Some(left) = left(&ServiceFolder::new(question.folder.clone()), Form::Unit(&name))? {
             return Ok(("outdated", left));
         }
@@ -100,7 +101,7 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) 
         let look = Look { state, files, started, configuration, newest_us, identity, changed, otherwise, result };
         judge(&question, &look)
     });
-    looked.await.map_err(|e| e.to_string())?
+    looked.await.map_err(|lost| lost.to_string())?
 }
 
 fn judge(question: &Question, look: &Look) -> Judged {

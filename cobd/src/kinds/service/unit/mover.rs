@@ -19,6 +19,7 @@ use super::journal::last_words;
 use super::links::{Links, all_links, install_section, keep_linked, places};
 use super::look::name_as_systemd_does;
 use super::own::{is_own, refusal};
+use crate::blocking::beside;
 use crate::kinds::service::commands::{Commands, environment, last_line};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, end_commands};
@@ -462,8 +463,7 @@ impl Mover<'_> {
     /// Runs `ready`, without being deaf meanwhile.
     async fn ask(&self, command: &Command) -> Result<(), String> {
         let (commands, command, limit) = (Arc::clone(&self.commands), command.clone(), self.limit.into_std());
-        let asked = tokio::task::spawn_blocking(move || commands.run(&command, limit));
-        asked.await.unwrap_or_else(|e| Err(e.to_string()))
+        beside(move || commands.run(&command, limit)).await.unwrap_or_else(|lost| Err(lost.to_string()))
     }
 
     /// A failure, with the unit's own last words.
