@@ -92,7 +92,7 @@ pub struct Global {
     #[arg(long, global = true, env = "COB_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// How long each host may take to answer
+    /// How long each host may take to answer; to an order a minute, if that is longer
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = parse_span)]
     pub timeout: Duration,
 

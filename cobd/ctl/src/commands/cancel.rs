@@ -7,7 +7,7 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber};
 use cobd::web::{CancelOrder, GenerationOrder, LimitOrder, StatusOf};
 
-use super::orders::{to_all, to_everybody};
+use super::orders::{patiently, to_all, to_everybody};
 use super::{Context, leaving};
 use crate::args::{AtMost, CallOffArgs, CancelArgs, LimitArgs};
 use crate::failure::{Exit, Failure};
@@ -70,7 +70,8 @@ async fn limit_budget(
     };
     let target = context.locate(&budget.host()).await?;
     let order = LimitOrder { at_most, budget: Some(budget), who: context.client.who() };
-    let done = context.client.order(&target.endpoint, "/v1/limit", &order).await?;
+    let asked = context.client.order(&target.endpoint, "/v1/limit", &order);
+    let done = patiently(context, screen, &target, asked).await?;
     match context.json {
         true => screen.json(&done)?,
         false => screen.line(&if done.changed { done.detail } else { format!("{} (it was so)", done.detail) })?,

@@ -3,9 +3,9 @@
 //! A daemon answers within a second, with what it knows of the round by then; it is asked again until the round has
 //! ended.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_types::check_round::CheckRound;
@@ -21,7 +21,7 @@ use crate::failure::{Exit, Failure};
 use crate::gather::each;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
-use crate::words::{clean, count};
+use crate::words::{clean, count, list};
 
 /// How long a daemon may take to begin a round.
 const BEGIN: Duration = Duration::from_secs(60);
@@ -50,6 +50,14 @@ fn is_well(answer: &Answer<CheckRound>) -> bool {
 struct Progress {
     asked: AtomicU64,
     looked: AtomicU64,
+    /// Those who should have begun by now.
+    late: Mutex<BTreeSet<HostName>>,
+}
+
+impl Progress {
+    fn late(&self) -> MutexGuard<'_, BTreeSet<HostName>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs) -> Result<Exit, Failure> {
@@ -102,7 +110,8 @@ async fn round(
 ) -> Result<CheckRound, AskError> {
     let cobs = target.name.as_ref().and_then(|name| wanted.get(name)).cloned().unwrap_or_default();
     let order = CheckOrder { cobs, who: client.who() };
-    let mut told: CheckRound = client.post(&target.endpoint, "/v1/check", &order, client.timeout().max(BEGIN)).await?;
+    let begun = client.post(&target.endpoint, "/v1/check", &order, client.timeout().max(BEGIN));
+    let mut told = not_silently(client, target, progress, begun).await?;
     progress.asked.fetch_add(told.asked, Ordering::Relaxed);
     let mut looked = 0;
     loop {
@@ -115,12 +124,27 @@ async fn round(
     }
 }
 
-/// The same; on a terminal it is told how far it is.
+/// Waits for the beginning of a round; a host that has not begun when a question would have had its answer is late.
+async fn not_silently(
+    client: &Client,
+    target: &Target,
+    progress: &Progress,
+    begun: impl Future<Output = Result<CheckRound, AskError>>,
+) -> Result<CheckRound, AskError> {
+    tokio::pin!(begun);
+    if let Ok(answer) = tokio::time::timeout(client.timeout(), &mut begun).await {
+        return answer;
+    }
+    progress.late().insert(target.stand_in());
+    let answer = begun.await;
+    progress.late().remove(&target.stand_in());
+    answer
+}
+
+/// The same; on a terminal it is told how far it is, and in any case who is late.
 async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, progress: &Progress) -> T {
     tokio::pin!(rounds);
-    if !screen.is_err_live() {
-        return rounds.await;
-    }
+    let mut late = BTreeSet::new();
     let mut ticks = tokio::time::interval_at(Instant::now() + TOLD, TOLD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = false;
@@ -133,6 +157,18 @@ async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, 
                 return answers;
             }
             _ = ticks.tick() => {
+                let now_late = progress.late().clone();
+                if !now_late.is_subset(&late) {
+                    let silent: Vec<_> = now_late.iter().collect();
+                    if told {
+                        screen.say_over("");
+                    }
+                    screen.say(&format!("waiting for {}: no answer yet", list(&silent, 6)));
+                    late = now_late;
+                }
+                if !screen.is_err_live() {
+                    continue;
+                }
                 told = true;
                 let (looked, asked) = (&progress.looked, &progress.asked);
                 let (looked, asked) = (looked.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));

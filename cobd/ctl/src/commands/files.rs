@@ -10,6 +10,7 @@ use cobd::web::{ChoiceWord, CobOrder, Done, FilesAnswer, ResolveOrder, RestoreOr
 use tempfile::NamedTempFile;
 
 use super::Context;
+use super::orders::patiently;
 use crate::args::{FilesArgs, FilesCommand, ResolveArgs};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -24,14 +25,15 @@ const DIGITS: usize = 12;
 pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> Result<Exit, Failure> {
     let target = context.locate(&args.cob.host()).await?;
     let done = if args.edit {
-        edited(context, &target, args).await?
+        edited(context, screen, &target, args).await?
     } else {
         let choice = if args.ours { ChoiceWord::Ours } else { ChoiceWord::Theirs };
-        decide(context, &target, args, args.path.clone(), None, choice).await?
+        decide(context, screen, &target, args, args.path.clone(), None, choice).await?
     };
     // One that has given up over it tries again.
     let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
-    context.client.order(&target.endpoint, "/v1/retry", &again).await?;
+    let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
+    patiently(context, screen, &target, asked).await?;
     if context.json {
         screen.json(&done)?;
     } else {
@@ -41,7 +43,7 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
 }
 
 /// Decides by what somebody makes of both sides.
-async fn edited(context: &Context, target: &Target, args: &ResolveArgs) -> Result<Done, Failure> {
+async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &ResolveArgs) -> Result<Done, Failure> {
     let query: Vec<_> = args.path.iter().map(|p| ("path", p.as_str())).collect();
     let answer = ask_at(context, target, &args.cob, "hunks", &query).await?;
     let editor = editor()?;
@@ -49,7 +51,7 @@ async fn edited(context: &Context, target: &Target, args: &ResolveArgs) -> Resul
     let decided = match edit(&editor, file.path()) {
         Ok(text) => {
             let path = answer.path.or_else(|| args.path.clone());
-            decide(context, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await
+            decide(context, screen, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await
         }
         Err(failure) => Err(failure),
     };
@@ -58,6 +60,7 @@ async fn edited(context: &Context, target: &Target, args: &ResolveArgs) -> Resul
 
 async fn decide(
     context: &Context,
+    screen: &mut Screen,
     target: &Target,
     args: &ResolveArgs,
     path: Option<String>,
@@ -65,7 +68,8 @@ async fn decide(
     choice: ChoiceWord,
 ) -> Result<Done, Failure> {
     let order = ResolveOrder { cob: args.cob.clone(), path, conflict, choice, who: context.client.who() };
-    Ok(context.client.order(&target.endpoint, "/v1/files/resolve", &order).await?)
+    let asked = context.client.order(&target.endpoint, "/v1/files/resolve", &order);
+    Ok(patiently(context, screen, target, asked).await?)
 }
 
 pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArgs) -> Result<Exit, Failure> {
@@ -108,7 +112,8 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
             let target = context.locate(&cob.host()).await?;
             let (version, path) = (version.clone(), path.clone());
             let order = RestoreOrder { cob: cob.clone(), version, path, who: context.client.who() };
-            let done = context.client.order(&target.endpoint, "/v1/files/restore", &order).await?;
+            let asked = context.client.order(&target.endpoint, "/v1/files/restore", &order);
+            let done = patiently(context, screen, &target, asked).await?;
             if context.json {
                 screen.json(&done)?;
             } else {

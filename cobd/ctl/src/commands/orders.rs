@@ -308,7 +308,7 @@ fn say_waits(screen: &mut Screen, client: &Client, silent: &[&HostName]) {
 }
 
 /// Waits for the answer of one; when a question would have had its answer, that is said.
-async fn patiently<T>(
+pub(super) async fn patiently<T>(
     context: &Context,
     screen: &mut Screen,
     target: &Target,

@@ -282,9 +282,17 @@ async fn a_host_that_hangs_keeps_no_answer_back_and_is_named() {
         })
         .await;
     }
-    let args = ["--depot", depot, "--timeout", "300ms", "retry", "n1/db"];
+    let (restore, resolve) = (["files", "restore", "n1/db", "123456", "/etc/f"], ["resolve", "n1/db", "--ours"]);
+    for words in [&["retry", "n1/db"][..], &["limit", "2", "--budget", "n1/budget/one"], &restore, &resolve] {
+        let args = [&["--depot", depot, "--timeout", "300ms"], words].concat();
+        cobctl_while(&args, async |written: Written| {
+            until(|| written.err().contains("waiting for n1, for ")).await;
+        })
+        .await;
+    }
+    let args = ["--depot", depot, "--timeout", "300ms", "check", "n1"];
     cobctl_while(&args, async |written: Written| {
-        until(|| written.err().contains("waiting for n1, for ")).await;
+        until(|| written.err().contains("waiting for n1: no answer yet")).await;
     })
     .await;
 }
