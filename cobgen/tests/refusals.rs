@@ -438,6 +438,9 @@ fn verify_ends_as_other_commands_do() {
     assert!(status == 2 && err.contains("--runs"), "{err}");
     let (status, out, err) = cobgen(&["verify", &model, "--runs", "2", "--seed", &u64::MAX.to_string()]);
     assert!(status == 0 && out.contains("2 of 2 runs converged"), "{out}{err}");
+    let wrong = work.write("wrong.yaml", "security: loopback-only\nhost: {}\n");
+    let (status, out, err) = cobgen(&["verify", &wrong, "--json"]);
+    assert!(status == 2 && out.contains("\"diagnostics\"") && err.is_empty(), "{out}{err}");
     assert_eq!(cobgen(&["verify", "--depot", &depot]).0, 2, "there is none");
     assert_eq!(cobgen(&["generate", &model, "--depot", &depot]).0, 0);
     assert_eq!(cobgen(&["verify", "--depot", &depot, "--generation", "7"]).0, 2);

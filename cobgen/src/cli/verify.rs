@@ -7,9 +7,10 @@ use cob_depot::{Depot, DepotError};
 use cob_types::status::Trouble;
 use cob_types::words::count;
 use cob_types::{Generation, GenerationNumber};
+use serde_json::json;
 
 use super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, to_json};
 use crate::make::{After, make};
 use crate::verify::{Verified, verify};
 
@@ -41,7 +42,7 @@ pub struct Args {
     /// The seed of the first run; each further one has the next
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Print {"runs", "converged", "deadlocks": [{"seed", "troubles": […]}], "violations": […]}
+    /// Print {"runs", "converged", "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}
     #[arg(long)]
     json: bool,
 }
@@ -50,6 +51,10 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let generation = match (&args.model, &args.depot) {
         (Some(model), _) => {
             let made = make(model, &After::default());
+            if made.assembled.is_none() && args.json {
+                writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
+                return Ok(Answer::Bad);
+            }
             tell(model, &made.diagnostics, &made.sources, terminal)?;
             match made.assembled {
                 Some(assembled) => assembled.generation,
